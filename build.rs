@@ -1,0 +1,18 @@
+//! Compiles `proto/` and nothing else: messages, services and the descriptor set for reflection.
+use std::{env, fs, path::PathBuf};
+
+use protox::prost::Message as _;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let mut files: Vec<PathBuf> = fs::read_dir("proto/contextd/v1")?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_, std::io::Error>>()?;
+    files.sort();
+    let descriptors = protox::compile(&files, ["proto"])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("contextd_descriptor.bin"), descriptors.encode_to_vec())?;
+    // Maps are ordered, so that the same request always has the same bytes (and hash).
+    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    Ok(())
+}

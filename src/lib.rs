@@ -1,0 +1,2 @@
+//! contextd.
+pub mod pb;

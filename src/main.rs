@@ -1,0 +1,2 @@
+//! The contextd command.
+fn main() {}
