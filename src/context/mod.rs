@@ -1,0 +1,1 @@
+//! The thinking of contextd: pure functions from model to model, without IO, clock or async.

@@ -1,0 +1,150 @@
+//! Durable events: the one vocabulary of everything that is told to clients and kept.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    CallId, Ending, Failure, Limits, MessageId, RequestId, ToolCall, TokenBasis, TokenCount, TurnResult, Usage,
+    UsagePurpose,
+};
+
+/// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Payload {
+    /// A turn began.
+    TurnStarted {
+        /// The request that started it.
+        request: Option<RequestId>,
+        /// Model reference.
+        model: String,
+        /// The bounds in force.
+        limits: Limits,
+        /// Names of the tools the model gets.
+        tool_names: Vec<String>,
+        /// The user message it starts with.
+        input: Option<MessageId>,
+    },
+    /// A step began.
+    StepStarted {
+        /// Model reference.
+        model: String,
+        /// The session's revision in force.
+        revision: i64,
+        /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes the event.
+        context: TokenCount,
+        /// The model's window in tokens.
+        window: u32,
+    },
+    /// A message is final.
+    MessageCommitted {
+        /// Which one.
+        message: MessageId,
+    },
+    /// The host is to run a tool.
+    ToolCallRequested {
+        /// What to run.
+        call: ToolCall,
+        /// How long the result is awaited.
+        timeout: Duration,
+    },
+    /// A call has its result.
+    ToolCallCompleted {
+        /// The call.
+        call: CallId,
+    },
+    /// A call was closed without a result.
+    ToolCallCancelled {
+        /// The call.
+        call: CallId,
+        /// The tool.
+        name: String,
+        /// Why.
+        reason: CallCancelReason,
+    },
+    /// Nothing goes on until the host acts.
+    ActionRequired {
+        /// Calls that wait for a result.
+        calls: Vec<CallId>,
+    },
+    /// A model call was accounted for.
+    UsageRecorded {
+        /// What the call was for.
+        purpose: UsagePurpose,
+        /// Model reference.
+        model: String,
+        /// Its tokens; none when the provider reported none.
+        usage: Option<Usage>,
+        /// The prediction made before the call.
+        estimate: Option<Estimate>,
+        /// The message that was written.
+        message: Option<MessageId>,
+    },
+    /// A step is being repeated.
+    TurnRetrying {
+        /// What went wrong.
+        failure: Failure,
+        /// The attempt that begins now.
+        next_attempt: u32,
+        /// How long until then.
+        delay: Duration,
+        /// The open message that is void.
+        voided: Option<MessageId>,
+    },
+    /// Another replica took the turn over.
+    TurnRecovered {
+        /// Why.
+        cause: RecoveryCause,
+        /// Takeovers without progress so far.
+        takeovers: u32,
+    },
+    /// The turn ended.
+    TurnEnded {
+        /// How.
+        ending: Ending,
+        /// What came of it.
+        result: TurnResult,
+    },
+}
+
+/// Why a call was closed without a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallCancelReason {
+    /// The turn was cancelled.
+    TurnCancelled,
+    /// The turn ended first.
+    TurnEnded,
+    /// The model did not finish the call, or its arguments are not a JSON object.
+    Incomplete,
+    /// The turn has no such tool.
+    UnknownTool,
+}
+
+/// Why a turn changed hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecoveryCause {
+    /// The replica before stopped answering.
+    LeaseExpired,
+    /// The replica before handed it over.
+    HandedOver,
+}
+
+/// A prediction beside what the provider reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    /// Predicted prompt size in tokens.
+    pub estimated: u32,
+    /// Reported prompt size in tokens.
+    pub actual: u32,
+    /// How the prediction was obtained.
+    pub basis: TokenBasis,
+}
+
+/// A call that waits for its result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingCall {
+    /// What to run.
+    pub call: ToolCall,
+    /// When it is closed with an error result.
+    pub deadline: Timestamp,
+}

@@ -1,0 +1,212 @@
+//! Messages and their parts: what is said in a conversation.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{BlobId, CallId, Counted, Failure, MessageId, Seq, TurnId, Usage};
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Instructions inside the conversation.
+    System,
+    /// The user.
+    User,
+    /// The model.
+    Assistant,
+    /// Results of tool calls.
+    Tool,
+}
+
+/// A message to be stored, as a host sends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputMessage {
+    /// Who speaks.
+    pub role: Role,
+    /// The content in order; never empty.
+    pub parts: Vec<Part>,
+    /// Compactions leave it alone.
+    pub pinned: bool,
+    /// The host's own labels.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A stored message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Identifier.
+    pub id: MessageId,
+    /// The turn that made it.
+    pub turn: Option<TurnId>,
+    /// The step of that turn, from 1; 0 for the input.
+    pub step: u32,
+    /// Position in the session.
+    pub seq: Seq,
+    /// Who speaks.
+    pub role: Role,
+    /// The content in order.
+    pub parts: Vec<StoredPart>,
+    /// When it was committed.
+    pub created_at: Timestamp,
+    /// The model call behind an assistant message.
+    pub response: Option<ModelResponse>,
+    /// Compactions leave it alone.
+    pub pinned: bool,
+    /// The host's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// The seq at which it was voided; none while it is valid.
+    pub voided_at: Option<Seq>,
+}
+
+/// A part with its size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPart {
+    /// The part.
+    pub part: Part,
+    /// Its size in the context window.
+    pub size: Counted,
+    /// Which estimator counted it.
+    pub estimator: String,
+}
+
+/// One piece of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// What it is.
+    pub content: Content,
+    /// What the provider attached, a JSON object keyed by kind of provider; opaque, handed back unchanged.
+    pub provider_metadata: Option<String>,
+    /// Characters that cannot be stored were replaced.
+    pub sanitized: bool,
+}
+
+impl Part {
+    /// A part with nothing attached.
+    pub fn new(content: Content) -> Self {
+        Self { content, provider_metadata: None, sanitized: false }
+    }
+
+    /// A plain text part.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(Content::Text(text.into()))
+    }
+}
+
+/// What a part is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Text.
+    Text(String),
+    /// The model's reasoning.
+    Reasoning {
+        /// What the provider shows of it.
+        text: String,
+        /// The provider hid the text on purpose.
+        redacted: bool,
+    },
+    /// The model calls a tool.
+    ToolCall(ToolCall),
+    /// The result of a call.
+    ToolResult(ToolResult),
+    /// The model's words of refusal.
+    Refusal(String),
+}
+
+/// A tool call made by the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Identifies the call in its session.
+    pub id: CallId,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments exactly as the model wrote them.
+    pub arguments: String,
+}
+
+/// How a tool call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ToolOutcome {
+    /// The tool did its work.
+    Success,
+    /// The tool failed; the parts say how.
+    Error,
+    /// A person denied it.
+    Denied,
+    /// No result came in time.
+    TimedOut,
+    /// Closed without a result.
+    Cancelled,
+}
+
+/// The result of a tool call as the model sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    /// The call it answers.
+    pub call: CallId,
+    /// The tool's name.
+    pub name: String,
+    /// Its text parts, cleaned and cut.
+    pub texts: Vec<String>,
+    /// How the call ended.
+    pub outcome: ToolOutcome,
+    /// How the output was cut, if it was.
+    pub truncation: Option<Truncation>,
+}
+
+/// How a tool's output was cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Truncation {
+    /// Length of the whole output in characters (Unicode scalar values).
+    pub original_chars: u32,
+    /// Characters kept, the marker left out.
+    pub kept_chars: u32,
+    /// The whole output.
+    pub full_output: BlobId,
+    /// Length of the whole output in bytes.
+    pub full_bytes: u64,
+}
+
+/// Why a model stopped writing, in one vocabulary for all providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FinishReason {
+    /// It was done, or met a stop sequence.
+    Stop,
+    /// It asks for tools.
+    ToolCalls,
+    /// It reached its output limit or the end of the window.
+    Length,
+    /// Stopped by a filter.
+    ContentFilter,
+    /// It refused.
+    Refusal,
+    /// The call failed.
+    Error,
+    /// Cancelled; the text up to then was kept.
+    Cancelled,
+}
+
+/// The model call that produced an assistant message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelResponse {
+    /// Configured name of the provider.
+    pub provider: String,
+    /// Model reference as requested, `PROVIDER/MODEL`.
+    pub model: String,
+    /// The model that the provider says answered; empty when it did not say.
+    pub provider_model: String,
+    /// The provider's id of the response; empty when there is none.
+    pub provider_response_id: String,
+    /// Why it stopped.
+    pub finish: FinishReason,
+    /// The provider's own word for it.
+    pub provider_finish: String,
+    /// Tokens of this call; none when the provider reported none.
+    pub usage: Option<Usage>,
+    /// What went wrong, when the part that had arrived was kept.
+    pub failure: Option<Failure>,
+    /// From sending the request to the first content.
+    pub time_to_first_token: Option<std::time::Duration>,
+    /// From sending the request to the end of the answer.
+    pub elapsed: std::time::Duration,
+}

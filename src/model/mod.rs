@@ -1,0 +1,27 @@
+//! The words of contextd: plain data that is always valid, without IO, async, SQL or wire formats.
+
+pub mod config;
+pub mod delta;
+pub mod event;
+pub mod failure;
+pub mod id;
+pub mod message;
+pub mod prompt;
+pub mod tool;
+pub mod transcript;
+pub mod turn;
+pub mod usage;
+
+pub use config::{PinnedBlock, PinnedKind, SessionConfig};
+pub use delta::Delta;
+pub use event::Payload;
+pub use failure::{Failure, FailurePhase, FailureReason};
+pub use id::{BlobId, CallId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
+pub use message::{
+    Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult, Truncation,
+};
+pub use prompt::Prompt;
+pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
+pub use transcript::{Closed, Transcript};
+pub use turn::{CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState};
+pub use usage::{Category, Counted, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals};

@@ -1,0 +1,18 @@
+//! The prompt: everything a model is given for one call, in neutral form.
+
+use super::{Closed, Tool};
+
+/// What a model is given for one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// The model's name within its provider.
+    pub model: String,
+    /// System prompt with the pinned blocks; empty: none.
+    pub system: String,
+    /// The conversation. Every call in it has its result.
+    pub transcript: Closed,
+    /// Tools the model may call; empty for a model without tool support.
+    pub tools: Vec<Tool>,
+    /// Tokens of the answer; none: the model's limit.
+    pub max_output_tokens: Option<u32>,
+}

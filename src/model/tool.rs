@@ -1,0 +1,96 @@
+//! Tools that a host offers, and how much of their output is kept.
+
+use std::time::Duration;
+
+/// The tools of a session or turn.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolSet {
+    /// Run by the host; names are unique.
+    pub tools: Vec<Tool>,
+}
+
+impl ToolSet {
+    /// The tool of that name.
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// The tools that the model is told about.
+    pub fn visible(&self) -> impl Iterator<Item = &Tool> {
+        self.tools.iter().filter(|tool| !tool.deferred)
+    }
+}
+
+/// A tool that the host runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// What the model calls it.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// JSON Schema of the arguments as JSON text; none: no arguments.
+    pub input_schema: Option<String>,
+    /// How long a result is awaited; none: the turn's limit.
+    pub timeout: Option<Duration>,
+    /// How much of the output is kept; wins over the policy.
+    pub output_limits: Option<OutputLimits>,
+    /// Where its definition is counted.
+    pub category: ToolCategory,
+    /// Known to the host but not told to the model.
+    pub deferred: bool,
+    /// Ask the provider to hold the arguments to the schema.
+    pub strict: Option<bool>,
+}
+
+/// Where a tool's definition is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum ToolCategory {
+    /// The host's own tools.
+    #[default]
+    Tools,
+    /// Tools that come from MCP servers.
+    McpTools,
+    /// Skills.
+    Skills,
+    /// Sub-agents.
+    Agents,
+}
+
+/// Which part of an output that is too long is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Keep {
+    /// The beginning.
+    #[default]
+    Head,
+    /// The beginning and the end, half each.
+    HeadAndTail,
+}
+
+/// How much of a tool's output the model sees. Characters are Unicode scalar values; none: not limited here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimits {
+    /// Characters in all.
+    pub max_chars: Option<u32>,
+    /// Lines.
+    pub max_lines: Option<u32>,
+    /// Characters of one line.
+    pub max_line_length: Option<u32>,
+    /// Matches of a search-like tool, counted as non-empty lines.
+    pub max_matches: Option<u32>,
+    /// Which part is kept; none: the layer below decides.
+    pub keep: Option<Keep>,
+}
+
+impl OutputLimits {
+    /// These limits, with those of `below` where nothing is set here.
+    #[must_use]
+    pub fn or(self, below: Self) -> Self {
+        Self {
+            max_chars: self.max_chars.or(below.max_chars),
+            max_lines: self.max_lines.or(below.max_lines),
+            max_line_length: self.max_line_length.or(below.max_line_length),
+            max_matches: self.max_matches.or(below.max_matches),
+            keep: self.keep.or(below.keep),
+        }
+    }
+}

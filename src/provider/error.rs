@@ -1,0 +1,78 @@
+//! What can go wrong with a model call; each kind asks for another reaction.
+
+use std::time::Duration;
+
+use crate::model::{Failure, FailurePhase, FailureReason};
+
+/// Why a model call failed. Messages are free of secrets and of prompt content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{provider}: {message}")]
+pub struct Error {
+    /// The kind.
+    pub kind: Kind,
+    /// Configured name of the provider.
+    pub provider: String,
+    /// One sentence for people.
+    pub message: String,
+    /// HTTP status of the answer; 0 when there was none.
+    pub status: u16,
+    /// The provider's own error code; empty when there was none.
+    pub code: String,
+    /// The provider's id of the request; empty when unknown.
+    pub request_id: String,
+    /// How long the provider asked to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// The kind of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The credentials were refused.
+    Auth,
+    /// Too many requests or tokens.
+    RateLimited,
+    /// No answer in time, or a stall.
+    Timeout,
+    /// Overloaded, or a server error.
+    Overloaded,
+    /// The request was refused as invalid.
+    BadRequest,
+    /// The prompt is too long for the model.
+    TooLong,
+    /// Not reachable, broke off, or unreadable.
+    Broken,
+}
+
+impl Error {
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self.kind {
+            Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => true,
+            Kind::Auth | Kind::BadRequest | Kind::TooLong => false,
+        }
+    }
+
+    /// The failure that clients are told.
+    pub fn to_failure(&self, phase: FailurePhase) -> Failure {
+        let reason = match self.kind {
+            Kind::Auth => FailureReason::ProviderAuth,
+            Kind::RateLimited => FailureReason::ProviderRateLimited,
+            Kind::Timeout => FailureReason::ProviderTimeout,
+            Kind::Overloaded => FailureReason::ProviderOverloaded,
+            Kind::BadRequest => FailureReason::ProviderBadRequest,
+            Kind::TooLong => FailureReason::ContextOverflow,
+            Kind::Broken => FailureReason::ProviderBroken,
+        };
+        Failure {
+            reason,
+            message: self.message.clone(),
+            recoverable: self.is_retryable(),
+            phase: Some(phase),
+            provider: self.provider.clone(),
+            provider_status: self.status,
+            provider_code: self.code.clone(),
+            provider_request_id: self.request_id.clone(),
+            retry_after: self.retry_after,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The voice of contextd: model services behind one trait. The only outbound calls to models are made here.
+
+use std::{fmt, pin::Pin, sync::Arc};
+
+use futures_util::Stream;
+
+use crate::model::{FinishReason, Prompt, Usage};
+
+pub mod error;
+pub mod registry;
+pub mod scripted;
+
+pub use error::Error;
+pub use registry::{ModelInfo, Registry};
+
+/// The answer of a model as it arrives. It ends after [`Chunk::Finished`] or an error; ending without either is an answer
+/// that broke off.
+pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
+
+/// A model service.
+pub trait Provider: fmt::Debug + Send + Sync {
+    /// The model of that name within this provider; none: it has no such model.
+    fn model(&self, name: &str) -> Option<ModelInfo>;
+
+    /// The models it has, in order of their names.
+    fn models(&self) -> Vec<ModelInfo>;
+
+    /// Calls the model once. Nothing happens before the stream is polled; dropping the stream aborts the call.
+    fn call(&self, prompt: Arc<Prompt>) -> Answer;
+}
+
+/// A piece of a model's answer. Parts come one after the other; a change of kind begins a new part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chunk {
+    /// More text.
+    Text(String),
+    /// More reasoning.
+    Reasoning(String),
+    /// More words of refusal.
+    Refusal(String),
+    /// A call begins. Its arguments follow under the same index.
+    ToolCall {
+        /// Which call of this answer, from 0.
+        index: u32,
+        /// The provider's id; empty when it gave none.
+        id: String,
+        /// The tool's name.
+        name: String,
+    },
+    /// More of a call's arguments.
+    ToolInput {
+        /// Which call of this answer.
+        index: u32,
+        /// A piece of JSON, cut anywhere.
+        json: String,
+    },
+    /// What the provider attached to the part that was written last: a JSON object keyed by kind of provider.
+    PartMetadata(String),
+    /// The answer is complete.
+    Finished(Finish),
+}
+
+/// The end of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finish {
+    /// Why the model stopped.
+    pub reason: FinishReason,
+    /// The provider's own word for it.
+    pub provider_reason: String,
+    /// What the provider reported; none when it reported nothing.
+    pub usage: Option<Usage>,
+    /// The model that the provider says answered; empty when it did not say.
+    pub provider_model: String,
+    /// The provider's id of the response; empty when it gave none.
+    pub response_id: String,
+}
