@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{LimitsOverride, OutputLimits, ToolSet};
 
 /// What a session's turns are run with. Each change makes a new revision of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionConfig {
     /// Model reference, `PROVIDER/MODEL`.
     pub model: String,

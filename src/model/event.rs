@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    CallId, Ending, Failure, Limits, MessageId, RequestId, ToolCall, TokenBasis, TokenCount, TurnResult, Usage,
+    CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage,
     UsagePurpose,
 };
 
@@ -147,4 +147,27 @@ pub struct PendingCall {
     pub call: ToolCall,
     /// When it is closed with an error result.
     pub deadline: Timestamp,
+}
+
+/// A durable event as it is kept: what only the writing statement knew stands in columns, the rest is encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Position in the session.
+    pub seq: Seq,
+    /// The turn; none when it belongs to none.
+    pub turn: Option<TurnId>,
+    /// The step, from 1; 0 outside of steps.
+    pub step: u32,
+    /// The attempt at the step, from 1; 0 outside of steps.
+    pub attempt: u32,
+    /// When it happened.
+    pub at: Timestamp,
+    /// What kind it is, as named in the proto's oneof, e.g. `turn_started`.
+    pub kind: String,
+    /// Ids that it refers to: messages, calls, queued messages.
+    pub refs: Vec<String>,
+    /// A number that only the statement knew: the context size of `step_started`.
+    pub size: Option<i64>,
+    /// The encoded member of the oneof.
+    pub payload: Vec<u8>,
 }

@@ -1,5 +1,6 @@
 //! The words of contextd: plain data that is always valid, without IO, async, SQL or wire formats.
 
+pub mod command;
 pub mod config;
 pub mod delta;
 pub mod event;

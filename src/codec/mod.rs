@@ -1,0 +1,1 @@
+//! Bytes that last: model values to and from their stored and wire forms.

@@ -1,0 +1,1 @@
+//! The mouth of contextd: the only place that speaks gRPC.

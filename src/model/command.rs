@@ -1,0 +1,130 @@
+//! Commands: what a valid request asks for, in words instead of wire types.
+
+use super::{CallId, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId};
+
+/// An idempotency key with the hash of the request it came with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The key; none: the request is not to be remembered.
+    pub request: Option<RequestId>,
+    /// SHA-256 in hex of the RPC's name and the decoded request without what may differ on repetition.
+    pub hash: String,
+}
+
+/// Create a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateSession {
+    /// The id the client chose.
+    pub session: Option<SessionId>,
+    /// Its configuration; what is not set is filled in by the server's defaults.
+    pub draft: SessionDraft,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
+/// A session's configuration as a client gives it: what is empty or none is left to the server's defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionDraft {
+    /// Everything but the model and policy, which may be empty.
+    pub config: SessionConfig,
+}
+
+/// Run a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecuteTurn {
+    /// The session; none: a new one.
+    pub session: Option<SessionId>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// Where the stream goes on when the request is repeated.
+    pub after: Seq,
+    /// What the user says.
+    pub input: InputMessage,
+    /// What this turn does differently from its session.
+    pub request: TurnRequest,
+    /// What to do when a turn is running.
+    pub busy: BusyPolicy,
+    /// The session to create when there is none.
+    pub create: Option<SessionDraft>,
+}
+
+/// What a turn does differently from its session. Stored with the turn, so that any replica can go on with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TurnRequest {
+    /// Tools in place of the session's.
+    pub tools: Option<ToolSet>,
+    /// Bounds over the session's.
+    pub limits: LimitsOverride,
+    /// Model reference in place of the session's.
+    pub model: Option<String>,
+}
+
+/// What ExecuteTurn does when a turn is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BusyPolicy {
+    /// Queue the input.
+    Enqueue,
+    /// Refuse.
+    Reject,
+}
+
+/// Which events to stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watch {
+    /// The session.
+    pub session: SessionId,
+    /// Only this turn's events; the stream ends with it.
+    pub turn: Option<TurnId>,
+    /// The last seq handled.
+    pub after: Seq,
+    /// Go on with live events.
+    pub follow: bool,
+}
+
+/// Answers to tool calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmitToolResults {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The answers in order; no call is named twice.
+    pub results: Vec<SubmittedResult>,
+}
+
+/// The answer to one call, as the host sent it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmittedResult {
+    /// The call.
+    pub call: CallId,
+    /// Text parts, cleaned but not cut.
+    pub texts: Vec<String>,
+    /// [`ToolOutcome::Success`] or [`ToolOutcome::Error`].
+    pub outcome: ToolOutcome,
+    /// Characters that cannot be stored were replaced.
+    pub sanitized: bool,
+}
+
+/// What became of one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AnswerStatus {
+    /// Taken.
+    Accepted,
+    /// The call has this answer already.
+    Duplicate,
+    /// Too late; nothing changed.
+    Stale,
+}
+
+/// Cancel a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelTurn {
+    /// The session.
+    pub session: SessionId,
+    /// The turn; none: whichever is live.
+    pub turn: Option<TurnId>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// Why, for the log and the event.
+    pub reason: String,
+}

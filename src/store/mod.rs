@@ -1,0 +1,3 @@
+//! The memory of contextd: the only SQL.
+pub mod error;
+pub use error::Error;

@@ -1,0 +1,3 @@
+//! The deed of contextd: joins thinking, memory and voice.
+pub mod error;
+pub use error::Error;
