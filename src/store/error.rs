@@ -1,5 +1,7 @@
 //! What can go wrong with the memory; each kind asks for another reaction.
 
+use tokio_postgres::error::SqlState;
+
 /// Why a database operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -12,6 +14,9 @@ pub enum Error {
     /// A deadlock or serialisation conflict outlasted its repetitions.
     #[error("the database refused a transaction again and again: {0}")]
     Conflict(String),
+    /// A unique key exists already; the name of the constraint.
+    #[error("a row with this key exists already: {0}")]
+    Duplicate(String),
     /// The schema is not the one this program was built for.
     #[error("{0}")]
     Schema(String),
@@ -21,4 +26,41 @@ pub enum Error {
     /// Anything else: a defect of contextd or of the database.
     #[error("the database refused a statement: {0}")]
     Broken(#[source] tokio_postgres::Error),
+}
+
+impl Error {
+    /// Whether the same operation may succeed when it is repeated.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Busy | Self::Conflict(_) => true,
+            Self::Duplicate(_) | Self::Schema(_) | Self::Corrupt(_) | Self::Broken(_) => false,
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let Some(database) = error.as_db_error() else {
+            return if error.is_closed() || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>()) {
+                Self::Unavailable(error.to_string())
+            } else {
+                Self::Broken(error)
+            };
+        };
+        let code = database.code();
+        if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE {
+            Self::Conflict(database.message().to_owned())
+        } else if *code == SqlState::UNIQUE_VIOLATION {
+            Self::Duplicate(database.constraint().unwrap_or_default().to_owned())
+        } else if is_outage(code) {
+            Self::Unavailable(database.message().to_owned())
+        } else {
+            Self::Broken(error)
+        }
+    }
+}
+
+/// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel), and writes refused by a standby.
+fn is_outage(code: &SqlState) -> bool {
+    ["08", "53", "57"].iter().any(|class| code.code().starts_with(class)) || *code == SqlState::READ_ONLY_SQL_TRANSACTION
 }

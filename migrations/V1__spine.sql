@@ -1,0 +1,339 @@
+-- The spine: sessions and their hot row, turns, events, messages and parts, tool calls, the queue, idempotency, compactions,
+-- blobs, usage. Every tenant-owned key starts with tenant_id, session-scoped ones go on with session_id, and no foreign key or
+-- join crosses a tenant, so that a distributed PostgreSQL can shard by tenant or session. Marks are seqs; times are for display
+-- and for leases. JSON is kept as text or inside encoded messages: order, duplicates and number forms survive.
+
+-- The cold row, and the gate between enqueue (FOR KEY SHARE) and every transition to IDLE (FOR UPDATE).
+create table sessions (
+  tenant_id       text collate "C" not null,
+  session_id      text collate "C" not null,
+  created_at      timestamptz not null default now(),
+  forked_from     text collate "C",
+  forked_at_seq   bigint,
+  primary key (tenant_id, session_id),
+  check ((forked_from is null) = (forked_at_seq is null))
+);
+
+-- The hot row: lease, fence, sequence and counters in one. No index on a column that appends or heartbeats change.
+create table session_run (
+  tenant_id       text collate "C" not null,
+  session_id      text collate "C" not null,
+  state           smallint not null default 0 check (state between 0 and 3),  -- 0 IDLE, 1 RUN, 2 AWAITING_TOOLS, 3 DELETED
+  epoch           bigint not null default 0,           -- fence: + 1 whenever the owner changes; never reset
+  op              bigint not null default 0,           -- the owner's statement counter: nobody else writes it
+  owner           text collate "C",
+  lease_until     timestamptz not null default '-infinity',
+  takeovers       smallint not null default 0,         -- failed owners since the last committed step
+  cancel          smallint not null default 0 check (cancel between 0 and 2),  -- 0 none, 1 STOP, 2 ROLLBACK
+  cancel_cause    smallint not null default 0,         -- 1 requested, 2 interrupted, 3 disconnected, 4 session deleted
+  cancel_reason   text not null default '',
+  turn_id         text collate "C",                    -- the live turn, or the last one
+  step            int not null default 0,
+  attempt         int not null default 0,
+  open_calls      int not null default 0 check (open_calls >= 0),
+  tool_deadline   timestamptz,                         -- the earliest thing a waiting turn must be woken for
+  turn_deadline   timestamptz,
+  next_seq        bigint not null default 1 check (next_seq >= 1),
+  context_version bigint not null default 0,
+  revision        bigint not null default 1,           -- the configuration in force: session_revisions
+  ctx_tokens      bigint not null default 0,           -- size of the live transcript as estimated
+  anchor_input    int,                                 -- the last call's reported prompt and answer, with the transcript
+  anchor_output   int,                                 -- they describe
+  anchor_version  bigint,
+  anchor_tokens   bigint,
+  primary key (tenant_id, session_id),
+  check (state = 1 or owner is null),
+  check (state not in (1, 2) or turn_id is not null),
+  check (state <> 2 or open_calls > 0)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+create index session_run_live on session_run (tenant_id, session_id) where state in (1, 2);
+
+-- What the live transcript is made of, by category; changed by deltas under the hot row's lock.
+create table session_context (
+  tenant_id           text collate "C" not null,
+  session_id          text collate "C" not null,
+  messages            int not null default 0,
+  overhead_tokens     bigint not null default 0,
+  user_tokens         bigint not null default 0,
+  user_parts          int not null default 0,
+  assistant_tokens    bigint not null default 0,
+  assistant_parts     int not null default 0,
+  reasoning_tokens    bigint not null default 0,
+  reasoning_parts     int not null default 0,
+  tool_call_tokens    bigint not null default 0,
+  tool_call_parts     int not null default 0,
+  tool_result_tokens  bigint not null default 0,
+  tool_result_parts   int not null default 0,
+  media_tokens        bigint not null default 0,
+  media_parts         int not null default 0,
+  summary_tokens      bigint not null default 0,
+  summary_parts       int not null default 0,
+  pinned_tokens       bigint not null default 0,
+  pinned_parts        int not null default 0,
+  pruned_tokens       bigint not null default 0,
+  pruned_parts        int not null default 0,
+  primary key (tenant_id, session_id)
+) with (fillfactor = 50);
+
+-- When a session was last used, for lists: the last updated first. Touched when a turn starts or ends, not by its steps.
+create table session_activity (
+  tenant_id   text collate "C" not null,
+  session_id  text collate "C" not null,
+  updated_at  timestamptz not null default now(),
+  primary key (tenant_id, session_id)
+);
+create index session_activity_recent on session_activity (tenant_id, updated_at desc, session_id desc);
+
+-- Tool sets by content, with their size.
+create table toolsets (
+  tenant_id   text collate "C" not null,
+  toolset_id  text collate "C" not null,
+  tools       bytea not null,
+  tokens      int not null,
+  estimator   text not null,
+  created_at  timestamptz not null default now(),
+  primary key (tenant_id, toolset_id)
+);
+
+-- Each version of a session's configuration.
+create table session_revisions (
+  tenant_id   text collate "C" not null,
+  session_id  text collate "C" not null,
+  revision    bigint not null,
+  toolset_id  text collate "C" not null,
+  config      bytea not null,
+  created_at  timestamptz not null default now(),
+  primary key (tenant_id, session_id, revision)
+);
+
+create table turns (
+  tenant_id     text collate "C" not null,
+  session_id    text collate "C" not null,
+  turn_id       text collate "C" not null,
+  state         smallint not null default 1 check (state in (1, 3, 4, 5)),  -- 1 live, 3 COMPLETED, 4 CANCELLED, 5 FAILED
+  request_id    text collate "C",
+  request       bytea not null,                        -- what it does differently from its session
+  model         text not null,
+  started_at    timestamptz not null default now(),
+  ended_at      timestamptz,
+  first_seq     bigint not null,
+  last_seq      bigint,
+  step_count    int not null default 0,
+  final_message text collate "C",
+  calls         bigint not null default 0,
+  input_tokens  bigint not null default 0,
+  output_tokens bigint not null default 0,
+  reasoning_tokens   bigint not null default 0,
+  cache_read_tokens  bigint not null default 0,
+  cache_write_tokens bigint not null default 0,
+  outcome       bytea,                                 -- how it ended and what came of it
+  primary key (tenant_id, session_id, turn_id),
+  check ((state = 1) = (ended_at is null)),
+  check ((state = 1) = (last_seq is null)),
+  check ((state = 1) = (outcome is null))
+);
+create unique index turns_one_live on turns (tenant_id, session_id) where state = 1;
+create index turns_by_seq on turns (tenant_id, session_id, first_seq desc);
+
+-- The clients' log. Insert-only. What only the writing statement knew is a column; the rest is the encoded oneof member, with
+-- messages and results referred to, not copied.
+create table events (
+  tenant_id   text collate "C" not null,
+  session_id  text collate "C" not null,
+  seq         bigint not null,
+  epoch       bigint not null,
+  turn_id     text collate "C",
+  step        int not null,
+  attempt     int not null,
+  at          timestamptz not null default now(),
+  kind        text not null,
+  refs        text[] not null default '{}',
+  size        bigint,
+  payload     bytea not null,
+  primary key (tenant_id, session_id, seq)
+);
+
+create table messages (
+  tenant_id     text collate "C" not null,
+  session_id    text collate "C" not null,
+  seq           bigint not null,                       -- of its message_committed event
+  message_id    text collate "C" not null,
+  turn_id       text collate "C",
+  step          int not null,
+  role          smallint not null check (role between 1 and 4),  -- 1 system, 2 user, 3 assistant, 4 tool
+  tokens        int not null,                          -- its own overhead; parts carry theirs
+  pinned        boolean not null default false,
+  is_summary    boolean not null default false,
+  created_at    timestamptz not null default now(),
+  info          bytea not null,                        -- labels, the model call behind it
+  voided_at_seq bigint,
+  primary key (tenant_id, session_id, seq),
+  unique (tenant_id, session_id, message_id)
+);
+
+-- The parts of a message. Those of a tool message come one by one, before the message itself is committed.
+create table parts (
+  tenant_id       text collate "C" not null,
+  session_id      text collate "C" not null,
+  message_id      text collate "C" not null,
+  idx             int not null,
+  kind            text not null,
+  call_id         text collate "C",
+  tool_name       text,
+  outcome         smallint,
+  body            text not null,                       -- its words
+  rest            bytea,                               -- everything else, encoded; null when there is nothing
+  tokens          int not null,
+  category        smallint not null,
+  estimator       text not null,
+  pruned_at_seq   bigint,
+  original_tokens int,
+  primary key (tenant_id, session_id, message_id, idx),
+  check ((pruned_at_seq is null) = (original_tokens is null))
+);
+
+create table tool_calls (
+  tenant_id         text collate "C" not null,
+  session_id        text collate "C" not null,
+  call_id           text collate "C" not null,
+  turn_id           text collate "C" not null,
+  step              int not null,
+  status            smallint not null check (status between 0 and 6),
+      -- open: 0 requested, 1 waiting for its turn, 2 awaiting approval; closed: 3 answered, 4 timed out, 5 denied, 6 cancelled
+  tool_name         text not null,
+  message_id        text collate "C" not null,         -- the assistant message and part that made the call
+  part_idx          int not null,
+  result_message_id text collate "C" not null,         -- the tool message and part that answers it
+  ord               int not null,
+  timeout           interval not null,
+  requested_at      timestamptz,
+  deadline          timestamptz,
+  request           bytea,                             -- the encoded tool_call_requested of a call that waits for its turn
+  edited_arguments  text,
+  closed_at         timestamptz,
+  closed_by         text collate "C",                  -- the request_id that answered it
+  answer_hash       text,
+  primary key (tenant_id, session_id, call_id),
+  check ((status >= 3) = (closed_at is not null)),
+  check (status <> 0 or deadline is not null)
+);
+create index tool_calls_open on tool_calls (tenant_id, session_id, turn_id) where status < 3;
+
+create table queue (
+  tenant_id     text collate "C" not null,
+  session_id    text collate "C" not null,
+  message_id    text collate "C" not null,
+  pos           bigint generated always as identity,
+  status        smallint not null default 0 check (status between 0 and 4),
+      -- 0 pending, 1 applied, 2 cancelled, 3 expired, 4 dropped
+  delivery      smallint not null default 1 check (delivery between 1 and 3),  -- 1 ASAP, 2 WHEN_IDLE, 3 INTERRUPT
+  starts_turn   boolean not null default false,
+  from_execute  boolean not null default false,        -- an ExecuteTurn's input: keeps its start flag when a turn fails
+  body          bytea not null,                        -- the encoded message
+  request       bytea,                                 -- the turn request of an ExecuteTurn
+  request_id    text collate "C",
+  enqueued_at   timestamptz not null default now(),
+  expires_at    timestamptz,
+  seq           bigint,                                -- of the event that ended it
+  applied_to    text collate "C",
+  drop_reason   smallint,
+  primary key (tenant_id, session_id, message_id),
+  check ((status = 0) = (seq is null))
+);
+create index queue_pending on queue (tenant_id, session_id, pos) where status = 0;
+
+-- One table for all RPCs; the row is written in the effect's transaction and kept for 7 days.
+create table idempotency (
+  tenant_id   text collate "C" not null,
+  session_id  text collate "C" not null,
+  request_id  text collate "C" not null,
+  req_hash    text not null,
+  result      text not null,
+  at          timestamptz not null default now(),
+  primary key (tenant_id, session_id, request_id)
+);
+create index idempotency_at on idempotency using brin (at);
+
+create table compactions (
+  tenant_id       text collate "C" not null,
+  session_id      text collate "C" not null,
+  compaction_id   text collate "C" not null,
+  status          smallint not null check (status between 1 and 4),  -- 1 running, 2 applied, 3 failed, 4 reverted
+  lease_until     timestamptz,
+  from_seq        bigint,
+  to_seq          bigint,
+  active_from_seq bigint,
+  reverted_at_seq bigint,
+  predecessor     text collate "C",
+  context_version bigint not null,
+  tokens_saved    bigint not null default 0,
+  summary_message text collate "C",
+  info            bytea not null,                      -- the encoded compaction
+  created_at      timestamptz not null default now(),
+  ended_at        timestamptz,
+  primary key (tenant_id, session_id, compaction_id)
+);
+create unique index compactions_one_running on compactions (tenant_id, session_id) where status = 1;
+
+-- The text of messages that are being written, insert-only, batched over all turns of a replica; gone at the commit.
+create table partial_chunks (
+  tenant_id   text collate "C" not null,
+  session_id  text collate "C" not null,
+  epoch       bigint not null,
+  message_id  text collate "C" not null,
+  n           int not null,
+  at          timestamptz not null default now(),
+  body        bytea not null,
+  primary key (tenant_id, session_id, epoch, message_id, n)
+);
+
+-- Content by its SHA-256, in chunks that can be read by range.
+create table blobs (
+  tenant_id   text collate "C" not null,
+  blob_id     text collate "C" not null,
+  media_type  text not null,
+  size_bytes  bigint not null check (size_bytes >= 0),
+  created_at  timestamptz not null default now(),
+  touched_at  timestamptz not null default now(),
+  primary key (tenant_id, blob_id)
+);
+create table blob_chunks (
+  tenant_id   text collate "C" not null,
+  blob_id     text collate "C" not null,
+  idx         int not null,
+  bytes       bytea not null,
+  primary key (tenant_id, blob_id, idx)
+);
+create table part_blobs (
+  tenant_id   text collate "C" not null,
+  session_id  text collate "C" not null,
+  message_id  text collate "C" not null,
+  idx         int not null,
+  blob_id     text collate "C" not null,
+  primary key (tenant_id, session_id, message_id, idx, blob_id),
+  foreign key (tenant_id, blob_id) references blobs
+);
+create index part_blobs_blob on part_blobs (tenant_id, blob_id);
+
+-- Everything ever spent by a session, by purpose and model.
+create table usage_totals (
+  tenant_id          text collate "C" not null,
+  session_id         text collate "C" not null,
+  purpose            smallint not null check (purpose in (1, 2)),  -- 1 turn, 2 compaction
+  model              text not null,
+  calls              bigint not null default 0,
+  input_tokens       bigint not null default 0,
+  output_tokens      bigint not null default 0,
+  reasoning_tokens   bigint not null default 0,
+  cache_read_tokens  bigint not null default 0,
+  cache_write_tokens bigint not null default 0,
+  primary key (tenant_id, session_id, purpose, model)
+);
+
+-- Reported over estimated tokens, by model; not a tenant's.
+create table calibration (
+  model       text primary key,
+  ratio       double precision not null check (ratio between 0.5 and 2),
+  calls       bigint not null default 0,
+  updated_at  timestamptz not null default now()
+);

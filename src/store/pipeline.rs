@@ -1,0 +1,91 @@
+//! Transactions in one round trip: BEGIN, the statements and COMMIT are sent together, and the answers are read after.
+
+use std::time::Duration;
+
+use deadpool_postgres::Object;
+use futures_util::future::{join3, join_all};
+use tokio_postgres::{Row, Statement, types::ToSql};
+
+use super::{Database, Error};
+
+/// How often a transaction that met a deadlock or a serialisation conflict is repeated.
+const CONFLICT_REPEATS: u32 = 5;
+
+/// The value of a statement's parameter.
+pub type Param<'a> = &'a (dyn ToSql + Sync);
+
+/// A statement with its parameters.
+#[derive(Debug, Clone)]
+pub struct Query<'a> {
+    /// The statement. Its first line names the function it belongs to.
+    pub sql: &'static str,
+    /// Its parameters.
+    pub params: Vec<Param<'a>>,
+}
+
+impl<'a> Query<'a> {
+    /// A statement with its parameters.
+    pub fn new(sql: &'static str, params: impl Into<Vec<Param<'a>>>) -> Self {
+        Self { sql, params: params.into() }
+    }
+}
+
+impl Database {
+    /// Runs one statement outside of a transaction: a read, or a write that is one statement.
+    pub(super) async fn read(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        let connection = self.connection().await?;
+        let statement = connection.prepare_cached(sql).await?;
+        Ok(connection.query(&statement, params).await?)
+    }
+
+    /// Runs one writing statement, again if it met a deadlock.
+    pub(super) async fn write(&self, query: &Query<'_>) -> Result<Vec<Row>, Error> {
+        let mut repeats = 0;
+        loop {
+            match self.read(query.sql, &query.params).await {
+                Err(Error::Conflict(_)) if repeats < CONFLICT_REPEATS => repeats = pause(repeats).await,
+                result => return result,
+            }
+        }
+    }
+
+    /// Runs the statements as one transaction in one round trip, again if it met a deadlock. An error in one undoes them all.
+    pub(super) async fn transact(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
+        let mut repeats = 0;
+        loop {
+            match self.transact_once(queries).await {
+                Err(Error::Conflict(_)) if repeats < CONFLICT_REPEATS => repeats = pause(repeats).await,
+                result => return result,
+            }
+        }
+    }
+
+    async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
+        let connection = self.connection().await?;
+        let statements = prepare(&connection, queries).await?;
+        // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
+        // on its way before the first answer is awaited.
+        let bodies = join_all(
+            queries.iter().zip(&statements).map(|(query, statement)| connection.query(statement, query.params.as_slice())),
+        );
+        let (begun, rows, committed) = join3(connection.batch_execute("begin"), bodies, connection.batch_execute("commit")).await;
+        begun?;
+        let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+        committed?;
+        Ok(rows)
+    }
+}
+
+async fn prepare(connection: &Object, queries: &[Query<'_>]) -> Result<Vec<Statement>, Error> {
+    let mut statements = Vec::with_capacity(queries.len());
+    for query in queries {
+        statements.push(connection.prepare_cached(query.sql).await?);
+    }
+    Ok(statements)
+}
+
+/// Waits a little longer each time, so that two that met do not meet again.
+async fn pause(repeats: u32) -> u32 {
+    tokio::time::sleep(Duration::from_millis(5 << repeats)).await;
+    repeats + 1
+}

@@ -1,0 +1,79 @@
+//! Reading columns: numbers of the database to words of the model.
+
+use tokio_postgres::Row;
+
+use super::Error;
+use crate::model::{Category, Role, TurnState};
+
+/// A column that must be there and of its type.
+pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
+    row.try_get(column).map_err(|error| Error::Corrupt(error.to_string()))
+}
+
+/// A column that counts something.
+pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
+    let value: i32 = get(row, column)?;
+    u32::try_from(value).map_err(|_| Error::Corrupt(format!("{column} is {value}")))
+}
+
+pub(super) fn role_number(role: Role) -> i16 {
+    match role {
+        Role::System => 1,
+        Role::User => 2,
+        Role::Assistant => 3,
+        Role::Tool => 4,
+    }
+}
+
+pub(super) fn role(number: i16) -> Result<Role, Error> {
+    match number {
+        1 => Ok(Role::System),
+        2 => Ok(Role::User),
+        3 => Ok(Role::Assistant),
+        4 => Ok(Role::Tool),
+        other => Err(Error::Corrupt(format!("role {other}"))),
+    }
+}
+
+pub(super) fn category_number(category: Category) -> i16 {
+    match category {
+        Category::User => 1,
+        Category::Assistant => 2,
+        Category::Reasoning => 3,
+        Category::ToolCalls => 4,
+        Category::ToolResults => 5,
+    }
+}
+
+pub(super) fn category(number: i16) -> Result<Category, Error> {
+    match number {
+        1 => Ok(Category::User),
+        2 => Ok(Category::Assistant),
+        3 => Ok(Category::Reasoning),
+        4 => Ok(Category::ToolCalls),
+        5 => Ok(Category::ToolResults),
+        other => Err(Error::Corrupt(format!("category {other}"))),
+    }
+}
+
+/// `turns.state` of a turn that has ended. Whether a live one runs or waits is said by the hot row.
+pub(super) fn ended_number(state: TurnState) -> i16 {
+    match state {
+        TurnState::Running | TurnState::AwaitingTools => 1,
+        TurnState::Completed => 3,
+        TurnState::Cancelled => 4,
+        TurnState::Failed => 5,
+    }
+}
+
+/// The state of a turn from `turns.state` and, while it is live, the hot row's.
+pub(super) fn turn_state(turn: i16, run: i16) -> Result<TurnState, Error> {
+    match (turn, run) {
+        (1, 2) => Ok(TurnState::AwaitingTools),
+        (1, _) => Ok(TurnState::Running),
+        (3, _) => Ok(TurnState::Completed),
+        (4, _) => Ok(TurnState::Cancelled),
+        (5, _) => Ok(TurnState::Failed),
+        (other, _) => Err(Error::Corrupt(format!("turn state {other}"))),
+    }
+}

@@ -1,0 +1,169 @@
+//! The rows of one write: events, messages and parts as columns, the way the shared tail of the statements takes them.
+
+use super::{
+    pipeline::Param,
+    row::{category_number, role_number},
+};
+use crate::{
+    codec,
+    model::{MessageId, ModelResponse, Part, Payload, Role, SessionKey, event::StepPosition, message::StoredPart},
+};
+use std::collections::BTreeMap;
+
+/// A message to be written, with its size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// Who speaks.
+    pub role: Role,
+    /// Its content with sizes.
+    pub parts: Vec<StoredPart>,
+    /// Tokens that the message costs beside its parts.
+    pub overhead: u32,
+    /// Compactions leave it alone.
+    pub pinned: bool,
+    /// The host's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// The model call behind it.
+    pub response: Option<ModelResponse>,
+}
+
+/// Rows in the order of their events. Positions in the session are given by the statement that writes them.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    kinds: Vec<&'static str>,
+    payloads: Vec<Vec<u8>>,
+    refs: Vec<String>,
+    steps: Vec<i32>,
+    attempts: Vec<i32>,
+    message_events: Vec<i32>,
+    message_ids: Vec<String>,
+    message_roles: Vec<i16>,
+    message_steps: Vec<i32>,
+    message_tokens: Vec<i32>,
+    message_pinned: Vec<bool>,
+    message_infos: Vec<Vec<u8>>,
+    part_messages: Vec<String>,
+    part_positions: Vec<i32>,
+    part_kinds: Vec<String>,
+    part_calls: Vec<Option<String>>,
+    part_names: Vec<Option<String>>,
+    part_outcomes: Vec<Option<i16>>,
+    part_bodies: Vec<String>,
+    part_rests: Vec<Option<Vec<u8>>>,
+    part_tokens: Vec<i32>,
+    part_categories: Vec<i16>,
+    estimator: String,
+    outside_tokens: i64,
+}
+
+impl Rows {
+    /// No rows yet. Sizes were counted by `estimator`; `outside` are the tokens of the prompt that are not in the transcript.
+    pub fn new(estimator: &str, outside: u32) -> Self {
+        Self { estimator: estimator.to_owned(), outside_tokens: i64::from(outside), ..Self::default() }
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, payload: &Payload, at: StepPosition) {
+        let codec::event::Encoded { kind, refs, payload } = codec::event::encode(payload);
+        self.kinds.push(kind);
+        self.payloads.push(payload);
+        self.refs.push(refs.into_iter().next().unwrap_or_default());
+        self.steps.push(signed(at.step));
+        self.attempts.push(signed(at.attempt));
+    }
+
+    /// Adds a message with the event that commits it.
+    pub fn message(&mut self, message: NewMessage, at: StepPosition) {
+        let NewMessage { id, role, parts, overhead, pinned, metadata, response } = message;
+        self.event(&Payload::MessageCommitted { message: id.clone() }, at);
+        self.message_events.push(i32::try_from(self.kinds.len()).unwrap_or(i32::MAX));
+        self.message_ids.push(id.as_str().to_owned());
+        self.message_roles.push(role_number(role));
+        self.message_steps.push(signed(at.step));
+        self.message_tokens.push(signed(overhead));
+        self.message_pinned.push(pinned);
+        self.message_infos.push(codec::message::encode_info(&codec::message::MessageInfo { response, metadata }));
+        for (position, part) in parts.iter().enumerate() {
+            self.part(&id, position, part);
+        }
+    }
+
+    /// Adds a part of a message that is committed by another statement: the result of a call that is not run.
+    pub fn early_part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
+        self.part(message, position, part);
+    }
+
+    fn part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
+        let StoredPart { part, size, estimator: _ } = part;
+        let row = part_row(part);
+        self.part_messages.push(message.as_str().to_owned());
+        self.part_positions.push(i32::try_from(position).unwrap_or(i32::MAX));
+        self.part_kinds.push(row.kind);
+        self.part_calls.push(row.call);
+        self.part_names.push(row.name);
+        self.part_outcomes.push(row.outcome);
+        self.part_bodies.push(row.body);
+        self.part_rests.push(row.rest);
+        self.part_tokens.push(signed(size.tokens));
+        self.part_categories.push(category_number(size.category));
+    }
+
+    /// Parameters $1 to $26 of the shared tail.
+    pub(super) fn params<'a>(&'a self, key: &'a Key) -> Vec<Param<'a>> {
+        vec![
+            &key.tenant,
+            &key.session,
+            &self.kinds,
+            &self.payloads,
+            &self.refs,
+            &self.steps,
+            &self.attempts,
+            &self.message_events,
+            &self.message_ids,
+            &self.message_roles,
+            &self.message_steps,
+            &self.message_tokens,
+            &self.message_pinned,
+            &self.message_infos,
+            &self.part_messages,
+            &self.part_positions,
+            &self.part_kinds,
+            &self.part_calls,
+            &self.part_names,
+            &self.part_outcomes,
+            &self.part_bodies,
+            &self.part_rests,
+            &self.part_tokens,
+            &self.part_categories,
+            &self.estimator,
+            &self.outside_tokens,
+        ]
+    }
+}
+
+/// A session's key as parameters $1 and $2 of a statement.
+#[derive(Debug, Clone)]
+pub(super) struct Key {
+    /// $1
+    pub(super) tenant: String,
+    /// $2
+    pub(super) session: String,
+}
+
+impl From<&SessionKey> for Key {
+    fn from(key: &SessionKey) -> Self {
+        Self { tenant: key.tenant.as_str().to_owned(), session: key.session.as_str().to_owned() }
+    }
+}
+
+/// A part as its columns.
+pub(super) fn part_row(part: &Part) -> codec::part::PartRow {
+    codec::part::to_row(part)
+}
+
+/// A count as the database keeps it; what is larger is at its limit.
+pub(super) fn signed(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}

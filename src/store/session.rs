@@ -1,0 +1,230 @@
+//! Sessions: create, load, list, and where they stand.
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    pipeline::{Param, Query},
+    row::get,
+    rows::{Key, signed},
+};
+use crate::{
+    codec,
+    model::{RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId, command::Idempotency},
+};
+
+/// The first revision of a session's configuration.
+pub const FIRST_REVISION: i64 = 1;
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SessionState {
+    /// No live turn.
+    Idle,
+    /// A turn runs.
+    Running,
+    /// A turn waits for results.
+    AwaitingTools,
+    /// Deleted; rows may still be there.
+    Deleted,
+}
+
+impl SessionState {
+    pub(super) fn from_number(number: i16) -> Result<Self, Error> {
+        match number {
+            0 => Ok(Self::Idle),
+            1 => Ok(Self::Running),
+            2 => Ok(Self::AwaitingTools),
+            3 => Ok(Self::Deleted),
+            other => Err(Error::Corrupt(format!("session state {other}"))),
+        }
+    }
+
+    /// Whether a turn is live.
+    pub fn is_live(self) -> bool {
+        match self {
+            Self::Running | Self::AwaitingTools => true,
+            Self::Idle | Self::Deleted => false,
+        }
+    }
+}
+
+/// A session with its configuration in force.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Which.
+    pub id: SessionId,
+    /// Where it stands.
+    pub state: SessionState,
+    /// The live turn.
+    pub current_turn: Option<TurnId>,
+    /// The newest seq.
+    pub last_seq: Seq,
+    /// The configuration's revision.
+    pub revision: i64,
+    /// The configuration.
+    pub config: SessionConfig,
+    /// Tokens of the configuration's tool definitions.
+    pub tools_tokens: u32,
+    /// Tokens of the live transcript.
+    pub context_tokens: i64,
+    /// Messages waiting in the queue.
+    pub queued: u32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it was last used.
+    pub updated_at: Timestamp,
+}
+
+/// A configuration to be stored, with the size of its tools.
+#[derive(Debug, Clone)]
+pub struct NewConfig<'a> {
+    /// The configuration.
+    pub config: &'a SessionConfig,
+    /// Tokens of its tool definitions.
+    pub tools_tokens: u32,
+    /// Which estimator counted them.
+    pub estimator: &'a str,
+}
+
+/// The configuration as it is bound to parameters.
+pub(super) struct ConfigParams {
+    pub(super) toolset_id: String,
+    pub(super) config: Vec<u8>,
+    pub(super) tools: Vec<u8>,
+    pub(super) tokens: i32,
+}
+
+impl From<&NewConfig<'_>> for ConfigParams {
+    fn from(new: &NewConfig<'_>) -> Self {
+        let tools = codec::tools::encode(&new.config.tools);
+        Self {
+            toolset_id: codec::tools::content_id(&tools),
+            config: codec::config::encode(new.config),
+            tools,
+            tokens: signed(new.tools_tokens),
+        }
+    }
+}
+
+/// What is known of an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    /// The hash of the request it came with.
+    pub hash: String,
+    /// What it led to: an id.
+    pub result: String,
+}
+
+impl Store {
+    /// Creates a session. False: one with this id exists.
+    pub async fn create_session(&self, key: &SessionKey, new: &NewConfig<'_>, idempotency: &Idempotency) -> Result<bool, Error> {
+        const SQL: &str = "-- store::session::create_session
+            -- $3 revision $4 toolset id $5 config $6 tools $7 their tokens $8 estimator $9 request id or null $10 hash
+            with s as (insert into sessions (tenant_id, session_id) values ($1, $2) on conflict do nothing returning 1),
+            r as (insert into session_run (tenant_id, session_id, revision) select $1, $2, $3 from s),
+            c as (insert into session_context (tenant_id, session_id) select $1, $2 from s),
+            a as (insert into session_activity (tenant_id, session_id) select $1, $2 from s),
+            t as (insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
+                  select $1, $4, $6::bytea, $7::int, $8 from s on conflict do nothing),
+            v as (insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
+                  select $1, $2, $3, $4, $5::bytea from s),
+            i as (insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
+                  select $1, $2, $9, $10, $2 from s where $9::text is not null)
+            select 1 from s";
+        let (key, config) = (Key::from(key), ConfigParams::from(new));
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let params: Vec<Param<'_>> = vec![
+            &key.tenant,
+            &key.session,
+            &FIRST_REVISION,
+            &config.toolset_id,
+            &config.config,
+            &config.tools,
+            &config.tokens,
+            &new.estimator,
+            &request,
+            &idempotency.hash,
+        ];
+        Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
+    }
+
+    /// The session with its configuration; none: there is no such session.
+    pub async fn session(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
+        const SQL: &str = "-- store::session::session
+            select s.session_id, s.created_at, a.updated_at, r.state, r.turn_id, r.next_seq, r.revision, r.ctx_tokens, v.config,
+                   t.tools, t.tokens as tools_tokens,
+                   (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
+              from sessions s
+              join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
+              join session_activity a on a.tenant_id = $1 and a.session_id = $2
+              join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
+              join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
+             where s.tenant_id = $1 and s.session_id = $2";
+        let key = Key::from(key);
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
+        rows.first().map(session).transpose()
+    }
+
+    /// Sessions of a tenant, the last used first, behind `after`.
+    pub async fn sessions(
+        &self,
+        tenant: &TenantId,
+        after: Option<&(Timestamp, SessionId)>,
+        limit: u32,
+    ) -> Result<Vec<Session>, Error> {
+        const SQL: &str = "-- store::session::sessions
+            with page as (
+              select a.session_id, a.updated_at from session_activity a
+               where a.tenant_id = $1 and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
+               order by a.updated_at desc, a.session_id desc limit $4)
+            select s.session_id, s.created_at, page.updated_at, r.state, r.turn_id, r.next_seq, r.revision, r.ctx_tokens, v.config,
+                   t.tools, t.tokens as tools_tokens,
+                   (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued
+              from page
+              join sessions s on s.tenant_id = $1 and s.session_id = page.session_id
+              join session_run r on r.tenant_id = $1 and r.session_id = page.session_id and r.state <> 3
+              join session_revisions v on v.tenant_id = $1 and v.session_id = page.session_id and v.revision = r.revision
+              join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
+             order by page.updated_at desc, page.session_id desc";
+        let at = after.map(|(at, _)| *at);
+        let session_id = after.map_or("", |(_, session)| session.as_str());
+        let rows = self.database.read(SQL, &[&tenant.as_str(), &at, &session_id, &i64::from(limit)]).await?;
+        rows.iter().map(session).collect()
+    }
+
+    /// What an idempotency key led to.
+    pub async fn remembered(&self, key: &SessionKey, request: &RequestId) -> Result<Option<Remembered>, Error> {
+        const SQL: &str = "-- store::session::remembered
+            select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
+        let key = Key::from(key);
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request.as_str()]).await?;
+        rows.first().map(|row| Ok(Remembered { hash: get(row, "req_hash")?, result: get(row, "result")? })).transpose()
+    }
+}
+
+fn session(row: &Row) -> Result<Session, Error> {
+    let state = SessionState::from_number(get(row, "state")?)?;
+    let next_seq: i64 = get(row, "next_seq")?;
+    let tools: ToolSet = codec::tools::decode(get(row, "tools")?)?;
+    Ok(Session {
+        id: SessionId::new(get::<String>(row, "session_id")?),
+        state,
+        current_turn: if state.is_live() { get::<Option<String>>(row, "turn_id")?.map(TurnId::new) } else { None },
+        last_seq: Seq(next_seq - 1),
+        revision: get(row, "revision")?,
+        config: codec::config::decode(get(row, "config")?, tools)?,
+        tools_tokens: super::row::count(row, "tools_tokens")?,
+        context_tokens: get(row, "ctx_tokens")?,
+        queued: super::row::count(row, "queued")?,
+        created_at: get(row, "created_at")?,
+        updated_at: get(row, "updated_at")?,
+    })
+}
+
+impl From<codec::DecodeError> for Error {
+    fn from(error: codec::DecodeError) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}

@@ -1,0 +1,25 @@
+-- store::turn::admit: IDLE -> RUN for an existing session, with its input and first events. 0 rows: busy, a repeated request, or
+-- a configuration that changed since it was read; outcome tells.
+-- $27 turn $28 owner $29 lease (s) $30 turn timeout (s) $31 revision as read $32 request id or null $33 hash $34 turn request
+-- $35 model
+with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
+                    + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
+f as (
+  update session_run r
+     set state = 1, owner = $28, epoch = r.epoch + 1, lease_until = now() + make_interval(secs => $29), takeovers = 0, cancel = 0,
+         cancel_cause = 0, cancel_reason = '', turn_id = $27, step = 1, attempt = 1, open_calls = 0, tool_deadline = null,
+         turn_deadline = now() + make_interval(secs => $30), next_seq = r.next_seq + cardinality($3::text[]),
+         ctx_tokens = r.ctx_tokens + delta.tokens
+    from delta
+   where r.tenant_id = $1 and r.session_id = $2 and r.state = 0 and r.open_calls = 0 and r.revision = $31
+     and ($32::text is null
+          or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2 and i.request_id = $32))
+  returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality($3::text[]) as base, r.turn_id, r.ctx_tokens),
+write_request as (
+  insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
+  select $1, $2, $32, $33, $27 from f where $32::text is not null),
+write_turn as (
+  insert into turns (tenant_id, session_id, turn_id, request_id, request, model, first_seq)
+  select $1, $2, $27, $32, $34::bytea, $35, f.base from f),
+touch as (
+  update session_activity a set updated_at = now() from f where a.tenant_id = $1 and a.session_id = $2)
