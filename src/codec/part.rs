@@ -87,7 +87,7 @@ fn rest_of(content: &Content) -> Option<pb::part::Content> {
     }
 }
 
-/// Every text of the result, the first one emptied because it is the row's body. One text that was not cut needs no rest.
+/// Every text of the result, the first one emptied because it is the row's body. One text, not cut, needs no rest.
 fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
     let ToolResult { call: _, name: _, texts, outcome: _, truncation } = result;
     if texts.len() == 1 && truncation.is_none() {

@@ -1,4 +1,4 @@
-//! Durable events to and from their stored form: the kind names the proto's oneof field, the payload is its encoded member.
+//! Durable events to and from their stored form: the kind names the proto's oneof field, the payload is its member.
 
 mod kind;
 mod read;

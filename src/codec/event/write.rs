@@ -115,8 +115,8 @@ fn step_started(model: &str, revision: i64, context: &TokenCount, window: u32) -
     }
 }
 
-/// A request for a tool. Only the statement knows when it is made, so the stored `deadline` counts from 1970 as if that were now,
-/// and the reader adds the event's time.
+/// A request for a tool. Only the statement knows when it is made, so the stored `deadline` is the timeout, counted from
+/// 1970, and the reader adds the event's time.
 fn requested(call: &ToolCall, timeout: Duration) -> pb::PendingCall {
     let prost_types::Duration { seconds, nanos } = duration_to_pb(timeout);
     pb::PendingCall {
