@@ -1,1 +1,28 @@
-//! Bytes that last: model values to and from their stored and wire forms.
+//! Bytes that last: model values to and from their stored and wire forms. Knows the model and the proto, nothing else.
+
+mod call;
+pub mod config;
+pub mod delta;
+pub mod error;
+pub mod event;
+pub mod failure;
+pub mod limits;
+pub mod message;
+mod number;
+pub mod output;
+pub mod part;
+pub mod response;
+pub mod time;
+pub mod tools;
+pub mod turn;
+pub mod usage;
+
+#[cfg(test)]
+mod arbitrary;
+
+pub use error::DecodeError;
+
+/// Reads stored bytes as one message; `what` names it in the error.
+fn read<M: prost::Message + Default>(what: &'static str, bytes: &[u8]) -> Result<M, DecodeError> {
+    M::decode(bytes).map_err(|error| DecodeError::new(what, error))
+}

@@ -1,0 +1,311 @@
+//! Arbitrary model values for the round-trip tests: all that the border lets through, and nothing else.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use proptest::{collection, option, prelude::*};
+
+use crate::model::{
+    BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, Ending, Failure, FailurePhase,
+    FailureReason, FinishReason, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits, Part, Payload,
+    PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolOutcome,
+    ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose,
+    command::TurnRequest,
+    config::PolicyOverrides,
+    event::{CallCancelReason, RecoveryCause},
+};
+
+/// Any text that PostgreSQL can store.
+fn text() -> impl Strategy<Value = String> {
+    collection::vec(any::<char>().prop_filter("NUL cannot be stored", |char| *char != '\0'), 0..12)
+        .prop_map(|chars| chars.into_iter().collect())
+}
+
+/// A text where an empty one would mean none.
+fn words() -> impl Strategy<Value = String> {
+    text().prop_map(|text| format!("w{text}"))
+}
+
+/// Half of what the proto's numbers can hold, so that sums of two stay within them.
+fn tokens() -> impl Strategy<Value = u32> {
+    0..(1_u32 << 30)
+}
+
+/// A number where 0 would mean none.
+fn bound() -> impl Strategy<Value = u32> {
+    1..=i32::MAX.unsigned_abs()
+}
+
+fn duration() -> impl Strategy<Value = Duration> {
+    any::<(u32, u16)>().prop_map(|(seconds, nanos)| Duration::new(seconds.into(), nanos.into()))
+}
+
+pub(super) fn metadata() -> impl Strategy<Value = BTreeMap<String, String>> {
+    collection::btree_map(text(), text(), 0..3)
+}
+
+pub(super) fn part() -> impl Strategy<Value = Part> {
+    (content(), option::of(words()), any::<bool>()).prop_map(|(content, provider_metadata, sanitized)| Part {
+        content,
+        provider_metadata,
+        sanitized,
+    })
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        text().prop_map(Content::Text),
+        (text(), any::<bool>()).prop_map(|(text, redacted)| Content::Reasoning { text, redacted }),
+        (text(), text(), text())
+            .prop_map(|(id, name, arguments)| { Content::ToolCall(ToolCall { id: CallId::new(id), name, arguments }) }),
+        result().prop_map(Content::ToolResult),
+        text().prop_map(Content::Refusal),
+    ]
+}
+
+fn result() -> impl Strategy<Value = ToolResult> {
+    let outcome = prop_oneof![
+        Just(ToolOutcome::Success),
+        Just(ToolOutcome::Error),
+        Just(ToolOutcome::Denied),
+        Just(ToolOutcome::TimedOut),
+        Just(ToolOutcome::Cancelled),
+    ];
+    (text(), text(), collection::vec(text(), 0..4), outcome, option::of(truncation())).prop_map(
+        |(call, name, texts, outcome, truncation)| ToolResult {
+            call: CallId::new(call),
+            name,
+            texts,
+            outcome,
+            truncation,
+        },
+    )
+}
+
+fn truncation() -> impl Strategy<Value = Truncation> {
+    (tokens(), tokens(), text(), any::<u32>()).prop_map(|(original_chars, kept_chars, blob, bytes)| Truncation {
+        original_chars,
+        kept_chars,
+        full_output: BlobId::new(blob),
+        full_bytes: bytes.into(),
+    })
+}
+
+pub(super) fn usage() -> impl Strategy<Value = Usage> {
+    (tokens(), tokens(), tokens(), tokens(), tokens(), text()).prop_map(
+        |(input, output, reasoning, cache_read, cache_write, provider_json)| Usage {
+            input,
+            output,
+            reasoning,
+            cache_read,
+            cache_write,
+            provider_json,
+        },
+    )
+}
+
+pub(super) fn failure() -> impl Strategy<Value = Failure> {
+    let reason = prop_oneof![
+        Just(FailureReason::ProviderAuth),
+        Just(FailureReason::ProviderRateLimited),
+        Just(FailureReason::ProviderTimeout),
+        Just(FailureReason::ProviderOverloaded),
+        Just(FailureReason::ProviderBadRequest),
+        Just(FailureReason::ProviderBroken),
+        Just(FailureReason::ContextOverflow),
+        Just(FailureReason::Poisoned),
+        Just(FailureReason::Internal),
+    ];
+    let phase = option::of(prop_oneof![Just(FailurePhase::Generate), Just(FailurePhase::Stream)]);
+    let provider = (text(), any::<u16>(), text(), text());
+    (reason, text(), any::<bool>(), phase, provider, option::of(duration())).prop_map(
+        |(reason, message, recoverable, phase, (provider, status, code, request), retry_after)| Failure {
+            reason,
+            message,
+            recoverable,
+            phase,
+            provider,
+            provider_status: status,
+            provider_code: code,
+            provider_request_id: request,
+            retry_after,
+        },
+    )
+}
+
+fn finish() -> impl Strategy<Value = FinishReason> {
+    prop_oneof![
+        Just(FinishReason::Stop),
+        Just(FinishReason::ToolCalls),
+        Just(FinishReason::Length),
+        Just(FinishReason::ContentFilter),
+        Just(FinishReason::Refusal),
+        Just(FinishReason::Error),
+        Just(FinishReason::Cancelled),
+    ]
+}
+
+pub(super) fn response() -> impl Strategy<Value = ModelResponse> {
+    let names = (text(), text(), text(), text(), text());
+    let times = (option::of(duration()), duration());
+    (names, finish(), option::of(usage()), option::of(failure()), times).prop_map(
+        |((provider, model, answered, id, word), finish, usage, failure, (first, elapsed))| ModelResponse {
+            provider,
+            model,
+            provider_model: answered,
+            provider_response_id: id,
+            finish,
+            provider_finish: word,
+            usage,
+            failure,
+            time_to_first_token: first,
+            elapsed,
+        },
+    )
+}
+
+pub(super) fn output_limits() -> impl Strategy<Value = OutputLimits> {
+    let keep = option::of(prop_oneof![Just(Keep::Head), Just(Keep::HeadAndTail)]);
+    (option::of(bound()), option::of(bound()), option::of(bound()), option::of(bound()), keep).prop_map(
+        |(max_chars, max_lines, max_line_length, max_matches, keep)| OutputLimits {
+            max_chars,
+            max_lines,
+            max_line_length,
+            max_matches,
+            keep,
+        },
+    )
+}
+
+pub(super) fn tools() -> impl Strategy<Value = ToolSet> {
+    collection::vec(tool(), 0..3).prop_map(|tools| ToolSet { tools })
+}
+
+fn tool() -> impl Strategy<Value = Tool> {
+    let category = prop_oneof![
+        Just(ToolCategory::Tools),
+        Just(ToolCategory::McpTools),
+        Just(ToolCategory::Skills),
+        Just(ToolCategory::Agents),
+    ];
+    let texts = (text(), text(), option::of(text()));
+    let flags = (any::<bool>(), any::<Option<bool>>());
+    (texts, option::of(duration()), option::of(output_limits()), category, flags).prop_map(
+        |((name, description, input_schema), timeout, output_limits, category, (deferred, strict))| Tool {
+            name,
+            description,
+            input_schema,
+            timeout,
+            output_limits,
+            category,
+            deferred,
+            strict,
+        },
+    )
+}
+
+pub(super) fn limits() -> impl Strategy<Value = LimitsOverride> {
+    let counts = (option::of(bound()), option::of(bound()), option::of(1..=i64::MAX));
+    (counts, option::of(duration()), option::of(duration())).prop_map(
+        |((max_steps, max_output_tokens, max_total_tokens), turn_timeout, tool_timeout)| LimitsOverride {
+            max_steps,
+            max_output_tokens,
+            max_total_tokens,
+            turn_timeout,
+            tool_timeout,
+        },
+    )
+}
+
+pub(super) fn config() -> impl Strategy<Value = SessionConfig> {
+    let texts = (text(), text(), text());
+    (texts, collection::vec(block(), 0..3), tools(), limits(), overrides(), metadata()).prop_map(
+        |((model, system_prompt, policy), pinned_blocks, tools, limits, overrides, metadata)| SessionConfig {
+            model,
+            system_prompt,
+            pinned_blocks,
+            tools,
+            limits,
+            policy,
+            overrides,
+            metadata,
+        },
+    )
+}
+
+fn block() -> impl Strategy<Value = PinnedBlock> {
+    let kind = prop_oneof![
+        Just(PinnedKind::Pinned),
+        Just(PinnedKind::Memory),
+        Just(PinnedKind::Skills),
+        Just(PinnedKind::Agents),
+    ];
+    (text(), text(), kind).prop_map(|(name, text, kind)| PinnedBlock { name, text, kind })
+}
+
+fn overrides() -> impl Strategy<Value = PolicyOverrides> {
+    (option::of(output_limits()), collection::btree_map(text(), output_limits(), 0..3))
+        .prop_map(|(default_output_limits, output_limits)| PolicyOverrides { default_output_limits, output_limits })
+}
+
+pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
+    (option::of(tools()), limits(), option::of(words())).prop_map(|(tools, limits, model)| TurnRequest {
+        tools,
+        limits,
+        model,
+    })
+}
+
+pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
+    (tokens(), option::of(words()), option::of(finish()), option::of(usage()), duration()).prop_map(
+        |(step_count, message, finish, last_step_usage, elapsed)| TurnResult {
+            step_count,
+            final_message: message.map(MessageId::new),
+            finish,
+            total_usage: crate::model::UsageTotals::default().plus(last_step_usage.as_ref()),
+            last_step_usage,
+            elapsed,
+        },
+    )
+}
+
+/// One payload of each kind. Those that refer to content name message `m1` and call `c1`.
+pub(super) fn payloads() -> Vec<Payload> {
+    let (message, call, second) = (MessageId::new("m1"), CallId::new("c1"), Duration::from_secs(1));
+    let (model, name) = ("a/b".to_owned(), "bash".to_owned());
+    let failure = Failure::local(FailureReason::Internal, "broken", false);
+    let limits = Limits {
+        max_steps: 50,
+        max_output_tokens: None,
+        max_total_tokens: None,
+        turn_timeout: second,
+        tool_timeout: second,
+    };
+    let context = TokenCount { tokens: 1, basis: TokenBasis::Heuristic, margin: 0, estimator: "chars".to_owned() };
+    let cancelled =
+        Ending::Cancelled { cause: CancelCause::Requested, outcome: CancelOutcome::None, reason: "enough".to_owned() };
+    let ended = |ending| Payload::TurnEnded { ending, result: TurnResult::default() };
+    vec![
+        Payload::TurnStarted {
+            request: None,
+            model: model.clone(),
+            limits,
+            tool_names: vec![name.clone()],
+            input: None,
+        },
+        Payload::StepStarted { model: model.clone(), revision: 1, context, window: 1000 },
+        Payload::MessageCommitted { message },
+        Payload::ToolCallRequested {
+            call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },
+            timeout: second,
+        },
+        Payload::ToolCallCompleted { call: call.clone() },
+        Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
+        Payload::ActionRequired { calls: vec![call] },
+        Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
+        Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
+        Payload::TurnRecovered { cause: RecoveryCause::LeaseExpired, takeovers: 1 },
+        ended(Ending::Completed(CompletionReason::Stop)),
+        ended(cancelled),
+        ended(Ending::Failed(failure)),
+    ]
+}

@@ -1,0 +1,105 @@
+//! Tool calls with their results, to and from their proto forms.
+
+use crate::{
+    model::{BlobId, ToolCall, ToolOutcome, ToolResult, Truncation},
+    pb,
+};
+
+use super::{
+    DecodeError,
+    number::{signed, unsigned},
+};
+
+/// What the whole output of a tool is kept as.
+const OUTPUT_MEDIA_TYPE: &str = "text/plain; charset=utf-8";
+
+/// A call for the wire.
+pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {
+    let ToolCall { id, name, arguments } = call;
+    pb::ToolCall {
+        call_id: id.to_string(),
+        tool_name: name.clone(),
+        arguments_json: arguments.clone(),
+        arguments_blob: None,
+    }
+}
+
+/// A result for the wire.
+pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
+    let ToolResult { call, name, texts, outcome, truncation } = result;
+    pb::ToolResult {
+        call_id: call.to_string(),
+        tool_name: name.clone(),
+        parts: texts.iter().map(|text| text_to_pb(text)).collect(),
+        outcome: outcome_to_pb(*outcome).into(),
+        truncation: truncation.as_ref().map(truncation_to_pb),
+        prune_mark: None,
+    }
+}
+
+/// One text of a result.
+pub(crate) fn text_to_pb(text: &str) -> pb::Part {
+    pb::Part { content: Some(pb::part::Content::Text(text.to_owned())), ..pb::Part::default() }
+}
+
+/// One text of a result as it was stored.
+pub(crate) fn text_from_pb(part: pb::Part) -> Result<String, DecodeError> {
+    let pb::Part { content, citations: _, provider_metadata_json: _, tokens: _, preview_of: _, sanitized: _ } = part;
+    let Some(pb::part::Content::Text(text)) = content else {
+        return Err(DecodeError::new("tool result", "one of its parts is not a text"));
+    };
+    Ok(text)
+}
+
+/// How a call ended.
+pub fn outcome_to_pb(outcome: ToolOutcome) -> pb::ToolOutcome {
+    match outcome {
+        ToolOutcome::Success => pb::ToolOutcome::Success,
+        ToolOutcome::Error => pb::ToolOutcome::Error,
+        ToolOutcome::Denied => pb::ToolOutcome::Denied,
+        ToolOutcome::TimedOut => pb::ToolOutcome::TimedOut,
+        ToolOutcome::Cancelled => pb::ToolOutcome::Cancelled,
+    }
+}
+
+/// How a call ended, as it was stored.
+pub(crate) fn outcome_from_pb(outcome: pb::ToolOutcome) -> Result<ToolOutcome, DecodeError> {
+    match outcome {
+        pb::ToolOutcome::Unspecified => Err(DecodeError::new("tool result", "its outcome is missing")),
+        pb::ToolOutcome::Success => Ok(ToolOutcome::Success),
+        pb::ToolOutcome::Error => Ok(ToolOutcome::Error),
+        pb::ToolOutcome::Denied => Ok(ToolOutcome::Denied),
+        pb::ToolOutcome::TimedOut => Ok(ToolOutcome::TimedOut),
+        pb::ToolOutcome::Cancelled => Ok(ToolOutcome::Cancelled),
+    }
+}
+
+/// How an output was cut.
+pub(crate) fn truncation_to_pb(truncation: &Truncation) -> pb::Truncation {
+    let Truncation { original_chars, kept_chars, full_output, full_bytes } = truncation;
+    pb::Truncation {
+        original_chars: signed(*original_chars),
+        kept_chars: signed(*kept_chars),
+        full_output: Some(pb::Blob {
+            blob_id: full_output.to_string(),
+            media_type: OUTPUT_MEDIA_TYPE.to_owned(),
+            size_bytes: i64::try_from(*full_bytes).unwrap_or(i64::MAX),
+            create_time: None,
+        }),
+        for_room: false,
+    }
+}
+
+/// How an output was cut, as it was stored.
+pub(crate) fn truncation_from_pb(truncation: pb::Truncation) -> Result<Truncation, DecodeError> {
+    let pb::Truncation { original_chars, kept_chars, full_output, for_room: _ } = truncation;
+    let Some(pb::Blob { blob_id, media_type: _, size_bytes, create_time: _ }) = full_output else {
+        return Err(DecodeError::new("truncation", "the whole output is not named"));
+    };
+    Ok(Truncation {
+        original_chars: unsigned("truncation", original_chars)?,
+        kept_chars: unsigned("truncation", kept_chars)?,
+        full_output: BlobId::new(blob_id),
+        full_bytes: u64::try_from(size_bytes).map_err(|error| DecodeError::new("truncation", error))?,
+    })
+}

@@ -1,0 +1,182 @@
+//! Session configurations to and from bytes, and into an answer. The tools are stored apart from the rest.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+
+use crate::{
+    model::{PinnedBlock, PinnedKind, SessionConfig, ToolSet, config::PolicyOverrides},
+    pb,
+};
+
+use super::{DecodeError, limits, number::known, output, read, tools};
+
+/// The configuration without its tools, as an encoded `Session`.
+pub fn encode(config: &SessionConfig) -> Vec<u8> {
+    let mut session = pb::Session::default();
+    all_but_tools(config, &mut session);
+    session.encode_to_vec()
+}
+
+/// The configuration in these bytes, with the tools that were stored apart.
+pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError> {
+    let pb::Session {
+        session_id: _,
+        etag: _,
+        model,
+        system_prompt,
+        pinned_blocks,
+        tools: _,
+        limits,
+        generation: _,
+        policy,
+        policy_overrides,
+        metadata,
+        state: _,
+        current_turn_id: _,
+        last_seq: _,
+        queued_count: _,
+        compaction_count: _,
+        last_compaction_time: _,
+        currently_compacting: _,
+        forked_from_session_id: _,
+        forked_at_seq: _,
+        create_time: _,
+        update_time: _,
+    } = read("session configuration", bytes)?;
+    Ok(SessionConfig {
+        model,
+        system_prompt,
+        pinned_blocks: pinned_blocks.into_iter().map(block_from_pb).collect::<Result<_, _>>()?,
+        tools,
+        limits: limits::override_from_stored(limits)?,
+        policy,
+        overrides: policy_overrides.map(overrides_from_pb).transpose()?.unwrap_or_default(),
+        metadata,
+    })
+}
+
+/// Writes the configuration into an answer: its fields 10 to 18.
+pub fn config_into_session(config: &SessionConfig, session: &mut pb::Session) {
+    all_but_tools(config, session);
+    session.tools = Some(tools::to_pb(&config.tools));
+}
+
+fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
+    let SessionConfig { model, system_prompt, pinned_blocks, tools: _, limits, policy, overrides, metadata } = config;
+    session.model.clone_from(model);
+    session.system_prompt.clone_from(system_prompt);
+    session.pinned_blocks = pinned_blocks.iter().map(block_to_pb).collect();
+    session.limits = limits::override_to_stored(limits);
+    session.generation = None;
+    session.policy.clone_from(policy);
+    session.policy_overrides = (*overrides != PolicyOverrides::default()).then(|| overrides_to_pb(overrides));
+    session.metadata.clone_from(metadata);
+}
+
+/// What a session changes in its policy, for the wire.
+pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
+    let PolicyOverrides { default_output_limits, output_limits } = overrides;
+    let tools = pb::ToolPolicy {
+        execution: pb::ToolExecution::Unspecified.into(),
+        default_output_limits: default_output_limits.map(output::to_pb),
+        output_limits: output_limits.iter().map(|(name, limits)| (name.clone(), output::to_pb(*limits))).collect(),
+        cancel_wait: None,
+    };
+    pb::Policy { tools: Some(tools), ..pb::Policy::default() }
+}
+
+/// What a session changes in its policy, as it was stored.
+pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeError> {
+    let pb::Policy {
+        compaction: _,
+        prune: _,
+        tools,
+        queue: _,
+        output_reserve: _,
+        context_window: _,
+        unknown_window: _,
+    } = policy;
+    let pb::ToolPolicy { execution: _, default_output_limits, output_limits, cancel_wait: _ } =
+        tools.unwrap_or_default();
+    Ok(PolicyOverrides {
+        default_output_limits: default_output_limits.map(output::from_pb).transpose()?,
+        output_limits: output_limits
+            .into_iter()
+            .map(|(name, limits)| Ok((name, output::from_pb(limits)?)))
+            .collect::<Result<BTreeMap<_, _>, DecodeError>>()?,
+    })
+}
+
+fn block_to_pb(block: &PinnedBlock) -> pb::PinnedBlock {
+    let PinnedBlock { name, text, kind } = block;
+    pb::PinnedBlock { name: name.clone(), text: text.clone(), category: kind_to_pb(*kind).into() }
+}
+
+fn block_from_pb(block: pb::PinnedBlock) -> Result<PinnedBlock, DecodeError> {
+    let pb::PinnedBlock { name, text, category } = block;
+    Ok(PinnedBlock { name, text, kind: kind_from_pb(known("pinned block's category", category)?)? })
+}
+
+fn kind_to_pb(kind: PinnedKind) -> pb::ContextCategory {
+    match kind {
+        PinnedKind::Pinned => pb::ContextCategory::Pinned,
+        PinnedKind::Memory => pb::ContextCategory::Memory,
+        PinnedKind::Skills => pb::ContextCategory::Skills,
+        PinnedKind::Agents => pb::ContextCategory::Agents,
+    }
+}
+
+fn kind_from_pb(category: pb::ContextCategory) -> Result<PinnedKind, DecodeError> {
+    use pb::ContextCategory as C;
+    match category {
+        C::Unspecified | C::Pinned => Ok(PinnedKind::Pinned),
+        C::Memory => Ok(PinnedKind::Memory),
+        C::Skills => Ok(PinnedKind::Skills),
+        C::Agents => Ok(PinnedKind::Agents),
+        C::SystemPrompt
+        | C::Tools
+        | C::McpTools
+        | C::DeferredTools
+        | C::Summary
+        | C::User
+        | C::Assistant
+        | C::Reasoning
+        | C::ToolCalls
+        | C::ToolResults
+        | C::Media
+        | C::Queued => {
+            Err(DecodeError::new("pinned block", format_args!("{} is no category of it", category.as_str_name())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::arbitrary;
+
+    proptest! {
+        #[test]
+        fn configurations_survive(config in arbitrary::config()) {
+            prop_assert_eq!(decode(&encode(&config), config.tools.clone()), Ok(config));
+        }
+
+        #[test]
+        fn an_answer_holds_the_whole_configuration(config in arbitrary::config()) {
+            let mut session = pb::Session::default();
+            config_into_session(&config, &mut session);
+            let tools = tools::from_pb(session.tools.clone().unwrap()).unwrap();
+            prop_assert_eq!(decode(&session.encode_to_vec(), tools), Ok(config));
+        }
+    }
+
+    #[test]
+    fn an_answer_keeps_what_is_not_configuration() {
+        let mut session = pb::Session { session_id: "s1".to_owned(), last_seq: 7, ..pb::Session::default() };
+        config_into_session(&SessionConfig::default(), &mut session);
+        assert_eq!((session.session_id.as_str(), session.last_seq), ("s1", 7));
+    }
+}

@@ -1,0 +1,29 @@
+//! The one way in which reading stored bytes fails.
+
+use std::fmt;
+
+/// Stored bytes or columns that this program cannot read: damaged, or written by a newer version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a stored {what} cannot be read: {why}")]
+pub struct DecodeError {
+    what: &'static str,
+    why: String,
+}
+
+impl DecodeError {
+    /// Names what was read, and why it cannot be.
+    pub fn new(what: &'static str, why: impl fmt::Display) -> Self {
+        Self { what, why: why.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_and_why() {
+        let error = DecodeError::new("part", "its kind is \"hologram\"");
+        assert_eq!(error.to_string(), "a stored part cannot be read: its kind is \"hologram\"");
+    }
+}

@@ -1,0 +1,15 @@
+//! The kinds of durable events that this program writes: names of fields of the proto's `Event.payload`.
+
+pub(super) const TURN_STARTED: &str = "turn_started";
+pub(super) const STEP_STARTED: &str = "step_started";
+pub(super) const MESSAGE_COMMITTED: &str = "message_committed";
+pub(super) const TOOL_CALL_REQUESTED: &str = "tool_call_requested";
+pub(super) const TOOL_CALL_COMPLETED: &str = "tool_call_completed";
+pub(super) const TOOL_CALL_CANCELLED: &str = "tool_call_cancelled";
+pub(super) const ACTION_REQUIRED: &str = "action_required";
+pub(super) const USAGE_RECORDED: &str = "usage_recorded";
+pub(super) const TURN_RETRYING: &str = "turn_retrying";
+pub(super) const TURN_RECOVERED: &str = "turn_recovered";
+pub(super) const TURN_COMPLETED: &str = "turn_completed";
+pub(super) const TURN_CANCELLED: &str = "turn_cancelled";
+pub(super) const TURN_FAILED: &str = "turn_failed";

@@ -1,0 +1,296 @@
+//! Stored events to the wire: content is filled in, and what cannot be read goes out without payload.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+
+use crate::{
+    codec::{
+        DecodeError, message,
+        number::signed,
+        part, read,
+        time::{duration_from_pb, duration_to_pb, timestamp_to_pb},
+    },
+    model::{CallId, Message, MessageId, SessionId, ToolResult, event::StoredEvent},
+    pb::{self, event::Payload},
+};
+
+use super::kind;
+
+/// What events refer to, loaded for a page of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Content {
+    /// Messages that were committed.
+    pub messages: BTreeMap<MessageId, Message>,
+    /// Calls that were completed.
+    pub results: BTreeMap<CallId, CompletedCall>,
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompletedCall {
+    /// Its result.
+    pub result: ToolResult,
+    /// From the request to the result.
+    pub elapsed: Duration,
+}
+
+/// What must be loaded before these events can be read.
+pub fn refs_to_load(events: &[StoredEvent]) -> (Vec<MessageId>, Vec<CallId>) {
+    let refs_of = |kind| events.iter().filter(move |event| event.kind == kind).flat_map(|event| &event.refs);
+    (
+        refs_of(kind::MESSAGE_COMMITTED).map(MessageId::new).collect(),
+        refs_of(kind::TOOL_CALL_COMPLETED).map(CallId::new).collect(),
+    )
+}
+
+/// An event for the wire. It has no payload when its kind is newer than this program, or when it cannot be read.
+pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb::Event {
+    let payload = payload(event, session, content).unwrap_or_else(|error| {
+        tracing::error!(
+            session.id = %session,
+            event.seq = event.seq.0,
+            event.kind = event.kind.as_str(),
+            %error,
+            "an event cannot be read; it is sent without its payload"
+        );
+        None
+    });
+    pb::Event {
+        seq: event.seq.0,
+        session_id: session.to_string(),
+        turn_id: event.turn.as_ref().map(ToString::to_string).unwrap_or_default(),
+        step: signed(event.step),
+        attempt: signed(event.attempt),
+        time: Some(timestamp_to_pb(event.at)),
+        replay: false,
+        payload,
+    }
+}
+
+fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Result<Option<Payload>, DecodeError> {
+    Ok(Some(match event.kind.as_str() {
+        kind::TURN_STARTED => Payload::TurnStarted(member(event)?),
+        kind::STEP_STARTED => Payload::StepStarted(step_started(member(event)?, event.size)),
+        kind::MESSAGE_COMMITTED => Payload::MessageCommitted(committed(event, session, content)?),
+        kind::TOOL_CALL_REQUESTED => Payload::ToolCallRequested(requested(member(event)?, event.at)?),
+        kind::TOOL_CALL_COMPLETED => Payload::ToolCallCompleted(completed(event, content)?),
+        kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(member(event)?),
+        kind::ACTION_REQUIRED => Payload::ActionRequired(member(event)?),
+        kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
+        kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
+        kind::TURN_RECOVERED => Payload::TurnRecovered(member(event)?),
+        kind::TURN_COMPLETED => {
+            let ended: pb::TurnCompleted = member(event)?;
+            Payload::TurnCompleted(pb::TurnCompleted { result: with_queued(ended.result, &event.refs), ..ended })
+        }
+        kind::TURN_CANCELLED => {
+            let ended: pb::TurnCancelled = member(event)?;
+            Payload::TurnCancelled(pb::TurnCancelled { result: with_queued(ended.result, &event.refs), ..ended })
+        }
+        kind::TURN_FAILED => {
+            let ended: pb::TurnFailed = member(event)?;
+            Payload::TurnFailed(pb::TurnFailed { result: with_queued(ended.result, &event.refs), ..ended })
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// The stored member of the oneof.
+fn member<M: prost::Message + Default>(event: &StoredEvent) -> Result<M, DecodeError> {
+    read("event", &event.payload)
+}
+
+/// The size of the prompt as the statement knew it, where it did.
+fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStarted {
+    if let Some(size) = size {
+        let tokens = i32::try_from(size.max(0)).unwrap_or(i32::MAX);
+        started.context_tokens.get_or_insert_default().tokens = tokens;
+    }
+    started
+}
+
+fn committed(event: &StoredEvent, session: &SessionId, content: &Content) -> Result<pb::MessageCommitted, DecodeError> {
+    let id = MessageId::new(first_ref(event)?);
+    let stored = content.messages.get(&id).ok_or_else(|| missing("message", id.as_str()))?;
+    Ok(pb::MessageCommitted { message: Some(message::to_pb(stored, session)) })
+}
+
+fn completed(event: &StoredEvent, content: &Content) -> Result<pb::ToolCallCompleted, DecodeError> {
+    let id = CallId::new(first_ref(event)?);
+    let CompletedCall { result, elapsed } =
+        content.results.get(&id).ok_or_else(|| missing("result of call", id.as_str()))?;
+    Ok(pb::ToolCallCompleted {
+        result: Some(part::result_to_pb(result)),
+        elapsed: Some(duration_to_pb(*elapsed)),
+        raw_parts: Vec::new(),
+    })
+}
+
+fn first_ref(event: &StoredEvent) -> Result<&String, DecodeError> {
+    event.refs.first().ok_or_else(|| DecodeError::new("event", "it refers to nothing"))
+}
+
+fn missing(what: &str, id: &str) -> DecodeError {
+    DecodeError::new("event", format_args!("the {what} {id} is missing"))
+}
+
+/// The request with its deadline, which is stored relative to the event's time.
+fn requested(mut pending: pb::PendingCall, at: Timestamp) -> Result<pb::PendingCall, DecodeError> {
+    let Some(prost_types::Timestamp { seconds, nanos }) = pending.deadline else {
+        return Err(DecodeError::new("event", "its deadline is missing"));
+    };
+    let timeout = duration_from_pb(prost_types::Duration { seconds, nanos })?;
+    let deadline = at.checked_add(timeout).unwrap_or(Timestamp::MAX);
+    pending.deadline = Some(timestamp_to_pb(deadline));
+    Ok(pending)
+}
+
+/// The result with the messages that still wait, which only the statement knew.
+fn with_queued(result: Option<pb::TurnResult>, queued: &[String]) -> Option<pb::TurnResult> {
+    Some(pb::TurnResult { queued_message_ids: queued.to_vec(), ..result.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        codec::{arbitrary, event::encode},
+        model::{
+            self, Category, CompletionReason, Counted, Ending, Part, Role, Seq, TokenBasis, TokenCount, ToolCall,
+            ToolOutcome, TurnId, TurnResult, message::StoredPart,
+        },
+    };
+
+    fn stored(payload: &model::Payload) -> StoredEvent {
+        let encoded = encode(payload);
+        StoredEvent {
+            seq: Seq(7),
+            turn: Some(TurnId::new("t1")),
+            step: 1,
+            attempt: 2,
+            at: Timestamp::from_second(1_000_000).unwrap(),
+            kind: encoded.kind.to_owned(),
+            refs: encoded.refs,
+            size: None,
+            payload: encoded.payload,
+        }
+    }
+
+    fn content() -> Content {
+        let part = Part::text("hello");
+        let size = Counted { tokens: 2, category: Category::User };
+        let message = Message {
+            id: MessageId::new("m1"),
+            turn: None,
+            step: 0,
+            seq: Seq(7),
+            role: Role::User,
+            parts: vec![StoredPart { part, size, estimator: "chars".to_owned() }],
+            created_at: Timestamp::UNIX_EPOCH,
+            response: None,
+            pinned: false,
+            metadata: BTreeMap::new(),
+            voided_at: None,
+        };
+        let result = ToolResult {
+            call: CallId::new("c1"),
+            name: "bash".to_owned(),
+            texts: vec!["ok".to_owned()],
+            outcome: ToolOutcome::Success,
+            truncation: None,
+        };
+        Content {
+            messages: [(message.id.clone(), message)].into(),
+            results: [(CallId::new("c1"), CompletedCall { result, elapsed: Duration::from_millis(1500) })].into(),
+        }
+    }
+
+    fn payload_of(event: &StoredEvent) -> Option<Payload> {
+        to_pb(event, &SessionId::new("s1"), &content()).payload
+    }
+
+    #[test]
+    fn each_kind_that_is_written_is_read() {
+        for payload in arbitrary::payloads() {
+            let event = stored(&payload);
+            assert!(payload_of(&event).is_some(), "{} has no payload", event.kind);
+        }
+    }
+
+    #[test]
+    fn the_columns_frame_the_payload() {
+        let event = stored(&model::Payload::ActionRequired { calls: vec![CallId::new("c1")] });
+        let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
+        assert_eq!((wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()), (7, "s1", "t1"));
+        assert_eq!((wire.step, wire.attempt, wire.time), (1, 2, Some(timestamp_to_pb(event.at))));
+    }
+
+    #[test]
+    fn a_deadline_counts_from_the_events_time() {
+        let call = ToolCall { id: CallId::new("c1"), name: "bash".to_owned(), arguments: "{}".to_owned() };
+        let event = stored(&model::Payload::ToolCallRequested { call, timeout: Duration::from_millis(600_500) });
+        let Some(Payload::ToolCallRequested(pending)) = payload_of(&event) else { panic!("no request") };
+        assert_eq!(pending.deadline, Some(prost_types::Timestamp { seconds: 1_000_600, nanos: 500_000_000 }));
+        assert_eq!(pending.executor(), pb::ToolExecutor::Host);
+    }
+
+    #[test]
+    fn the_statements_size_wins() {
+        let context = TokenCount { tokens: 10, basis: TokenBasis::Heuristic, margin: 3, estimator: "chars".to_owned() };
+        let started = model::Payload::StepStarted { model: "a/b".to_owned(), revision: 12, context, window: 1000 };
+        let check = |size, expected| {
+            let event = StoredEvent { size, ..stored(&started) };
+            let Some(Payload::StepStarted(started)) = payload_of(&event) else { panic!("no step") };
+            assert_eq!(started.etag, "12");
+            assert_eq!(started.context_tokens.map(|count| (count.tokens, count.margin)), Some((expected, 3)));
+        };
+        check(None, 10);
+        check(Some(512), 512);
+    }
+
+    #[test]
+    fn content_is_filled_in() {
+        let event = stored(&model::Payload::MessageCommitted { message: MessageId::new("m1") });
+        let Some(Payload::MessageCommitted(committed)) = payload_of(&event) else { panic!("no message") };
+        assert_eq!(committed.message.unwrap().message_id, "m1");
+        let event = stored(&model::Payload::ToolCallCompleted { call: CallId::new("c1") });
+        let Some(Payload::ToolCallCompleted(completed)) = payload_of(&event) else { panic!("no result") };
+        assert_eq!(completed.elapsed, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
+        assert_eq!(completed.result.unwrap().call_id, "c1");
+    }
+
+    #[test]
+    fn the_end_names_the_messages_that_still_wait() {
+        let ended = model::Payload::TurnEnded {
+            ending: Ending::Completed(CompletionReason::Stop),
+            result: TurnResult::default(),
+        };
+        let event = StoredEvent { refs: vec!["q1".to_owned(), "q2".to_owned()], ..stored(&ended) };
+        let Some(Payload::TurnCompleted(completed)) = payload_of(&event) else { panic!("no end") };
+        assert_eq!(completed.result.unwrap().queued_message_ids, ["q1", "q2"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_keeps_its_place_without_payload() {
+        let event = stored(&model::Payload::ActionRequired { calls: Vec::new() });
+        let check = |event: StoredEvent| {
+            let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
+            assert_eq!((wire.seq, wire.payload), (7, None));
+        };
+        check(StoredEvent { kind: "moon_landing".to_owned(), ..event.clone() });
+        check(StoredEvent { payload: vec![0xff], ..event });
+        check(stored(&model::Payload::MessageCommitted { message: MessageId::new("gone") }));
+    }
+
+    #[test]
+    fn messages_and_results_are_to_be_loaded_and_nothing_else() {
+        let call = ToolCall { id: CallId::new("c2"), name: "bash".to_owned(), arguments: "{}".to_owned() };
+        let events = [
+            stored(&model::Payload::MessageCommitted { message: MessageId::new("m1") }),
+            stored(&model::Payload::ToolCallRequested { call, timeout: Duration::from_secs(1) }),
+            stored(&model::Payload::ToolCallCompleted { call: CallId::new("c1") }),
+        ];
+        assert_eq!(refs_to_load(&events), (vec![MessageId::new("m1")], vec![CallId::new("c1")]));
+    }
+}

@@ -1,0 +1,234 @@
+//! What happened, as it is stored: content that has its own tables is referred to, not repeated.
+
+use std::time::Duration;
+
+use prost::Message;
+
+use crate::{
+    codec::{
+        failure, limits,
+        number::signed,
+        part,
+        time::duration_to_pb,
+        turn::{cancel_outcome_to_pb, cause_to_pb, completion_to_pb, result_to_pb},
+        usage,
+    },
+    model::{
+        Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Usage, UsagePurpose,
+        event::{CallCancelReason, Estimate, RecoveryCause},
+    },
+    pb,
+};
+
+use super::kind;
+
+/// The columns of an event that its writer knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// The proto's oneof field.
+    pub kind: &'static str,
+    /// Ids that the reader needs to fill in content.
+    pub refs: Vec<String>,
+    /// The encoded member of the oneof, without that content.
+    pub payload: Vec<u8>,
+}
+
+/// What happened, as it is stored.
+pub fn encode(payload: &Payload) -> Encoded {
+    match payload {
+        Payload::TurnStarted { request, model, limits, tool_names, input } => {
+            encoded(kind::TURN_STARTED, &turn_started(request.as_ref(), model, limits, tool_names, input.as_ref()))
+        }
+        Payload::StepStarted { model, revision, context, window } => {
+            encoded(kind::STEP_STARTED, &step_started(model, *revision, context, *window))
+        }
+        Payload::MessageCommitted { message } => reference(kind::MESSAGE_COMMITTED, message.as_str()),
+        Payload::ToolCallRequested { call, timeout } => Encoded {
+            payload: requested(call, *timeout).encode_to_vec(),
+            ..reference(kind::TOOL_CALL_REQUESTED, call.id.as_str())
+        },
+        Payload::ToolCallCompleted { call } => reference(kind::TOOL_CALL_COMPLETED, call.as_str()),
+        Payload::ToolCallCancelled { call, name, reason } => encoded(
+            kind::TOOL_CALL_CANCELLED,
+            &pb::ToolCallCancelled {
+                call_id: call.to_string(),
+                tool_name: name.clone(),
+                reason: cancel_reason_to_pb(*reason).into(),
+            },
+        ),
+        Payload::ActionRequired { calls } => encoded(
+            kind::ACTION_REQUIRED,
+            &pb::ActionRequired {
+                result_call_ids: calls.iter().map(ToString::to_string).collect(),
+                approval_call_ids: Vec::new(),
+            },
+        ),
+        Payload::UsageRecorded { purpose, model, usage, estimate, message } => encoded(
+            kind::USAGE_RECORDED,
+            &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref()),
+        ),
+        Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
+            encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
+        }
+        Payload::TurnRecovered { cause, takeovers } => encoded(
+            kind::TURN_RECOVERED,
+            &pb::TurnRecovered {
+                cause: recovery_to_pb(*cause).into(),
+                voided_message_id: String::new(),
+                takeovers: signed(*takeovers),
+            },
+        ),
+        Payload::TurnEnded { ending, result } => ended(ending, result),
+    }
+}
+
+fn encoded(kind: &'static str, member: &impl Message) -> Encoded {
+    Encoded { kind, refs: Vec::new(), payload: member.encode_to_vec() }
+}
+
+fn reference(kind: &'static str, id: &str) -> Encoded {
+    Encoded { kind, refs: vec![id.to_owned()], payload: Vec::new() }
+}
+
+fn turn_started(
+    request: Option<&RequestId>,
+    model: &str,
+    limits: &Limits,
+    tool_names: &[String],
+    input: Option<&MessageId>,
+) -> pb::TurnStarted {
+    pb::TurnStarted {
+        request_id: request.map(ToString::to_string).unwrap_or_default(),
+        model: model.to_owned(),
+        limits: Some(limits::to_pb(limits)),
+        tool_names: tool_names.to_vec(),
+        input_message_id: input.map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+fn step_started(model: &str, revision: i64, context: &TokenCount, window: u32) -> pb::StepStarted {
+    pb::StepStarted {
+        model: model.to_owned(),
+        etag: revision.to_string(),
+        context_tokens: Some(usage::count_to_pb(context)),
+        context_window: signed(window),
+    }
+}
+
+/// A request for a tool. Only the statement knows when it is made, so the stored `deadline` is the timeout, counted from
+/// 1970, and the reader adds the event's time.
+fn requested(call: &ToolCall, timeout: Duration) -> pb::PendingCall {
+    let prost_types::Duration { seconds, nanos } = duration_to_pb(timeout);
+    pb::PendingCall {
+        call: Some(part::call_to_pb(call)),
+        executor: pb::ToolExecutor::Host.into(),
+        deadline: Some(prost_types::Timestamp { seconds, nanos }),
+        arguments_edited: false,
+    }
+}
+
+/// The accounting of a call. No estimator learns from it, so the model's ratio stays 1.
+fn usage_recorded(
+    purpose: UsagePurpose,
+    model: &str,
+    usage: Option<&Usage>,
+    estimate: Option<&Estimate>,
+    message: Option<&MessageId>,
+) -> pb::UsageRecorded {
+    pb::UsageRecorded {
+        purpose: usage::purpose_to_pb(purpose).into(),
+        model: model.to_owned(),
+        usage: usage.map(usage::to_pb),
+        estimate: estimate.map(usage::estimate_to_pb),
+        calibration_ratio: 1.0,
+        message_id: message.map(ToString::to_string).unwrap_or_default(),
+        compaction_id: String::new(),
+    }
+}
+
+fn retrying(failure: &Failure, next_attempt: u32, delay: Duration, voided: Option<&MessageId>) -> pb::TurnRetrying {
+    pb::TurnRetrying {
+        failure: Some(failure::to_pb(failure)),
+        next_attempt: signed(next_attempt),
+        delay: Some(duration_to_pb(delay)),
+        voided_message_id: voided.map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+/// The end of a turn: one kind for each way.
+fn ended(ending: &Ending, result: &TurnResult) -> Encoded {
+    let result = Some(result_to_pb(result));
+    match ending {
+        Ending::Completed(reason) => {
+            encoded(kind::TURN_COMPLETED, &pb::TurnCompleted { reason: completion_to_pb(*reason).into(), result })
+        }
+        Ending::Cancelled { cause, outcome, reason } => encoded(
+            kind::TURN_CANCELLED,
+            &pb::TurnCancelled {
+                cause: cause_to_pb(*cause).into(),
+                result,
+                outcome: cancel_outcome_to_pb(*outcome).into(),
+                mode: pb::CancelMode::Stop.into(),
+                reason: reason.clone(),
+                voided_message_ids: Vec::new(),
+                executed_call_ids: Vec::new(),
+            },
+        ),
+        Ending::Failed(failure) => {
+            encoded(kind::TURN_FAILED, &pb::TurnFailed { failure: Some(failure::to_pb(failure)), result })
+        }
+    }
+}
+
+fn cancel_reason_to_pb(reason: CallCancelReason) -> pb::ToolCallCancelReason {
+    match reason {
+        CallCancelReason::TurnCancelled => pb::ToolCallCancelReason::TurnCancelled,
+        CallCancelReason::TurnEnded => pb::ToolCallCancelReason::TurnEnded,
+        CallCancelReason::Incomplete => pb::ToolCallCancelReason::Incomplete,
+        CallCancelReason::UnknownTool => pb::ToolCallCancelReason::UnknownTool,
+    }
+}
+
+fn recovery_to_pb(cause: RecoveryCause) -> pb::RecoveryCause {
+    match cause {
+        RecoveryCause::LeaseExpired => pb::RecoveryCause::LeaseExpired,
+        RecoveryCause::HandedOver => pb::RecoveryCause::HandedOver,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::codec::arbitrary;
+
+    #[test]
+    fn each_kind_is_a_field_of_the_protos_oneof() {
+        let descriptors = prost_types::FileDescriptorSet::decode(pb::DESCRIPTOR_SET).unwrap();
+        let event = descriptors
+            .file
+            .iter()
+            .filter(|file| file.package() == "contextd.v1")
+            .flat_map(|file| &file.message_type)
+            .find(|message| message.name() == "Event")
+            .unwrap();
+        let oneof = event.oneof_decl.iter().position(|oneof| oneof.name() == "payload").unwrap();
+        let fields: BTreeSet<_> = event
+            .field
+            .iter()
+            .filter(|field| field.oneof_index.is_some_and(|index| usize::try_from(index) == Ok(oneof)))
+            .map(|field| field.name())
+            .collect();
+        for payload in arbitrary::payloads() {
+            let kind = encode(&payload).kind;
+            assert!(fields.contains(kind), "{kind} is no field of Event.payload");
+        }
+    }
+
+    #[test]
+    fn content_is_referred_to() {
+        let message = encode(&Payload::MessageCommitted { message: MessageId::new("m1") });
+        assert_eq!((message.refs, message.payload), (vec!["m1".to_owned()], Vec::new()));
+    }
+}

@@ -1,0 +1,76 @@
+//! Bounds of a turn, to and from their proto form.
+
+use crate::{
+    model::{Limits, LimitsOverride},
+    pb,
+};
+
+use super::{
+    DecodeError,
+    number::{non_zero, or_zero},
+    time,
+};
+
+/// Bounds in force, for the wire.
+pub fn to_pb(limits: &Limits) -> pb::TurnLimits {
+    let Limits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout } = *limits;
+    override_to_pb(&LimitsOverride {
+        max_steps: Some(max_steps),
+        max_output_tokens,
+        max_total_tokens,
+        turn_timeout: Some(turn_timeout),
+        tool_timeout: Some(tool_timeout),
+    })
+}
+
+/// Bounds as they were set; 0 or absent for what was not.
+pub fn override_to_pb(limits: &LimitsOverride) -> pb::TurnLimits {
+    let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout } = *limits;
+    pb::TurnLimits {
+        max_steps: or_zero(max_steps),
+        max_output_tokens: or_zero(max_output_tokens),
+        max_total_tokens: max_total_tokens.unwrap_or(0),
+        turn_timeout: turn_timeout.map(time::duration_to_pb),
+        tool_timeout: tool_timeout.map(time::duration_to_pb),
+        grace_period: None,
+    }
+}
+
+/// Bounds as they were set and stored.
+pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, DecodeError> {
+    let pb::TurnLimits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace_period: _ } =
+        limits;
+    Ok(LimitsOverride {
+        max_steps: non_zero("turn limit", max_steps)?,
+        max_output_tokens: non_zero("turn limit", max_output_tokens)?,
+        max_total_tokens: Some(max_total_tokens).filter(|tokens| *tokens != 0),
+        turn_timeout: turn_timeout.map(time::duration_from_pb).transpose()?,
+        tool_timeout: tool_timeout.map(time::duration_from_pb).transpose()?,
+    })
+}
+
+/// Bounds for stored bytes: absent when none is set.
+pub(crate) fn override_to_stored(limits: &LimitsOverride) -> Option<pb::TurnLimits> {
+    (*limits != LimitsOverride::default()).then(|| override_to_pb(limits))
+}
+
+/// Bounds from stored bytes, where absent means that none is set.
+pub(crate) fn override_from_stored(limits: Option<pb::TurnLimits>) -> Result<LimitsOverride, DecodeError> {
+    limits.map(override_from_pb).transpose().map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::arbitrary;
+
+    proptest! {
+        #[test]
+        fn overrides_survive(limits in arbitrary::limits()) {
+            prop_assert_eq!(override_from_pb(override_to_pb(&limits)), Ok(limits));
+            prop_assert_eq!(override_from_stored(override_to_stored(&limits)), Ok(limits));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Messages: what of them stands in no column, and their wire form.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+
+use crate::{
+    model::{Message, ModelResponse, Role, SessionId},
+    pb,
+};
+
+use super::{DecodeError, number::signed, part, read, response, time, usage};
+
+/// What of a message stands in no column.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MessageInfo {
+    /// The model call behind an assistant message.
+    pub response: Option<ModelResponse>,
+    /// The host's labels.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The info as an encoded `Message` with these fields alone; no bytes when there is nothing.
+pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
+    let MessageInfo { response, metadata } = info;
+    pb::Message {
+        response: response.as_ref().map(response::to_pb),
+        metadata: metadata.clone(),
+        ..pb::Message::default()
+    }
+    .encode_to_vec()
+}
+
+/// The info in these bytes.
+pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
+    let pb::Message {
+        message_id: _,
+        session_id: _,
+        turn_id: _,
+        step: _,
+        seq: _,
+        role: _,
+        parts: _,
+        create_time: _,
+        response,
+        tokens: _,
+        is_summary: _,
+        pinned: _,
+        metadata,
+        queued: _,
+        compacted_by: _,
+        voided_at_seq: _,
+    } = read("message", bytes)?;
+    Ok(MessageInfo { response: response.map(response::from_pb).transpose()?, metadata })
+}
+
+/// A message for the wire.
+pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
+    let Message { id, turn, step, seq, role, parts, created_at, response, pinned, metadata, voided_at } = message;
+    pb::Message {
+        message_id: id.to_string(),
+        session_id: session.to_string(),
+        turn_id: turn.as_ref().map(ToString::to_string).unwrap_or_default(),
+        step: signed(*step),
+        seq: seq.0,
+        role: role_to_pb(*role).into(),
+        parts: parts.iter().map(part::to_pb).collect(),
+        create_time: Some(time::timestamp_to_pb(*created_at)),
+        response: response.as_ref().map(response::to_pb),
+        tokens: Some(size(message)),
+        is_summary: false,
+        pinned: *pinned,
+        metadata: metadata.clone(),
+        queued: Vec::new(),
+        compacted_by: String::new(),
+        voided_at_seq: voided_at.map_or(0, |seq| seq.0),
+    }
+}
+
+/// The sizes of the parts added up.
+fn size(message: &Message) -> pb::TokenCount {
+    let tokens = message.parts.iter().fold(0_u32, |sum, part| sum.saturating_add(part.size.tokens));
+    usage::size_to_pb(tokens, message.parts.first().map_or("", |part| part.estimator.as_str()))
+}
+
+/// Who speaks.
+pub fn role_to_pb(role: Role) -> pb::Role {
+    match role {
+        Role::System => pb::Role::System,
+        Role::User => pb::Role::User,
+        Role::Assistant => pb::Role::Assistant,
+        Role::Tool => pb::Role::Tool,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        codec::arbitrary,
+        model::{Category, Counted, MessageId, Part, Seq, TurnId, message::StoredPart},
+    };
+
+    proptest! {
+        #[test]
+        fn infos_survive(response in proptest::option::of(arbitrary::response()), metadata in arbitrary::metadata()) {
+            let info = MessageInfo { response, metadata };
+            prop_assert_eq!(decode_info(&encode_info(&info)), Ok(info));
+        }
+    }
+
+    #[test]
+    fn an_empty_info_takes_no_bytes() {
+        assert_eq!(encode_info(&MessageInfo::default()), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn the_size_of_a_message_is_the_sum_of_its_parts() {
+        let part = |text: &str, tokens| StoredPart {
+            part: Part::text(text),
+            size: Counted { tokens, category: Category::User },
+            estimator: "chars".to_owned(),
+        };
+        let message = Message {
+            id: MessageId::new("m1"),
+            turn: Some(TurnId::new("t1")),
+            step: 2,
+            seq: Seq(7),
+            role: Role::User,
+            parts: vec![part("a", 3), part("b", 4)],
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            response: None,
+            pinned: true,
+            metadata: BTreeMap::new(),
+            voided_at: Some(Seq(9)),
+        };
+        let wire = to_pb(&message, &SessionId::new("s1"));
+        assert_eq!(wire.tokens, Some(usage::size_to_pb(7, "chars")));
+        assert_eq!((wire.session_id.as_str(), wire.turn_id.as_str(), wire.voided_at_seq), ("s1", "t1", 9));
+    }
+}

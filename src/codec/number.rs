@@ -1,0 +1,54 @@
+//! Numbers between the model's unsigned types and the proto's signed ones.
+
+use super::DecodeError;
+
+/// The proto's form of a number; what does not fit becomes the largest.
+pub(crate) fn signed(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// The model's form of a stored number; a negative one is an error.
+pub(crate) fn unsigned(what: &'static str, number: i32) -> Result<u32, DecodeError> {
+    u32::try_from(number).map_err(|_| DecodeError::new(what, format_args!("{number} is negative")))
+}
+
+/// The proto's form of a number that may be missing: 0 stands for none.
+pub(crate) fn or_zero(number: Option<u32>) -> i32 {
+    number.map_or(0, signed)
+}
+
+/// The model's form of a stored number of which 0 stands for none.
+pub(crate) fn non_zero(what: &'static str, number: i32) -> Result<Option<u32>, DecodeError> {
+    Ok(Some(unsigned(what, number)?).filter(|number| *number != 0))
+}
+
+/// The enum value behind a stored number; one that this program does not know is an error.
+pub(crate) fn known<E: TryFrom<i32>>(what: &'static str, number: i32) -> Result<E, DecodeError> {
+    E::try_from(number).map_err(|_| DecodeError::new(what, format_args!("{number} is not a known value")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pb;
+
+    #[test]
+    fn numbers_saturate_on_the_way_out_and_are_checked_on_the_way_in() {
+        assert_eq!(signed(7), 7);
+        assert_eq!(signed(u32::MAX), i32::MAX);
+        assert_eq!(unsigned("size", 7), Ok(7));
+        assert_eq!(unsigned("size", -1).unwrap_err().to_string(), "a stored size cannot be read: -1 is negative");
+    }
+
+    #[test]
+    fn zero_stands_for_none() {
+        assert_eq!((or_zero(None), or_zero(Some(3))), (0, 3));
+        assert_eq!((non_zero("limit", 0), non_zero("limit", 3)), (Ok(None), Ok(Some(3))));
+    }
+
+    #[test]
+    fn an_unknown_enum_number_is_an_error() {
+        assert_eq!(known("role", 2), Ok(pb::Role::User));
+        assert!(known::<pb::Role>("role", 99).is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! Parts to and from their rows: words and names in columns that psql shows, everything else encoded in `rest`.
+
+use prost::Message as _;
+
+use crate::{
+    model::{CallId, Content, Part, ToolCall, ToolOutcome, ToolResult, message::StoredPart},
+    pb,
+};
+
+use super::{DecodeError, call, number, read, usage};
+
+pub use super::call::{call_to_pb, outcome_to_pb, result_to_pb};
+
+const TEXT: &str = "text";
+const REASONING: &str = "reasoning";
+const TOOL_CALL: &str = "tool_call";
+const TOOL_RESULT: &str = "tool_result";
+const REFUSAL: &str = "refusal";
+
+/// The columns of a part.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PartRow {
+    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result` or `refusal`.
+    pub kind: String,
+    /// The call that is made or answered.
+    pub call: Option<String>,
+    /// The tool of that call.
+    pub name: Option<String>,
+    /// How the call ended: a number of the proto's `ToolOutcome`.
+    pub outcome: Option<i16>,
+    /// The part's words, unchanged: its text, a call's arguments, the first text of a result.
+    pub body: String,
+    /// What the other columns do not say, as an encoded `Part` without their words; none when that is nothing.
+    pub rest: Option<Vec<u8>>,
+}
+
+/// The number under which an outcome stands in [`PartRow::outcome`].
+pub fn outcome_number(outcome: ToolOutcome) -> i16 {
+    outcome_to_pb(outcome) as i16
+}
+
+/// The columns of a part.
+pub fn to_row(part: &Part) -> PartRow {
+    let Part { content, provider_metadata, sanitized } = part;
+    let rest = pb::Part {
+        citations: Vec::new(),
+        provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
+        tokens: None,
+        preview_of: None,
+        sanitized: *sanitized,
+        content: rest_of(content),
+    }
+    .encode_to_vec();
+    PartRow { rest: Some(rest).filter(|bytes| !bytes.is_empty()), ..columns(content) }
+}
+
+fn columns(content: &Content) -> PartRow {
+    match content {
+        Content::Text(text) => words(TEXT, text),
+        Content::Reasoning { text, redacted: _ } => words(REASONING, text),
+        Content::ToolCall(ToolCall { id, name, arguments }) => {
+            PartRow { call: Some(id.to_string()), name: Some(name.clone()), ..words(TOOL_CALL, arguments) }
+        }
+        Content::ToolResult(ToolResult { call, name, texts, outcome, truncation: _ }) => PartRow {
+            call: Some(call.to_string()),
+            name: Some(name.clone()),
+            outcome: Some(outcome_number(*outcome)),
+            ..words(TOOL_RESULT, texts.first().map_or("", String::as_str))
+        },
+        Content::Refusal(text) => words(REFUSAL, text),
+    }
+}
+
+fn words(kind: &str, body: &str) -> PartRow {
+    PartRow { kind: kind.to_owned(), body: body.to_owned(), ..PartRow::default() }
+}
+
+fn rest_of(content: &Content) -> Option<pb::part::Content> {
+    match content {
+        Content::Text(_) | Content::ToolCall(_) | Content::Refusal(_) | Content::Reasoning { redacted: false, .. } => {
+            None
+        }
+        Content::Reasoning { text: _, redacted: true } => {
+            Some(pb::part::Content::Reasoning(pb::Reasoning { text: String::new(), redacted: true }))
+        }
+        Content::ToolResult(result) => rest_of_result(result).map(pb::part::Content::ToolResult),
+    }
+}
+
+/// Every text of the result, the first one emptied because it is the row's body. One text, not cut, needs no rest.
+fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
+    let ToolResult { call: _, name: _, texts, outcome: _, truncation } = result;
+    if texts.len() == 1 && truncation.is_none() {
+        return None;
+    }
+    let first = texts.first().map(|_| "");
+    let parts = first.into_iter().chain(texts.iter().skip(1).map(String::as_str)).map(call::text_to_pb).collect();
+    Some(pb::ToolResult {
+        parts,
+        truncation: truncation.as_ref().map(call::truncation_to_pb),
+        ..pb::ToolResult::default()
+    })
+}
+
+/// The part in these columns.
+pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
+    let PartRow { kind, call, name, outcome, body, rest } = row;
+    let pb::Part { citations: _, provider_metadata_json, tokens: _, preview_of: _, sanitized, content: rest } =
+        read("part", rest.as_deref().unwrap_or_default())?;
+    let content = match kind.as_str() {
+        TEXT => Content::Text(body),
+        REASONING => Content::Reasoning { text: body, redacted: is_redacted(rest)? },
+        TOOL_CALL => Content::ToolCall(ToolCall {
+            id: CallId::new(column("call", call)?),
+            name: column("name", name)?,
+            arguments: body,
+        }),
+        TOOL_RESULT => {
+            let pb::ToolResult { call_id: _, tool_name: _, parts, outcome: _, truncation, prune_mark: _ } =
+                result_rest(rest)?;
+            Content::ToolResult(ToolResult {
+                call: CallId::new(column("call", call)?),
+                name: column("name", name)?,
+                texts: texts(body, parts)?,
+                outcome: call::outcome_from_pb(number::known("outcome", column("outcome", outcome)?.into())?)?,
+                truncation: truncation.map(call::truncation_from_pb).transpose()?,
+            })
+        }
+        REFUSAL => Content::Refusal(body),
+        _ => return Err(DecodeError::new("part", format_args!("its kind is {kind:?}"))),
+    };
+    Ok(Part { content, provider_metadata: Some(provider_metadata_json).filter(|json| !json.is_empty()), sanitized })
+}
+
+fn column<T>(name: &str, value: Option<T>) -> Result<T, DecodeError> {
+    value.ok_or_else(|| DecodeError::new("part", format_args!("its {name} is missing")))
+}
+
+fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
+    let Some(rest) = rest else { return Ok(false) };
+    let pb::part::Content::Reasoning(pb::Reasoning { text: _, redacted }) = rest else {
+        return Err(DecodeError::new("part", "its rest is not that of reasoning"));
+    };
+    Ok(redacted)
+}
+
+/// The rest of a result; where there is none, the body is its one text.
+fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
+    let Some(rest) = rest else {
+        return Ok(pb::ToolResult { parts: vec![call::text_to_pb("")], ..pb::ToolResult::default() });
+    };
+    let pb::part::Content::ToolResult(result) = rest else {
+        return Err(DecodeError::new("part", "its rest is not that of a tool result"));
+    };
+    Ok(result)
+}
+
+/// The texts of a result: the body in place of the first one.
+fn texts(body: String, parts: Vec<pb::Part>) -> Result<Vec<String>, DecodeError> {
+    let mut texts = parts.into_iter().map(call::text_from_pb).collect::<Result<Vec<_>, _>>()?;
+    if let Some(first) = texts.first_mut() {
+        *first = body;
+    }
+    Ok(texts)
+}
+
+/// A stored part for the wire, with its size.
+pub fn to_pb(stored: &StoredPart) -> pb::Part {
+    let StoredPart { part: Part { content, provider_metadata, sanitized }, size, estimator } = stored;
+    pb::Part {
+        citations: Vec::new(),
+        provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
+        tokens: Some(usage::size_to_pb(size.tokens, estimator)),
+        preview_of: None,
+        sanitized: *sanitized,
+        content: Some(content_to_pb(content)),
+    }
+}
+
+fn content_to_pb(content: &Content) -> pb::part::Content {
+    match content {
+        Content::Text(text) => pb::part::Content::Text(text.clone()),
+        Content::Reasoning { text, redacted } => {
+            pb::part::Content::Reasoning(pb::Reasoning { text: text.clone(), redacted: *redacted })
+        }
+        Content::ToolCall(call) => pb::part::Content::ToolCall(call_to_pb(call)),
+        Content::ToolResult(result) => pb::part::Content::ToolResult(result_to_pb(result)),
+        Content::Refusal(text) => pb::part::Content::Refusal(text.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        codec::arbitrary,
+        model::{Category, Counted},
+    };
+
+    proptest! {
+        #[test]
+        fn parts_survive_their_rows(part in arbitrary::part()) {
+            let row = to_row(&part);
+            prop_assert_eq!(from_row(row), Ok(part));
+        }
+
+        #[test]
+        fn the_body_is_the_words_themselves(part in arbitrary::part()) {
+            let row = to_row(&part);
+            let words = match &part.content {
+                Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => text.as_str(),
+                Content::ToolCall(call) => &call.arguments,
+                Content::ToolResult(result) => result.texts.first().map_or("", String::as_str),
+            };
+            prop_assert_eq!(row.body.as_bytes(), words.as_bytes());
+        }
+    }
+
+    #[test]
+    fn nothing_but_words_needs_no_rest() {
+        let result = ToolResult {
+            call: CallId::new("c1"),
+            name: "bash".to_owned(),
+            texts: vec!["ok".to_owned()],
+            outcome: ToolOutcome::Success,
+            truncation: None,
+        };
+        let call = ToolCall { id: CallId::new("c1"), name: "bash".to_owned(), arguments: "{ \"a\" : 1.0}".to_owned() };
+        for content in [
+            Content::Text("hello".to_owned()),
+            Content::Reasoning { text: "hm".to_owned(), redacted: false },
+            Content::ToolCall(call),
+            Content::ToolResult(result),
+            Content::Refusal("no".to_owned()),
+        ] {
+            assert_eq!(to_row(&Part::new(content)).rest, None);
+        }
+    }
+
+    #[test]
+    fn a_result_written_by_a_statement_is_read() {
+        let row = PartRow {
+            kind: "tool_result".to_owned(),
+            call: Some("c1".to_owned()),
+            name: Some("bash".to_owned()),
+            outcome: Some(outcome_number(ToolOutcome::TimedOut)),
+            body: "no result in time".to_owned(),
+            rest: None,
+        };
+        let Content::ToolResult(result) = from_row(row).unwrap().content else { panic!("not a result") };
+        assert_eq!(result.texts, ["no result in time"]);
+        assert_eq!(result.outcome, ToolOutcome::TimedOut);
+    }
+
+    #[test]
+    fn a_row_that_makes_no_sense_is_an_error() {
+        let check = |row: PartRow, expected: &str| assert_eq!(from_row(row).unwrap_err().to_string(), expected);
+        check(words("hologram", ""), "a stored part cannot be read: its kind is \"hologram\"");
+        check(words(TOOL_CALL, "{}"), "a stored part cannot be read: its call is missing");
+        assert!(from_row(PartRow { rest: Some(vec![0xff]), ..words(TEXT, "") }).is_err());
+        let reasoning = to_row(&Part::new(Content::Reasoning { text: String::new(), redacted: true }));
+        assert!(from_row(PartRow { kind: TOOL_RESULT.to_owned(), ..reasoning }).is_err());
+    }
+
+    #[test]
+    fn on_the_wire_a_part_has_its_size() {
+        let part = Part::text("hello");
+        let size = Counted { tokens: 2, category: Category::User };
+        let wire = to_pb(&StoredPart { part, size, estimator: "chars".to_owned() });
+        assert_eq!(wire.content, Some(pb::part::Content::Text("hello".to_owned())));
+        assert_eq!(wire.tokens, Some(usage::size_to_pb(2, "chars")));
+    }
+}

@@ -1,0 +1,105 @@
+//! The model call behind an assistant message, to and from its proto form.
+
+use crate::{
+    model::{FinishReason, ModelResponse},
+    pb,
+};
+
+use super::{DecodeError, failure, number, time, usage};
+
+/// A model call for the wire.
+pub fn to_pb(response: &ModelResponse) -> pb::ModelResponse {
+    let ModelResponse {
+        provider,
+        model,
+        provider_model,
+        provider_response_id,
+        finish,
+        provider_finish,
+        usage,
+        failure,
+        time_to_first_token,
+        elapsed,
+    } = response;
+    pb::ModelResponse {
+        provider: provider.clone(),
+        model: model.clone(),
+        provider_model: provider_model.clone(),
+        provider_response_id: provider_response_id.clone(),
+        finish_reason: finish_to_pb(*finish).into(),
+        provider_finish_reason: provider_finish.clone(),
+        usage: usage.as_ref().map(usage::to_pb),
+        failure: failure.as_ref().map(failure::to_pb),
+        time_to_first_token: time_to_first_token.map(time::duration_to_pb),
+        elapsed: Some(time::duration_to_pb(*elapsed)),
+    }
+}
+
+/// A model call as it was stored.
+pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError> {
+    let pb::ModelResponse {
+        provider,
+        model,
+        provider_model,
+        provider_response_id,
+        finish_reason,
+        provider_finish_reason,
+        usage,
+        failure,
+        time_to_first_token,
+        elapsed,
+    } = response;
+    Ok(ModelResponse {
+        provider,
+        model,
+        provider_model,
+        provider_response_id,
+        finish: finish_from_pb(number::known("finish reason", finish_reason)?),
+        provider_finish: provider_finish_reason,
+        usage: usage.map(usage::from_pb).transpose()?,
+        failure: failure.map(failure::from_pb).transpose()?,
+        time_to_first_token: time_to_first_token.map(time::duration_from_pb).transpose()?,
+        elapsed: elapsed.map(time::duration_from_pb).transpose()?.unwrap_or_default(),
+    })
+}
+
+/// Why a model stopped.
+pub fn finish_to_pb(finish: FinishReason) -> pb::FinishReason {
+    match finish {
+        FinishReason::Stop => pb::FinishReason::Stop,
+        FinishReason::ToolCalls => pb::FinishReason::ToolCalls,
+        FinishReason::Length => pb::FinishReason::Length,
+        FinishReason::ContentFilter => pb::FinishReason::ContentFilter,
+        FinishReason::Refusal => pb::FinishReason::Refusal,
+        FinishReason::Error => pb::FinishReason::Error,
+        FinishReason::Cancelled => pb::FinishReason::Cancelled,
+    }
+}
+
+fn finish_from_pb(finish: pb::FinishReason) -> FinishReason {
+    match finish {
+        // As the proto says: not known is treated like STOP.
+        pb::FinishReason::Unspecified | pb::FinishReason::Stop => FinishReason::Stop,
+        pb::FinishReason::ToolCalls => FinishReason::ToolCalls,
+        pb::FinishReason::Length => FinishReason::Length,
+        pb::FinishReason::ContentFilter => FinishReason::ContentFilter,
+        pb::FinishReason::Refusal => FinishReason::Refusal,
+        pb::FinishReason::Error => FinishReason::Error,
+        pb::FinishReason::Cancelled => FinishReason::Cancelled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::arbitrary;
+
+    proptest! {
+        #[test]
+        fn responses_survive(response in arbitrary::response()) {
+            prop_assert_eq!(from_pb(to_pb(&response)), Ok(response));
+        }
+    }
+}

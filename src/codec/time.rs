@@ -1,0 +1,73 @@
+//! Times and durations to and from their proto forms.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::DecodeError;
+
+const NANOS_PER_SECOND: i32 = 1_000_000_000;
+
+/// A point in time for the wire.
+pub fn timestamp_to_pb(time: Timestamp) -> prost_types::Timestamp {
+    // Before 1970 jiff counts nanoseconds down from the second, the proto counts them up.
+    let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
+    if nanos < 0 {
+        prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + NANOS_PER_SECOND }
+    } else {
+        prost_types::Timestamp { seconds, nanos }
+    }
+}
+
+/// A point in time as it was stored or sent.
+pub fn timestamp_from_pb(time: prost_types::Timestamp) -> Result<Timestamp, DecodeError> {
+    let prost_types::Timestamp { seconds, nanos } = time;
+    Timestamp::new(seconds, nanos).map_err(|error| DecodeError::new("timestamp", error))
+}
+
+/// A length of time for the wire; one that is too long becomes the longest.
+pub fn duration_to_pb(duration: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    // Below 10^9, so that it always fits.
+    let nanos = i32::try_from(duration.subsec_nanos()).unwrap_or(0);
+    prost_types::Duration { seconds, nanos }
+}
+
+/// A length of time as it was stored or sent; a negative one is an error.
+pub fn duration_from_pb(duration: prost_types::Duration) -> Result<Duration, DecodeError> {
+    let prost_types::Duration { seconds, nanos } = duration;
+    match (u64::try_from(seconds), u32::try_from(nanos)) {
+        (Ok(seconds), Ok(fraction)) if nanos < NANOS_PER_SECOND => Ok(Duration::new(seconds, fraction)),
+        _ => Err(DecodeError::new("duration", format_args!("{seconds} s and {nanos} ns is not a length of time"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn durations_survive(seconds in 0..=i64::MAX as u64, nanos in 0..1_000_000_000_u32) {
+            let duration = Duration::new(seconds, nanos);
+            prop_assert_eq!(duration_from_pb(duration_to_pb(duration)), Ok(duration));
+        }
+
+        #[test]
+        fn timestamps_survive(seconds in -99_999_999_999_i64..99_999_999_999, nanos in 0..1_000_000_000_i32) {
+            let time = Timestamp::new(seconds, nanos).unwrap();
+            let wire = timestamp_to_pb(time);
+            prop_assert!((0..NANOS_PER_SECOND).contains(&wire.nanos));
+            prop_assert_eq!(timestamp_from_pb(wire), Ok(time));
+        }
+    }
+
+    #[test]
+    fn what_is_no_length_of_time_is_an_error() {
+        for (seconds, nanos) in [(-1, 0), (0, -1), (0, NANOS_PER_SECOND)] {
+            assert!(duration_from_pb(prost_types::Duration { seconds, nanos }).is_err());
+        }
+    }
+}

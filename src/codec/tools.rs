@@ -1,0 +1,143 @@
+//! Tool sets to and from bytes, and to their wire form.
+
+use prost::Message as _;
+
+use crate::{
+    model::{Tool, ToolCategory, ToolSet},
+    pb,
+};
+
+use super::{DecodeError, number::known, output, read, time};
+
+/// The tools as bytes: the same set, the same bytes.
+pub fn encode(tools: &ToolSet) -> Vec<u8> {
+    to_pb(tools).encode_to_vec()
+}
+
+/// The tools in these bytes.
+pub fn decode(bytes: &[u8]) -> Result<ToolSet, DecodeError> {
+    from_pb(read("tool set", bytes)?)
+}
+
+/// The tools for the wire.
+pub fn to_pb(tools: &ToolSet) -> pb::ToolSet {
+    let ToolSet { tools } = tools;
+    pb::ToolSet { host_tools: tools.iter().map(tool_to_pb).collect(), provider_tools: Vec::new() }
+}
+
+/// The tools as they were stored.
+pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
+    let pb::ToolSet { host_tools, provider_tools: _ } = tools;
+    Ok(ToolSet { tools: host_tools.into_iter().map(tool_from_pb).collect::<Result<_, _>>()? })
+}
+
+fn tool_to_pb(tool: &Tool) -> pb::Tool {
+    let Tool { name, description, input_schema, timeout, output_limits, category, deferred, strict } = tool;
+    pb::Tool {
+        name: name.clone(),
+        description: description.clone(),
+        input_schema: input_schema.as_deref().map(schema_to_pb),
+        requires_approval: false,
+        timeout: timeout.map(time::duration_to_pb),
+        output_limits: output_limits.map(output::to_pb),
+        category: category_to_pb(*category).into(),
+        deferred: *deferred,
+        strict: *strict,
+    }
+}
+
+fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
+    let pb::Tool {
+        name,
+        description,
+        input_schema,
+        requires_approval: _,
+        timeout,
+        output_limits,
+        category,
+        deferred,
+        strict,
+    } = tool;
+    Ok(Tool {
+        name,
+        description,
+        input_schema: input_schema.map(schema_from_pb).transpose()?,
+        timeout: timeout.map(time::duration_from_pb).transpose()?,
+        output_limits: output_limits.map(output::from_pb).transpose()?,
+        category: category_from_pb(known("tool category", category)?)?,
+        deferred,
+        strict,
+    })
+}
+
+fn schema_to_pb(json: &str) -> pb::JsonSchema {
+    pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(json.to_owned())) }
+}
+
+fn schema_from_pb(schema: pb::JsonSchema) -> Result<String, DecodeError> {
+    let pb::JsonSchema { schema } = schema;
+    match schema {
+        Some(pb::json_schema::Schema::Json(json)) => Ok(json),
+        Some(pb::json_schema::Schema::Value(_)) | None => Err(DecodeError::new("tool", "its schema is not JSON text")),
+    }
+}
+
+fn category_to_pb(category: ToolCategory) -> pb::ContextCategory {
+    match category {
+        ToolCategory::Tools => pb::ContextCategory::Tools,
+        ToolCategory::McpTools => pb::ContextCategory::McpTools,
+        ToolCategory::Skills => pb::ContextCategory::Skills,
+        ToolCategory::Agents => pb::ContextCategory::Agents,
+    }
+}
+
+fn category_from_pb(category: pb::ContextCategory) -> Result<ToolCategory, DecodeError> {
+    use pb::ContextCategory as C;
+    match category {
+        C::Unspecified | C::Tools => Ok(ToolCategory::Tools),
+        C::McpTools => Ok(ToolCategory::McpTools),
+        C::Skills => Ok(ToolCategory::Skills),
+        C::Agents => Ok(ToolCategory::Agents),
+        C::SystemPrompt
+        | C::DeferredTools
+        | C::Memory
+        | C::Pinned
+        | C::Summary
+        | C::User
+        | C::Assistant
+        | C::Reasoning
+        | C::ToolCalls
+        | C::ToolResults
+        | C::Media
+        | C::Queued => Err(DecodeError::new("tool", format_args!("{} is no category of it", category.as_str_name()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::arbitrary;
+
+    proptest! {
+        #[test]
+        fn tools_survive(tools in arbitrary::tools()) {
+            let bytes = encode(&tools);
+            prop_assert_eq!(&encode(&tools), &bytes);
+            prop_assert_eq!(decode(&bytes), Ok(tools));
+        }
+    }
+
+    #[test]
+    fn no_tools_take_no_bytes() {
+        assert_eq!(encode(&ToolSet::default()), Vec::<u8>::new());
+        assert_eq!(decode(&[]), Ok(ToolSet::default()));
+    }
+
+    #[test]
+    fn a_schema_that_is_not_text_is_an_error() {
+        let tool = pb::Tool { input_schema: Some(pb::JsonSchema { schema: None }), ..pb::Tool::default() };
+        assert!(from_pb(pb::ToolSet { host_tools: vec![tool], provider_tools: Vec::new() }).is_err());
+    }
+}

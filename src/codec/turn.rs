@@ -1,0 +1,214 @@
+//! Turns: what was asked of one, how it ended, and their wire forms.
+
+use prost::Message as _;
+
+use crate::{
+    model::{
+        CancelCause, CancelOutcome, CompletionReason, Ending, TurnResult, TurnState, command::TurnRequest,
+        event::PendingCall,
+    },
+    pb,
+};
+
+use super::{DecodeError, failure, limits, number::signed, part, read, response, time, tools, usage};
+
+/// What a turn does differently from its session, as an encoded `ExecuteTurnRequest`; no bytes when that is nothing.
+pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
+    let TurnRequest { tools, limits, model } = request;
+    pb::ExecuteTurnRequest {
+        tools: tools.as_ref().map(tools::to_pb),
+        limits: limits::override_to_stored(limits),
+        model: model.clone().unwrap_or_default(),
+        ..pb::ExecuteTurnRequest::default()
+    }
+    .encode_to_vec()
+}
+
+/// What a turn does differently from its session.
+pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
+    let pb::ExecuteTurnRequest {
+        session_id: _,
+        request_id: _,
+        after_seq: _,
+        input: _,
+        continue_transcript: _,
+        tools,
+        limits,
+        model,
+        generation: _,
+        busy_policy: _,
+        cancel_after_disconnect: _,
+        stream: _,
+        session: _,
+    } = read("turn request", bytes)?;
+    Ok(TurnRequest {
+        tools: tools.map(tools::from_pb).transpose()?,
+        limits: limits::override_from_stored(limits)?,
+        model: Some(model).filter(|model| !model.is_empty()),
+    })
+}
+
+/// How a turn ended and what came of it, as an encoded `Turn` with these fields alone.
+pub fn encode_outcome(ending: &Ending, result: &TurnResult) -> Vec<u8> {
+    let mut turn = pb::Turn { result: Some(result_to_pb(result)), ..pb::Turn::default() };
+    match ending {
+        Ending::Completed(reason) => turn.completion_reason = completion_to_pb(*reason).into(),
+        Ending::Cancelled { cause, outcome: _, reason: _ } => turn.cancel_cause = cause_to_pb(*cause).into(),
+        Ending::Failed(failure) => turn.failure = Some(failure::to_pb(failure)),
+    }
+    turn.encode_to_vec()
+}
+
+/// Writes into an answer how the turn ended and what came of it. Of no bytes nothing is written: the turn is live.
+pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeError> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let pb::Turn {
+        turn_id: _,
+        session_id: _,
+        request_id: _,
+        state: _,
+        model: _,
+        limits: _,
+        create_time: _,
+        end_time: _,
+        first_seq: _,
+        last_seq: _,
+        pending_calls: _,
+        result,
+        completion_reason,
+        cancel_cause,
+        failure,
+        pending_approvals: _,
+    } = read("turn's outcome", bytes)?;
+    turn.result = result;
+    turn.completion_reason = completion_reason;
+    turn.cancel_cause = cancel_cause;
+    turn.failure = failure;
+    Ok(())
+}
+
+/// What came of a turn. The queue is not its matter: `queued_message_ids` stays empty.
+pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
+    let TurnResult { step_count, final_message, finish, last_step_usage, total_usage, elapsed } = result;
+    pb::TurnResult {
+        step_count: signed(*step_count),
+        final_message_id: final_message.as_ref().map(ToString::to_string).unwrap_or_default(),
+        finish_reason: finish.map_or(pb::FinishReason::Unspecified, response::finish_to_pb).into(),
+        last_step_usage: last_step_usage.as_ref().map(usage::to_pb),
+        total_usage: Some(usage::totals_to_pb(total_usage)),
+        elapsed: Some(time::duration_to_pb(*elapsed)),
+        queued_message_ids: Vec::new(),
+    }
+}
+
+/// A call that waits for the host.
+pub fn pending_to_pb(pending: &PendingCall) -> pb::PendingCall {
+    let PendingCall { call, deadline } = pending;
+    pb::PendingCall {
+        call: Some(part::call_to_pb(call)),
+        executor: pb::ToolExecutor::Host.into(),
+        deadline: Some(time::timestamp_to_pb(*deadline)),
+        arguments_edited: false,
+    }
+}
+
+/// Where a turn stands.
+pub fn state_to_pb(state: TurnState) -> pb::TurnState {
+    match state {
+        TurnState::Running => pb::TurnState::Running,
+        TurnState::AwaitingTools => pb::TurnState::AwaitingTools,
+        TurnState::Completed => pb::TurnState::Completed,
+        TurnState::Cancelled => pb::TurnState::Cancelled,
+        TurnState::Failed => pb::TurnState::Failed,
+    }
+}
+
+/// Why a completed turn stopped.
+pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
+    match reason {
+        CompletionReason::Stop => pb::CompletionReason::Stop,
+        CompletionReason::MaxSteps => pb::CompletionReason::MaxSteps,
+        CompletionReason::Length => pb::CompletionReason::Length,
+        CompletionReason::ContentFilter => pb::CompletionReason::ContentFilter,
+        CompletionReason::Budget => pb::CompletionReason::Budget,
+        CompletionReason::Deadline => pb::CompletionReason::Deadline,
+    }
+}
+
+/// What cancelled a turn.
+pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
+    match cause {
+        CancelCause::Requested => pb::CancelCause::Requested,
+    }
+}
+
+/// What a turn was doing when it was cancelled.
+pub fn cancel_outcome_to_pb(outcome: CancelOutcome) -> pb::CancelOutcome {
+    match outcome {
+        CancelOutcome::None => pb::CancelOutcome::None,
+        CancelOutcome::PartialAssistant => pb::CancelOutcome::PartialAssistant,
+        CancelOutcome::ToolsInProgress => pb::CancelOutcome::ToolsInProgress,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{codec::arbitrary, model::ToolSet};
+
+    proptest! {
+        #[test]
+        fn requests_survive(request in arbitrary::turn_request()) {
+            prop_assert_eq!(decode_request(&encode_request(&request)), Ok(request));
+        }
+
+        #[test]
+        fn an_outcome_says_how_and_what(failure in arbitrary::failure(), result in arbitrary::turn_result()) {
+            let turn = outcome_of(&Ending::Failed(failure.clone()), &result);
+            prop_assert_eq!(turn.failure, Some(failure::to_pb(&failure)));
+            prop_assert_eq!(turn.result, Some(result_to_pb(&result)));
+        }
+    }
+
+    fn outcome_of(ending: &Ending, result: &TurnResult) -> pb::Turn {
+        let mut turn = pb::Turn::default();
+        outcome_into_pb(&encode_outcome(ending, result), &mut turn).unwrap();
+        turn
+    }
+
+    #[test]
+    fn to_have_no_tools_is_not_to_have_the_sessions() {
+        let check = |tools: Option<ToolSet>| {
+            let request = TurnRequest { tools: tools.clone(), ..TurnRequest::default() };
+            assert_eq!(decode_request(&encode_request(&request)).unwrap().tools, tools);
+        };
+        check(None);
+        check(Some(ToolSet::default()));
+        assert_eq!(encode_request(&TurnRequest::default()), Vec::<u8>::new());
+    }
+
+    #[test]
+    fn each_ending_leaves_its_own_mark() {
+        let result = TurnResult::default();
+        let turn = outcome_of(&Ending::Completed(CompletionReason::Budget), &result);
+        assert_eq!((turn.completion_reason(), turn.cancel_cause), (pb::CompletionReason::Budget, 0));
+        let cancelled = Ending::Cancelled {
+            cause: CancelCause::Requested,
+            outcome: CancelOutcome::ToolsInProgress,
+            reason: "enough".to_owned(),
+        };
+        let turn = outcome_of(&cancelled, &result);
+        assert_eq!((turn.completion_reason, turn.cancel_cause()), (0, pb::CancelCause::Requested));
+    }
+
+    #[test]
+    fn a_live_turn_is_left_as_it_is() {
+        let mut turn = pb::Turn { result: Some(pb::TurnResult::default()), ..pb::Turn::default() };
+        outcome_into_pb(&[], &mut turn).unwrap();
+        assert_eq!(turn.result, Some(pb::TurnResult::default()));
+    }
+}

@@ -1,0 +1,135 @@
+//! Token numbers to and from their proto forms.
+
+use crate::{
+    model::{TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals, event::Estimate},
+    pb,
+};
+
+use super::{
+    DecodeError,
+    number::{signed, unsigned},
+};
+
+/// The tokens of one call.
+pub fn to_pb(usage: &Usage) -> pb::Usage {
+    let Usage { input, output, reasoning, cache_read, cache_write, provider_json } = usage;
+    pb::Usage {
+        input_tokens: signed(*input),
+        output_tokens: signed(*output),
+        reasoning_tokens: signed(*reasoning),
+        cache_read_tokens: signed(*cache_read),
+        cache_write_tokens: signed(*cache_write),
+        total_tokens: signed(input.saturating_add(*output)),
+        provider_usage_json: provider_json.clone(),
+    }
+}
+
+/// The tokens of one call as they were stored; the total is not looked at.
+pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
+    let pb::Usage {
+        input_tokens,
+        output_tokens,
+        reasoning_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        total_tokens: _,
+        provider_usage_json,
+    } = usage;
+    Ok(Usage {
+        input: unsigned("usage", input_tokens)?,
+        output: unsigned("usage", output_tokens)?,
+        reasoning: unsigned("usage", reasoning_tokens)?,
+        cache_read: unsigned("usage", cache_read_tokens)?,
+        cache_write: unsigned("usage", cache_write_tokens)?,
+        provider_json: provider_usage_json,
+    })
+}
+
+/// Sums over calls.
+pub fn totals_to_pb(totals: &UsageTotals) -> pb::UsageTotals {
+    let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = *totals;
+    pb::UsageTotals {
+        calls,
+        input_tokens: input,
+        output_tokens: output,
+        reasoning_tokens: reasoning,
+        cache_read_tokens: cache_read,
+        cache_write_tokens: cache_write,
+        total_tokens: totals.total(),
+    }
+}
+
+/// A predicted size.
+pub fn count_to_pb(count: &TokenCount) -> pb::TokenCount {
+    let TokenCount { tokens, basis, margin, estimator } = count;
+    pb::TokenCount {
+        tokens: signed(*tokens),
+        basis: basis_to_pb(*basis).into(),
+        margin: signed(*margin),
+        estimator: estimator.clone(),
+    }
+}
+
+/// The size of something stored. All estimators of this version go by characters, and none states a margin for a part.
+pub fn size_to_pb(tokens: u32, estimator: &str) -> pb::TokenCount {
+    count_to_pb(&TokenCount { tokens, basis: TokenBasis::Heuristic, margin: 0, estimator: estimator.to_owned() })
+}
+
+/// A prediction beside what was reported.
+pub fn estimate_to_pb(estimate: &Estimate) -> pb::CallEstimate {
+    let Estimate { estimated, actual, basis } = *estimate;
+    let error = i64::from(estimated) - i64::from(actual);
+    pb::CallEstimate {
+        estimated_tokens: signed(estimated),
+        actual_tokens: signed(actual),
+        error_tokens: signed(estimated).saturating_sub(signed(actual)),
+        error_ratio: if actual == 0 { 0.0 } else { error as f64 / f64::from(actual) },
+        basis: basis_to_pb(basis).into(),
+    }
+}
+
+/// How a number was obtained.
+pub fn basis_to_pb(basis: TokenBasis) -> pb::TokenBasis {
+    match basis {
+        TokenBasis::Actual => pb::TokenBasis::Actual,
+        TokenBasis::Calibrated => pb::TokenBasis::Calibrated,
+        TokenBasis::Tokenizer => pb::TokenBasis::Tokenizer,
+        TokenBasis::Heuristic => pb::TokenBasis::Heuristic,
+    }
+}
+
+/// What a call was made for.
+pub fn purpose_to_pb(purpose: UsagePurpose) -> pb::UsagePurpose {
+    match purpose {
+        UsagePurpose::Turn => pb::UsagePurpose::Turn,
+        UsagePurpose::Compaction => pb::UsagePurpose::Compaction,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::arbitrary;
+
+    proptest! {
+        #[test]
+        fn usage_survives_and_its_total_is_filled_in(usage in arbitrary::usage()) {
+            let wire = to_pb(&usage);
+            prop_assert_eq!(i64::from(wire.total_tokens), i64::from(usage.input) + i64::from(usage.output));
+            prop_assert_eq!(from_pb(wire), Ok(usage));
+        }
+    }
+
+    #[test]
+    fn an_estimate_states_its_error() {
+        let check = |estimated, actual, error_tokens, error_ratio| {
+            let wire = estimate_to_pb(&Estimate { estimated, actual, basis: TokenBasis::Heuristic });
+            assert_eq!((wire.error_tokens, wire.error_ratio), (error_tokens, error_ratio));
+        };
+        check(5_120, 5_115, 5, 5.0 / 5_115.0);
+        check(50, 100, -50, -0.5);
+        check(7, 0, 7, 0.0);
+    }
+}
