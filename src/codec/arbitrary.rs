@@ -11,7 +11,7 @@ use crate::model::{
     ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose,
     command::TurnRequest,
     config::PolicyOverrides,
-    event::{CallCancelReason, RecoveryCause},
+    event::CallCancelReason,
 };
 
 /// Any text that PostgreSQL can store.
@@ -303,7 +303,6 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ActionRequired { calls: vec![call] },
         Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
-        Payload::TurnRecovered { cause: RecoveryCause::LeaseExpired, takeovers: 1 },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

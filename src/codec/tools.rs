@@ -14,6 +14,11 @@ pub fn encode(tools: &ToolSet) -> Vec<u8> {
     to_pb(tools).encode_to_vec()
 }
 
+/// The id of a tool set: the hash of its bytes.
+pub fn content_id(encoded: &[u8]) -> String {
+    crate::model::derive::blob(encoded).into_string()
+}
+
 /// The tools in these bytes.
 pub fn decode(bytes: &[u8]) -> Result<ToolSet, DecodeError> {
     from_pb(read("tool set", bytes)?)

@@ -91,13 +91,6 @@ pub enum Payload {
         /// The open message that is void.
         voided: Option<MessageId>,
     },
-    /// Another replica took the turn over.
-    TurnRecovered {
-        /// Why.
-        cause: RecoveryCause,
-        /// Takeovers without progress so far.
-        takeovers: u32,
-    },
     /// The turn ended.
     TurnEnded {
         /// How.
@@ -118,15 +111,6 @@ pub enum CallCancelReason {
     Incomplete,
     /// The turn has no such tool.
     UnknownTool,
-}
-
-/// Why a turn changed hands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RecoveryCause {
-    /// The replica before stopped answering.
-    LeaseExpired,
-    /// The replica before handed it over.
-    HandedOver,
 }
 
 /// A prediction beside what the provider reported.

@@ -3,6 +3,7 @@
 pub mod command;
 pub mod config;
 pub mod delta;
+pub mod derive;
 pub mod event;
 pub mod failure;
 pub mod id;

@@ -95,6 +95,11 @@ impl Rows {
         self.part(message, position, part);
     }
 
+    /// How many events these rows are.
+    pub fn events(&self) -> i64 {
+        i64::try_from(self.kinds.len()).unwrap_or(i64::MAX)
+    }
+
     fn part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
         let StoredPart { part, size, estimator: _ } = part;
         let row = part_row(part);

@@ -1,3 +1,154 @@
 //! The deed of contextd: joins thinking, memory and voice.
+//!
+//! A turn is admitted in one statement that also grants the lease ([`execute`]); then it is a supervised task that reads what is
+//! committed, asks [`next`] what to do, and does it ([`run`]). When tools are open it ends: whoever answers the last call
+//! ([`submit`]), cancels it ([`cancel`]) or finds it overdue becomes its next owner. No state changes in a request's future: what
+//! a caller asks for runs to its end also when the caller has left.
+
+pub mod answer;
+pub mod cancel;
 pub mod error;
+pub mod execute;
+pub mod hub;
+pub mod leases;
+pub mod next;
+pub mod recover;
+pub mod run;
+pub mod sessions;
+pub mod submit;
+
 pub use error::Error;
+pub use hub::Hub;
+
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    model::{Limits, SessionConfig, SessionKey, config::Policy, command::TurnRequest},
+    provider::{Registry, registry::Resolved},
+    store::Store,
+};
+use leases::Leases;
+
+/// What the server's configuration says about turns.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Model of sessions that name none.
+    pub default_model: String,
+    /// Policies by name; `default` is one of them.
+    pub policies: BTreeMap<String, Policy>,
+    /// Bounds of turns that set none.
+    pub limits: Limits,
+    /// Owners that may fail on one step before the turn is given up.
+    pub max_takeovers: u32,
+    /// Turns that run on this replica at once.
+    pub max_running: usize,
+    /// Deltas within this time go out together.
+    pub delta_flush: Duration,
+    /// Bytes of one answer of a model.
+    pub max_answer_bytes: usize,
+    /// How often the database is asked for what nobody told.
+    pub poll_interval: Duration,
+}
+
+/// Name of the policy of sessions that name none.
+pub const DEFAULT_POLICY: &str = "default";
+
+/// Everything that turns need; one per replica.
+#[derive(Debug)]
+pub struct Engine {
+    store: Store,
+    models: Registry,
+    rules: Rules,
+    hub: Hub,
+    leases: Leases,
+    tasks: TaskTracker,
+    draining: CancellationToken,
+    aborting: CancellationToken,
+}
+
+impl Engine {
+    /// Joins the parts.
+    pub fn new(store: Store, models: Registry, rules: Rules, hub: Hub) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            models,
+            rules,
+            hub,
+            leases: Leases::default(),
+            tasks: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            aborting: CancellationToken::new(),
+        })
+    }
+
+    /// The memory.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What is live.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// The leases of this replica.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// What the configuration says.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Fires when the server shuts down: streams end, and nothing new begins.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    /// Lets turns come to a step boundary, for at most `patience`, and hands the rest over. Ends when nothing runs any more.
+    pub async fn drain(&self, patience: Duration) {
+        self.draining.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+            self.aborting.cancel();
+            // Handing over is one statement per turn; a database that gives no answer must not hold the process.
+            let _ = tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await;
+        }
+    }
+
+    /// The model that a reference names.
+    pub fn model(&self, reference: &str) -> Result<Resolved, Error> {
+        self.models.resolve(reference).ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
+    }
+
+    /// The policy of a session, with its changes.
+    pub fn policy(&self, config: &SessionConfig) -> Result<Policy, Error> {
+        let named = self.rules.policies.get(&config.policy).ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
+        Ok(named.with(&config.overrides))
+    }
+
+    /// The bounds in force: the turn's over the session's over the server's.
+    pub fn limits(&self, config: &SessionConfig, request: &TurnRequest) -> Limits {
+        request.limits.over(config.limits.over(self.rules.limits))
+    }
+
+    /// Does what a caller asked for to its end, also when the caller has left.
+    async fn supervised<T: Send + 'static>(&self, deed: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+        self.tasks.spawn(deed).await.map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
+    }
+
+    /// Runs a turn that this replica was just granted.
+    fn start(self: &Arc<Self>, key: SessionKey, grant: crate::store::turn::Grant, sent: std::time::Instant) {
+        let lease = self.leases.hold(&key, grant.fence.epoch, sent);
+        let channel = self.hub.enter(&key);
+        channel.advance(grant.last_seq);
+        let engine = Arc::clone(self);
+        self.tasks.spawn(async move {
+            run::run(&engine, &key, &grant, &lease, &channel).await;
+            engine.leases.forget(&key, &lease);
+        });
+    }
+}

@@ -36,7 +36,7 @@ pub struct Last {
     pub role: Role,
     /// The step that wrote it; 0 for input.
     pub step: u32,
-    /// Why the model stopped, if it wrote it.
+    /// Why the model stopped that wrote it, or made the calls that it answers.
     pub finish: Option<FinishReason>,
 }
 
@@ -56,11 +56,13 @@ pub enum Step {
 impl Last {
     /// The newest message of a transcript.
     pub fn of(transcript: &Closed) -> Option<Self> {
-        transcript.messages().last().map(|message| Self {
-            role: message.role,
-            step: message.step,
-            finish: message.response.as_ref().map(|response| response.finish),
-        })
+        let mut newest = transcript.messages().iter().rev();
+        let message = newest.next()?;
+        let response = match message.role {
+            Role::Tool => newest.next().and_then(|caller| caller.response.as_ref()),
+            Role::System | Role::User | Role::Assistant => message.response.as_ref(),
+        };
+        Some(Self { role: message.role, step: message.step, finish: response.map(|response| response.finish) })
     }
 }
 
@@ -73,17 +75,38 @@ pub fn next_step(facts: &Facts) -> Step {
     if facts.takeovers > facts.max_takeovers {
         return Step::Stop(Ending::Failed(poisoned(facts.takeovers)));
     }
-    if let Some(end) = answered(facts) {
+    let here = facts.last.filter(|last| last.step == facts.step);
+    if let Some(end) = here.and_then(said_its_last) {
         return end;
     }
     if facts.time_left.is_zero() {
         return completed(CompletionReason::Deadline);
     }
-    let step_is_over = facts.last.is_some_and(|last| last.role == Role::Tool && last.step == facts.step);
+    if here.is_none() {
+        return Step::Call;
+    }
     match after_step(facts.step, &facts.spent, &facts.limits) {
-        Some(reason) if step_is_over => completed(reason),
-        None if step_is_over => Step::Begin,
-        Some(_) | None => Step::Call,
+        Some(reason) => completed(reason),
+        None => Step::Begin,
+    }
+}
+
+/// How a turn ends whose model has answered for the last time; none: it goes on with the results of its calls.
+fn said_its_last(last: Last) -> Option<Step> {
+    let finish = last.finish.unwrap_or(FinishReason::Stop);
+    let goes_on = last.role == Role::Tool && (finish == FinishReason::Stop || finish == FinishReason::ToolCalls);
+    (!goes_on).then(|| ending_of(finish))
+}
+
+/// How a turn ends after an answer without calls that could be run.
+pub fn ending_of(finish: FinishReason) -> Step {
+    match finish {
+        FinishReason::Stop | FinishReason::ToolCalls => Step::Finish,
+        FinishReason::Length => completed(CompletionReason::Length),
+        FinishReason::ContentFilter | FinishReason::Refusal => completed(CompletionReason::ContentFilter),
+        FinishReason::Error | FinishReason::Cancelled => {
+            Step::Stop(Ending::Failed(Failure::local(FailureReason::ProviderBroken, "the answer broke off", true)))
+        }
     }
 }
 
@@ -96,25 +119,6 @@ pub fn after_step(step: u32, spent: &UsageTotals, limits: &Limits) -> Option<Com
     } else {
         None
     }
-}
-
-/// How a turn ends whose model stopped without calls that could be run, and is asked nothing more.
-pub fn ending_of(finish: FinishReason) -> Step {
-    match finish {
-        FinishReason::Stop | FinishReason::ToolCalls => Step::Finish,
-        FinishReason::Length => completed(CompletionReason::Length),
-        FinishReason::ContentFilter | FinishReason::Refusal => completed(CompletionReason::ContentFilter),
-        FinishReason::Error | FinishReason::Cancelled => {
-            Step::Stop(Ending::Failed(Failure::local(FailureReason::ProviderBroken, "the answer broke off", true)))
-        }
-    }
-}
-
-/// The end of a turn whose last message is the model's, or follows an answer that was cut short.
-fn answered(facts: &Facts) -> Option<Step> {
-    let last = facts.last?;
-    (last.role == Role::Assistant && last.step == facts.step)
-        .then(|| ending_of(last.finish.unwrap_or(FinishReason::Stop)))
 }
 
 fn completed(reason: CompletionReason) -> Step {

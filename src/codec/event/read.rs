@@ -11,7 +11,10 @@ use crate::{
         part, read,
         time::{duration_from_pb, duration_to_pb, timestamp_to_pb},
     },
-    model::{CallId, Message, MessageId, SessionId, ToolResult, event::StoredEvent},
+    model::{
+        CallId, Message, MessageId, SessionId, ToolResult, derive,
+        event::{StepPosition, StoredEvent},
+    },
     pb::{self, event::Payload},
 };
 
@@ -75,11 +78,11 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::MESSAGE_COMMITTED => Payload::MessageCommitted(committed(event, session, content)?),
         kind::TOOL_CALL_REQUESTED => Payload::ToolCallRequested(requested(member(event)?, event.at)?),
         kind::TOOL_CALL_COMPLETED => Payload::ToolCallCompleted(completed(event, content)?),
-        kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(member(event)?),
+        kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs)),
         kind::ACTION_REQUIRED => Payload::ActionRequired(member(event)?),
         kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
         kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
-        kind::TURN_RECOVERED => Payload::TurnRecovered(member(event)?),
+        kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
             Payload::TurnCompleted(pb::TurnCompleted { result: with_queued(ended.result, &event.refs), ..ended })
@@ -108,6 +111,29 @@ fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStar
         started.context_tokens.get_or_insert_default().tokens = tokens;
     }
     started
+}
+
+/// A call that the end of its turn closed: which one only the statement knew.
+fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::ToolCallCancelled {
+    match refs {
+        [call, tool] => pb::ToolCallCancelled { call_id: call.clone(), tool_name: tool.clone(), ..cancelled },
+        _ => cancelled,
+    }
+}
+
+/// A takeover, which is written by its statement alone: the cause is its ref, the takeovers so far its size.
+fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
+    let before = StepPosition { step: event.step, attempt: event.attempt.saturating_sub(1) };
+    let cause = match event.refs.first().map(String::as_str) {
+        Some("lease_expired") => pb::RecoveryCause::LeaseExpired,
+        Some("handed_over") => pb::RecoveryCause::HandedOver,
+        _ => pb::RecoveryCause::Unspecified,
+    };
+    pb::TurnRecovered {
+        cause: cause.into(),
+        voided_message_id: event.turn.as_ref().map(|turn| derive::answer(turn, before).into_string()).unwrap_or_default(),
+        takeovers: i32::try_from(event.size.unwrap_or_default()).unwrap_or(i32::MAX),
+    }
 }
 
 fn committed(event: &StoredEvent, session: &SessionId, content: &Content) -> Result<pb::MessageCommitted, DecodeError> {

@@ -15,7 +15,7 @@ use crate::{
     },
     model::{
         Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Usage, UsagePurpose,
-        event::{CallCancelReason, Estimate, RecoveryCause},
+        event::{CallCancelReason, Estimate},
     },
     pb,
 };
@@ -70,16 +70,13 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
         }
-        Payload::TurnRecovered { cause, takeovers } => encoded(
-            kind::TURN_RECOVERED,
-            &pb::TurnRecovered {
-                cause: recovery_to_pb(*cause).into(),
-                voided_message_id: String::new(),
-                takeovers: signed(*takeovers),
-            },
-        ),
         Payload::TurnEnded { ending, result } => ended(ending, result),
     }
+}
+
+/// The payload of a `tool_call_cancelled` whose call and tool only the writing statement knows: they stand in the refs.
+pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
+    pb::ToolCallCancelled { reason: cancel_reason_to_pb(reason).into(), ..pb::ToolCallCancelled::default() }.encode_to_vec()
 }
 
 fn encoded(kind: &'static str, member: &impl Message) -> Encoded {
@@ -186,13 +183,6 @@ fn cancel_reason_to_pb(reason: CallCancelReason) -> pb::ToolCallCancelReason {
         CallCancelReason::TurnEnded => pb::ToolCallCancelReason::TurnEnded,
         CallCancelReason::Incomplete => pb::ToolCallCancelReason::Incomplete,
         CallCancelReason::UnknownTool => pb::ToolCallCancelReason::UnknownTool,
-    }
-}
-
-fn recovery_to_pb(cause: RecoveryCause) -> pb::RecoveryCause {
-    match cause {
-        RecoveryCause::LeaseExpired => pb::RecoveryCause::LeaseExpired,
-        RecoveryCause::HandedOver => pb::RecoveryCause::HandedOver,
     }
 }
 

@@ -1,0 +1,74 @@
+//! Identifiers that follow from others: any replica finds the same one, so that a repetition never makes a second thing, and
+//! anybody can name what a lost owner was writing.
+
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::{BlobId, CallId, MessageId, RequestId, SessionId, TenantId, TurnId, event::StepPosition};
+
+/// The session that a request makes when it names none: a repetition finds it again.
+pub fn session(tenant: &TenantId, request: &RequestId) -> SessionId {
+    SessionId::new(derived(None, &["session", tenant.as_str(), request.as_str()]).to_string())
+}
+
+/// The user message that a turn starts with.
+pub fn input(turn: &TurnId) -> MessageId {
+    of_turn(turn, "input", StepPosition::default())
+}
+
+/// The assistant message of an attempt: any replica can name it, also to say that it is void.
+pub fn answer(turn: &TurnId, at: StepPosition) -> MessageId {
+    of_turn(turn, "answer", at)
+}
+
+/// The tool message that holds the results of a step's calls.
+pub fn results(turn: &TurnId, step: u32) -> MessageId {
+    of_turn(turn, "results", StepPosition { step, attempt: 0 })
+}
+
+/// A call for which the model service gave no id of its own, or one that is taken.
+pub fn call(message: &MessageId, index: usize) -> CallId {
+    CallId::new(format!("call_{}", derived(None, &["call", message.as_str(), &index.to_string()]).simple()))
+}
+
+/// Content by its SHA-256.
+pub fn blob(content: &[u8]) -> BlobId {
+    BlobId::new(hex(&Sha256::digest(content)))
+}
+
+/// A fingerprint of several texts, in hex.
+pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    hex(&digest(texts))
+}
+
+fn of_turn(turn: &TurnId, what: &str, at: StepPosition) -> MessageId {
+    // The turn's time comes first, so that messages of one time stand together in an index.
+    let time = Uuid::parse_str(turn.as_str()).ok();
+    let place = format!("{}.{}", at.step, at.attempt);
+    MessageId::new(derived(time, &[what, turn.as_str(), &place]).to_string())
+}
+
+/// A UUID of version 8: the time of another one, if there is one, and a hash of the texts.
+fn derived(time: Option<Uuid>, texts: &[&str]) -> Uuid {
+    let digest = digest(texts.iter().copied());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    if let Some(time) = time {
+        bytes[..6].copy_from_slice(&time.as_bytes()[..6]);
+    }
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// The hash of several texts: each with its length, so that no two lists run together.
+fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update(text.len().to_be_bytes());
+        hash.update(text);
+    }
+    hash.finalize().into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,224 @@
+//! ExecuteTurn: admits a turn, or finds what the same request started before.
+
+use std::{sync::Arc, time::Instant};
+
+use uuid::Uuid;
+
+use super::{
+    Engine, Error,
+    sessions::{new_session_id, outside_tokens, sized},
+};
+use crate::{
+    context::estimate,
+    model::{
+        InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet, TurnId,
+        command::{BusyPolicy, ExecuteTurn},
+        derive,
+        event::StepPosition,
+        message::StoredPart,
+    },
+    provider::registry::Resolved,
+    store::{
+        NewMessage, Rows,
+        session::FIRST_REVISION,
+        turn::{Admission, Grant, Standing},
+    },
+};
+
+/// How often an admission is tried again when the session changes under it.
+const ADMISSION_TRIES: u32 = 5;
+
+/// What became of an ExecuteTurn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The session.
+    pub key: SessionKey,
+    /// The turn to follow.
+    pub turn: TurnId,
+    /// How it came about.
+    pub how: How,
+    /// The stream goes on behind this seq.
+    pub after: Seq,
+}
+
+/// How the turn of an ExecuteTurn came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    /// It was started.
+    Started {
+        /// With its session.
+        session_created: bool,
+    },
+    /// The request is known: this is what it started.
+    Attached,
+}
+
+impl Engine {
+    /// Starts a turn, or attaches to the one that the same request started.
+    pub async fn execute(self: &Arc<Self>, tenant: TenantId, command: ExecuteTurn) -> Result<Admitted, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move { engine.admit(tenant, &command).await }).await
+    }
+
+    async fn admit(self: &Arc<Self>, tenant: TenantId, command: &ExecuteTurn) -> Result<Admitted, Error> {
+        let request = command.idempotency.request.as_ref();
+        let id = command.session.clone().unwrap_or_else(|| new_session_id(&tenant, request));
+        let key = SessionKey::new(tenant, id);
+        for _ in 0..ADMISSION_TRIES {
+            if let Some(admitted) = self.try_admit(&key, command).await? {
+                return Ok(admitted);
+            }
+        }
+        Err(Error::Store(crate::store::Error::Conflict("the session kept changing".to_owned())))
+    }
+
+    /// One try; none: the session changed between the look and the statement.
+    async fn try_admit(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
+        let request = command.idempotency.request.as_ref();
+        if request.is_some()
+            && let Some(standing) = self.store.standing(key, request).await?
+            && let Some(admitted) = self.known(key, command, &standing).await?
+        {
+            return Ok(Some(admitted));
+        }
+        if self.draining.is_cancelled() {
+            return Err(Error::Draining);
+        }
+        let existing = self.store.session(key).await?;
+        match (existing, &command.create) {
+            (Some(session), _) if session.state.is_live() => self.busy(key, command).await.map(Some),
+            (Some(session), _) => self.begin(key, command, &session.config, Some(session.revision)).await,
+            (None, Some(draft)) => self.begin(key, command, &self.complete(draft.clone())?, None).await,
+            (None, None) if command.session.is_none() => {
+                self.begin(key, command, &self.complete(Default::default())?, None).await
+            }
+            (None, None) => Err(Error::SessionNotFound(key.session.clone())),
+        }
+    }
+
+    /// What the same request started before.
+    async fn known(&self, key: &SessionKey, command: &ExecuteTurn, standing: &Standing) -> Result<Option<Admitted>, Error> {
+        let (Some(remembered), Some(request)) = (&standing.remembered, &command.idempotency.request) else { return Ok(None) };
+        if remembered.hash != command.idempotency.hash {
+            return Err(Error::IdempotencyMismatch(request.clone()));
+        }
+        if command.after > standing.last_seq {
+            return Err(Error::CursorAhead { last: standing.last_seq });
+        }
+        let turn = TurnId::new(remembered.result.clone());
+        let found = self.store.turn(key, &turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
+        let first = Seq(found.first_seq.0 - 1);
+        Ok(Some(Admitted { key: key.clone(), turn, how: How::Attached, after: command.after.max(first) }))
+    }
+
+    /// A turn is running.
+    async fn busy(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<Admitted, Error> {
+        match command.busy {
+            BusyPolicy::Enqueue => Err(Error::QueueNotImplemented),
+            BusyPolicy::Reject => {
+                let standing = self.store.standing(key, None).await?;
+                let standing = standing.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+                let turn = standing.turn.ok_or_else(|| Error::Internal("a live session without a turn".to_owned()))?;
+                Err(Error::TurnInProgress { turn, last: standing.last_seq })
+            }
+        }
+    }
+
+    /// Admits the turn under a configuration; `revision` is none for a session that is to be created with it.
+    async fn begin(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        config: &SessionConfig,
+        revision: Option<i64>,
+    ) -> Result<Option<Admitted>, Error> {
+        if self.leases.count() >= self.rules.max_running {
+            return Err(Error::Overloaded);
+        }
+        self.policy(config)?;
+        let model = self.model(command.request.model.as_ref().unwrap_or(&config.model))?;
+        let limits = self.limits(config, &command.request);
+        let turn = TurnId::new(Uuid::now_v7().to_string());
+        let plan = Plan { turn: &turn, request: command.idempotency.request.as_ref(), model: &model, limits, config };
+        let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
+        let rows = plan.first_rows(tools, revision.unwrap_or(FIRST_REVISION), &command.input);
+        let admission = Admission {
+            turn: &turn,
+            rows: &rows,
+            timeout: limits.turn_timeout,
+            revision: revision.unwrap_or(FIRST_REVISION),
+            idempotency: &command.idempotency,
+            request: &command.request,
+            model: &model.reference,
+        };
+        let sent = Instant::now();
+        let granted = match revision {
+            Some(_) => self.store.admit(key, &admission).await?,
+            None => self.store.admit_new(key, &admission, &sized(config)).await?,
+        };
+        let Some(grant) = granted else { return Ok(None) };
+        let after = Seq(grant.last_seq.0 - rows.events());
+        self.start(key.clone(), grant, sent);
+        let how = How::Started { session_created: revision.is_none() };
+        Ok(Some(Admitted { key: key.clone(), turn, how, after }))
+    }
+}
+
+/// A turn that is about to be admitted.
+struct Plan<'a> {
+    turn: &'a TurnId,
+    request: Option<&'a RequestId>,
+    model: &'a Resolved,
+    limits: Limits,
+    config: &'a SessionConfig,
+}
+
+impl Plan<'_> {
+    /// Its first events and its input.
+    fn first_rows(&self, tools: &ToolSet, revision: i64, input: &InputMessage) -> Rows {
+        let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
+        let mut rows = Rows::new(estimate::ESTIMATOR, outside);
+        let message = derive::input(self.turn);
+        let offered = tools.visible().filter(|_| self.model.info.supports_tools).map(|tool| tool.name.clone());
+        rows.event(
+            &Payload::TurnStarted {
+                request: self.request.cloned(),
+                model: self.model.reference.clone(),
+                limits: self.limits,
+                tool_names: offered.collect(),
+                input: Some(message.clone()),
+            },
+            StepPosition::default(),
+        );
+        rows.message(
+            NewMessage {
+                id: message,
+                role: Role::User,
+                parts: input.parts.iter().map(|part| stored(part.clone(), Role::User)).collect(),
+                overhead: estimate::MESSAGE_OVERHEAD,
+                pinned: input.pinned,
+                metadata: input.metadata.clone(),
+                response: None,
+            },
+            StepPosition::default(),
+        );
+        rows.event(&step_started(self.model, revision, 0), StepPosition { step: 1, attempt: 1 });
+        rows
+    }
+}
+
+/// The event that begins a step. Its size is filled in by the statement; `expected` tokens give the margin.
+pub(super) fn step_started(model: &Resolved, revision: i64, expected: u32) -> Payload {
+    Payload::StepStarted {
+        model: model.reference.clone(),
+        revision,
+        context: estimate::count(expected),
+        window: model.info.context_window,
+    }
+}
+
+/// A part with its size.
+pub(super) fn stored(part: crate::model::Part, role: Role) -> StoredPart {
+    let size = estimate::part(&part, role);
+    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned() }
+}

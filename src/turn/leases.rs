@@ -1,0 +1,117 @@
+//! The leases of this replica: which turns it runs, and how a running turn learns that it must stop.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    model::SessionKey,
+    store::lease::{Held, Pulse},
+};
+
+/// The turns in this replica's memory. Only these are kept alive: never «all rows that carry my name».
+#[derive(Debug, Default)]
+pub struct Leases {
+    held: Mutex<BTreeMap<SessionKey, Arc<Lease>>>,
+}
+
+/// The right to run one turn, for as long as it is renewed.
+#[derive(Debug)]
+pub struct Lease {
+    epoch: i64,
+    renewed: Mutex<Instant>,
+    lost: CancellationToken,
+    cancelled: CancellationToken,
+}
+
+impl Lease {
+    /// Fires when another owner has the turn, or this one can no longer be sure that it has it.
+    pub fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    /// Fires when somebody wants the turn cancelled.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    fn renew(&self, at: Instant) {
+        let mut renewed = lock(&self.renewed);
+        *renewed = (*renewed).max(at);
+    }
+}
+
+impl Leases {
+    /// Notes a lease that was granted by a statement sent at `sent`.
+    pub fn hold(&self, key: &SessionKey, epoch: i64, sent: Instant) -> Arc<Lease> {
+        let lease = Arc::new(Lease {
+            epoch,
+            renewed: Mutex::new(sent),
+            lost: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
+        });
+        lock(&self.held).insert(key.clone(), Arc::clone(&lease));
+        lease
+    }
+
+    /// Forgets a lease that ended or was given back. A newer one of the same session stays.
+    pub fn forget(&self, key: &SessionKey, lease: &Arc<Lease>) {
+        let mut held = lock(&self.held);
+        if held.get(key).is_some_and(|current| Arc::ptr_eq(current, lease)) {
+            held.remove(key);
+        }
+    }
+
+    /// How many turns run here.
+    pub fn count(&self) -> usize {
+        lock(&self.held).len()
+    }
+
+    /// What a heartbeat has to renew.
+    pub fn held(&self) -> Vec<Held> {
+        lock(&self.held).iter().map(|(key, lease)| Held { key: key.clone(), epoch: lease.epoch }).collect()
+    }
+
+    /// Tells a running turn that somebody wants it cancelled.
+    pub fn cancel(&self, key: &SessionKey) {
+        if let Some(lease) = lock(&self.held).get(key) {
+            lease.cancelled.cancel();
+        }
+    }
+
+    /// Takes in what a heartbeat sent at `sent` found. A lease that is another's, or gone, is lost.
+    pub fn take_in(&self, sent: Instant, asked: &[Held], pulses: &[Pulse]) {
+        let held = lock(&self.held);
+        for Held { key, epoch } in asked {
+            let Some(lease) = held.get(key).filter(|lease| lease.epoch == *epoch) else { continue };
+            match pulses.iter().find(|pulse| pulse.held.key == *key) {
+                Some(pulse) if pulse.mine => {
+                    if pulse.renewed {
+                        lease.renew(sent);
+                    }
+                    if pulse.cancelled {
+                        lease.cancelled.cancel();
+                    }
+                }
+                Some(_) | None => lease.lost.cancel(),
+            }
+        }
+    }
+
+    /// Gives up every lease that was not renewed within `ttl` by this replica's own clock.
+    pub fn expire(&self, ttl: Duration, now: Instant) {
+        for lease in lock(&self.held).values() {
+            if now.saturating_duration_since(*lock(&lease.renewed)) >= ttl {
+                lease.lost.cancel();
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
