@@ -1,1 +1,10 @@
 //! The thinking of contextd: pure functions from model to model, without IO, clock or async.
+
+pub mod calls;
+pub mod estimate;
+pub mod prompt;
+pub mod sanitize;
+pub mod truncate;
+
+#[cfg(test)]
+pub(crate) mod testing;

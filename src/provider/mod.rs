@@ -6,10 +6,12 @@ use futures_util::Stream;
 
 use crate::model::{FinishReason, Prompt, Usage};
 
+pub mod assemble;
 pub mod error;
 pub mod registry;
 pub mod scripted;
 
+pub use assemble::Assembly;
 pub use error::Error;
 pub use registry::{ModelInfo, Registry};
 

@@ -1,0 +1,87 @@
+//! Decides which of a model's tool calls are run.
+
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
+
+use crate::model::{FinishReason, ToolCall, ToolSet, event::CallCancelReason};
+
+/// Whether a call may run: the answer was finished, the arguments are a JSON object, and the tool exists. Otherwise the
+/// call is closed for the reason given.
+///
+/// Some providers report `Stop` for an answer with calls, so both it and `ToolCalls` let calls run.
+pub fn executable(finish: FinishReason, call: &ToolCall, tools: &ToolSet) -> Result<(), CallCancelReason> {
+    if !lets_calls_run(finish) || !is_json_object(&call.arguments) {
+        return Err(CallCancelReason::Incomplete);
+    }
+    match tools.get(&call.name) {
+        Some(_) => Ok(()),
+        None => Err(CallCancelReason::UnknownTool),
+    }
+}
+
+/// Whether a model that stopped for this reason had finished its calls.
+fn lets_calls_run(finish: FinishReason) -> bool {
+    match finish {
+        FinishReason::Stop | FinishReason::ToolCalls => true,
+        FinishReason::Length
+        | FinishReason::ContentFilter
+        | FinishReason::Refusal
+        | FinishReason::Error
+        | FinishReason::Cancelled => false,
+    }
+}
+
+/// Whether the text is one JSON object. The values are skipped, not built: neither depth nor size of numbers matters.
+fn is_json_object(text: &str) -> bool {
+    serde_json::from_str::<BTreeMap<String, IgnoredAny>>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{context::testing, model::CallId};
+
+    fn check(finish: FinishReason, name: &str, arguments: &str) -> Result<(), CallCancelReason> {
+        let tools = ToolSet { tools: vec![testing::tool("read")] };
+        let call = ToolCall { id: CallId::new("c1"), name: name.to_owned(), arguments: arguments.to_owned() };
+        executable(finish, &call, &tools)
+    }
+
+    #[test]
+    fn only_a_finished_answer_lets_calls_run() {
+        let table = [
+            (FinishReason::ToolCalls, Ok(())),
+            (FinishReason::Stop, Ok(())),
+            (FinishReason::Length, Err(CallCancelReason::Incomplete)),
+            (FinishReason::ContentFilter, Err(CallCancelReason::Incomplete)),
+            (FinishReason::Refusal, Err(CallCancelReason::Incomplete)),
+            (FinishReason::Error, Err(CallCancelReason::Incomplete)),
+            (FinishReason::Cancelled, Err(CallCancelReason::Incomplete)),
+        ];
+        for (finish, expected) in table {
+            assert_eq!(check(finish, "read", "{}"), expected, "{finish:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_must_be_a_json_object() {
+        let sound = ["{}", r#" {"a": {"b": [1e999, null]}} "#, r#"{"a":1,"a":2}"#];
+        for arguments in sound {
+            assert_eq!(check(FinishReason::ToolCalls, "read", arguments), Ok(()), "{arguments}");
+        }
+        let broken = ["", "[]", "null", "1", r#""{}""#, r#"{"a":"#, "{} {}", "{a:1}", "{\"a\":1,}"];
+        for arguments in broken {
+            let expected = Err(CallCancelReason::Incomplete);
+            assert_eq!(check(FinishReason::ToolCalls, "read", arguments), expected, "{arguments}");
+        }
+        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(check(FinishReason::ToolCalls, "read", &deep), Ok(()));
+    }
+
+    #[test]
+    fn an_unknown_tool_is_not_run() {
+        assert_eq!(check(FinishReason::ToolCalls, "write", "{}"), Err(CallCancelReason::UnknownTool));
+        assert_eq!(check(FinishReason::ToolCalls, "write", "{"), Err(CallCancelReason::Incomplete));
+    }
+}

@@ -1,0 +1,208 @@
+//! Predicts sizes in tokens from the number of characters alone, before any provider has counted.
+
+use crate::model::{Category, Content, Counted, Message, Part, Prompt, Role, TokenBasis, TokenCount, Tool};
+
+/// The name under which these counts are stored.
+pub const ESTIMATOR: &str = "heuristic";
+
+/// Tokens that a message costs beside its text: role and delimiters (feature row S5).
+pub const MESSAGE_OVERHEAD: u32 = 4;
+
+/// Tokens that open the model's reply, once per prompt.
+pub const REPLY_PRIMING: u32 = 3;
+
+/// Twentieths of a token per ASCII character: 0.25 (feature row A11).
+const ASCII_UNITS: u64 = 5;
+
+/// Twentieths of a token per other character: 1.3 (feature row A11).
+const OTHER_UNITS: u64 = 26;
+
+/// Units in a token.
+const TOKEN_UNITS: u64 = 20;
+
+/// The margin is one part in so many of the tokens: 10%.
+const MARGIN_DIVISOR: u32 = 10;
+
+/// A running count over pieces of text. The sum is rounded up once, so it does not matter where a text was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    units: u64,
+}
+
+impl Tally {
+    /// The count with one more piece of text.
+    #[must_use]
+    pub fn plus(self, text: &str) -> Self {
+        let (ascii, other) =
+            text.chars().fold(
+                (0u64, 0u64),
+                |(ascii, other), char| {
+                    if char.is_ascii() { (ascii + 1, other) } else { (ascii, other + 1) }
+                },
+            );
+        Self { units: self.units.saturating_add(ascii * ASCII_UNITS).saturating_add(other * OTHER_UNITS) }
+    }
+
+    /// Tokens, rounded up.
+    pub fn tokens(self) -> u32 {
+        u32::try_from(self.units.div_ceil(TOKEN_UNITS)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Size of a text.
+pub fn text(text: &str) -> u32 {
+    Tally::default().plus(text).tokens()
+}
+
+/// Size of a part. What a provider attached to it is opaque and not counted.
+pub fn part(part: &Part, role: Role) -> Counted {
+    let (tally, category) = match &part.content {
+        Content::Text(text) => (Tally::default().plus(text), category_of_text(role)),
+        Content::Refusal(text) => (Tally::default().plus(text), Category::Assistant),
+        Content::Reasoning { text, redacted: _ } => (Tally::default().plus(text), Category::Reasoning),
+        Content::ToolCall(call) => (Tally::default().plus(&call.name).plus(&call.arguments), Category::ToolCalls),
+        Content::ToolResult(result) => {
+            (result.texts.iter().fold(Tally::default(), |tally, text| tally.plus(text)), Category::ToolResults)
+        }
+    };
+    Counted { tokens: tally.tokens(), category }
+}
+
+/// Size of a message: its parts and the overhead.
+pub fn message(message: &Message) -> u32 {
+    message
+        .parts
+        .iter()
+        .map(|stored| part(&stored.part, message.role).tokens)
+        .fold(MESSAGE_OVERHEAD, u32::saturating_add)
+}
+
+/// Size of the system prompt; nothing when there is none.
+pub fn system(system: &str) -> u32 {
+    if system.is_empty() { 0 } else { text(system).saturating_add(MESSAGE_OVERHEAD) }
+}
+
+/// Size of a tool's definition: name, description and schema.
+pub fn tool(tool: &Tool) -> u32 {
+    Tally::default().plus(&tool.name).plus(&tool.description).plus(tool.input_schema.as_deref().unwrap_or("")).tokens()
+}
+
+/// Size of everything a model is given for one call.
+pub fn prompt(prompt: &Prompt) -> TokenCount {
+    let tools = prompt.tools.iter().map(tool);
+    let messages = prompt.transcript.messages().iter().map(message);
+    let tokens = tools.chain(messages).fold(system(&prompt.system), u32::saturating_add).saturating_add(REPLY_PRIMING);
+    count(tokens)
+}
+
+/// A number of tokens with this estimator's margin and name.
+pub fn count(tokens: u32) -> TokenCount {
+    TokenCount {
+        tokens,
+        basis: TokenBasis::Heuristic,
+        margin: tokens.div_ceil(MARGIN_DIVISOR),
+        estimator: ESTIMATOR.to_owned(),
+    }
+}
+
+/// Where text is counted. Instructions inside the conversation stand with what the user said.
+fn category_of_text(role: Role) -> Category {
+    match role {
+        Role::System | Role::User => Category::User,
+        Role::Assistant => Category::Assistant,
+        Role::Tool => Category::ToolResults,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        context::testing,
+        model::{CallId, ToolCall, ToolOutcome, ToolResult},
+    };
+
+    #[test]
+    fn ascii_costs_a_quarter_and_other_scripts_more_than_one() {
+        let table = [
+            ("", 0),
+            ("a", 1),
+            ("abcd", 1),
+            ("abcde", 2),
+            ("Hello, world!", 4), // 13 x 0.25 = 3.25
+            ("日本語", 4),        // 3 x 1.3 = 3.9
+            ("日本語です。", 8),  // 6 x 1.3 = 7.8
+            ("é", 2),             // 1.3
+            ("🎉", 2),            // one scalar value
+            ("👩‍👩‍👧", 7),            // five scalar values: three faces, two joiners
+            ("18 °C", 3),         // 4 x 0.25 + 1.3 = 2.3
+            ("\0\n\t\u{7f}", 1),
+        ];
+        for (input, expected) in table {
+            assert_eq!(text(input), expected, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn a_megabyte_is_counted_exactly() {
+        assert_eq!(text(&"a".repeat(1_000_000)), 250_000);
+        assert_eq!(text(&"語".repeat(1_000_000)), 1_300_000);
+    }
+
+    #[test]
+    fn each_kind_of_part_has_its_category() {
+        let call = ToolCall { id: CallId::new("c1"), name: "read".into(), arguments: r#"{"a":1}"#.into() };
+        let result = ToolResult {
+            call: CallId::new("c1"),
+            name: "read".into(),
+            texts: vec!["abc".into(), "de".into()],
+            outcome: ToolOutcome::Success,
+            truncation: None,
+        };
+        let reasoning = Content::Reasoning { text: "hmm!".into(), redacted: false };
+        let table = [
+            (Part::text("abcd"), Role::User, 1, Category::User),
+            (Part::text("abcd"), Role::System, 1, Category::User),
+            (Part::text("abcd"), Role::Assistant, 1, Category::Assistant),
+            (Part::text("abcd"), Role::Tool, 1, Category::ToolResults),
+            (Part::new(Content::Refusal("no".into())), Role::Assistant, 1, Category::Assistant),
+            (Part::new(reasoning), Role::Assistant, 1, Category::Reasoning),
+            (Part::new(Content::ToolCall(call)), Role::Assistant, 3, Category::ToolCalls), // 11 characters
+            (Part::new(Content::ToolResult(result)), Role::Tool, 2, Category::ToolResults), // 5 characters
+        ];
+        for (input, role, tokens, category) in table {
+            assert_eq!(part(&input, role), Counted { tokens, category }, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_system_tools_messages_and_priming() {
+        let mut prompt = testing::prompt(vec![testing::user("abcd"), testing::assistant("abcdefgh")]);
+        assert_eq!(super::prompt(&prompt).tokens, (4 + 1) + (4 + 2) + 3);
+
+        prompt.system = "12345678".into();
+        prompt.tools = vec![testing::tool("look")]; // "look" + "Does look." + {"type":"object"}: 31 characters
+        let count = super::prompt(&prompt);
+        assert_eq!(count.tokens, 14 + (4 + 2) + 8);
+        assert_eq!((count.margin, count.basis), (3, TokenBasis::Heuristic));
+        assert_eq!(count.estimator, ESTIMATOR);
+    }
+
+    #[test]
+    fn an_empty_prompt_is_the_priming_alone() {
+        let count = super::prompt(&testing::prompt(vec![]));
+        assert_eq!((count.tokens, count.margin), (3, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn appending_never_makes_a_text_smaller(before in any::<String>(), after in any::<String>()) {
+            let whole = format!("{before}{after}");
+            prop_assert!(text(&whole) >= text(&before));
+            prop_assert!(text(&whole) <= text(&before) + text(&after));
+            prop_assert_eq!(text(&whole), Tally::default().plus(&before).plus(&after).tokens());
+        }
+    }
+}

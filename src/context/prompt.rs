@@ -1,0 +1,78 @@
+//! Builds the prompt: what the session says, what the model can take, and the transcript.
+
+use crate::model::{Closed, Prompt, SessionConfig, ToolSet};
+
+/// The prompt for one call. `tools` are those of the turn; a model without tool support is told of none.
+pub fn build(
+    config: &SessionConfig,
+    model: &str,
+    supports_tools: bool,
+    tools: &ToolSet,
+    transcript: Closed,
+    max_output_tokens: Option<u32>,
+) -> Prompt {
+    Prompt {
+        model: model.to_owned(),
+        system: system(config),
+        transcript,
+        tools: if supports_tools { tools.visible().cloned().collect() } else { Vec::new() },
+        max_output_tokens,
+    }
+}
+
+/// The system prompt, followed by each pinned block under its name as a heading. The form is stable, so that providers'
+/// prompt caches hold.
+pub fn system(config: &SessionConfig) -> String {
+    let blocks = config.pinned_blocks.iter().map(|block| format!("# {}\n{}", block.name, block.text));
+    let prompt = Some(config.system_prompt.clone()).filter(|prompt| !prompt.is_empty());
+    prompt.into_iter().chain(blocks).collect::<Vec<_>>().join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        context::testing,
+        model::{PinnedBlock, PinnedKind, Tool},
+    };
+
+    fn config(system_prompt: &str, blocks: &[(&str, &str)]) -> SessionConfig {
+        let block = |(name, text): &(&str, &str)| PinnedBlock {
+            name: (*name).to_owned(),
+            text: (*text).to_owned(),
+            kind: PinnedKind::Memory,
+        };
+        SessionConfig {
+            system_prompt: system_prompt.to_owned(),
+            pinned_blocks: blocks.iter().map(block).collect(),
+            ..SessionConfig::default()
+        }
+    }
+
+    #[test]
+    fn pinned_blocks_follow_the_system_prompt_under_their_names() {
+        let table = [
+            (config("", &[]), ""),
+            (config("Be brief.", &[]), "Be brief."),
+            (config("Be brief.", &[("notes", "Likes tea.")]), "Be brief.\n\n# notes\nLikes tea."),
+            (config("", &[("a", "1"), ("b", "2")]), "# a\n1\n\n# b\n2"),
+        ];
+        for (input, expected) in table {
+            assert_eq!(system(&input), expected);
+        }
+    }
+
+    #[test]
+    fn a_model_without_tool_support_gets_no_tools() {
+        let hidden = Tool { deferred: true, ..testing::tool("later") };
+        let tools = ToolSet { tools: vec![testing::tool("read"), hidden] };
+        let names = |supports_tools| {
+            let transcript = testing::closed(vec![testing::user("Hello")]);
+            let prompt = build(&config("", &[]), "demo", supports_tools, &tools, transcript, Some(9));
+            assert_eq!((prompt.model.as_str(), prompt.max_output_tokens), ("demo", Some(9)));
+            prompt.tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(true), ["read"]);
+        assert!(names(false).is_empty());
+    }
+}

@@ -1,0 +1,90 @@
+//! Small messages and prompts for tests.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::estimate;
+use crate::model::{
+    CallId, Closed, Content, Message, MessageId, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome,
+    ToolResult, Transcript, message::StoredPart,
+};
+
+/// A message of that role with these parts.
+pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
+    let parts = parts
+        .into_iter()
+        .map(|part| StoredPart { size: estimate::part(&part, role), estimator: estimate::ESTIMATOR.to_owned(), part })
+        .collect();
+    Message {
+        id: MessageId::new("m"),
+        turn: None,
+        step: 0,
+        seq: Seq(1),
+        role,
+        parts,
+        created_at: Timestamp::UNIX_EPOCH,
+        response: None,
+        pinned: false,
+        metadata: BTreeMap::new(),
+        voided_at: None,
+    }
+}
+
+/// What a user says.
+pub(crate) fn user(text: &str) -> Message {
+    message(Role::User, vec![Part::text(text)])
+}
+
+/// What a model says.
+pub(crate) fn assistant(text: &str) -> Message {
+    message(Role::Assistant, vec![Part::text(text)])
+}
+
+/// A model calls these tools; the calls' ids are the tools' names.
+pub(crate) fn calls(names: &[&str]) -> Message {
+    let call = |name: &&str| ToolCall { id: CallId::new(*name), name: (*name).to_owned(), arguments: "{}".to_owned() };
+    message(Role::Assistant, names.iter().map(|name| Part::new(Content::ToolCall(call(name)))).collect())
+}
+
+/// Results of such calls: tool and text.
+pub(crate) fn results(results: &[(&str, &str)]) -> Message {
+    let result = |(name, text): &(&str, &str)| ToolResult {
+        call: CallId::new(*name),
+        name: (*name).to_owned(),
+        texts: vec![(*text).to_owned()],
+        outcome: ToolOutcome::Success,
+        truncation: None,
+    };
+    message(Role::Tool, results.iter().map(|entry| Part::new(Content::ToolResult(result(entry)))).collect())
+}
+
+/// The messages as a closed transcript.
+pub(crate) fn closed(messages: Vec<Message>) -> Closed {
+    Transcript::new(messages).close().expect("every call in a test has its result")
+}
+
+/// A prompt with these messages and nothing else.
+pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
+    Prompt {
+        model: "test".to_owned(),
+        system: String::new(),
+        transcript: closed(messages),
+        tools: Vec::new(),
+        max_output_tokens: None,
+    }
+}
+
+/// A tool of that name.
+pub(crate) fn tool(name: &str) -> Tool {
+    Tool {
+        name: name.to_owned(),
+        description: format!("Does {name}."),
+        input_schema: Some(r#"{"type":"object"}"#.to_owned()),
+        timeout: None,
+        output_limits: None,
+        category: ToolCategory::Tools,
+        deferred: false,
+        strict: None,
+    }
+}

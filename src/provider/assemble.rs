@@ -1,0 +1,323 @@
+//! Folds the chunks of an answer into the parts of one assistant message, piece by piece.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Chunk, Error, Finish, error::Kind};
+use crate::model::{CallId, Content, Delta, MessageId, Part, ToolCall, delta::DeltaKind};
+
+#[cfg(test)]
+mod tests;
+
+/// Calls in one answer.
+pub const MAX_CALLS: usize = 128;
+
+/// Parts of one answer, calls included.
+pub const MAX_PARTS: usize = 4_096;
+
+/// Bytes of a provider's call id; a longer one is replaced.
+const MAX_CALL_ID_BYTES: usize = 128;
+
+/// An answer that is still arriving. A part keeps its index from its first delta to the end.
+#[derive(Debug, Clone)]
+pub struct Assembly {
+    message: MessageId,
+    taken: BTreeSet<CallId>,
+    max_bytes: usize,
+    bytes: usize,
+    parts: Vec<Draft>,
+    /// The parts of the calls, by the provider's index.
+    calls: BTreeMap<u32, usize>,
+    /// The part that was written last.
+    last: Option<usize>,
+    /// The last part has its metadata: more of the same kind begins a new part.
+    sealed: bool,
+    /// A part that was begun with an empty piece: it exists only if metadata follows.
+    hidden: Option<Voice>,
+}
+
+/// What a chunk did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing that a reader sees.
+    Quiet,
+    /// The message grew.
+    Delta(Delta),
+    /// The answer is complete.
+    Finished(Finish),
+}
+
+/// A complete answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assembled {
+    /// The parts in order.
+    pub parts: Vec<Part>,
+    /// The calls among them.
+    pub calls: Vec<ToolCall>,
+    /// How the answer ended.
+    pub finish: Finish,
+}
+
+/// Why an answer cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// More bytes than an answer may have.
+    #[error("answer too large: more than {0} bytes")]
+    TooLarge(usize),
+    /// More calls than an answer may have.
+    #[error("answer too large: more than {MAX_CALLS} tool calls")]
+    TooManyCalls,
+    /// More parts than an answer may have.
+    #[error("answer too large: more than {MAX_PARTS} parts")]
+    TooManyParts,
+    /// The same call began twice.
+    #[error("tool call {0} of the answer began twice")]
+    RepeatedCall(u32),
+    /// Arguments of a call that did not begin.
+    #[error("arguments came for tool call {0} of the answer, which did not begin")]
+    UnknownCall(u32),
+    /// Metadata before any part.
+    #[error("metadata came before any part of the answer")]
+    StrayMetadata,
+}
+
+impl Malformed {
+    /// The failure of the call to that provider.
+    pub fn into_error(self, provider: &str) -> Error {
+        Error {
+            kind: Kind::Broken,
+            provider: provider.to_owned(),
+            message: self.to_string(),
+            status: 0,
+            code: String::new(),
+            request_id: String::new(),
+            retry_after: None,
+        }
+    }
+}
+
+impl Assembly {
+    /// An empty answer. `taken` are the call ids that the session has already.
+    pub fn new(message: MessageId, taken: BTreeSet<CallId>, max_bytes: usize) -> Self {
+        Self {
+            message,
+            taken,
+            max_bytes,
+            bytes: 0,
+            parts: Vec::new(),
+            calls: BTreeMap::new(),
+            last: None,
+            sealed: false,
+            hidden: None,
+        }
+    }
+
+    /// Adds a chunk. `new_id` names a call whose own id is missing, taken or unusable.
+    pub fn apply(&mut self, chunk: Chunk, new_id: impl FnOnce() -> CallId) -> Result<Progress, Malformed> {
+        match chunk {
+            Chunk::Text(text) => self.say(Voice::Text, &text),
+            Chunk::Reasoning(text) => self.say(Voice::Reasoning, &text),
+            Chunk::Refusal(text) => self.say(Voice::Refusal, &text),
+            Chunk::ToolCall { index, id, name } => self.begin_call(index, id, name, new_id),
+            Chunk::ToolInput { index, json } => self.extend_call(index, &json),
+            Chunk::PartMetadata(json) => self.attach(&json),
+            Chunk::Finished(finish) => Ok(Progress::Finished(finish)),
+        }
+    }
+
+    /// The message as it stands, unfinished calls included.
+    pub fn open_parts(&self) -> Vec<Part> {
+        self.parts.iter().cloned().map(Draft::into_part).collect()
+    }
+
+    /// What is kept of a cancelled answer: what was said so far. Calls may be incomplete and are left out.
+    pub fn into_partial(self) -> Vec<Part> {
+        let said = |draft: &Draft| match draft.kind {
+            DraftKind::Said(_) => !draft.text.is_empty(),
+            DraftKind::Call { .. } => false,
+        };
+        self.parts.into_iter().filter(said).map(Draft::into_part).collect()
+    }
+
+    /// The complete answer. A call without arguments has those of an empty object.
+    pub fn finish(mut self, finish: Finish) -> Assembled {
+        for draft in &mut self.parts {
+            if matches!(draft.kind, DraftKind::Call { .. }) && draft.text.trim().is_empty() {
+                draft.text = "{}".to_owned();
+            }
+        }
+        let calls = self.parts.iter().filter_map(Draft::call).collect();
+        Assembled { parts: self.parts.into_iter().map(Draft::into_part).collect(), calls, finish }
+    }
+
+    /// More text of some kind. An empty piece writes nothing and splits nothing.
+    fn say(&mut self, voice: Voice, text: &str) -> Result<Progress, Malformed> {
+        let open = self.last.filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Said(voice));
+        if text.is_empty() {
+            self.hidden = open.is_none().then_some(voice);
+            return Ok(Progress::Quiet);
+        }
+        let at = match open {
+            Some(at) => at,
+            None => self.open(DraftKind::Said(voice))?,
+        };
+        self.append(at, text)
+    }
+
+    /// A call begins. Its first delta is empty and tells its name.
+    fn begin_call(
+        &mut self,
+        index: u32,
+        id: String,
+        name: String,
+        new_id: impl FnOnce() -> CallId,
+    ) -> Result<Progress, Malformed> {
+        if self.calls.contains_key(&index) {
+            return Err(Malformed::RepeatedCall(index));
+        }
+        if self.calls.len() == MAX_CALLS {
+            return Err(Malformed::TooManyCalls);
+        }
+        let name = storable(&name);
+        self.weigh(name.len())?;
+        let id = self.unique(id, new_id);
+        let at = self.open(DraftKind::Call { id, name })?;
+        self.calls.insert(index, at);
+        self.append(at, "")
+    }
+
+    /// More arguments.
+    fn extend_call(&mut self, index: u32, json: &str) -> Result<Progress, Malformed> {
+        let at = *self.calls.get(&index).ok_or(Malformed::UnknownCall(index))?;
+        if json.is_empty() { Ok(Progress::Quiet) } else { self.append(at, json) }
+    }
+
+    /// Metadata of the part that was written last; a later one replaces it.
+    fn attach(&mut self, json: &str) -> Result<Progress, Malformed> {
+        self.weigh(json.len())?;
+        let at = match (self.hidden, self.last) {
+            (Some(voice), _) => self.open(DraftKind::Said(voice))?,
+            (None, Some(last)) => last,
+            (None, None) => return Err(Malformed::StrayMetadata),
+        };
+        self.parts[at].metadata = Some(storable(json));
+        self.sealed = true;
+        Ok(Progress::Quiet)
+    }
+
+    /// A new part at the end.
+    fn open(&mut self, kind: DraftKind) -> Result<usize, Malformed> {
+        if self.parts.len() == MAX_PARTS {
+            return Err(Malformed::TooManyParts);
+        }
+        self.parts.push(Draft { kind, text: String::new(), metadata: None, sanitized: false });
+        let at = self.parts.len() - 1;
+        self.wrote(at);
+        Ok(at)
+    }
+
+    /// Remembers where was written last.
+    fn wrote(&mut self, at: usize) {
+        (self.last, self.sealed, self.hidden) = (Some(at), false, None);
+    }
+
+    /// Appends to a part.
+    fn append(&mut self, at: usize, text: &str) -> Result<Progress, Malformed> {
+        let replaced = text.contains('\0');
+        let text = storable(text);
+        self.weigh(text.len())?;
+        self.wrote(at);
+        let draft = &mut self.parts[at];
+        let offset = draft.text.len();
+        draft.sanitized |= replaced;
+        draft.text.push_str(&text);
+        let kind = draft.delta_kind();
+        Ok(Progress::Delta(Delta {
+            message: self.message.clone(),
+            part: narrow(at),
+            offset: narrow(offset),
+            text,
+            kind,
+        }))
+    }
+
+    /// Adds bytes to the answer.
+    fn weigh(&mut self, bytes: usize) -> Result<(), Malformed> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.max_bytes { Err(Malformed::TooLarge(self.max_bytes)) } else { Ok(()) }
+    }
+
+    /// The call's own id if it can be used, else a new one.
+    fn unique(&mut self, id: String, new_id: impl FnOnce() -> CallId) -> CallId {
+        let usable = !id.is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control);
+        let id = CallId::new(id);
+        let id = if usable && !self.taken.contains(&id) { id } else { new_id() };
+        self.taken.insert(id.clone());
+        id
+    }
+}
+
+/// Text that a model writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Voice {
+    Text,
+    Reasoning,
+    Refusal,
+}
+
+/// A part that is being written.
+#[derive(Debug, Clone)]
+struct Draft {
+    kind: DraftKind,
+    text: String,
+    metadata: Option<String>,
+    sanitized: bool,
+}
+
+/// What a part will be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum DraftKind {
+    Said(Voice),
+    Call { id: CallId, name: String },
+}
+
+impl Draft {
+    /// What a delta of it adds to.
+    fn delta_kind(&self) -> DeltaKind {
+        match &self.kind {
+            DraftKind::Said(Voice::Text | Voice::Refusal) => DeltaKind::Text,
+            DraftKind::Said(Voice::Reasoning) => DeltaKind::Reasoning,
+            DraftKind::Call { id, name } => DeltaKind::ToolInput { call: id.clone(), name: name.clone() },
+        }
+    }
+
+    /// The call, if it is one.
+    fn call(&self) -> Option<ToolCall> {
+        match &self.kind {
+            DraftKind::Said(_) => None,
+            DraftKind::Call { id, name } => {
+                Some(ToolCall { id: id.clone(), name: name.clone(), arguments: self.text.clone() })
+            }
+        }
+    }
+
+    /// The part. Reasoning without text is there for its metadata alone: the provider hid it.
+    fn into_part(self) -> Part {
+        let content = match self.kind {
+            DraftKind::Said(Voice::Text) => Content::Text(self.text),
+            DraftKind::Said(Voice::Refusal) => Content::Refusal(self.text),
+            DraftKind::Said(Voice::Reasoning) => Content::Reasoning { redacted: self.text.is_empty(), text: self.text },
+            DraftKind::Call { id, name } => Content::ToolCall(ToolCall { id, name, arguments: self.text }),
+        };
+        Part { content, provider_metadata: self.metadata, sanitized: self.sanitized }
+    }
+}
+
+/// The text without NUL, which cannot be stored.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// An index or offset; both are far below the limit.
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
