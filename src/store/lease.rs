@@ -85,6 +85,18 @@ impl Store {
             .collect()
     }
 
+    /// Which of these turns somebody wants cancelled.
+    pub async fn cancels(&self, held: &[Held]) -> Result<Vec<SessionKey>, Error> {
+        const SQL: &str = "-- store::lease::cancels
+            select r.tenant_id, r.session_id from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
+              join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
+             where r.epoch = u.epoch and r.cancel <> 0 and r.state = 1";
+        let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
+        let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
+        self.database.read(SQL, &[&tenants, &sessions, &epochs]).await?.iter().map(session_key).collect()
+    }
+
     /// Turns that nobody owns, in random order, so that replicas do not race for the same ones.
     pub async fn candidates(&self, limit: u32) -> Result<Vec<Candidate>, Error> {
         const SQL: &str = "-- store::lease::candidates

@@ -83,6 +83,8 @@ pub struct Submitted {
     pub grant: Option<Grant>,
     /// The calls whose answers were accepted.
     pub accepted: BTreeSet<CallId>,
+    /// The newest seq that these answers made; 0 when nothing was accepted.
+    pub last_seq: Seq,
     /// The hash that the idempotency key came with first.
     pub hash: Option<String>,
     /// The calls as they are now.
@@ -195,19 +197,21 @@ fn submitted(answers: &[Vec<tokio_postgres::Row>]) -> Result<Submitted, Error> {
         return Err(Error::Corrupt("submit gave another number of answers".to_owned()));
     };
     let accepted: Vec<String> = written.first().map(|row| get(row, "accepted")).transpose()?.unwrap_or_default();
+    let next_seq: Option<i64> = written.first().map(|row| get(row, "next_seq")).transpose()?;
+    let last_seq = Seq(next_seq.map_or(0, |next| next - 1));
     let mut grant = None;
     if let Some(row) = written.first()
         && get(row, "resumes")?
     {
-        let next_seq: i64 = get(row, "next_seq")?;
         grant = Some(Grant {
             fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
             turn: TurnId::new(get::<String>(row, "turn_id")?),
-            last_seq: Seq(next_seq - 1),
+            last_seq,
         });
     }
     Ok(Submitted {
         grant,
+        last_seq,
         accepted: accepted.into_iter().map(CallId::new).collect(),
         hash: remembered.first().map(|row| get(row, "req_hash")).transpose()?,
         calls: known_calls(calls)?,

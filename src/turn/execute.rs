@@ -87,7 +87,10 @@ impl Engine {
         let existing = self.store.session(key).await?;
         match (existing, &command.create) {
             (Some(session), _) if session.state.is_live() => self.busy(key, command).await.map(Some),
-            (Some(session), _) => self.begin(key, command, &session.config, Some(session.revision)).await,
+            (Some(session), _) => {
+                let existing = Existing { revision: session.revision, tokens: session.context_tokens };
+                self.begin(key, command, &session.config, Some(existing)).await
+            }
             (None, Some(draft)) => self.begin(key, command, &self.complete(draft.clone())?, None).await,
             (None, None) if command.session.is_none() => {
                 self.begin(key, command, &self.complete(Default::default())?, None).await
@@ -124,13 +127,13 @@ impl Engine {
         }
     }
 
-    /// Admits the turn under a configuration; `revision` is none for a session that is to be created with it.
+    /// Admits the turn under a configuration; `existing` is none for a session that is to be created with it.
     async fn begin(
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
         config: &SessionConfig,
-        revision: Option<i64>,
+        existing: Option<Existing>,
     ) -> Result<Option<Admitted>, Error> {
         if self.leases.count() >= self.rules.max_running {
             return Err(Error::Overloaded);
@@ -139,27 +142,29 @@ impl Engine {
         let model = self.model(command.request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
-        let plan = Plan { turn: &turn, request: command.idempotency.request.as_ref(), model: &model, limits, config };
+        let Existing { revision, tokens } = existing.unwrap_or(Existing { revision: FIRST_REVISION, tokens: 0 });
+        let plan =
+            Plan { turn: &turn, request: command.idempotency.request.as_ref(), model: &model, limits, config, revision, tokens };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
-        let rows = plan.first_rows(tools, revision.unwrap_or(FIRST_REVISION), &command.input);
+        let rows = plan.first_rows(tools, &command.input);
         let admission = Admission {
             turn: &turn,
             rows: &rows,
             timeout: limits.turn_timeout,
-            revision: revision.unwrap_or(FIRST_REVISION),
+            revision,
             idempotency: &command.idempotency,
             request: &command.request,
             model: &model.reference,
         };
         let sent = Instant::now();
-        let granted = match revision {
+        let granted = match existing {
             Some(_) => self.store.admit(key, &admission).await?,
             None => self.store.admit_new(key, &admission, &sized(config)).await?,
         };
         let Some(grant) = granted else { return Ok(None) };
         let after = Seq(grant.last_seq.0 - rows.events());
         self.start(key.clone(), grant, sent);
-        let how = How::Started { session_created: revision.is_none() };
+        let how = How::Started { session_created: existing.is_none() };
         Ok(Some(Admitted { key: key.clone(), turn, how, after }))
     }
 }
@@ -171,11 +176,20 @@ struct Plan<'a> {
     model: &'a Resolved,
     limits: Limits,
     config: &'a SessionConfig,
+    revision: i64,
+    tokens: i64,
+}
+
+/// What is known of a session that exists.
+#[derive(Debug, Clone, Copy)]
+struct Existing {
+    revision: i64,
+    tokens: i64,
 }
 
 impl Plan<'_> {
     /// Its first events and its input.
-    fn first_rows(&self, tools: &ToolSet, revision: i64, input: &InputMessage) -> Rows {
+    fn first_rows(&self, tools: &ToolSet, input: &InputMessage) -> Rows {
         let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
         let mut rows = Rows::new(estimate::ESTIMATOR, outside);
         let message = derive::input(self.turn);
@@ -190,11 +204,13 @@ impl Plan<'_> {
             },
             StepPosition::default(),
         );
+        let parts: Vec<_> = input.parts.iter().map(|part| stored(part.clone(), Role::User)).collect();
+        let said: u32 = parts.iter().map(|part| part.size.tokens).sum();
         rows.message(
             NewMessage {
                 id: message,
                 role: Role::User,
-                parts: input.parts.iter().map(|part| stored(part.clone(), Role::User)).collect(),
+                parts,
                 overhead: estimate::MESSAGE_OVERHEAD,
                 pinned: input.pinned,
                 metadata: input.metadata.clone(),
@@ -202,7 +218,8 @@ impl Plan<'_> {
             },
             StepPosition::default(),
         );
-        rows.event(&step_started(self.model, revision, 0), StepPosition { step: 1, attempt: 1 });
+        let expected = total(self.tokens, outside.saturating_add(said).saturating_add(estimate::MESSAGE_OVERHEAD));
+        rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });
         rows
     }
 }
@@ -215,6 +232,11 @@ pub(super) fn step_started(model: &Resolved, revision: i64, expected: u32) -> Pa
         context: estimate::count(expected),
         window: model.info.context_window,
     }
+}
+
+/// The live transcript and what comes on top of it, in tokens.
+pub(super) fn total(transcript: i64, more: u32) -> u32 {
+    u32::try_from(transcript).unwrap_or_default().saturating_add(more)
 }
 
 /// A part with its size.

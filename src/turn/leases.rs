@@ -66,6 +66,11 @@ impl Leases {
         }
     }
 
+    /// Whether this lease is known here.
+    pub fn holds(&self, key: &SessionKey, epoch: i64) -> bool {
+        lock(&self.held).get(key).is_some_and(|lease| lease.epoch == epoch)
+    }
+
     /// How many turns run here.
     pub fn count(&self) -> usize {
         lock(&self.held).len()

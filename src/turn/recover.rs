@@ -1,0 +1,88 @@
+//! What keeps turns alive: the heartbeat, and taking over what nobody owns any more.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{Engine, Error};
+use crate::{
+    model::SessionKey,
+    store::{
+        lease::{Candidate, Followed},
+        session::SessionState,
+    },
+};
+
+/// Turns that are taken over in one round.
+const ROUND: u32 = 32;
+
+impl Engine {
+    /// Renews the leases of the turns that run here. Without an answer they are lost once their time is up.
+    pub async fn beat(&self) -> Result<(), Error> {
+        let (held, sent) = (self.leases.held(), Instant::now());
+        let answer = if held.is_empty() { Ok(Vec::new()) } else { self.store.beat(&held).await };
+        if let Ok(pulses) = &answer {
+            self.leases.take_in(sent, &held, pulses);
+        }
+        self.leases.expire(self.store.lease(), Instant::now());
+        answer.map(drop).map_err(Error::from)
+    }
+
+    /// Asks whether anybody wants a turn cancelled that runs here.
+    pub async fn look_for_cancels(&self) -> Result<(), Error> {
+        let held = self.leases.held();
+        if !held.is_empty() {
+            for key in self.store.cancels(&held).await? {
+                self.leases.cancel(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for news of the sessions that are followed here.
+    pub async fn look_for_news(&self) -> Result<(), Error> {
+        let followed: Vec<Followed> =
+            self.hub.followed().into_iter().map(|(key, after)| Followed { key, after }).collect();
+        if followed.is_empty() {
+            return Ok(());
+        }
+        for (key, seq, state) in self.store.heads(&followed).await? {
+            self.nudge(&key, seq);
+            if state == SessionState::Deleted
+                && let Some(channel) = self.hub.get(&key)
+            {
+                channel.end();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over turns whose owner is gone, and closes calls whose time is up.
+    pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
+        for candidate in self.store.candidates(ROUND).await? {
+            if self.draining.is_cancelled() || self.leases.count() >= self.rules.max_running {
+                break;
+            }
+            let key = candidate.key.clone();
+            if let Err(error) = self.take_over_one(candidate).await {
+                tracing::warn!(session.id = %key.session, %error, "a turn could not be taken over");
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_over_one(self: &Arc<Self>, candidate: Candidate) -> Result<(), Error> {
+        let Candidate { key, epoch, waiting } = candidate;
+        if waiting && self.close_overdue(&key).await? {
+            return Ok(());
+        }
+        self.own(key, epoch).await
+    }
+
+    async fn own(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
+        let sent = Instant::now();
+        if let Some(grant) = self.store.takeover(&key, epoch).await? {
+            tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
+            self.start(key, grant, sent);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,480 @@
+//! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use super::{
+    Engine, Error,
+    answer::{self, Audience, Cut, End, Timing},
+    execute::{step_started, stored, total},
+    hub::Channel,
+    leases::Lease,
+    next::{Facts, Last, Step, after_step, ending_of, next_step},
+    sessions::outside_tokens,
+};
+use crate::{
+    context::{calls::executable, estimate, prompt},
+    model::{
+        CallId, CancelOutcome, Closed, CompletionReason, Content, Ending, Failure, FailureReason, Fence, FinishReason, Limits, Message,
+        MessageId, ModelResponse, Part, Payload, Role, Seq, SessionKey, ToolOutcome, ToolResult, ToolSet, Transcript, TurnId,
+        TurnResult, Usage, UsagePurpose, derive,
+        event::{CallCancelReason, Estimate, StepPosition},
+        transcript::NotClosed,
+    },
+    provider::{Finish, assemble::Assembled, registry::Resolved},
+    store::{
+        NewMessage, Rows,
+        session::SessionState,
+        turn::{Ack, Batch, End as TurnEnd, Grant, NewCall, Owned, StepCost, Synthetic, Written},
+    },
+};
+
+/// What the model reads in place of a result that will not come.
+const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
+
+/// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
+pub(super) async fn run(engine: &Arc<Engine>, key: &SessionKey, grant: &Grant, lease: &Arc<Lease>, channel: &Arc<Channel>) {
+    let mut run =
+        Run { engine, key, turn: &grant.turn, lease, channel, fence: grant.fence, seq: grant.last_seq, last_usage: None };
+    loop {
+        match run.step().await {
+            Ok(Flow::On) => {}
+            Ok(Flow::Over) => break,
+            Err(error) => {
+                run.give_up(&error).await;
+                break;
+            }
+        }
+    }
+    channel.close_message();
+    channel.advance(run.seq);
+}
+
+/// Whether the loop goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    /// With the next look at what is committed.
+    On,
+    /// Not here.
+    Over,
+}
+
+/// A turn that this replica owns.
+struct Run<'a> {
+    engine: &'a Arc<Engine>,
+    key: &'a SessionKey,
+    turn: &'a TurnId,
+    lease: &'a Arc<Lease>,
+    channel: &'a Arc<Channel>,
+    fence: Fence,
+    seq: Seq,
+    last_usage: Option<Usage>,
+}
+
+/// What one step works with.
+struct Scene<'a> {
+    owned: &'a Owned,
+    model: &'a Resolved,
+    limits: Limits,
+    tools: &'a ToolSet,
+    outside: u32,
+    at: StepPosition,
+}
+
+impl Run<'_> {
+    /// One round: look, decide, do.
+    async fn step(&mut self) -> Result<Flow, Error> {
+        if self.lease.lost().is_cancelled() {
+            return Ok(Flow::Over);
+        }
+        if self.engine.draining.is_cancelled() {
+            return self.hand_over().await;
+        }
+        let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(Flow::Over) };
+        self.seq = owned.last_seq;
+        self.channel.advance(self.seq);
+        let transcript = match Transcript::new(self.engine.store.transcript(self.key).await?).close() {
+            Ok(closed) => Some(closed),
+            Err(NotClosed::Open(_)) => None,
+            Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
+        };
+        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&owned.config.model))?;
+        let tools = owned.request.tools.as_ref().unwrap_or(&owned.config.tools);
+        let scene = Scene {
+            owned: &owned,
+            limits: self.engine.limits(&owned.config, &owned.request),
+            outside: outside_tokens(&owned.config, tools, model.info.supports_tools),
+            model: &model,
+            tools,
+            at: StepPosition { step: owned.step, attempt: owned.attempt },
+        };
+        match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
+            (Step::Call, Some(transcript)) => self.call(&scene, transcript).await,
+            (Step::Begin, Some(_)) => self.begin(&scene).await,
+            (Step::Finish, Some(transcript)) => self.finish(&scene, Self::no_rows(&scene), None, last_finish(&transcript)).await,
+            (Step::Stop(ending), _) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
+            (Step::Call | Step::Begin | Step::Finish, None) => {
+                Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
+            }
+        }
+    }
+
+    fn facts(&self, scene: &Scene<'_>, transcript: Option<&Closed>) -> Facts {
+        let owned = scene.owned;
+        Facts {
+            step: owned.step,
+            takeovers: owned.takeovers,
+            max_takeovers: self.engine.rules.max_takeovers,
+            open_calls: owned.open_calls,
+            cancel: owned.cancel.as_ref().map(|cancel| (cancel.cause, cancel.reason.clone())),
+            time_left: owned.time_left,
+            spent: owned.totals,
+            limits: scene.limits,
+            last: transcript.and_then(Last::of),
+        }
+    }
+
+    /// Calls the model and commits what it said.
+    async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
+        let message = derive::answer(self.turn, scene.at);
+        let taken = call_ids(transcript.messages());
+        let (supports_tools, most) = (scene.model.info.supports_tools, scene.limits.max_output_tokens);
+        let prompt = prompt::build(&scene.owned.config, &scene.model.info.name, supports_tools, scene.tools, transcript, most);
+        let call = answer::Call {
+            model: scene.model,
+            prompt,
+            message: message.clone(),
+            taken,
+            max_bytes: self.engine.rules.max_answer_bytes,
+            time_left: scene.owned.time_left,
+            flush: self.engine.rules.delta_flush,
+            audience: Audience { channel: self.channel, turn: self.turn, after: self.seq, at: scene.at },
+        };
+        let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
+        match end {
+            End::Complete(assembled) => self.commit(scene, &message, assembled, timing).await,
+            End::Failed(failure) => {
+                let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
+                let mut rows = Self::no_rows(scene);
+                rows.event(&usage_recorded(scene, None, None), scene.at);
+                self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await
+            }
+            End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
+        }
+    }
+
+    /// Commits an answer: with calls the turn waits for their results or goes on, without any it ends.
+    async fn commit(&mut self, scene: &Scene<'_>, message: &MessageId, answer: Assembled, timing: Timing) -> Result<Flow, Error> {
+        let Assembled { parts, calls, finish } = answer;
+        let mut rows = Self::no_rows(scene);
+        let response = response(scene, &finish, timing);
+        let estimated = total(scene.owned.context_tokens, scene.outside);
+        if !parts.is_empty() {
+            rows.message(assistant(message, parts.clone(), response), scene.at);
+        }
+        let written = (!parts.is_empty()).then_some(message);
+        rows.event(&usage_recorded(scene, finish.usage.as_ref().map(|usage| (usage, estimated)), written), scene.at);
+        self.last_usage.clone_from(&finish.usage);
+        let cost = StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written };
+        if calls.is_empty() {
+            return match ending_of(finish.reason) {
+                Step::Stop(ending) => self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await,
+                Step::Call | Step::Begin | Step::Finish => self.finish(scene, rows, Some(cost), Some(finish.reason)).await,
+            };
+        }
+        let batch = self.batch(scene, message, &parts, &finish, &mut rows);
+        let waits = batch.calls.iter().any(|call| call.open);
+        let goes_on = !waits
+            && matches!(ending_of(finish.reason), Step::Finish)
+            && after_step(scene.owned.step, &scene.owned.totals.plus(finish.usage.as_ref()), &scene.limits).is_none();
+        if goes_on {
+            let next = StepPosition { step: scene.owned.step + 1, attempt: 1 };
+            rows.event(&step_started(scene.model, scene.owned.revision, estimated), next);
+        }
+        let written =
+            self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), goes_on).await?;
+        self.after(written)
+    }
+
+    /// The calls of an answer, with the events that hand them out; those that cannot be run are closed with a result that says why.
+    fn batch(&self, scene: &Scene<'_>, message: &MessageId, parts: &[Part], finish: &Finish, rows: &mut Rows) -> Batch {
+        let results = derive::results(self.turn, scene.owned.step);
+        let mut batch = Batch { message: message.clone(), results: results.clone(), calls: Vec::new() };
+        let (mut open, mut closed) = (Vec::new(), Vec::new());
+        for (position, part) in parts.iter().enumerate() {
+            let Content::ToolCall(call) = &part.content else { continue };
+            let timeout = scene.tools.get(&call.name).and_then(|tool| tool.timeout).unwrap_or(scene.limits.tool_timeout);
+            let verdict = executable(finish.reason, call, scene.tools);
+            match verdict {
+                Ok(()) => {
+                    rows.event(&Payload::ToolCallRequested { call: call.clone(), timeout }, scene.at);
+                    open.push(call.id.clone());
+                }
+                Err(reason) => {
+                    let (call_id, name) = (call.id.clone(), call.name.clone());
+                    rows.event(&Payload::ToolCallCancelled { call: call_id.clone(), name: name.clone(), reason }, scene.at);
+                    closed.push((batch.calls.len(), stored(not_run(call_id, name, reason), Role::Tool)));
+                }
+            }
+            batch.calls.push(NewCall {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                part: position,
+                open: verdict.is_ok(),
+                timeout,
+            });
+        }
+        if open.is_empty() {
+            let parts = closed.into_iter().map(|(_, part)| part).collect();
+            rows.message(new_message(results, Role::Tool, parts, None), scene.at);
+        } else {
+            for (position, part) in &closed {
+                rows.early_part(&results, *position, part);
+            }
+            rows.event(&Payload::ActionRequired { calls: open }, scene.at);
+        }
+        batch
+    }
+
+    /// An answer that was cut short: what was said is kept, unless another owner has the turn.
+    async fn cut(
+        &mut self,
+        scene: &Scene<'_>,
+        message: &MessageId,
+        cut: Cut,
+        partial: Vec<Part>,
+        timing: Timing,
+    ) -> Result<Flow, Error> {
+        let ending = match cut {
+            Cut::Lost => return Ok(Flow::Over),
+            Cut::Aborted => return self.hand_over().await,
+            Cut::Deadline => Ending::Completed(CompletionReason::Deadline),
+            Cut::Cancelled => {
+                let request = self.engine.store.owned(self.key, self.fence.epoch).await?.and_then(|owned| owned.cancel);
+                let Some(request) = request else { return Ok(Flow::On) };
+                let outcome = if partial.is_empty() { CancelOutcome::None } else { CancelOutcome::PartialAssistant };
+                Ending::Cancelled { cause: request.cause, outcome, reason: request.reason }
+            }
+        };
+        let mut rows = Self::no_rows(scene);
+        let written = (!partial.is_empty()).then_some(message);
+        if written.is_some() {
+            let finish = Finish {
+                reason: FinishReason::Cancelled,
+                provider_reason: String::new(),
+                usage: None,
+                provider_model: String::new(),
+                response_id: String::new(),
+            };
+            rows.message(assistant(message, partial, response(scene, &finish, timing)), scene.at);
+        }
+        rows.event(&usage_recorded(scene, None, written), scene.at);
+        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: written };
+        self.stop(scene, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
+    }
+
+    /// Begins the next step.
+    async fn begin(&mut self, scene: &Scene<'_>) -> Result<Flow, Error> {
+        let mut rows = Self::no_rows(scene);
+        let expected = total(scene.owned.context_tokens, scene.outside);
+        let next = StepPosition { step: scene.owned.step + 1, attempt: 1 };
+        rows.event(&step_started(scene.model, scene.owned.revision, expected), next);
+        let written = self.engine.store.append(self.key, self.fence, &rows, &StepCost::default(), None, true).await?;
+        self.after(written)
+    }
+
+    /// Ends the turn as the model wants, unless messages wait for it or somebody cancelled.
+    async fn finish(
+        &mut self,
+        scene: &Scene<'_>,
+        rows: Rows,
+        cost: Option<StepCost<'_>>,
+        finish: Option<FinishReason>,
+    ) -> Result<Flow, Error> {
+        let cost = cost.unwrap_or_default();
+        let ending = Ending::Completed(CompletionReason::Stop);
+        let result = self.result(scene, &cost, finish);
+        let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
+        let written = self.engine.store.finish(self.key, self.fence, &rows, &cost, &end).await?;
+        self.after(written)
+    }
+
+    /// Ends the turn, whatever waits.
+    async fn stop(
+        &mut self,
+        scene: &Scene<'_>,
+        rows: Rows,
+        cost: Option<StepCost<'_>>,
+        ending: Ending,
+        finish: Option<FinishReason>,
+    ) -> Result<Flow, Error> {
+        let cost = cost.unwrap_or_default();
+        let result = self.result(scene, &cost, finish);
+        let reason = match ending {
+            Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
+            Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
+        };
+        let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(reason) };
+        let written = self.engine.store.stop(self.key, self.fence, &rows, &cost, &end).await?;
+        self.after(written)
+    }
+
+    /// Takes in what a write answered.
+    fn after(&mut self, written: Written) -> Result<Flow, Error> {
+        match written {
+            Written::Fenced => Ok(Flow::Over),
+            Written::Applied(Ack { state, cancelled: _, last_seq }) => {
+                self.fence = self.fence.next();
+                self.seq = last_seq;
+                self.channel.close_message();
+                self.channel.advance(last_seq);
+                Ok(if state == SessionState::Running { Flow::On } else { Flow::Over })
+            }
+        }
+    }
+
+    /// Lets any replica go on at once.
+    async fn hand_over(&mut self) -> Result<Flow, Error> {
+        self.engine.store.hand_over(self.key, self.fence).await?;
+        Ok(Flow::Over)
+    }
+
+    /// An error on the way. One that may pass leaves the turn to its next owner; another one ends it.
+    async fn give_up(&mut self, error: &Error) {
+        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn cannot go on here");
+        let transient = matches!(error, Error::Store(error) if error.is_transient());
+        if transient || self.lease.lost().is_cancelled() {
+            return;
+        }
+        let failure = Failure::local(FailureReason::Internal, "an internal error ended the turn; the server's log has it", true);
+        if let Err(error) = self.fail(failure).await {
+            tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn could not be ended");
+        }
+    }
+
+    /// Ends the turn as failed without looking at what it was doing.
+    async fn fail(&mut self, failure: Failure) -> Result<(), Error> {
+        let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(()) };
+        let ending = Ending::Failed(failure);
+        let result = TurnResult {
+            step_count: owned.step,
+            final_message: owned.final_message.clone(),
+            total_usage: owned.totals,
+            elapsed: elapsed(&owned),
+            ..TurnResult::default()
+        };
+        let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
+        let rows = Rows::new(estimate::ESTIMATOR, 0);
+        let written = self.engine.store.stop(self.key, self.fence, &rows, &StepCost::default(), &end).await?;
+        self.after(written).map(drop)
+    }
+
+    fn no_rows(scene: &Scene<'_>) -> Rows {
+        Rows::new(estimate::ESTIMATOR, scene.outside)
+    }
+
+    /// What came of the turn, this step included.
+    fn result(&self, scene: &Scene<'_>, cost: &StepCost<'_>, finish: Option<FinishReason>) -> TurnResult {
+        let owned = scene.owned;
+        TurnResult {
+            step_count: owned.step,
+            final_message: cost.message.cloned().or_else(|| owned.final_message.clone()),
+            finish,
+            last_step_usage: self.last_usage.clone(),
+            total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
+            elapsed: elapsed(owned),
+        }
+    }
+}
+
+/// From the start of the turn to the last look at it.
+fn elapsed(owned: &Owned) -> Duration {
+    Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
+}
+
+fn synthetic(reason: CallCancelReason) -> Synthetic<'static> {
+    Synthetic {
+        words: CLOSED_WORDS,
+        tokens: estimate::text(CLOSED_WORDS),
+        overhead: estimate::MESSAGE_OVERHEAD,
+        reason,
+    }
+}
+
+/// The result of a call that is not run.
+fn not_run(call: CallId, name: String, reason: CallCancelReason) -> Part {
+    let words = match reason {
+        CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
+        CallCancelReason::Incomplete => "[The call was not run: it was not complete, or its arguments are not a JSON object.]".to_owned(),
+        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
+    };
+    let outcome = match reason {
+        CallCancelReason::UnknownTool | CallCancelReason::Incomplete => ToolOutcome::Error,
+        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => ToolOutcome::Cancelled,
+    };
+    Part::new(Content::ToolResult(ToolResult { call, name, texts: vec![words], outcome, truncation: None }))
+}
+
+fn assistant(id: &MessageId, parts: Vec<Part>, response: ModelResponse) -> NewMessage {
+    let parts = parts.into_iter().map(|part| stored(part, Role::Assistant)).collect();
+    new_message(id.clone(), Role::Assistant, parts, Some(response))
+}
+
+fn new_message(
+    id: MessageId,
+    role: Role,
+    parts: Vec<crate::model::message::StoredPart>,
+    response: Option<ModelResponse>,
+) -> NewMessage {
+    NewMessage {
+        id,
+        role,
+        parts,
+        overhead: estimate::MESSAGE_OVERHEAD,
+        pinned: false,
+        metadata: Default::default(),
+        response,
+    }
+}
+
+fn response(scene: &Scene<'_>, finish: &Finish, timing: Timing) -> ModelResponse {
+    ModelResponse {
+        provider: scene.model.provider_name.clone(),
+        model: scene.model.reference.clone(),
+        provider_model: finish.provider_model.clone(),
+        provider_response_id: finish.response_id.clone(),
+        finish: finish.reason,
+        provider_finish: finish.provider_reason.clone(),
+        usage: finish.usage.clone(),
+        failure: None,
+        time_to_first_token: timing.first,
+        elapsed: timing.total,
+    }
+}
+
+/// A call as it is accounted for; `usage` comes with the prediction that was made.
+fn usage_recorded(scene: &Scene<'_>, usage: Option<(&Usage, u32)>, message: Option<&MessageId>) -> Payload {
+    let basis = estimate::count(0).basis;
+    Payload::UsageRecorded {
+        purpose: UsagePurpose::Turn,
+        model: scene.model.reference.clone(),
+        usage: usage.map(|(usage, _)| usage.clone()),
+        estimate: usage.map(|(usage, estimated)| Estimate { estimated, actual: usage.input, basis }),
+        message: message.cloned(),
+    }
+}
+
+/// Why the model stopped that spoke last.
+fn last_finish(transcript: &Closed) -> Option<FinishReason> {
+    Last::of(transcript).and_then(|last| last.finish)
+}
+
+/// The ids of all calls in these messages.
+fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match &part.part.content {
+            Content::ToolCall(call) => Some(call.id.clone()),
+            Content::Text(_) | Content::Reasoning { .. } | Content::ToolResult(_) | Content::Refusal(_) => None,
+        })
+        .collect()
+}
