@@ -1,0 +1,1 @@
+//! Every way a request can be invalid, as tables.
