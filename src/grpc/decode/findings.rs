@@ -38,8 +38,10 @@ impl Findings {
     /// The value, unless something was found. What is invalid wins: it stays so whatever the server learns.
     pub(super) fn finish<T>(self, value: T) -> Result<T, Refused> {
         let Self { rpc, violations, not_implemented } = self;
+        if !violations.is_empty() {
+            return Err(Refused::Invalid(violations));
+        }
         match not_implemented {
-            _ if !violations.is_empty() => Err(Refused::Invalid(violations)),
             Some(field) => Err(Refused::NotImplemented { rpc, field }),
             None => Ok(value),
         }

@@ -27,6 +27,7 @@ mod tools;
 mod duration;
 mod id;
 mod json;
+mod json_check;
 mod labels;
 mod number;
 mod text;

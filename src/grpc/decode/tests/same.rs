@@ -11,7 +11,7 @@ fn a_hash_is_hex_and_depends_on_the_rpc() {
     let message = hello();
     let hash = request_hash("a", &message);
     assert!(hash.len() == 64 && hash.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c)), "{hash}");
-    assert_eq!(hash, request_hash("a", &message.clone()));
+    assert_eq!(hash, request_hash("a", &hello()));
     assert_ne!(hash, request_hash("b", &message));
 }
 
