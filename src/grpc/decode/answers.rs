@@ -1,0 +1,120 @@
+//! The request that answers tool calls.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Findings, Path,
+    hash::{idempotency, request_hash},
+    id, ignored, json, number, part,
+    text::{self, MIB},
+};
+use crate::{
+    grpc::violations::Refused,
+    model::{
+        ToolOutcome,
+        command::{SubmitToolResults, SubmittedResult},
+    },
+    pb::{self, FieldReason},
+};
+
+/// Name of the RPC.
+pub const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
+/// Most answers of a request.
+const MOST: usize = 128;
+/// Most bytes of a result; more goes through PutBlob.
+const LARGEST_RESULT: usize = 3 * MIB;
+
+/// Reads a SubmitToolResultsRequest.
+pub fn submit_tool_results(mut request: pb::SubmitToolResultsRequest) -> Result<SubmitToolResults, Refused> {
+    let mut found = Findings::of(SUBMIT_TOOL_RESULTS);
+    request.results.iter_mut().for_each(ignored::clear_result);
+    let hash = request_hash(SUBMIT_TOOL_RESULTS, &request);
+    let pb::SubmitToolResultsRequest { session_id, request_id, results, approvals } = request;
+    let (at, at_approvals) = (Path::to("results"), Path::to("approvals"));
+    check_number(at, results.len() + approvals.len(), &mut found);
+    check_once(at, &results, at_approvals, &approvals, &mut found);
+    for (i, approval) in approvals.into_iter().enumerate() {
+        check_approval(at_approvals.index(i), approval, &mut found);
+        found.not_implemented(at_approvals);
+    }
+    let submit = SubmitToolResults {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        results: results.into_iter().enumerate().map(|(i, r)| result(at.index(i), r, &mut found)).collect(),
+    };
+    found.finish(submit)
+}
+
+fn check_number(at: Path<'_>, answers: usize, found: &mut Findings) {
+    if answers == 0 {
+        found.required(at);
+    }
+    if answers > MOST {
+        found.invalid(at, FieldReason::TooLarge, format!("must be at most {MOST} answers"));
+    }
+}
+
+/// Notes calls that are answered twice.
+fn check_once(
+    at_results: Path<'_>,
+    results: &[pb::ToolResult],
+    at_approvals: Path<'_>,
+    approvals: &[pb::Approval],
+    found: &mut Findings,
+) {
+    let results = results.iter().enumerate().map(|(i, result)| (&result.call_id, (at_results, i)));
+    let approvals = approvals.iter().enumerate().map(|(i, approval)| (&approval.call_id, (at_approvals, i)));
+    let mut seen = BTreeMap::new();
+    for (call, (list, i)) in results.chain(approvals).filter(|(call, _)| !call.is_empty()) {
+        if let Some((first_list, first)) = seen.insert(call, (list, i)) {
+            let here = list.index(i);
+            let description = format!("{} answers the same call", first_list.index(first));
+            found.invalid(here.field("call_id"), FieldReason::Conflict, description);
+        }
+    }
+}
+
+fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
+    let pb::ToolResult { call_id, tool_name: _, parts, outcome, truncation: _, prune_mark: _ } = result;
+    let (texts, sanitized) = texts(at.field("parts"), parts, found);
+    SubmittedResult {
+        call: id::call(at.field("call_id"), call_id, found),
+        texts,
+        outcome: self::outcome(at.field("outcome"), outcome, found),
+        sanitized,
+    }
+}
+
+/// Reads what a tool gave. A tool may well print nothing: empty texts are left out rather than refused.
+fn texts(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<String>, bool) {
+    let texts: Vec<_> =
+        parts.into_iter().enumerate().filter_map(|(i, part)| part::given(at.index(i), part, found)).collect();
+    if texts.iter().map(String::len).sum::<usize>() > LARGEST_RESULT {
+        found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_RESULT} bytes together"));
+    }
+    let (texts, replaced): (Vec<_>, Vec<_>) =
+        texts.into_iter().filter(|text| !text.is_empty()).map(text::clean).unzip();
+    (texts, replaced.contains(&true))
+}
+
+fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
+    use pb::ToolOutcome as Wire;
+    match number::known(at, outcome, found) {
+        Some(Wire::Unspecified | Wire::Success) | None => ToolOutcome::Success,
+        Some(Wire::Error) => ToolOutcome::Error,
+        Some(Wire::Denied | Wire::TimedOut | Wire::Cancelled) => {
+            found.invalid(at, FieldReason::Unsupported, "must be SUCCESS or ERROR");
+            ToolOutcome::Error
+        }
+    }
+}
+
+fn check_approval(at: Path<'_>, approval: pb::Approval, found: &mut Findings) {
+    let pb::Approval { call_id, decision, edited_arguments_json, reason: _ } = approval;
+    id::call(at.field("call_id"), call_id, found);
+    match number::known(at.field("decision"), decision, found) {
+        Some(pb::ApprovalDecision::Unspecified) => found.required(at.field("decision")),
+        Some(pb::ApprovalDecision::Approve | pb::ApprovalDecision::Deny) | None => {}
+    }
+    json::optional_object(at.field("edited_arguments_json"), edited_arguments_json, found);
+}

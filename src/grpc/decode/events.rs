@@ -1,0 +1,55 @@
+//! The requests for events: as a stream, or page by page.
+
+use super::{Findings, Path, StreamOptions, id, number, page, stream};
+use crate::{
+    grpc::violations::Refused,
+    model::{Seq, SessionId, TurnId, command::Watch},
+    pb,
+};
+
+/// Name of the RPC.
+pub const WATCH_EVENTS: &str = "contextd.v1.TurnService/WatchEvents";
+/// Name of the RPC.
+pub const LIST_EVENTS: &str = "contextd.v1.TurnService/ListEvents";
+/// Events of a page when the request does not say.
+const DEFAULT_EVENTS: u32 = 100;
+
+/// Which events to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListEvents {
+    /// The session.
+    pub session: SessionId,
+    /// Only this turn's events.
+    pub turn: Option<TurnId>,
+    /// The last seq that is known.
+    pub after: Seq,
+    /// Most events.
+    pub size: u32,
+}
+
+/// Reads a WatchEventsRequest.
+pub fn watch_events(request: pb::WatchEventsRequest) -> Result<(Watch, StreamOptions), Refused> {
+    let mut found = Findings::of(WATCH_EVENTS);
+    let pb::WatchEventsRequest { session_id, turn_id, after_seq, follow, stream } = request;
+    let watch = Watch {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
+        after: number::seq(Path::to("after_seq"), after_seq, &mut found),
+        follow,
+    };
+    let stream = stream::options(stream, &mut found);
+    found.finish((watch, stream))
+}
+
+/// Reads a ListEventsRequest.
+pub fn list_events(request: pb::ListEventsRequest) -> Result<ListEvents, Refused> {
+    let mut found = Findings::of(LIST_EVENTS);
+    let pb::ListEventsRequest { session_id, turn_id, after_seq, page_size } = request;
+    let list = ListEvents {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
+        after: number::seq(Path::to("after_seq"), after_seq, &mut found),
+        size: page::size(page_size, DEFAULT_EVENTS, &mut found),
+    };
+    found.finish(list)
+}

@@ -1,0 +1,113 @@
+//! The request to run a turn.
+
+use super::{
+    Findings, Path, StreamOptions, config, duration, generation,
+    hash::{idempotency, request_hash},
+    id, ignored, input, limits, number, stream, tools,
+};
+use crate::{
+    grpc::violations::Refused,
+    model::{
+        InputMessage, Role,
+        command::{BusyPolicy, ExecuteTurn, SessionDraft, TurnRequest},
+    },
+    pb::{self, FieldReason},
+};
+
+/// Name of the RPC.
+pub const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
+
+/// Reads an ExecuteTurnRequest.
+pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn, StreamOptions), Refused> {
+    let mut found = Findings::of(EXECUTE_TURN);
+    let (after_seq, stream) = take_call(&mut request);
+    let hash = request_hash(EXECUTE_TURN, &request);
+    let pb::ExecuteTurnRequest {
+        session_id,
+        request_id,
+        after_seq: _,
+        input,
+        continue_transcript,
+        tools,
+        limits,
+        model,
+        generation,
+        busy_policy,
+        cancel_after_disconnect,
+        stream: _,
+        session,
+    } = request;
+    generation::check(Path::to("generation"), generation, &mut found);
+    check_disconnect(Path::to("cancel_after_disconnect"), cancel_after_disconnect, &mut found);
+    let model = config::model(Path::to("model"), model, &mut found);
+    let command = ExecuteTurn {
+        session: id::optional_session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        after: number::seq(Path::to("after_seq"), after_seq, &mut found),
+        input: input_or_transcript(input, continue_transcript, &mut found),
+        request: TurnRequest {
+            tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
+            limits: limits::read(Path::to("limits"), limits, &mut found),
+            model: (!model.is_empty()).then_some(model),
+        },
+        busy: busy(Path::to("busy_policy"), busy_policy, &mut found),
+        create: session.map(|session| create(Path::to("session"), session, &mut found)),
+    };
+    let stream = stream::options(stream, &mut found);
+    found.finish((command, stream))
+}
+
+/// Takes out what belongs to the call and clears what is ignored: the rest is what a repeated request must have in common.
+fn take_call(request: &mut pb::ExecuteTurnRequest) -> (i64, Option<pb::StreamOptions>) {
+    request.session.iter_mut().for_each(ignored::clear_session);
+    request.input.iter_mut().flat_map(|input| &mut input.parts).for_each(ignored::clear_part);
+    (std::mem::take(&mut request.after_seq), request.stream.take())
+}
+
+fn input_or_transcript(
+    input: Option<pb::InputMessage>,
+    continue_transcript: bool,
+    found: &mut Findings,
+) -> InputMessage {
+    let (at_input, at_continue) = (Path::to("input"), Path::to("continue_transcript"));
+    if continue_transcript {
+        found.not_implemented(at_continue);
+    }
+    if continue_transcript && input.is_some() {
+        found.invalid(at_continue, FieldReason::Conflict, "input must be absent then");
+    }
+    if !continue_transcript && input.is_none() {
+        found.required(at_input);
+    }
+    input.map_or_else(nothing, |input| input::user(at_input, input, found))
+}
+
+fn nothing() -> InputMessage {
+    InputMessage { role: Role::User, parts: Vec::new(), pinned: false, metadata: [].into() }
+}
+
+/// Not set is ENQUEUE, which is refused only if a turn is in fact running; asked for by name it is refused at once.
+fn busy(at: Path<'_>, policy: i32, found: &mut Findings) -> BusyPolicy {
+    match number::known(at, policy, found) {
+        Some(pb::BusyPolicy::Unspecified) | None => BusyPolicy::Enqueue,
+        Some(pb::BusyPolicy::Reject) => BusyPolicy::Reject,
+        Some(pb::BusyPolicy::Enqueue | pb::BusyPolicy::Interrupt) => {
+            found.not_implemented(at);
+            BusyPolicy::Enqueue
+        }
+    }
+}
+
+fn check_disconnect(at: Path<'_>, after: Option<prost_types::Duration>, found: &mut Findings) {
+    if let Some(after) = after {
+        duration::any(at, after, found);
+        found.not_implemented(at);
+    }
+}
+
+fn create(at: Path<'_>, session: pb::Session, found: &mut Findings) -> SessionDraft {
+    if !session.session_id.is_empty() {
+        found.invalid(at.field("session_id"), FieldReason::Conflict, "must be empty; the id is given in session_id");
+    }
+    config::draft(at, session, found)
+}

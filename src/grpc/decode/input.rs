@@ -1,0 +1,47 @@
+//! What the user says at the beginning of a turn.
+
+use super::{Findings, Path, labels, number, part};
+use crate::{
+    model::{InputMessage, Role},
+    pb::{self, FieldReason},
+};
+
+/// Most parts of a message.
+const MOST_PARTS: usize = 256;
+
+/// Reads a user's message.
+pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
+    let pb::InputMessage { role, parts, pinned, metadata, response, create_time } = message;
+    user_role(at.field("role"), role, found);
+    if response.is_some() {
+        found.invalid(at.field("response"), FieldReason::Unsupported, "belongs to AppendMessages");
+    }
+    if create_time.is_some() {
+        found.invalid(at.field("create_time"), FieldReason::Unsupported, "belongs to AppendMessages");
+    }
+    InputMessage {
+        role: Role::User,
+        parts: content(at.field("parts"), parts, found),
+        pinned,
+        metadata: labels::labels(at.field("metadata"), metadata, found),
+    }
+}
+
+fn user_role(at: Path<'_>, role: i32, found: &mut Findings) {
+    match number::known::<pb::Role>(at, role, found) {
+        Some(pb::Role::Unspecified | pb::Role::User) | None => {}
+        Some(pb::Role::System | pb::Role::Assistant | pb::Role::Tool) => {
+            found.invalid(at, FieldReason::Unsupported, "must be USER here");
+        }
+    }
+}
+
+fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crate::model::Part> {
+    if parts.is_empty() {
+        found.required(at);
+    }
+    if parts.len() > MOST_PARTS {
+        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST_PARTS} elements"));
+    }
+    parts.into_iter().enumerate().filter_map(|(i, part)| part::said(at.index(i), part, found)).collect()
+}

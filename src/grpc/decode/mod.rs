@@ -1,0 +1,56 @@
+//! Requests as commands: every way a request can be invalid, all found at once.
+//!
+//! One function per RPC. Below them one file per message or kind of value; each reads what it is given, notes what is wrong in
+//! [`Findings`] and returns a value that is thrown away when anything was noted. Every message is taken apart field by field,
+//! so that a new field stops the build here.
+
+mod answers;
+mod events;
+mod execute_turn;
+mod sessions;
+mod turns;
+
+mod config;
+mod generation;
+mod input;
+mod limits;
+mod media;
+mod output_limits;
+mod page;
+mod part;
+mod pinned;
+mod policy;
+mod schema;
+mod stream;
+mod tools;
+
+mod duration;
+mod id;
+mod json;
+mod json_check;
+mod labels;
+mod number;
+mod text;
+
+mod findings;
+mod hash;
+mod ignored;
+mod path;
+
+#[cfg(test)]
+mod tests;
+
+pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
+pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
+pub use execute_turn::{EXECUTE_TURN, execute_turn};
+pub use hash::request_hash;
+pub use page::PageRequest;
+pub use sessions::{
+    CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView, create_session, get_session,
+    list_messages, list_sessions,
+};
+pub use stream::StreamOptions;
+pub use turns::{CANCEL_TURN, GET_TURN, GetTurn, LIST_TURNS, ListTurns, cancel_turn, get_turn, list_turns};
+
+use findings::Findings;
+use path::Path;

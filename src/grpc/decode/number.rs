@@ -1,0 +1,53 @@
+//! Numbers: counts, cursors, shares and enum numbers.
+
+use std::{fmt::Display, ops::RangeInclusive};
+
+use super::{Findings, Path};
+use crate::{model::Seq, pb::FieldReason};
+
+/// Reads a count where 0 means that it is not set.
+pub(super) fn count(at: Path<'_>, number: i32, found: &mut Findings) -> Option<u32> {
+    not_negative(at, i64::from(number), found);
+    u32::try_from(number).ok().filter(|&number| number > 0)
+}
+
+/// Reads a large count where 0 means that it is not set.
+pub(super) fn large_count(at: Path<'_>, number: i64, found: &mut Findings) -> Option<i64> {
+    not_negative(at, number, found);
+    (number > 0).then_some(number)
+}
+
+/// Reads the position of an event.
+pub(super) fn seq(at: Path<'_>, number: i64, found: &mut Findings) -> Seq {
+    not_negative(at, number, found);
+    Seq(number)
+}
+
+/// Notes a number outside of its range.
+pub(super) fn within<N: PartialOrd + Display>(
+    at: Path<'_>,
+    number: &N,
+    range: &RangeInclusive<N>,
+    found: &mut Findings,
+) {
+    if !range.contains(number) {
+        let description = format!("must be {} to {}", range.start(), range.end());
+        found.invalid(at, FieldReason::OutOfRange, description);
+    }
+}
+
+/// Notes a number below 0.
+pub(super) fn not_negative(at: Path<'_>, number: i64, found: &mut Findings) {
+    if number < 0 {
+        found.invalid(at, FieldReason::OutOfRange, "must not be negative");
+    }
+}
+
+/// Reads the number of an enum value; none, and noted, when it is not known.
+pub(super) fn known<E: TryFrom<i32>>(at: Path<'_>, number: i32, found: &mut Findings) -> Option<E> {
+    let value = E::try_from(number).ok();
+    if value.is_none() {
+        found.invalid(at, FieldReason::Unknown, format!("this server does not know the value {number}"));
+    }
+    value
+}

@@ -1,0 +1,70 @@
+//! Parts: what a user says, and what a tool gives.
+
+use super::{
+    Findings, Path, json, media,
+    text::{self, AtMost, MIB},
+};
+use crate::{
+    model::{Content, Part},
+    pb::{self, FieldReason, part},
+};
+
+/// Most bytes of a text that is said.
+const LONGEST_TEXT: AtMost = AtMost::Bytes(MIB);
+
+/// Reads a part of a user's message; none, and noted, when it is not text.
+pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
+    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
+    if !citations.is_empty() {
+        found.invalid(at.field("citations"), FieldReason::Unsupported, "belong to the model's text");
+    }
+    let text = text_only(at, content, found)?;
+    if text.is_empty() && provider_metadata_json.is_empty() {
+        found.required(at.field("text"));
+    }
+    text::bounded(at.field("text"), &text, LONGEST_TEXT, found);
+    let (text, sanitized) = text::clean(text);
+    let metadata = at.field("provider_metadata_json");
+    Some(Part {
+        content: Content::Text(text),
+        provider_metadata: json::optional_object(metadata, provider_metadata_json, found),
+        sanitized,
+    })
+}
+
+/// Reads a part of a tool's result; none, and noted, when it is not text. The bound is on the whole result.
+pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<String> {
+    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
+    if !citations.is_empty() {
+        found.invalid(at.field("citations"), FieldReason::Unsupported, "belong to the model's text");
+    }
+    if !provider_metadata_json.is_empty() {
+        let at = at.field("provider_metadata_json");
+        found.invalid(at, FieldReason::Unsupported, "belongs to what a provider made");
+    }
+    text_only(at, content, found)
+}
+
+fn text_only(at: Path<'_>, content: Option<part::Content>, found: &mut Findings) -> Option<String> {
+    use part::Content;
+    let other = match content {
+        Some(Content::Text(text)) => return Some(text),
+        Some(Content::Media(media)) => {
+            media::check(at.field("media"), media, found);
+            return None;
+        }
+        Some(Content::Reasoning(_)) => "reasoning",
+        Some(Content::ToolCall(_)) => "tool_call",
+        Some(Content::ToolResult(_)) => "tool_result",
+        Some(Content::Refusal(_)) => "refusal",
+        Some(Content::ProviderItem(_)) => "provider_item",
+        Some(Content::StepStart(_)) => "step_start",
+        Some(Content::CompactionMarker(_)) => "compaction_marker",
+        None => {
+            found.invalid(at, FieldReason::Invalid, "must have content: text or media");
+            return None;
+        }
+    };
+    found.invalid(at.field(other), FieldReason::Unsupported, "only text and media may stand here");
+    None
+}

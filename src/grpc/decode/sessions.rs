@@ -1,0 +1,101 @@
+//! The requests about sessions: create, read, list, and list their messages.
+
+use super::{
+    Findings, PageRequest, Path, config,
+    hash::{idempotency, request_hash},
+    id, ignored, number, page,
+};
+use crate::{
+    grpc::violations::Refused,
+    model::{SessionId, command::CreateSession},
+    pb,
+};
+
+/// Name of the RPC.
+pub const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
+/// Name of the RPC.
+pub const GET_SESSION: &str = "contextd.v1.SessionService/GetSession";
+/// Name of the RPC.
+pub const LIST_SESSIONS: &str = "contextd.v1.SessionService/ListSessions";
+/// Name of the RPC.
+pub const LIST_MESSAGES: &str = "contextd.v1.SessionService/ListMessages";
+
+/// Which messages to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListMessages {
+    /// The session.
+    pub session: SessionId,
+    /// Which of its messages.
+    pub view: MessageView,
+    /// Newest first.
+    pub newest_first: bool,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// Which messages a list shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageView {
+    /// Everything ever committed.
+    All,
+    /// What the next prompt is made of.
+    Live,
+}
+
+/// Reads a CreateSessionRequest.
+pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSession, Refused> {
+    let mut found = Findings::of(CREATE_SESSION);
+    request.session.iter_mut().for_each(ignored::clear_session);
+    let hash = request_hash(CREATE_SESSION, &request);
+    let pb::CreateSessionRequest { session, request_id } = request;
+    let at = Path::to("session");
+    let mut session = session.unwrap_or_default();
+    let session_id = std::mem::take(&mut session.session_id);
+    let create = CreateSession {
+        session: id::optional_session(at.field("session_id"), session_id, &mut found),
+        draft: config::draft(at, session, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+    };
+    found.finish(create)
+}
+
+/// Reads a GetSessionRequest.
+pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, Refused> {
+    let mut found = Findings::of(GET_SESSION);
+    let pb::GetSessionRequest { session_id } = request;
+    let session = id::session(Path::to("session_id"), session_id, &mut found);
+    found.finish(session)
+}
+
+/// Reads a ListSessionsRequest.
+pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<PageRequest, Refused> {
+    let mut found = Findings::of(LIST_SESSIONS);
+    let pb::ListSessionsRequest { page_size, page_token } = request;
+    let page = page::page(page_size, page_token, &mut found);
+    found.finish(page)
+}
+
+/// Reads a ListMessagesRequest.
+pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, Refused> {
+    let mut found = Findings::of(LIST_MESSAGES);
+    let pb::ListMessagesRequest { session_id, view, at_seq, newest_first, page_size, page_token } = request;
+    let at = Path::to("at_seq");
+    number::not_negative(at, at_seq, &mut found);
+    if at_seq != 0 {
+        found.not_implemented(at);
+    }
+    let list = ListMessages {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        view: message_view(Path::to("view"), view, &mut found),
+        newest_first,
+        page: page::page(page_size, page_token, &mut found),
+    };
+    found.finish(list)
+}
+
+fn message_view(at: Path<'_>, view: i32, found: &mut Findings) -> MessageView {
+    match number::known(at, view, found) {
+        Some(pb::MessageView::Unspecified | pb::MessageView::All) | None => MessageView::All,
+        Some(pb::MessageView::Live) => MessageView::Live,
+    }
+}

@@ -1,0 +1,128 @@
+//! SubmitToolResults.
+
+use super::*;
+use crate::model::{CallId, ToolOutcome, command::SubmittedResult};
+
+fn result(call: &str, parts: Vec<pb::Part>) -> pb::ToolResult {
+    pb::ToolResult { call_id: call.into(), parts, ..Default::default() }
+}
+
+fn submit(results: Vec<pb::ToolResult>) -> Result<Vec<SubmittedResult>, Refused> {
+    submit_all(results, vec![])
+}
+
+fn submit_all(results: Vec<pb::ToolResult>, approvals: Vec<pb::Approval>) -> Result<Vec<SubmittedResult>, Refused> {
+    let (session_id, request_id) = ("s".into(), String::new());
+    let request = pb::SubmitToolResultsRequest { session_id, request_id, results, approvals };
+    submit_tool_results(request).map(|submit| submit.results)
+}
+
+#[test]
+fn results_are_read_in_order() {
+    let failed = pb::ToolResult {
+        outcome: pb::ToolOutcome::Error.into(),
+        tool_name: "any name at all".into(),
+        truncation: Some(Default::default()),
+        prune_mark: Some(Default::default()),
+        ..result("b", vec![])
+    };
+    let results = submit(vec![result("a", vec![text("x\0"), text(""), text("y")]), failed]).unwrap();
+    let expected = [
+        SubmittedResult {
+            call: CallId::new("a"),
+            texts: vec!["x\u{FFFD}".into(), "y".into()],
+            outcome: ToolOutcome::Success,
+            sanitized: true,
+        },
+        SubmittedResult { call: CallId::new("b"), texts: vec![], outcome: ToolOutcome::Error, sanitized: false },
+    ];
+    assert_eq!(results, expected);
+}
+
+#[test]
+fn the_session_is_required() {
+    let request = pb::SubmitToolResultsRequest { results: vec![result("a", vec![])], ..Default::default() };
+    check(submit_tool_results(request), &[("session_id", Required)]);
+}
+
+#[test]
+fn there_are_one_to_128_answers() {
+    let results = |count: usize| (0..count).map(|i| result(&i.to_string(), vec![])).collect();
+    check(submit(vec![]), &[("results", Required)]);
+    check(submit(results(128)), &[]);
+    check(submit(results(129)), &[("results", TooLarge)]);
+}
+
+#[test]
+fn ids_of_calls_are_bounded_lines() {
+    check(submit(vec![result("toolu_01/ü", vec![])]), &[]);
+    check(submit(vec![result(&"ü".repeat(256), vec![])]), &[]);
+    check(submit(vec![result("", vec![])]), &[("results[0].call_id", Required)]);
+    check(submit(vec![result(&"a".repeat(257), vec![])]), &[("results[0].call_id", TooLarge)]);
+    check(submit(vec![result("a\0", vec![])]), &[("results[0].call_id", Invalid)]);
+}
+
+#[test]
+fn a_call_takes_one_answer() {
+    let results = submit(vec![result("a", vec![]), result("b", vec![]), result("a", vec![])]);
+    let Err(Refused::Invalid(violations)) = &results else { panic!("is invalid") };
+    assert!(violations.listed[0].description.contains("results[0]"));
+    check(results, &[("results[2].call_id", Conflict)]);
+    let approval = pb::Approval { call_id: "a".into(), decision: 1, ..Default::default() };
+    check(submit_all(vec![result("a", vec![])], vec![approval]), &[("approvals[0].call_id", Conflict)]);
+}
+
+#[test]
+fn a_tool_works_or_fails() {
+    let of = |outcome: i32| vec![pb::ToolResult { outcome, ..result("a", vec![]) }];
+    check(submit(of(pb::ToolOutcome::Success.into())), &[]);
+    for outcome in [pb::ToolOutcome::Denied, pb::ToolOutcome::TimedOut, pb::ToolOutcome::Cancelled] {
+        check(submit(of(outcome.into())), &[("results[0].outcome", Unsupported)]);
+    }
+    check(submit(of(99)), &[("results[0].outcome", Unknown)]);
+}
+
+#[test]
+fn a_result_is_text_of_at_most_three_mebibytes() {
+    let mebibyte = "x".repeat(1024 * 1024);
+    let two = mebibyte.repeat(2);
+    check(submit(vec![result("a", vec![text(&two), text(&mebibyte)])]), &[]);
+    check(submit(vec![result("a", vec![text(&two), text(&mebibyte), text("x")])]), &[("results[0].parts", TooLarge)]);
+}
+
+#[test]
+fn a_result_holds_no_other_parts() {
+    use pb::part::Content;
+    check(submit(vec![result("a", vec![pb::Part::default()])]), &[("results[0].parts[0]", Invalid)]);
+    let refusal = part(Content::Refusal("no".into()));
+    check(submit(vec![result("a", vec![refusal])]), &[("results[0].parts[0].refusal", Unsupported)]);
+    let decorated = pb::Part { citations: vec![Default::default()], provider_metadata_json: "{}".into(), ..text("x") };
+    check(
+        submit(vec![result("a", vec![decorated])]),
+        &[("results[0].parts[0].citations", Unsupported), ("results[0].parts[0].provider_metadata_json", Unsupported)],
+    );
+    let media = pb::Media {
+        media_type: "image/png".into(),
+        source: Some(pb::media::Source::Data(vec![1])),
+        ..Default::default()
+    };
+    let media = part(Content::Media(media));
+    check_not_implemented(submit(vec![result("a", vec![text("x"), media])]), "results[0].parts[1].media");
+}
+
+#[test]
+fn approvals_are_for_later_but_checked() {
+    let approval = pb::Approval { call_id: "a".into(), decision: 1, ..Default::default() };
+    check_not_implemented(submit_all(vec![], vec![approval.clone()]), "approvals");
+    let edited_arguments_json = "[]".to_owned();
+    let wrong = pb::Approval { call_id: String::new(), decision: 0, edited_arguments_json, reason: String::new() };
+    check(
+        submit_all(vec![], vec![wrong]),
+        &[
+            ("approvals[0].call_id", Required),
+            ("approvals[0].decision", Required),
+            ("approvals[0].edited_arguments_json", NotJson),
+        ],
+    );
+    check(submit_all(vec![], vec![pb::Approval { decision: 9, ..approval }]), &[("approvals[0].decision", Unknown)]);
+}

@@ -1,0 +1,281 @@
+//! Sessions to create: their configuration and policy.
+
+use super::*;
+use crate::model::{OutputLimits, PinnedKind, SessionConfig, SessionId, config::PolicyOverrides};
+
+fn created(session: pb::Session) -> Result<SessionConfig, Refused> {
+    let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
+    create_session(request).map(|command| command.draft.config)
+}
+
+#[track_caller]
+fn check_session(change: impl FnOnce(&mut pb::Session), expected: &[(&str, FieldReason)]) {
+    let mut session = pb::Session::default();
+    change(&mut session);
+    check(created(session), expected);
+}
+
+fn overrides(change: impl FnOnce(&mut pb::Policy)) -> Result<PolicyOverrides, Refused> {
+    let mut policy = pb::Policy::default();
+    change(&mut policy);
+    created(pb::Session { policy_overrides: Some(policy), ..Default::default() }).map(|config| config.overrides)
+}
+
+#[test]
+fn nothing_given_is_a_session_of_defaults() {
+    let command = create_session(pb::CreateSessionRequest::default()).unwrap();
+    assert_eq!((command.session, command.draft), (None, Default::default()));
+    check_session(|_| {}, &[]);
+}
+
+#[test]
+fn the_client_may_choose_the_id() {
+    let of = |id: &str| pb::Session { session_id: id.into(), ..Default::default() };
+    let create = |id| create_session(pb::CreateSessionRequest { session: Some(of(id)), request_id: "r".into() });
+    assert_eq!(create("my:chat-1").unwrap().session, Some(SessionId::new("my:chat-1")));
+    check(create("a b"), &[("session.session_id", Invalid)]);
+}
+
+#[test]
+fn output_only_fields_are_ignored() {
+    let session = pb::Session {
+        etag: "x".into(),
+        state: 99,
+        current_turn_id: "not an id".into(),
+        last_seq: -1,
+        queued_count: -1,
+        compaction_count: -1,
+        forked_at_seq: -1,
+        ..Default::default()
+    };
+    assert_eq!(created(session).unwrap(), SessionConfig::default());
+}
+
+#[test]
+fn names_of_models_and_policies_are_bounded_lines() {
+    check_session(|s| s.model = "m".repeat(257), &[("session.model", TooLarge)]);
+    check_session(|s| s.model = "\t".into(), &[("session.model", Invalid)]);
+    check_session(|s| s.policy = "p".repeat(129), &[("session.policy", TooLarge)]);
+    check_session(|s| s.policy = "\n".into(), &[("session.policy", Invalid)]);
+}
+
+#[test]
+fn a_system_prompt_is_at_most_a_mebibyte() {
+    check_session(|s| s.system_prompt = "x".repeat(1024 * 1024), &[]);
+    check_session(|s| s.system_prompt = "x".repeat(1024 * 1024 + 1), &[("session.system_prompt", TooLarge)]);
+    let config = created(pb::Session { system_prompt: "a\0".into(), ..Default::default() }).unwrap();
+    assert_eq!(config.system_prompt, "a\u{FFFD}");
+}
+
+fn block(name: &str, text: &str) -> pb::PinnedBlock {
+    pb::PinnedBlock { name: name.into(), text: text.into(), category: 0 }
+}
+
+#[test]
+fn pinned_blocks_have_unique_names_and_bounded_texts() {
+    let large = "x".repeat(256 * 1024);
+    check_session(|s| s.pinned_blocks = vec![block(&"ü".repeat(128), &large), block("b", "")], &[]);
+    check_session(
+        |s| {
+            s.pinned_blocks =
+                vec![block("a", ""), block("", ""), block("a", &(large + "x")), block(&"n".repeat(129), "")];
+        },
+        &[
+            ("session.pinned_blocks[2].name", Conflict),
+            ("session.pinned_blocks[1].name", Required),
+            ("session.pinned_blocks[2].text", TooLarge),
+            ("session.pinned_blocks[3].name", TooLarge),
+        ],
+    );
+}
+
+#[test]
+fn at_most_64_blocks_are_pinned() {
+    let blocks = |count: usize| (0..count).map(|i| block(&i.to_string(), "")).collect();
+    check_session(|s| s.pinned_blocks = blocks(64), &[]);
+    check_session(|s| s.pinned_blocks = blocks(65), &[("session.pinned_blocks", TooLarge)]);
+}
+
+#[test]
+fn a_pinned_block_counts_in_its_category() {
+    use pb::ContextCategory as Wire;
+    let of = |category: i32| pb::Session {
+        pinned_blocks: vec![pb::PinnedBlock { category, ..block("a", "") }],
+        ..Default::default()
+    };
+    let taken = [
+        (Wire::Unspecified, PinnedKind::Pinned),
+        (Wire::Pinned, PinnedKind::Pinned),
+        (Wire::Memory, PinnedKind::Memory),
+        (Wire::Skills, PinnedKind::Skills),
+        (Wire::Agents, PinnedKind::Agents),
+    ];
+    for (wire, kind) in taken {
+        assert_eq!(created(of(wire.into())).unwrap().pinned_blocks[0].kind, kind);
+    }
+    check(created(of(Wire::Tools.into())), &[("session.pinned_blocks[0].category", Unsupported)]);
+    check(created(of(99)), &[("session.pinned_blocks[0].category", Unknown)]);
+}
+
+#[test]
+fn paths_into_a_session_are_whole() {
+    let tool = pb::Tool { name: "a b".into(), ..Default::default() };
+    check_session(
+        |s| {
+            s.tools = Some(pb::ToolSet { host_tools: vec![tool], provider_tools: vec![] });
+            s.limits = Some(pb::TurnLimits { max_steps: -1, ..Default::default() });
+            s.generation = Some(pb::Generation { top_p: Some(2.0), ..Default::default() });
+            s.metadata = [(String::new(), String::new())].into();
+        },
+        &[
+            ("session.generation.top_p", OutOfRange),
+            ("session.tools.host_tools[0].name", Invalid),
+            ("session.limits.max_steps", OutOfRange),
+            ("session.metadata[\"\"]", Invalid),
+        ],
+    );
+    let generation = Some(pb::Generation { top_p: Some(0.5), ..Default::default() });
+    let session = pb::Session { generation, ..Default::default() };
+    check_not_implemented(created(session.clone()), "session.generation.top_p");
+    check_not_implemented(execute_turn(turn_with(|r| r.session = Some(session))), "session.generation.top_p");
+}
+
+#[test]
+fn limits_on_tool_output_may_be_overridden() {
+    let lines = |max_lines| pb::ToolOutputLimits { max_lines, ..Default::default() };
+    let limits = |by_name: &str, max_lines| {
+        overrides(|policy| {
+            policy.tools = Some(pb::ToolPolicy {
+                execution: pb::ToolExecution::Parallel.into(),
+                default_output_limits: Some(lines(1)),
+                output_limits: [(by_name.to_owned(), lines(max_lines))].into(),
+                cancel_wait: None,
+            });
+        })
+    };
+    let read = |max_lines| OutputLimits { max_lines: Some(max_lines), ..Default::default() };
+    let expected =
+        PolicyOverrides { default_output_limits: Some(read(1)), output_limits: [("bash".to_owned(), read(2))].into() };
+    assert_eq!(limits("bash", 2).unwrap(), expected);
+    let at = "session.policy_overrides.tools.output_limits";
+    check(limits("bash", -1), &[(&format!("{at}[\"bash\"].max_lines"), OutOfRange)]);
+    check(limits("a b", 1), &[(&format!("{at}[\"a b\"]"), Invalid)]);
+}
+
+#[test]
+fn every_other_override_is_for_later() {
+    type Override = (&'static str, fn(&mut pb::Policy));
+    fn compaction(change: fn(&mut pb::CompactionPolicy)) -> Option<pb::CompactionPolicy> {
+        let mut policy = pb::CompactionPolicy::default();
+        change(&mut policy);
+        Some(policy)
+    }
+    fn prune(change: fn(&mut pb::PrunePolicy)) -> Option<pb::PrunePolicy> {
+        let mut policy = pb::PrunePolicy::default();
+        change(&mut policy);
+        Some(policy)
+    }
+    fn tools(change: fn(&mut pb::ToolPolicy)) -> Option<pb::ToolPolicy> {
+        let mut policy = pb::ToolPolicy::default();
+        change(&mut policy);
+        Some(policy)
+    }
+    fn queue(change: fn(&mut pb::QueuePolicy)) -> Option<pb::QueuePolicy> {
+        let mut policy = pb::QueuePolicy::default();
+        change(&mut policy);
+        Some(policy)
+    }
+    let later: [Override; 26] = [
+        ("compaction.enabled", |p| p.compaction = compaction(|c| c.enabled = Some(true))),
+        ("compaction.strategy", |p| p.compaction = compaction(|c| c.strategy = 1)),
+        ("compaction.threshold", |p| p.compaction = compaction(|c| c.threshold = Some(1.0))),
+        ("compaction.keep_turns", |p| p.compaction = compaction(|c| c.keep_turns = Some(0))),
+        ("compaction.keep_ratio", |p| p.compaction = compaction(|c| c.keep_ratio = Some(0.0))),
+        ("compaction.summary_model", |p| p.compaction = compaction(|c| c.summary_model = "a/b".into())),
+        ("compaction.summary_max_tokens", |p| p.compaction = compaction(|c| c.summary_max_tokens = Some(1))),
+        ("compaction.instructions", |p| p.compaction = compaction(|c| c.instructions = "x".into())),
+        ("compaction.instructions_mode", |p| p.compaction = compaction(|c| c.instructions_mode = 1)),
+        ("compaction.background", |p| p.compaction = compaction(|c| c.background = Some(false))),
+        ("compaction.guard", |p| p.compaction = compaction(|c| c.guard = 1)),
+        ("compaction.guard_request_ratio", |p| p.compaction = compaction(|c| c.guard_request_ratio = Some(0.1))),
+        ("compaction.guard_stream_ratio", |p| p.compaction = compaction(|c| c.guard_stream_ratio = Some(0.1))),
+        ("compaction.guard_max_restarts", |p| p.compaction = compaction(|c| c.guard_max_restarts = Some(0))),
+        ("prune.mode", |p| p.prune = prune(|c| c.mode = 1)),
+        ("prune.minimum_tokens", |p| p.prune = prune(|c| c.minimum_tokens = Some(0))),
+        ("prune.protect_tokens", |p| p.prune = prune(|c| c.protect_tokens = Some(0))),
+        ("prune.protect_turns", |p| p.prune = prune(|c| c.protect_turns = Some(0))),
+        ("prune.protected_tools", |p| p.prune = prune(|c| c.protected_tools = vec!["bash".into()])),
+        ("tools.execution", |p| p.tools = tools(|c| c.set_execution(pb::ToolExecution::Sequential))),
+        ("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1))),
+        ("queue.max_pending", |p| p.queue = queue(|c| c.max_pending = Some(1_000))),
+        ("queue.take", |p| p.queue = queue(|c| c.take = 1)),
+        ("output_reserve", |p| p.output_reserve = Some(1)),
+        ("context_window", |p| p.context_window = Some(1)),
+        ("unknown_window", |p| p.unknown_window = 1),
+    ];
+    for (field, change) in later {
+        check_not_implemented(overrides(change), &format!("session.policy_overrides.{field}"));
+    }
+}
+
+#[test]
+fn overrides_have_their_ranges() {
+    let check_policy = |policy: pb::Policy, expected: &[(&str, FieldReason)]| {
+        let expected: Vec<_> =
+            expected.iter().map(|(field, reason)| (format!("session.policy_overrides.{field}"), *reason)).collect();
+        let expected: Vec<_> = expected.iter().map(|(field, reason)| (field.as_str(), *reason)).collect();
+        check(overrides(|p| *p = policy), &expected);
+    };
+    let compaction = pb::CompactionPolicy {
+        strategy: 99,
+        threshold: Some(0.0),
+        keep_turns: Some(-1),
+        keep_ratio: Some(0.91),
+        instructions: "x".repeat(16_385),
+        guard_stream_ratio: Some(1.1),
+        ..Default::default()
+    };
+    check_policy(
+        pb::Policy { compaction: Some(compaction), ..Default::default() },
+        &[
+            ("compaction.strategy", Unknown),
+            ("compaction.threshold", OutOfRange),
+            ("compaction.keep_turns", OutOfRange),
+            ("compaction.keep_ratio", OutOfRange),
+            ("compaction.instructions", TooLarge),
+            ("compaction.guard_stream_ratio", OutOfRange),
+        ],
+    );
+    let prune = pb::PrunePolicy {
+        mode: 9,
+        minimum_tokens: Some(-1),
+        protected_tools: vec!["a b".into()],
+        ..Default::default()
+    };
+    let queue = pb::QueuePolicy { max_pending: Some(0), take: 9 };
+    let tools = pb::ToolPolicy { execution: 9, cancel_wait: seconds(-1), ..Default::default() };
+    let policy = pb::Policy {
+        compaction: None,
+        prune: Some(prune),
+        tools: Some(tools),
+        queue: Some(queue),
+        output_reserve: Some(-1),
+        context_window: Some(-1),
+        unknown_window: 9,
+    };
+    check_policy(
+        policy,
+        &[
+            ("prune.mode", Unknown),
+            ("prune.minimum_tokens", OutOfRange),
+            ("prune.protected_tools[0]", Invalid),
+            ("queue.max_pending", OutOfRange),
+            ("queue.take", Unknown),
+            ("output_reserve", OutOfRange),
+            ("context_window", OutOfRange),
+            ("unknown_window", Unknown),
+            ("tools.execution", Unknown),
+            ("tools.cancel_wait", OutOfRange),
+        ],
+    );
+}

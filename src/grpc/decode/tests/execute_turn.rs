@@ -1,0 +1,273 @@
+//! ExecuteTurn: its own fields, limits, generation and stream.
+
+use std::time::Duration;
+
+use super::*;
+use crate::model::{
+    LimitsOverride, Role, Seq, SessionId,
+    command::{BusyPolicy, TurnRequest},
+};
+
+#[track_caller]
+fn check_turn(change: impl FnOnce(&mut pb::ExecuteTurnRequest), expected: &[(&str, FieldReason)]) {
+    check(execute_turn(turn_with(change)), expected);
+}
+
+#[track_caller]
+fn check_later(change: impl FnOnce(&mut pb::ExecuteTurnRequest), expected: &str) {
+    check_not_implemented(execute_turn(turn_with(change)), expected);
+}
+
+#[test]
+fn the_smallest_turn_is_taken_with_defaults() {
+    let (command, stream) = execute_turn(hello()).unwrap();
+    assert_eq!(command.session, None);
+    assert_eq!(command.idempotency.request, None);
+    assert_eq!(command.after, Seq(0));
+    assert_eq!(command.input.role, Role::User);
+    assert_eq!(command.input.parts, [crate::model::Part::text("Hello")]);
+    assert_eq!(command.request, TurnRequest::default());
+    assert_eq!(command.busy, BusyPolicy::Enqueue);
+    assert_eq!(command.create, None);
+    assert_eq!(stream, StreamOptions { omit_deltas: false, heartbeat: Duration::from_secs(10) });
+}
+
+#[test]
+fn ids_have_their_characters_and_lengths() {
+    check_turn(|r| r.session_id = "aZ0._:-".into(), &[]);
+    check_turn(|r| r.session_id = "a".repeat(128), &[]);
+    check_turn(|r| r.session_id = "a".repeat(129), &[("session_id", TooLarge)]);
+    for id in ["a b", "ä", "a/b", "a\0", "a\n"] {
+        check_turn(|r| r.session_id = id.into(), &[("session_id", Invalid)]);
+    }
+}
+
+#[test]
+fn request_ids_are_bounded_and_free_of_control_characters() {
+    check_turn(|r| r.request_id = "ä key / 1".into(), &[]);
+    check_turn(|r| r.request_id = "ä".repeat(128), &[]);
+    check_turn(|r| r.request_id = "ä".repeat(129), &[("request_id", TooLarge)]);
+    check_turn(|r| r.request_id = "a\0".into(), &[("request_id", Invalid)]);
+    check_turn(|r| r.request_id = "a\u{7f}".into(), &[("request_id", Invalid)]);
+}
+
+#[test]
+fn a_cursor_is_not_negative() {
+    check_turn(|r| r.after_seq = i64::MAX, &[]);
+    check_turn(|r| r.after_seq = -1, &[("after_seq", OutOfRange)]);
+}
+
+#[test]
+fn a_model_reference_is_one_bounded_line() {
+    check_turn(|r| r.model = "m".repeat(256), &[]);
+    check_turn(|r| r.model = "m".repeat(257), &[("model", TooLarge)]);
+    check_turn(|r| r.model = "a/b\0".into(), &[("model", Invalid)]);
+    let (command, _) = execute_turn(turn_with(|r| r.model = "a/b".into())).unwrap();
+    assert_eq!(command.request.model.as_deref(), Some("a/b"));
+}
+
+#[test]
+fn input_is_required_and_excludes_continue() {
+    check_turn(|r| r.input = None, &[("input", Required)]);
+    check_turn(|r| r.continue_transcript = true, &[("continue_transcript", Conflict)]);
+    check_later(
+        |r| {
+            r.input = None;
+            r.continue_transcript = true;
+        },
+        "continue_transcript",
+    );
+}
+
+#[test]
+fn a_running_turn_is_met_by_the_default_or_by_reject() {
+    let busy = |policy| execute_turn(turn_with(|r| r.set_busy_policy(policy))).unwrap().0.busy;
+    assert_eq!(busy(pb::BusyPolicy::Unspecified), BusyPolicy::Enqueue);
+    assert_eq!(busy(pb::BusyPolicy::Reject), BusyPolicy::Reject);
+    check_later(|r| r.set_busy_policy(pb::BusyPolicy::Enqueue), "busy_policy");
+    check_later(|r| r.set_busy_policy(pb::BusyPolicy::Interrupt), "busy_policy");
+    check_turn(|r| r.busy_policy = 9, &[("busy_policy", Unknown)]);
+}
+
+#[test]
+fn the_session_to_create_has_no_id_of_its_own() {
+    let session = |id: &str| Some(pb::Session { session_id: id.into(), ..Default::default() });
+    check_turn(|r| r.session = session("a"), &[("session.session_id", Conflict)]);
+    let request = turn_with(|r| {
+        r.session = session("");
+        r.session_id = "a".into();
+    });
+    let (command, _) = execute_turn(request).unwrap();
+    assert_eq!((command.session, command.create), (Some(SessionId::new("a")), Some(Default::default())));
+}
+
+#[test]
+fn leaving_cancels_nothing_yet() {
+    check_later(|r| r.cancel_after_disconnect = seconds(5), "cancel_after_disconnect");
+    check_later(|r| r.cancel_after_disconnect = seconds(0), "cancel_after_disconnect");
+    check_turn(|r| r.cancel_after_disconnect = seconds(-1), &[("cancel_after_disconnect", OutOfRange)]);
+    check_turn(|r| r.cancel_after_disconnect = Some(malformed()[0]), &[("cancel_after_disconnect", Invalid)]);
+}
+
+#[test]
+fn limits_that_are_zero_or_absent_are_not_set() {
+    let limits = |limits| execute_turn(turn_with(|r| r.limits = Some(limits))).unwrap().0.request.limits;
+    let zero = pb::TurnLimits {
+        turn_timeout: seconds(0),
+        tool_timeout: seconds(0),
+        grace_period: seconds(0),
+        ..Default::default()
+    };
+    assert_eq!(limits(zero), LimitsOverride::default());
+    let largest = pb::TurnLimits {
+        max_steps: 1_000,
+        max_output_tokens: i32::MAX,
+        max_total_tokens: i64::MAX,
+        turn_timeout: seconds(7 * 86_400),
+        tool_timeout: seconds(86_400),
+        grace_period: None,
+    };
+    let expected = LimitsOverride {
+        max_steps: Some(1_000),
+        max_output_tokens: Some(2_147_483_647),
+        max_total_tokens: Some(i64::MAX),
+        turn_timeout: Some(Duration::from_secs(604_800)),
+        tool_timeout: Some(Duration::from_secs(86_400)),
+    };
+    assert_eq!(limits(largest), expected);
+}
+
+#[test]
+fn limits_have_their_ranges() {
+    let check_limits = |limits, expected: &[_]| check_turn(|r| r.limits = Some(limits), expected);
+    let limits = pb::TurnLimits::default();
+    check_limits(pb::TurnLimits { max_steps: 1_001, ..limits }, &[("limits.max_steps", OutOfRange)]);
+    let negative = pb::TurnLimits {
+        max_steps: -1,
+        max_output_tokens: -1,
+        max_total_tokens: -1,
+        turn_timeout: seconds(-1),
+        tool_timeout: seconds(-1),
+        grace_period: seconds(-1),
+    };
+    let fields = [
+        ("limits.max_steps", OutOfRange),
+        ("limits.grace_period", OutOfRange),
+        ("limits.max_output_tokens", OutOfRange),
+        ("limits.max_total_tokens", OutOfRange),
+        ("limits.turn_timeout", OutOfRange),
+        ("limits.tool_timeout", OutOfRange),
+    ];
+    check_limits(negative, &fields);
+    let week = pb::TurnLimits { turn_timeout: seconds(7 * 86_400 + 1), ..limits };
+    check_limits(week, &[("limits.turn_timeout", OutOfRange)]);
+    let day = pb::TurnLimits { tool_timeout: seconds(86_401), ..limits };
+    check_limits(day, &[("limits.tool_timeout", OutOfRange)]);
+    for malformed in malformed() {
+        let limits = pb::TurnLimits { turn_timeout: Some(malformed), ..limits };
+        check_limits(limits, &[("limits.turn_timeout", Invalid)]);
+    }
+}
+
+#[test]
+fn a_grace_period_is_for_later() {
+    let limits = pb::TurnLimits { grace_period: seconds(60), ..Default::default() };
+    check_later(|r| r.limits = Some(limits), "limits.grace_period");
+}
+
+#[test]
+fn every_wish_about_generation_is_for_later() {
+    type Wish = (&'static str, fn(&mut pb::Generation));
+    let wishes: [Wish; 11] = [
+        ("temperature", |g| g.temperature = Some(0.0)),
+        ("top_p", |g| g.top_p = Some(1.0)),
+        ("top_k", |g| g.top_k = Some(1)),
+        ("stop_sequences", |g| g.stop_sequences = vec!["x".into()]),
+        ("seed", |g| g.seed = Some(-1)),
+        ("reasoning_effort", |g| g.set_reasoning_effort(pb::ReasoningEffort::None)),
+        ("reasoning_budget_tokens", |g| g.reasoning_budget_tokens = Some(0)),
+        ("tool_choice", |g| g.tool_choice = Some(pb::ToolChoice::default())),
+        ("parallel_tool_calls", |g| g.parallel_tool_calls = Some(true)),
+        ("response_format", |g| g.response_format = Some(pb::ResponseFormat::default())),
+        ("provider_options_json", |g| g.provider_options_json = "{}".into()),
+    ];
+    for (field, wish) in wishes {
+        let mut generation = pb::Generation::default();
+        wish(&mut generation);
+        check_later(|r| r.generation = Some(generation), &format!("generation.{field}"));
+    }
+    check_turn(|r| r.generation = Some(pb::Generation::default()), &[]);
+}
+
+#[test]
+fn wishes_about_generation_have_their_ranges() {
+    use pb::tool_choice::Choice;
+    fn choose(choice: Choice) -> Option<pb::ToolChoice> {
+        Some(pb::ToolChoice { choice: Some(choice) })
+    }
+    let check_wish = |wish: fn(&mut pb::Generation), field: &str, reason| {
+        let mut generation = pb::Generation::default();
+        wish(&mut generation);
+        check_turn(|r| r.generation = Some(generation), &[(&format!("generation.{field}"), reason)]);
+    };
+    check_wish(|g| g.temperature = Some(2.1), "temperature", OutOfRange);
+    check_wish(|g| g.temperature = Some(f64::NAN), "temperature", OutOfRange);
+    check_wish(|g| g.top_p = Some(-0.1), "top_p", OutOfRange);
+    check_wish(|g| g.top_k = Some(-1), "top_k", OutOfRange);
+    check_wish(|g| g.stop_sequences = vec!["x".into(), String::new()], "stop_sequences[1]", Required);
+    check_wish(|g| g.reasoning_effort = 99, "reasoning_effort", Unknown);
+    check_wish(|g| g.reasoning_budget_tokens = Some(-1), "reasoning_budget_tokens", OutOfRange);
+    check_wish(|g| g.tool_choice = choose(Choice::Mode(9)), "tool_choice.mode", Unknown);
+    check_wish(|g| g.tool_choice = choose(Choice::ToolName("a b".into())), "tool_choice.tool_name", Invalid);
+    check_wish(|g| g.provider_options_json = "[]".into(), "provider_options_json", NotJson);
+    check_wish(
+        |g| {
+            let json_schema = Some(pb::JsonSchema::default());
+            g.response_format = Some(pb::ResponseFormat { json_schema, ..Default::default() });
+        },
+        "response_format.json_schema",
+        Invalid,
+    );
+}
+
+#[test]
+fn streams_have_heartbeats_of_one_to_ten_seconds() {
+    let options = |interval| Some(pb::StreamOptions { heartbeat_interval: interval, ..Default::default() });
+    for interval in [0, 11, -1] {
+        check_turn(|r| r.stream = options(seconds(interval)), &[("stream.heartbeat_interval", OutOfRange)]);
+    }
+    let nanos = Some(prost_types::Duration { seconds: 10, nanos: 1 });
+    check_turn(|r| r.stream = options(nanos), &[("stream.heartbeat_interval", OutOfRange)]);
+    check_turn(|r| r.stream = options(Some(malformed()[1])), &[("stream.heartbeat_interval", Invalid)]);
+    let request =
+        turn_with(|r| r.stream = Some(pb::StreamOptions { omit_deltas: true, ..options(seconds(1)).unwrap() }));
+    let expected = StreamOptions { omit_deltas: true, heartbeat: Duration::from_secs(1) };
+    assert_eq!(execute_turn(request).unwrap().1, expected);
+}
+
+#[test]
+fn raw_tool_output_is_for_later() {
+    let options = pb::StreamOptions { include_raw_tool_output: true, ..Default::default() };
+    check_later(|r| r.stream = Some(options), "stream.include_raw_tool_output");
+}
+
+#[test]
+fn all_violations_come_at_once_and_win_over_what_is_not_implemented() {
+    check_turn(
+        |r| {
+            r.continue_transcript = true;
+            r.input = None;
+            r.request_id = "\n".into();
+            r.session_id = "a b".into();
+            r.after_seq = -1;
+        },
+        &[("session_id", Invalid), ("request_id", Invalid), ("after_seq", OutOfRange)],
+    );
+}
+
+#[test]
+fn twenty_five_violations_are_listed() {
+    let request = turn_with(|r| r.input.as_mut().unwrap().parts = vec![pb::Part::default(); 100]);
+    let Err(Refused::Invalid(violations)) = execute_turn(request) else { panic!("is invalid") };
+    assert_eq!((violations.listed.len(), violations.cut), (25, 75));
+}

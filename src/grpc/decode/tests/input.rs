@@ -1,0 +1,147 @@
+//! The user's message: role, parts, labels.
+
+use super::*;
+use crate::model::{Content, InputMessage};
+
+fn said(change: impl FnOnce(&mut pb::InputMessage)) -> Result<InputMessage, Refused> {
+    let request = turn_with(|r| change(r.input.as_mut().expect("hello has input")));
+    execute_turn(request).map(|(command, _)| command.input)
+}
+
+#[track_caller]
+fn check_input(change: impl FnOnce(&mut pb::InputMessage), expected: &[(&str, FieldReason)]) {
+    check(said(change), expected);
+}
+
+#[test]
+fn only_users_give_input() {
+    check_input(|m| m.set_role(pb::Role::User), &[]);
+    for role in [pb::Role::System, pb::Role::Assistant, pb::Role::Tool] {
+        check_input(|m| m.set_role(role), &[("input.role", Unsupported)]);
+    }
+    check_input(|m| m.role = 42, &[("input.role", Unknown)]);
+}
+
+#[test]
+fn a_message_has_one_to_256_parts() {
+    check_input(|m| m.parts = vec![], &[("input.parts", Required)]);
+    check_input(|m| m.parts = vec![text("a"); 256], &[]);
+    check_input(|m| m.parts = vec![text("a"); 257], &[("input.parts", TooLarge)]);
+}
+
+#[test]
+fn what_belongs_to_append_messages_is_refused() {
+    check_input(|m| m.response = Some(pb::ModelResponse::default()), &[("input.response", Unsupported)]);
+    check_input(|m| m.create_time = Some(prost_types::Timestamp::default()), &[("input.create_time", Unsupported)]);
+}
+
+#[test]
+fn a_part_has_content() {
+    check_input(|m| m.parts.push(pb::Part::default()), &[("input.parts[1]", Invalid)]);
+}
+
+#[test]
+fn a_text_is_neither_empty_nor_larger_than_a_mebibyte() {
+    let mebibyte = 1024 * 1024;
+    check_input(|m| m.parts = vec![text("")], &[("input.parts[0].text", Required)]);
+    check_input(|m| m.parts = vec![text(&"a".repeat(mebibyte))], &[]);
+    check_input(|m| m.parts = vec![text(&"a".repeat(mebibyte + 1))], &[("input.parts[0].text", TooLarge)]);
+}
+
+#[test]
+fn provider_metadata_is_a_json_object_and_makes_an_empty_text_right() {
+    let with = |json: &str| pb::Part { provider_metadata_json: json.into(), ..text("") };
+    let metadata = "{\"b\":1.0, \"a\":2}";
+    let message = said(|m| m.parts = vec![with(metadata)]).unwrap();
+    assert_eq!(message.parts[0].content, Content::Text(String::new()));
+    assert_eq!(message.parts[0].provider_metadata.as_deref(), Some(metadata));
+    for json in ["[]", "{", "x"] {
+        check_input(|m| m.parts = vec![with(json)], &[("input.parts[0].provider_metadata_json", NotJson)]);
+    }
+}
+
+#[test]
+fn users_say_no_other_kinds_of_parts() {
+    use pb::part::Content;
+    let kinds = [
+        ("reasoning", Content::Reasoning(Default::default())),
+        ("tool_call", Content::ToolCall(Default::default())),
+        ("tool_result", Content::ToolResult(Default::default())),
+        ("refusal", Content::Refusal("no".into())),
+        ("provider_item", Content::ProviderItem(Default::default())),
+        ("step_start", Content::StepStart(Default::default())),
+        ("compaction_marker", Content::CompactionMarker(Default::default())),
+    ];
+    for (kind, content) in kinds {
+        check_input(|m| m.parts = vec![part(content)], &[(&format!("input.parts[0].{kind}"), Unsupported)]);
+    }
+}
+
+#[test]
+fn users_cite_nothing() {
+    let cited = pb::Part { citations: vec![Default::default()], ..text("a") };
+    check_input(|m| m.parts = vec![cited], &[("input.parts[0].citations", Unsupported)]);
+}
+
+#[test]
+fn output_only_fields_of_a_part_are_ignored() {
+    let part = pb::Part {
+        tokens: Some(Default::default()),
+        preview_of: Some(Default::default()),
+        sanitized: true,
+        ..text("a")
+    };
+    let message = said(|m| m.parts = vec![part]).unwrap();
+    assert_eq!(message.parts, [crate::model::Part::text("a")]);
+}
+
+#[test]
+fn nul_is_replaced_and_flagged() {
+    let message = said(|m| m.parts = vec![text("a\0b"), text("c")]).unwrap();
+    assert_eq!(message.parts[0].content, Content::Text("a\u{FFFD}b".into()));
+    assert_eq!(message.parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(), [true, false]);
+}
+
+fn media(source: Option<pb::media::Source>) -> pb::Media {
+    pb::Media { media_type: "image/png".into(), source, ..Default::default() }
+}
+
+#[test]
+fn valid_media_is_for_later() {
+    use pb::media::Source;
+    for source in [Source::Data(vec![1]), Source::BlobId("b".into()), Source::Url("https://x".into())] {
+        let part = part(pb::part::Content::Media(media(Some(source))));
+        check_not_implemented(said(|m| m.parts.push(part)), "input.parts[1].media");
+    }
+}
+
+#[test]
+fn media_has_a_type_and_a_source_of_at_most_three_mebibytes() {
+    use pb::media::Source;
+    let check_media = |media, field: &str, reason| {
+        let part = part(pb::part::Content::Media(media));
+        check_input(|m| m.parts = vec![part], &[(&format!("input.parts[0].media{field}"), reason)]);
+    };
+    check_media(media(None), "", Invalid);
+    check_media(media(Some(Source::Data(vec![]))), ".data", Required);
+    check_media(media(Some(Source::BlobId(String::new()))), ".blob_id", Required);
+    check_media(media(Some(Source::Url(String::new()))), ".url", Required);
+    check_media(media(Some(Source::Data(vec![0; 3 * 1024 * 1024 + 1]))), ".data", TooLarge);
+    let untyped = pb::Media { media_type: String::new(), ..media(Some(Source::Data(vec![1]))) };
+    check_media(untyped, ".media_type", Required);
+}
+
+#[test]
+fn labels_are_few_and_short() {
+    let labels = |count: usize| (0..count).map(|i| (i.to_string(), "v".to_owned())).collect();
+    let label = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+    check_input(|m| m.metadata = labels(32), &[]);
+    check_input(|m| m.metadata = labels(33), &[("input.metadata", TooLarge)]);
+    check_input(|m| m.metadata = label(&"ü".repeat(64), &"ü".repeat(1_024)), &[]);
+    let cut = format!("input.metadata[\"{}\"]", "k".repeat(40));
+    check_input(|m| m.metadata = label(&"k".repeat(65), "v"), &[(&cut, TooLarge)]);
+    check_input(|m| m.metadata = label("k", &"v".repeat(1_025)), &[("input.metadata[\"k\"]", TooLarge)]);
+    check_input(|m| m.metadata = label("", "v"), &[("input.metadata[\"\"]", Invalid)]);
+    let message = said(|m| m.metadata = label("k", "\0")).unwrap();
+    assert_eq!(message.metadata["k"], "\u{FFFD}");
+}

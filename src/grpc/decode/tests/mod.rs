@@ -1,0 +1,71 @@
+//! Every way a request can be invalid, as tables.
+
+mod answers;
+mod config;
+mod execute_turn;
+mod input;
+mod reads;
+mod same;
+mod tools;
+
+use std::fmt::Debug;
+
+use super::*;
+use crate::{grpc::violations::Refused, pb};
+
+pub(super) use crate::pb::FieldReason::{
+    self, Conflict, Invalid, NotJson, OutOfRange, Required, TooLarge, Unknown, Unsupported,
+};
+
+/// Checks which violations a request is refused with.
+#[track_caller]
+pub(super) fn check<T: Debug>(result: Result<T, Refused>, expected: &[(&str, FieldReason)]) {
+    let found: Vec<_> = match &result {
+        Ok(_) => vec![],
+        Err(Refused::Invalid(violations)) => {
+            assert!(violations.listed.iter().all(|violation| !violation.description.is_empty()));
+            violations.listed.iter().map(|violation| (violation.field.as_str(), violation.reason)).collect()
+        }
+        Err(Refused::NotImplemented { rpc, field }) => panic!("{rpc} does not implement {field}"),
+    };
+    assert_eq!(found, expected);
+}
+
+/// Checks which field a valid request is refused for.
+#[track_caller]
+pub(super) fn check_not_implemented<T: Debug>(result: Result<T, Refused>, expected: &str) {
+    match result {
+        Err(Refused::NotImplemented { rpc: _, field }) => assert_eq!(field, expected),
+        Ok(_) | Err(Refused::Invalid(_)) => panic!("{expected}: {result:?}"),
+    }
+}
+
+pub(super) fn part(content: pb::part::Content) -> pb::Part {
+    pb::Part { content: Some(content), ..Default::default() }
+}
+
+pub(super) fn text(text: &str) -> pb::Part {
+    part(pb::part::Content::Text(text.into()))
+}
+
+/// The smallest turn.
+pub(super) fn hello() -> pb::ExecuteTurnRequest {
+    let input = pb::InputMessage { parts: vec![text("Hello")], ..Default::default() };
+    pb::ExecuteTurnRequest { input: Some(input), ..Default::default() }
+}
+
+pub(super) fn turn_with(change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> pb::ExecuteTurnRequest {
+    let mut request = hello();
+    change(&mut request);
+    request
+}
+
+pub(super) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+/// Durations that are none.
+pub(super) fn malformed() -> [prost_types::Duration; 4] {
+    let duration = |seconds, nanos| prost_types::Duration { seconds, nanos };
+    [duration(1, -1), duration(-1, 1), duration(0, 1_000_000_000), duration(i64::MAX, 0)]
+}

@@ -1,0 +1,81 @@
+//! Texts: how long they may be, and what cannot be stored in them.
+
+use super::{Findings, Path};
+use crate::pb::FieldReason;
+
+/// One KiB in bytes.
+pub(super) const KIB: usize = 1_024;
+/// One MiB in bytes.
+pub(super) const MIB: usize = 1_024 * KIB;
+
+/// How long a text may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AtMost {
+    /// Unicode scalar values.
+    Chars(usize),
+    /// Bytes of UTF-8.
+    Bytes(usize),
+}
+
+impl AtMost {
+    fn holds(self, text: &str) -> bool {
+        match self {
+            Self::Chars(most) => text.chars().nth(most).is_none(),
+            Self::Bytes(most) => text.len() <= most,
+        }
+    }
+
+    fn unit(self) -> String {
+        match self {
+            Self::Chars(most) => format!("{most} characters"),
+            Self::Bytes(most) => format!("{most} bytes"),
+        }
+    }
+}
+
+/// Reads a text for people or models: bounded and cleaned.
+pub(super) fn prose(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> String {
+    bounded(at, &text, most, found);
+    clean(text).0
+}
+
+/// Reads a text on one line, such as a name: bounded and free of control characters.
+pub(super) fn line(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> String {
+    if bounded(at, &text, most, found) && text.contains(char::is_control) {
+        found.invalid(at, FieldReason::Invalid, "must not contain control characters");
+    }
+    text
+}
+
+/// Notes a text that is too long; says whether it is not.
+pub(super) fn bounded(at: Path<'_>, text: &str, most: AtMost, found: &mut Findings) -> bool {
+    let holds = most.holds(text);
+    if !holds {
+        found.invalid(at, FieldReason::TooLarge, format!("must be at most {}", most.unit()));
+    }
+    holds
+}
+
+/// Replaces NUL, which PostgreSQL cannot store, by U+FFFD; says whether there was one.
+pub(super) fn clean(text: String) -> (String, bool) {
+    if text.contains('\0') { (text.replace('\0', "\u{FFFD}"), true) } else { (text, false) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_scalar_values_and_bytes_are_bytes() {
+        assert!(AtMost::Chars(2).holds("üü"));
+        assert!(!AtMost::Chars(2).holds("üüü"));
+        assert!(AtMost::Bytes(4).holds("üü"));
+        assert!(!AtMost::Bytes(3).holds("üü"));
+    }
+
+    #[test]
+    fn nul_becomes_the_replacement_character() {
+        assert_eq!(clean("a\0b\0".into()), ("a\u{FFFD}b\u{FFFD}".into(), true));
+        assert_eq!(clean("a\u{1}\n".into()), ("a\u{1}\n".into(), false));
+    }
+}

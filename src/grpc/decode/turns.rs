@@ -1,0 +1,84 @@
+//! The requests about turns that exist: read, list, cancel.
+
+use super::{
+    Findings, PageRequest, Path,
+    hash::{idempotency, request_hash},
+    id, number, page,
+    text::{self, AtMost},
+};
+use crate::{
+    grpc::violations::Refused,
+    model::{SessionId, TurnId, command::CancelTurn},
+    pb,
+};
+
+/// Name of the RPC.
+pub const GET_TURN: &str = "contextd.v1.TurnService/GetTurn";
+/// Name of the RPC.
+pub const LIST_TURNS: &str = "contextd.v1.TurnService/ListTurns";
+/// Name of the RPC.
+pub const CANCEL_TURN: &str = "contextd.v1.TurnService/CancelTurn";
+/// Most characters of the reason for a cancel.
+const LONGEST_REASON: AtMost = AtMost::Chars(1_024);
+
+/// Which turn to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GetTurn {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+}
+
+/// Which turns to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListTurns {
+    /// The session.
+    pub session: SessionId,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// Reads a GetTurnRequest.
+pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, Refused> {
+    let mut found = Findings::of(GET_TURN);
+    let pb::GetTurnRequest { session_id, turn_id } = request;
+    let get = GetTurn {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        turn: id::turn(Path::to("turn_id"), turn_id, &mut found),
+    };
+    found.finish(get)
+}
+
+/// Reads a ListTurnsRequest.
+pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, Refused> {
+    let mut found = Findings::of(LIST_TURNS);
+    let pb::ListTurnsRequest { session_id, page_size, page_token } = request;
+    let list = ListTurns {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        page: page::page(page_size, page_token, &mut found),
+    };
+    found.finish(list)
+}
+
+/// Reads a CancelTurnRequest.
+pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, Refused> {
+    let mut found = Findings::of(CANCEL_TURN);
+    let hash = request_hash(CANCEL_TURN, &request);
+    let pb::CancelTurnRequest { session_id, turn_id, request_id, mode, reason } = request;
+    check_mode(Path::to("mode"), mode, &mut found);
+    let cancel = CancelTurn {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        reason: text::prose(Path::to("reason"), reason, LONGEST_REASON, &mut found),
+    };
+    found.finish(cancel)
+}
+
+fn check_mode(at: Path<'_>, mode: i32, found: &mut Findings) {
+    match number::known(at, mode, found) {
+        Some(pb::CancelMode::Unspecified | pb::CancelMode::Stop) | None => {}
+        Some(pb::CancelMode::Rollback) => found.not_implemented(at),
+    }
+}

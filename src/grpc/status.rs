@@ -1,0 +1,267 @@
+//! Every error as a status: its code, its stable reason, its details. The one table; `error.proto` is its public face.
+//!
+//! What goes out is safe to show. Internals are logged here, once, under an id that the client gets instead of them.
+
+use std::{collections::HashMap, fmt::Display, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
+use uuid::Uuid;
+
+use super::{
+    decode::EXECUTE_TURN,
+    page::BadToken,
+    violations::{Refused, Violation, Violations},
+};
+use crate::{
+    model::{CallId, Seq, TurnId},
+    pb::{ErrorReason, FieldReason},
+    store, turn,
+};
+
+/// The `domain` of every ErrorInfo.
+pub const DOMAIN: &str = "contextd.dev";
+/// When to come again to a server that is full or cannot reach its database.
+const RETRY_BUSY: Duration = Duration::from_secs(1);
+/// When to come again, to another server, after one that shuts down.
+const RETRY_DRAINING: Duration = Duration::from_millis(100);
+
+/// An RPC that a later version implements, e.g. `contextd.v1.QueueService/EnqueueMessage`.
+pub fn not_implemented_rpc(rpc: &str) -> Status {
+    Row::new(ErrorReason::NotImplemented, format!("{rpc} is not implemented yet")).with("rpc", rpc).status()
+}
+
+/// A request that is larger than the server reads.
+pub fn request_too_large(limit_bytes: usize) -> Status {
+    let message = format!("the request is larger than {limit_bytes} bytes");
+    Row::new(ErrorReason::RequestTooLarge, message).with("limit_bytes", limit_bytes).status()
+}
+
+/// The caller's deadline passed.
+pub fn deadline_exceeded() -> Status {
+    Row::new(ErrorReason::DeadlineExceeded, "the deadline passed; what was begun goes on").status()
+}
+
+/// A defect: logged in full, and sent as nothing but the id it is logged under.
+pub fn internal(defect: &dyn Display) -> Status {
+    let id = Uuid::now_v7().to_string();
+    tracing::error!(request.id = %id, error = %defect, "a request failed by a defect");
+    let mut row = Row::new(ErrorReason::Internal, "internal error; the server's log has it under the request id");
+    row.details.set_request_info(id, "");
+    row.status()
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Invalid(violations) => invalid(violations),
+            Refused::NotImplemented { rpc, field } => not_implemented_field(rpc, &field),
+        }
+    }
+}
+
+impl From<BadToken> for Status {
+    fn from(BadToken: BadToken) -> Self {
+        Row::new(ErrorReason::PageTokenInvalid, BadToken.to_string())
+            .field("page_token", FieldReason::Invalid, "must be the next_page_token of the same list")
+            .status()
+    }
+}
+
+impl From<turn::Error> for Status {
+    fn from(error: turn::Error) -> Self {
+        use turn::Error;
+        let message = error.to_string();
+        match error {
+            Error::SessionNotFound(id) => resource(ErrorReason::SessionNotFound, message, "Session", id.as_str()),
+            Error::SessionExists(id) => resource(ErrorReason::SessionAlreadyExists, message, "Session", id.as_str()),
+            Error::TurnNotFound(id) => resource(ErrorReason::TurnNotFound, message, "Turn", id.as_str()),
+            Error::ModelNotFound(name) => resource(ErrorReason::ModelNotFound, message, "Model", &name),
+            Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
+            Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
+            Error::QueueNotImplemented => not_implemented_field(EXECUTE_TURN, "busy_policy"),
+            Error::IdempotencyMismatch(key) => Row::new(ErrorReason::IdempotencyMismatch, message)
+                .with("request_id", key)
+                .field("request_id", FieldReason::Conflict, "was used with a different request")
+                .status(),
+            Error::CursorAhead { last } => Row::new(ErrorReason::CursorAhead, message)
+                .with("last_seq", last)
+                .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
+                .status(),
+            Error::UnknownCalls(calls) => invalid(unknown_calls(calls)),
+            Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
+            Error::Overloaded => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
+            Error::Store(error) => error.into(),
+            Error::Internal(_) => internal(&message),
+        }
+    }
+}
+
+impl From<store::Error> for Status {
+    fn from(error: store::Error) -> Self {
+        use store::Error;
+        match &error {
+            Error::Unavailable(_) => {
+                tracing::warn!(%error, "the database cannot be reached");
+                retry(ErrorReason::DatabaseUnavailable, "the database cannot be reached", RETRY_BUSY)
+            }
+            Error::Busy => retry(ErrorReason::Overloaded, "no database connection became free in time", RETRY_BUSY),
+            Error::Conflict(_) => {
+                tracing::warn!(%error, "the database refused a transaction again and again");
+                retry(ErrorReason::Overloaded, "too many requests change the same session at once", RETRY_BUSY)
+            }
+            Error::Schema(_) | Error::Corrupt(_) => internal(&error),
+            Error::Broken(source) => internal(&broken(source)),
+        }
+    }
+}
+
+/// The driver's own text says only «db error»; what the database said stands in its cause.
+fn broken(source: &tokio_postgres::Error) -> String {
+    match source.as_db_error() {
+        Some(cause) => format!("the database refused a statement: {cause} ({})", cause.code().code()),
+        None => format!("the database refused a statement: {source}"),
+    }
+}
+
+fn invalid(violations: Violations) -> Status {
+    let mut row = Row::new(ErrorReason::InvalidRequest, summary(&violations));
+    for Violation { field, reason, description } in violations.listed {
+        row = row.field(field, reason, description);
+    }
+    row.status()
+}
+
+/// The first violation in words, and how many there are besides.
+fn summary(violations: &Violations) -> String {
+    let more = (violations.listed.len() + violations.cut).saturating_sub(1);
+    let first = violations.listed.first().map_or_else(
+        || "the request is invalid".to_owned(),
+        |Violation { field, description, .. }| format!("{field}: {description}"),
+    );
+    match (more, violations.cut) {
+        (0, _) => first,
+        (more, 0) => format!("{first} (and {more} more)"),
+        (more, cut) => format!("{first} (and {more} more, {cut} of them not listed)"),
+    }
+}
+
+fn not_implemented_field(rpc: &str, field: &str) -> Status {
+    Row::new(ErrorReason::NotImplemented, format!("{field} of {rpc} is not implemented yet"))
+        .with("rpc", rpc)
+        .with("field", field)
+        .status()
+}
+
+fn resource(reason: ErrorReason, message: String, kind: &str, name: &str) -> Status {
+    let mut row = Row::new(reason, message);
+    row.details.set_resource_info(format!("contextd.v1.{kind}"), name, "", "");
+    row.status()
+}
+
+fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
+    let mut row = Row::new(ErrorReason::TurnInProgress, message).with("turn_id", turn).with("last_seq", last);
+    let kind = reason_name(ErrorReason::TurnInProgress);
+    row.details.add_precondition_failure_violation(kind, turn.as_str(), "watch it, or cancel it");
+    row.status()
+}
+
+/// The calls themselves are not repeated: the index says which.
+fn unknown_calls(calls: Vec<(usize, CallId)>) -> Violations {
+    let unknown = |(i, _)| Violation {
+        field: format!("results[{i}].call_id"),
+        reason: FieldReason::Unknown,
+        description: "the session has no such call".into(),
+    };
+    calls.into_iter().map(unknown).collect()
+}
+
+fn retry(reason: ErrorReason, message: &str, after: Duration) -> Status {
+    let mut row = Row::new(reason, message);
+    row.details.set_retry_info(Some(after));
+    row.status()
+}
+
+/// One row of the table, filled in.
+#[derive(Debug)]
+struct Row {
+    reason: ErrorReason,
+    message: String,
+    metadata: HashMap<String, String>,
+    fields: Vec<FieldViolation>,
+    details: ErrorDetails,
+}
+
+impl Row {
+    fn new(reason: ErrorReason, message: impl Into<String>) -> Self {
+        let (metadata, fields, details) = (HashMap::new(), Vec::new(), ErrorDetails::new());
+        Self { reason, message: message.into(), metadata, fields, details }
+    }
+
+    /// Adds metadata to the ErrorInfo.
+    fn with(mut self, key: &str, value: impl Display) -> Self {
+        self.metadata.insert(key.to_owned(), value.to_string());
+        self
+    }
+
+    /// Adds a violation to the BadRequest.
+    fn field(mut self, field: impl Into<String>, reason: FieldReason, description: impl Into<String>) -> Self {
+        let reason = field_reason_name(reason).to_owned();
+        self.fields.push(FieldViolation { reason, ..FieldViolation::new(field, description) });
+        self
+    }
+
+    fn status(self) -> Status {
+        let Self { reason, message, metadata, fields, mut details } = self;
+        details.set_error_info(reason_name(reason), DOMAIN, metadata);
+        if !fields.is_empty() {
+            details.set_bad_request(fields);
+        }
+        Status::with_error_details(code(reason), message, details)
+    }
+}
+
+/// The code that goes with each reason.
+const fn code(reason: ErrorReason) -> Code {
+    use ErrorReason as R;
+    match reason {
+        R::InvalidRequest | R::IdempotencyMismatch | R::PageTokenInvalid | R::CursorAhead => Code::InvalidArgument,
+        R::EventsExpired => Code::OutOfRange,
+        R::SessionNotFound
+        | R::TurnNotFound
+        | R::QueuedMessageNotFound
+        | R::CompactionNotFound
+        | R::BlobNotFound
+        | R::ModelNotFound
+        | R::PolicyNotFound => Code::NotFound,
+        R::SessionAlreadyExists => Code::AlreadyExists,
+        R::EtagMismatch | R::ContextChanged | R::CompactionInProgress => Code::Aborted,
+        R::TurnInProgress
+        | R::NoInput
+        | R::TranscriptOpen
+        | R::ContextOverflow
+        | R::ContextWindowUnknown
+        | R::CompactionNoGain
+        | R::CompactionSuperseded => Code::FailedPrecondition,
+        R::RequestTooLarge | R::QueueFull | R::RateLimited | R::QuotaExceeded => Code::ResourceExhausted,
+        R::Overloaded | R::Draining | R::DatabaseUnavailable | R::ProviderFailed => Code::Unavailable,
+        R::DeadlineExceeded => Code::DeadlineExceeded,
+        R::Unauthenticated => Code::Unauthenticated,
+        R::PermissionDenied => Code::PermissionDenied,
+        R::NotImplemented => Code::Unimplemented,
+        R::Unspecified | R::Internal => Code::Internal,
+    }
+}
+
+fn reason_name(reason: ErrorReason) -> &'static str {
+    let name = reason.as_str_name();
+    name.strip_prefix("ERROR_REASON_").unwrap_or(name)
+}
+
+fn field_reason_name(reason: FieldReason) -> &'static str {
+    let name = reason.as_str_name();
+    name.strip_prefix("FIELD_REASON_").unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests;
