@@ -1,2 +1,3 @@
 //! contextd.
 pub mod pb;
+pub mod postgres;
