@@ -107,9 +107,11 @@ async fn initdb(settings: &Settings, owner: &Owner, binaries: &Binaries, draft: 
 }
 
 fn publish(draft: &Path, data_dir: &Path) -> Result<(), Error> {
-    fs::rename(draft, data_dir).map_err(|error| match error.kind() {
-        ErrorKind::ResourceBusy => Error::MountPoint { data_dir: data_dir.into() },
-        _ => io("move the new cluster to", data_dir)(error),
+    fs::rename(draft, data_dir).map_err(|error| {
+        if error.kind() == ErrorKind::ResourceBusy {
+            return Error::MountPoint { data_dir: data_dir.into() };
+        }
+        io("move the new cluster to", data_dir)(error)
     })?;
     let parent = data_dir.parent().unwrap_or(data_dir);
     File::open(parent).and_then(|dir| dir.sync_all()).map_err(io("sync", parent))

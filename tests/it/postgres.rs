@@ -1,5 +1,7 @@
 //! The private PostgreSQL: it starts whatever was left behind, and never outlives its contextd.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::future::Future;
 use std::io::BufRead;
@@ -18,7 +20,7 @@ use tokio_postgres::{Client, Config, NoTls};
 /// Tells the helper test below where to start a server.
 const HOLD_AT: &str = "CONTEXTD_TEST_HOLD_AT";
 
-/// A place for one cluster that the unprivileged user of a test run by root can reach.
+/// A place for one cluster that the unprivileged user of a test run by root can reach. Removed after its server ended.
 struct Place {
     root: TempDir,
 }
@@ -35,7 +37,7 @@ impl Place {
     }
 
     fn settings(&self) -> Settings {
-        settings_at(&self.data_dir())
+        Settings { runtime_dir: Some(self.root.path().join("run")), ..settings_at(&self.data_dir()) }
     }
 
     fn durable(&self) -> Settings {
@@ -62,6 +64,17 @@ impl Place {
         fs::create_dir(path).unwrap();
         let (uid, gid) = server_user();
         chown(path, Some(uid), Some(gid)).unwrap();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for _ in 0..500 {
+            if self.postmaster().is_none_or(|pid| !alive(pid)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -311,7 +324,8 @@ fn guard_of(args: &[&str]) -> Child {
 async fn hold() {
     let Some(data_dir) = std::env::var_os(HOLD_AT).map(PathBuf::from) else { return };
     let guard_program = data_dir.with_file_name("contextd");
-    let _postgres = start(Settings { guard_program, ..settings_at(&data_dir) }).await.unwrap();
+    let runtime_dir = data_dir.parent().map(PathBuf::from);
+    let _postgres = start(Settings { guard_program, runtime_dir, ..settings_at(&data_dir) }).await.unwrap();
     eprintln!("holding");
     std::future::pending().await
 }
@@ -371,6 +385,7 @@ async fn a_cluster_made_as_root_serves_its_owner_too_and_the_other_way_round() {
     holder.wait().unwrap();
     let postgres = start(settings_at(&place.root.path().join("home/data"))).await.unwrap();
     remember(&postgres, "by root").await;
+    postgres.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -458,13 +473,15 @@ async fn a_socket_path_that_is_too_long_is_named_with_the_limit() {
 async fn a_runtime_directory_that_the_server_can_enter_is_used_and_a_closed_one_is_not() {
     let place = Place::new();
     let runtime_dir = place.root.path().join("run");
-    let settings = Settings { runtime_dir: Some(runtime_dir.clone()), ..place.settings() };
+    let settings = place.settings();
     let postgres = start(settings.clone()).await.unwrap();
     assert!(postgres.socket_dir().starts_with(&runtime_dir));
     postgres.stop().await.unwrap();
     if geteuid().is_root() {
         fs::set_permissions(&runtime_dir, fs::Permissions::from_mode(0o700)).unwrap();
-        assert!(start(settings).await.unwrap().socket_dir().starts_with("/tmp"));
+        let postgres = start(settings).await.unwrap();
+        assert_eq!(postgres.socket_dir().parent(), Some(Path::new("/tmp")));
+        postgres.stop().await.unwrap();
     }
 }
 
@@ -518,4 +535,5 @@ async fn scratch_servers_get_a_slot_each_and_a_later_one_finds_it_empty() {
     let again = Postgres::scratch(parent, place.settings()).await.unwrap();
     let left = "select count(*)::text from pg_database where datname = 'left_over'";
     assert_eq!(text(&connect(&again.config("contextd")).await, left).await, "0");
+    again.stop().await.unwrap();
 }
