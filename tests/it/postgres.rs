@@ -310,6 +310,7 @@ fn the_guard_ends_its_program_when_the_pipe_closes_and_not_before() {
 #[test]
 fn the_guard_ends_with_its_program() {
     let mut guard = guard_of(&["-", "/bin/sh", "-c", "exit 7"]);
+    let _pipe = guard.stdin.take(); // open until the end, where `wait` would close it
     assert_eq!(guard.wait().unwrap().code(), Some(7));
 }
 
