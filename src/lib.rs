@@ -8,3 +8,4 @@ pub mod provider;
 pub mod turn;
 pub mod grpc;
 pub mod pb;
+pub mod postgres;

@@ -1,0 +1,67 @@
+//! A PostgreSQL program under guard, as seen from contextd.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+
+use tokio::sync::watch;
+
+use super::error::{self, Error};
+use super::guard;
+use super::log::Log;
+use super::owner::Owner;
+
+/// Runs until it ends by itself or this is dropped, which closes the pipe to its guard.
+///
+/// Built on threads, not on tasks, so that it outlives the async runtime it was started from.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    pipe: Option<ChildStdin>,
+    exit: watch::Receiver<Option<ExitStatus>>,
+    pub(super) log: Log,
+}
+
+impl Guarded {
+    /// Starts `program` as `owner`.
+    pub(super) fn spawn(guard: &Path, owner: &Owner, program: &Path, args: &[OsString]) -> Result<Self, Error> {
+        let mut command = Command::new(guard);
+        command
+            .args(guard::arguments(owner, program.into()))
+            .args(args)
+            .env_clear() // secrets of ours are none of its business
+            .envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")])
+            .current_dir("/")
+            .process_group(0) // Ctrl-C in a terminal is for contextd, which drains first
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command.spawn().and_then(Self::attend).map_err(error::io("run", guard))
+    }
+
+    fn attend(mut child: Child) -> io::Result<Self> {
+        let pipe = child.stdin.take();
+        let output = child.stderr.take().ok_or_else(|| io::Error::other("no standard error to read from"))?;
+        let log = Log::follow(output)?;
+        let (ended, exit) = watch::channel(None);
+        std::thread::Builder::new().name("postgres-wait".into()).spawn(move || {
+            if let Ok(status) = child.wait() {
+                ended.send_replace(Some(status));
+            }
+        })?;
+        Ok(Self { pipe, exit, log })
+    }
+
+    /// Asks for the end by closing the pipe.
+    pub(super) fn release(&mut self) {
+        self.pipe = None;
+    }
+
+    /// Waits for the end; the status is the guard's, which speaks for its child.
+    pub(super) async fn exited(&self) -> ExitStatus {
+        let mut exit = self.exit.clone();
+        let status = exit.wait_for(Option::is_some).await.ok().and_then(|status| *status);
+        status.unwrap_or_default()
+    }
+}

@@ -1,0 +1,118 @@
+//! The data directory: made whole or not at all, and open to nobody but us.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::binaries::Binaries;
+use super::child::Guarded;
+use super::error::{Error, io};
+use super::lock::beside;
+use super::owner::{Owner, our_name};
+use super::{Durability, Progress, ROLE, Settings};
+
+/// Every local connection must come from the user that pg_ident.conf allows to be our role.
+const HBA: &str = "# Written by contextd.\nlocal all all peer map=contextd\n";
+
+/// The data directory's real path, its parents made. It need not exist itself.
+pub(super) fn locate(data_dir: &Path) -> Result<PathBuf, Error> {
+    let path = std::path::absolute(data_dir).map_err(io("find", data_dir))?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Error::NotACluster { data_dir: data_dir.into() });
+    };
+    DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(io("make", parent))?;
+    let place = parent.canonicalize().map_err(io("find", parent))?.join(name);
+    Ok(place.canonicalize().unwrap_or(place))
+}
+
+/// The major version of the cluster; `None` when there is none yet.
+pub(super) fn version(data_dir: &Path) -> Option<String> {
+    Some(fs::read_to_string(data_dir.join("PG_VERSION")).ok()?.trim().to_owned())
+}
+
+/// PostgreSQL insists on owning its cluster.
+pub(super) fn check_owner(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
+    let found = fs::metadata(data_dir).map_err(io("look at", data_dir))?;
+    match found.uid() == owner.uid {
+        true => Ok(()),
+        false => Err(Error::WrongOwner {
+            data_dir: data_dir.into(),
+            owner: found.uid(),
+            user: owner.name.clone(),
+            uid: owner.uid,
+        }),
+    }
+}
+
+/// Makes a cluster beside its place and moves it there when it is whole. What an earlier attempt left is thrown away.
+pub(super) async fn create(
+    settings: &Settings,
+    owner: &Owner,
+    binaries: &Binaries,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    let data_dir = &settings.data_dir;
+    check_vacant(data_dir)?;
+    progress(&format!("creating a PostgreSQL {} cluster in {}", binaries.version, data_dir.display()));
+    let draft = beside(data_dir, ".init");
+    remove_all(&draft)?;
+    owner.make_dir(&draft)?;
+    initdb(settings, owner, binaries, &draft).await?;
+    owner.write_file(&draft.join("pg_hba.conf"), HBA)?;
+    publish(&draft, data_dir)
+}
+
+/// Says who may connect: the user we are now, who may differ from the last time.
+pub(super) fn admit_us(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
+    let us = our_name()?.replace('"', "\"\"");
+    owner.write_file(&data_dir.join("pg_ident.conf"), &format!("# Written by contextd.\ncontextd \"{us}\" {ROLE}\n"))
+}
+
+/// Removes a directory and what is in it, if it is there.
+pub(super) fn remove_all(dir: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", dir)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// An empty directory may be replaced by a cluster; anything else is somebody's.
+fn check_vacant(data_dir: &Path) -> Result<(), Error> {
+    let vacant = match fs::read_dir(data_dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    if vacant { Ok(()) } else { Err(Error::NotACluster { data_dir: data_dir.into() }) }
+}
+
+async fn initdb(settings: &Settings, owner: &Owner, binaries: &Binaries, draft: &Path) -> Result<(), Error> {
+    let mut args: Vec<OsString> = vec!["-D".into(), draft.into(), "-U".into(), ROLE.into()];
+    args.extend(["--locale=C", "--encoding=UTF8", "--data-checksums", "--no-instructions"].map(OsString::from));
+    args.extend(["--auth-local=peer", "--auth-host=reject"].map(OsString::from));
+    if settings.durability == Durability::Disposable {
+        args.push("--no-sync".into());
+    }
+    let process = Guarded::spawn(&settings.guard_program, owner, &binaries.initdb(), &args)?;
+    let status = process.exited().await;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Error::Initdb {
+            data_dir: draft.into(),
+            status: status.to_string(),
+            log: process.log.last_lines().await,
+        }),
+    }
+}
+
+fn publish(draft: &Path, data_dir: &Path) -> Result<(), Error> {
+    fs::rename(draft, data_dir).map_err(|error| {
+        if error.kind() == ErrorKind::ResourceBusy {
+            return Error::MountPoint { data_dir: data_dir.into() };
+        }
+        io("move the new cluster to", data_dir)(error)
+    })?;
+    let parent = data_dir.parent().unwrap_or(data_dir);
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(io("sync", parent))
+}

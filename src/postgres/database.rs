@@ -1,0 +1,50 @@
+//! Databases within the cluster: ours is made at the first start.
+
+use tokio_postgres::{Client, Config, Error, NoTls};
+
+use super::DATABASE;
+
+/// Creates our database if it is missing.
+pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
+    visit(maintenance, async |client| {
+        let found = client
+            .query_opt("-- postgres::database::ensure\nselect from pg_database where datname = $1", &[&DATABASE])
+            .await?;
+        match found {
+            Some(_) => Ok(()),
+            None => client.batch_execute(&format!("create database {DATABASE}")).await,
+        }
+    })
+    .await
+}
+
+/// Drops every database but PostgreSQL's own and ours.
+pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
+    visit(maintenance, async |client| {
+        let select = "-- postgres::database::drop_others\nselect format('%I', datname) from pg_database
+                      where datname not in ('postgres', 'template0', 'template1', $1)";
+        for row in client.query(select, &[&DATABASE]).await? {
+            let name: String = row.get(0);
+            client.batch_execute(&format!("alter database {name} is_template false")).await?;
+            client.batch_execute(&format!("drop database {name} with (force)")).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Whether a server answers.
+pub(super) async fn answers(config: &Config) -> bool {
+    visit(config, async |client| client.batch_execute("select 1").await).await.is_ok()
+}
+
+/// Connects, does the work, disconnects.
+async fn visit(config: &Config, work: impl AsyncFnOnce(&Client) -> Result<(), Error>) -> Result<(), Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    let work = async {
+        let client = client; // dropped after the work, which ends the connection
+        work(&client).await
+    };
+    let (done, _) = tokio::join!(work, connection);
+    done
+}

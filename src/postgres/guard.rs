@@ -1,0 +1,112 @@
+//! The guard: the hidden command that is the parent of a PostgreSQL program and ends it when contextd ends.
+//!
+//! Its standard input is a pipe whose other end only contextd holds. However contextd dies, the pipe closes, and the
+//! guard stops its child: fast at first, then at once. It knows nothing else about PostgreSQL.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::owner::Owner;
+
+/// The first argument that turns contextd into a guard.
+pub(super) const COMMAND: &str = "__postgres-guard";
+/// How long a fast stop may take before the server is told to quit without tidying up.
+pub(super) const QUIT_AFTER: Duration = Duration::from_secs(10);
+
+/// Runs `contextd __postgres-guard <uid:gid or -> <program> <arguments...>`; `args` are those after the command's name.
+///
+/// Ends with the program's exit code, or 128 and the signal that killed it.
+pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    match run(args) {
+        Ok(status) => exit_code(status),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "FATAL:  {COMMAND}: {error}"); // nobody may be listening any more
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The guard's arguments that make it run `program` as `owner`.
+pub(super) fn arguments(owner: &Owner, program: OsString) -> [OsString; 3] {
+    let user = if owner.dropped { format!("{}:{}", owner.uid, owner.gid) } else { "-".into() };
+    [COMMAND.into(), user.into(), program]
+}
+
+fn run(args: impl Iterator<Item = OsString>) -> io::Result<ExitStatus> {
+    let mut command =
+        parse(args).ok_or_else(|| io::Error::other("expected: <uid:gid or -> <program> <arguments...>"))?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let status = runtime.block_on(async {
+        outlive_signals()?;
+        watch(command.spawn()?).await
+    });
+    runtime.shutdown_background();
+    status
+}
+
+fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
+    let user = args.next()?.into_string().ok()?;
+    let mut command = Command::new(args.next()?);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    if user != "-" {
+        let (uid, gid) = user.split_once(':')?;
+        command.uid(uid.parse().ok()?).gid(gid.parse().ok()?); // also lets go of root's other groups
+    }
+    Some(command)
+}
+
+/// Only the pipe ends us: a signal meant for the whole service must not take the database away before the drain.
+fn outlive_signals() -> io::Result<()> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        let _ = signal(kind)?; // once caught, a signal keeps its handler for the life of the process
+    }
+    Ok(())
+}
+
+async fn watch(mut child: Child) -> io::Result<ExitStatus> {
+    tokio::select! {
+        status = child.wait() => return status,
+        () = end_of_input()? => {}
+    }
+    tell(&child, Signal::SIGINT);
+    if let Ok(status) = tokio::time::timeout(QUIT_AFTER, child.wait()).await {
+        return status;
+    }
+    tell(&child, Signal::SIGQUIT);
+    child.wait().await
+}
+
+/// A child that was not waited for yet keeps its number, so no stranger can be hit.
+fn tell(child: &Child, signal: Signal) {
+    if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
+        let _ = kill(Pid::from_raw(pid), signal); // it may have ended by itself just now
+    }
+}
+
+/// Resolves when the other end of the pipe is closed.
+fn end_of_input() -> io::Result<impl Future<Output = ()>> {
+    let (ended, end) = oneshot::channel::<()>();
+    std::thread::Builder::new().name("end-of-input".into()).spawn(move || {
+        let mut ignored = [0; 64];
+        while io::stdin().read(&mut ignored).is_ok_and(|length| length > 0) {}
+        drop(ended);
+    })?;
+    Ok(async move {
+        let _ = end.await; // nothing is ever sent: it ends when the thread does
+    })
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}

@@ -1,0 +1,58 @@
+//! The lock beside the data directory: one contextd at a time.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use super::error::{Error, io};
+use super::owner::Owner;
+
+/// Held as long as this lives; the operating system lets go of it when we are killed.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: Flock<File>,
+}
+
+impl Lock {
+    /// Takes the lock or says who has it.
+    pub(super) fn take(data_dir: &Path, owner: &Owner) -> Result<Self, Error> {
+        let path = beside(data_dir, ".lock");
+        let file = open(&path).map_err(io("open", &path))?;
+        owner.give(&file, &path)?;
+        let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(file, _)| Error::Locked { data_dir: data_dir.into(), holder: holder(file) })?;
+        sign(&mut file).map_err(io("write", &path))?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// `<data_dir><suffix>`: a sibling, so that the cluster contains nothing but PostgreSQL's own files.
+pub(super) fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
+    let mut path = OsString::from(data_dir);
+    path.push(suffix);
+    path.into()
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)
+}
+
+fn sign(file: &mut File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn holder(mut file: File) -> String {
+    let mut pid = String::new();
+    let read = file.read_to_string(&mut pid);
+    match (read, pid.trim()) {
+        (Err(_), _) | (Ok(_), "") => "its pid is not known yet".into(),
+        (Ok(_), pid) => format!("pid {pid}"),
+    }
+}

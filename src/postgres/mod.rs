@@ -1,0 +1,181 @@
+//! Supervises a private PostgreSQL cluster over the system's own binaries.
+//!
+//! [`Postgres::start`] finds the programs, makes the cluster if there is none, clears away what a crash left behind and
+//! starts the server under a guard: a second process of our own binary ([`guard_main`]) that stops the server when
+//! contextd ends, however it ends. The server listens on a Unix socket only, in a directory only it and we can enter,
+//! and lets in only the user we are. It never runs as root: then an unprivileged user owns and runs it.
+
+mod binaries;
+mod child;
+mod cluster;
+mod database;
+mod error;
+mod guard;
+mod lock;
+mod log;
+mod orphan;
+mod owner;
+mod pid_file;
+mod scratch;
+mod server;
+mod socket;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio_postgres::Config;
+
+pub use error::Error;
+pub use guard::guard_main;
+
+use binaries::Binaries;
+use child::Guarded;
+use lock::Lock;
+use orphan::Postmaster;
+use owner::Owner;
+use pid_file::PidFile;
+
+/// The superuser that we connect as.
+pub const ROLE: &str = "contextd";
+/// The database that exists after every start.
+pub const DATABASE: &str = "contextd";
+/// How long the guard may take to stop the server before we look after it ourselves.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Is told, in a few words, what takes its time during a start.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
+
+/// What a start needs to know. [`Settings::new`] fills in everything that has a default.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The cluster; created if missing. Its parent directory must be writable, as it also holds a lock file.
+    pub data_dir: PathBuf,
+    /// Where a directory for the socket is made; keep it short. Default, and where the server's user cannot enter it: /tmp.
+    pub runtime_dir: Option<PathBuf>,
+    /// Take the programs from here and nowhere else.
+    pub bin_dir: Option<PathBuf>,
+    /// The value of PATH; directories in which to look for the programs first.
+    pub search_path: OsString,
+    /// contextd's cache directory, under which `postgresql/*/bin` is searched last.
+    pub cache_dir: Option<PathBuf>,
+    /// The contextd executable, which must call [`guard_main`] when its first argument is `__postgres-guard`.
+    pub guard_program: PathBuf,
+    /// Whether data must survive a crash of the machine.
+    pub durability: Durability,
+    /// Connections that the server accepts, three of them kept for emergencies.
+    pub max_connections: u32,
+    /// Further server settings, name and value, for example `shared_preload_libraries` and `pg_stat_statements`.
+    pub server_settings: Vec<(String, String)>,
+    /// How long a start may take; recovery after a crash is part of it.
+    pub start_timeout: Duration,
+}
+
+impl Settings {
+    /// Durable, 40 connections, one minute to start, programs wherever they are usually installed.
+    pub fn new(data_dir: impl Into<PathBuf>, guard_program: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            runtime_dir: None,
+            bin_dir: None,
+            search_path: OsString::new(),
+            cache_dir: None,
+            guard_program: guard_program.into(),
+            durability: Durability::Durable,
+            max_connections: 40,
+            server_settings: Vec::new(),
+            start_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Whether data must survive a crash of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Yes: a commit is on disk before it is acknowledged.
+    Durable,
+    /// No: nothing is ever flushed. For tests.
+    Disposable,
+}
+
+/// A running server. Dropping it stops the server soon after; [`Postgres::stop`] waits for that.
+///
+/// It does not depend on the async runtime that started it, so tests may keep one in a static.
+#[derive(Debug)]
+pub struct Postgres {
+    process: Guarded,
+    data_dir: PathBuf,
+    socket_dir: PathBuf,
+    _lock: Lock,
+}
+
+impl Postgres {
+    /// Starts the server and returns when our database takes connections.
+    pub async fn start(settings: Settings, progress: Progress<'_>) -> Result<Self, Error> {
+        let settings = resolve(settings)?;
+        let data_dir = settings.data_dir.clone();
+        let owner = Owner::of(&data_dir)?;
+        owner.check_reaches(data_dir.parent().unwrap_or(&data_dir))?;
+        let lock = Lock::take(&data_dir, &owner)?;
+        let binaries = Binaries::find(&settings, &owner, cluster::version(&data_dir).as_deref()).await?;
+        if cluster::version(&data_dir).is_none() {
+            cluster::create(&settings, &owner, &binaries, progress).await?;
+        }
+        cluster::check_owner(&data_dir, &owner)?;
+        orphan::clear(&data_dir, progress).await?;
+        cluster::admit_us(&data_dir, &owner)?;
+        let socket_dir = socket::prepare(&data_dir, settings.runtime_dir.as_deref(), &owner)?;
+        let process = server::start(&settings, &owner, &binaries, &socket_dir, progress).await?;
+        let postgres = Self { process, data_dir, socket_dir, _lock: lock };
+        database::ensure(&postgres.config("postgres")).await?;
+        Ok(postgres)
+    }
+
+    /// How to connect to one of its databases.
+    pub fn config(&self, database: &str) -> Config {
+        config(&self.socket_dir, database)
+    }
+
+    /// The directory of its Unix socket.
+    pub fn socket_dir(&self) -> &Path {
+        &self.socket_dir
+    }
+
+    /// Resolves when the server, or the guard that answers for it, has ended although nobody asked for it.
+    pub async fn exited(&self) {
+        self.process.exited().await;
+    }
+
+    /// Stops the server: clients are disconnected, nothing committed is lost. Returns when it is down.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        self.process.release();
+        let _ = tokio::time::timeout(STOP_TIMEOUT, self.process.exited()).await; // if late, the next line sees to it
+        orphan::clear(&self.data_dir, &|_| {}).await?; // finds something only if the guard was killed
+        socket::remove(&self.socket_dir);
+        Ok(())
+    }
+}
+
+/// How to connect to the server that some contextd runs for this data directory, if one does and lets us in.
+pub async fn find_running(data_dir: &Path) -> Option<Config> {
+    let data_dir = data_dir.canonicalize().ok()?;
+    let file = PidFile::read(&data_dir).filter(PidFile::is_ready)?;
+    let running = file.pid > 0 && orphan::look(file.pid, &data_dir) == Postmaster::Running;
+    let config = config(file.socket_dir.as_deref().filter(|_| running)?, DATABASE);
+    database::answers(&config).await.then_some(config)
+}
+
+/// The same settings with paths that stay true when the working directory is another.
+fn resolve(mut settings: Settings) -> Result<Settings, Error> {
+    settings.data_dir = cluster::locate(&settings.data_dir)?;
+    for path in [&mut settings.guard_program].into_iter().chain(&mut settings.runtime_dir) {
+        *path = std::path::absolute(&*path).map_err(error::io("find", path.clone()))?;
+    }
+    Ok(settings)
+}
+
+fn config(socket_dir: &Path, database: &str) -> Config {
+    let mut config = Config::new();
+    config.host_path(socket_dir).port(socket::PORT).user(ROLE).dbname(database);
+    config
+}

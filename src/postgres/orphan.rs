@@ -1,0 +1,155 @@
+//! A server that an earlier run left behind: told from strangers, and stopped.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::time::{Instant, sleep};
+
+use super::Progress;
+use super::error::{Error, io};
+use super::guard::QUIT_AFTER;
+use super::pid_file::PidFile;
+
+/// How long a server that was told to quit may take.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+/// How often we look whether a process is gone; only a parent could wait for it.
+const POLL: Duration = Duration::from_millis(5);
+
+/// What became of the process that a `postmaster.pid` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Postmaster {
+    /// It runs, and serves this very cluster.
+    Running,
+    /// It ended, and nobody has asked for its exit status.
+    Zombie,
+    /// Another program has its number now.
+    Stranger,
+    /// No such process.
+    Gone,
+}
+
+/// Leaves the cluster with no server and no file that could keep the next one from starting.
+///
+/// The file of a process that is gone stays: PostgreSQL checks by it whether backends of that server still live.
+pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(), Error> {
+    let Some(file) = PidFile::read(data_dir) else { return remove_pid_file(data_dir) };
+    if file.pid <= 0 {
+        return Ok(()); // a stand-alone backend: not ours to stop, and PostgreSQL will say so
+    }
+    match look(file.pid, data_dir) {
+        Postmaster::Gone => Ok(()),
+        Postmaster::Zombie | Postmaster::Stranger => remove_pid_file(data_dir),
+        Postmaster::Running => {
+            progress(&format!("stopping the PostgreSQL that an earlier run left behind (pid {})", file.pid));
+            stop(file.pid, data_dir).await
+        }
+    }
+}
+
+/// Stops the server of the cluster, if there is one: fast, then at once.
+async fn stop(pid: i32, data_dir: &Path) -> Result<(), Error> {
+    for (signal, patience) in [(Signal::SIGINT, QUIT_AFTER), (Signal::SIGQUIT, GIVE_UP_AFTER)] {
+        let _ = kill(Pid::from_raw(pid), signal); // gone in the meantime is as good
+        if ends_within(patience, pid, data_dir).await {
+            return remove_pid_file(data_dir);
+        }
+    }
+    Err(Error::WillNotStop { data_dir: data_dir.into(), pid })
+}
+
+async fn ends_within(patience: Duration, pid: i32, data_dir: &Path) -> bool {
+    let deadline = Instant::now() + patience;
+    while look(pid, data_dir) == Postmaster::Running {
+        if Instant::now() > deadline {
+            return false;
+        }
+        sleep(POLL).await;
+    }
+    true
+}
+
+fn remove_pid_file(data_dir: &Path) -> Result<(), Error> {
+    let path = PidFile::path(data_dir);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Looks at a process without touching it.
+pub(super) fn look(pid: i32, data_dir: &Path) -> Postmaster {
+    match kill(Pid::from_raw(pid), None) {
+        Err(Errno::ESRCH) => Postmaster::Gone,
+        Ok(()) | Err(_) if Path::new("/proc/self/stat").exists() => look_in_proc(pid, data_dir),
+        Ok(()) | Err(_) => look_with_ps(pid, data_dir),
+    }
+}
+
+fn look_in_proc(pid: i32, data_dir: &Path) -> Postmaster {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Postmaster::Gone };
+    let Some((name, state)) = name_and_state(&stat) else { return Postmaster::Stranger };
+    match state {
+        'Z' | 'X' => Postmaster::Zombie,
+        _ if name == "postgres" && lives_in(pid, data_dir) => Postmaster::Running,
+        _ => Postmaster::Stranger,
+    }
+}
+
+/// `42 (postgres) S 1 ...`; the name may itself contain spaces and parentheses.
+fn name_and_state(stat: &str) -> Option<(&str, char)> {
+    let (front, back) = stat.rsplit_once(") ")?;
+    let (_, name) = front.split_once(" (")?;
+    Some((name, back.chars().next()?))
+}
+
+/// A server's working directory is its cluster. Root in a container may not see that; then its arguments tell.
+fn lives_in(pid: i32, data_dir: &Path) -> bool {
+    match fs::read_link(format!("/proc/{pid}/cwd")) {
+        Ok(directory) => directory == data_dir,
+        Err(_) => {
+            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            arguments.split(|byte| *byte == 0).any(|argument| argument == data_dir.as_os_str().as_bytes())
+        }
+    }
+}
+
+/// For systems without `/proc`.
+fn look_with_ps(pid: i32, data_dir: &Path) -> Postmaster {
+    let pid = pid.to_string();
+    let output = Command::new("/bin/ps").args(["-ww", "-o", "state=,args=", "-p", &pid]).output();
+    let line = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let (state, arguments) = line.split_once(' ').unwrap_or((&line, ""));
+    match state.chars().next() {
+        None => Postmaster::Gone,
+        Some('Z') => Postmaster::Zombie,
+        Some(_) if arguments.contains(&format!("postgres -D {} ", data_dir.display())) => Postmaster::Running,
+        Some(_) => Postmaster::Stranger,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_name_with_parentheses_does_not_confuse_the_state() {
+        assert_eq!(name_and_state("7 (a) b (c)) S 1 2"), Some(("a) b (c)", 'S')));
+        assert_eq!(name_and_state("7 (postgres) Z 1 2"), Some(("postgres", 'Z')));
+    }
+
+    #[test]
+    fn our_own_process_is_a_stranger_both_ways() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(look(pid, Path::new("/nowhere")), Postmaster::Stranger);
+        if Path::new("/bin/ps").exists() {
+            assert_eq!(look_with_ps(pid, Path::new("/nowhere")), Postmaster::Stranger);
+        }
+    }
+}

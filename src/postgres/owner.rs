@@ -1,0 +1,115 @@
+//! The user that PostgreSQL runs as: ourselves, or an unprivileged one when we are root.
+
+use std::fs::{self, Metadata};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
+use std::path::Path;
+
+use nix::unistd::{Uid, User, getegid, geteuid};
+
+use super::error::{Error, io};
+
+/// Users to become when we are root and no cluster says otherwise.
+const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
+
+/// Who owns the cluster and runs its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) name: String,
+    /// Whether we are root and become this user only for PostgreSQL.
+    pub(super) dropped: bool,
+}
+
+impl Owner {
+    /// Ourselves; for root the owner of the existing cluster, else `postgres`, else `nobody`.
+    pub(super) fn of(data_dir: &Path) -> Result<Self, Error> {
+        if !geteuid().is_root() {
+            let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+            return Ok(Self { uid, gid, name: name_of(geteuid())?, dropped: false });
+        }
+        match fs::metadata(data_dir.join("PG_VERSION")) {
+            Ok(found) if found.uid() != 0 => Self::dropped_to(found.uid(), found.gid()),
+            Ok(_) | Err(_) => Self::unprivileged(),
+        }
+    }
+
+    fn dropped_to(uid: u32, gid: u32) -> Result<Self, Error> {
+        Ok(Self { uid, gid, name: name_of(Uid::from_raw(uid))?, dropped: true })
+    }
+
+    fn unprivileged() -> Result<Self, Error> {
+        let user = UNPRIVILEGED.into_iter().find_map(|name| User::from_name(name).ok().flatten());
+        let user = user.ok_or(Error::NamelessUser { uid: 65534 })?;
+        Self::dropped_to(user.uid.as_raw(), user.gid.as_raw())
+    }
+
+    /// Fails with the first directory on the way to `target` that this user may not pass, or `target` itself.
+    pub(super) fn check_reaches(&self, target: &Path) -> Result<(), Error> {
+        if !self.dropped {
+            return Ok(()); // we are that user: the operating system will tell
+        }
+        let mut way: Vec<&Path> = target.ancestors().collect();
+        way.reverse();
+        match way.into_iter().find(|step| fs::metadata(step).is_ok_and(|found| !self.may_pass(&found))) {
+            None => Ok(()),
+            Some(step) => Err(Error::Unreachable {
+                dir: step.into(),
+                target: target.into(),
+                user: self.name.clone(),
+                uid: self.uid,
+            }),
+        }
+    }
+
+    /// Search permission on a directory, execute permission on a program. The dropped user has no other groups.
+    fn may_pass(&self, found: &Metadata) -> bool {
+        let bit = match (found.uid() == self.uid, found.gid() == self.gid) {
+            (true, _) => 0o100,
+            (false, true) => 0o010,
+            (false, false) => 0o001,
+        };
+        found.mode() & bit != 0
+    }
+
+    /// Makes a directory that only this user (and root) can enter.
+    pub(super) fn make_dir(&self, dir: &Path) -> Result<(), Error> {
+        fs::DirBuilder::new().mode(0o700).create(dir).map_err(io("make", dir))?;
+        if self.dropped {
+            chown(dir, Some(self.uid), Some(self.gid)).map_err(io("chown", dir))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a file of this user's in place as a whole. Never writes through a link that lies there, since we may be
+    /// root in a directory that is not root's.
+    pub(super) fn write_file(&self, path: &Path, content: &str) -> Result<(), Error> {
+        let new = path.with_extension("new");
+        let _ = fs::remove_file(&new);
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(io("create", &new))?;
+        self.give(&file, &new)?;
+        file.write_all(content.as_bytes()).map_err(io("write", &new))?;
+        file.sync_all().map_err(io("sync", &new))?;
+        fs::rename(&new, path).map_err(io("replace", path))
+    }
+
+    /// Hands an open file over to this user.
+    pub(super) fn give(&self, file: &fs::File, path: &Path) -> Result<(), Error> {
+        match self.dropped {
+            true => fchown(file, Some(self.uid), Some(self.gid)).map_err(io("chown", path)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The name of the user we connect as, which may be root.
+pub(super) fn our_name() -> Result<String, Error> {
+    name_of(geteuid())
+}
+
+fn name_of(uid: Uid) -> Result<String, Error> {
+    let user = User::from_uid(uid).ok().flatten();
+    user.map(|user| user.name).ok_or(Error::NamelessUser { uid: uid.as_raw() })
+}

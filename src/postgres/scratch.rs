@@ -1,0 +1,47 @@
+//! Throw-away servers for tests: a cluster is made once and used again by every later run.
+
+use std::fs;
+use std::path::Path;
+
+use super::cluster::remove_all;
+use super::database;
+use super::error::{Error, io};
+use super::{Durability, Postgres, Settings};
+
+/// How many test processes may run at the same time in one place.
+const SLOTS: u32 = 64;
+
+impl Postgres {
+    /// Starts a disposable server whose cluster is the first under `parent` that no other process uses.
+    ///
+    /// Databases that an earlier run left in it are dropped; a cluster that does not start is made anew. Every ancestor
+    /// of `parent` must let the user through that PostgreSQL runs as. The data directory of `settings` is ignored.
+    pub async fn scratch(parent: &Path, settings: Settings) -> Result<Self, Error> {
+        fs::create_dir_all(parent).map_err(io("make", parent))?;
+        let mut locked = None;
+        for slot in 0..SLOTS {
+            let data_dir = parent.join(format!("postgres-{slot}"));
+            let settings = Settings { data_dir, durability: Durability::Disposable, ..settings.clone() };
+            match start_or_remake(settings).await {
+                Err(error @ Error::Locked { .. }) => locked = Some(error),
+                Ok(postgres) => {
+                    database::drop_others(&postgres.config("postgres")).await?;
+                    return Ok(postgres);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(locked.unwrap_or_else(|| Error::NotACluster { data_dir: parent.into() }))
+    }
+}
+
+async fn start_or_remake(settings: Settings) -> Result<Postgres, Error> {
+    let data_dir = settings.data_dir.clone();
+    match Postgres::start(settings.clone(), &|_| {}).await {
+        Err(Error::Exited { .. } | Error::VersionMismatch { .. } | Error::WrongOwner { .. } | Error::Database(_)) => {
+            remove_all(&data_dir)?;
+            Postgres::start(settings, &|_| {}).await
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,93 @@
+//! The directory of the Unix socket: short, private, one per cluster.
+
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::error::{Error, io};
+use super::owner::Owner;
+
+/// Names the socket file; nothing listens on a TCP port.
+pub(super) const PORT: u16 = 5432;
+/// Shorter than what Linux (108) and macOS (104) allow.
+const PATH_LIMIT: usize = 100;
+
+/// Makes the directory ready for a server of this cluster, which must not run.
+///
+/// It lies in `runtime_dir`, or in /tmp when there is none or the owner cannot get there (root's login session has one
+/// that only root may enter).
+pub(super) fn prepare(data_dir: &Path, runtime_dir: Option<&Path>, owner: &Owner) -> Result<PathBuf, Error> {
+    let parent = runtime_dir.filter(|dir| owner.check_reaches(dir).is_ok()).unwrap_or(Path::new("/tmp"));
+    let dir = parent.join(format!("contextd-{}-{}", owner.uid, digest(data_dir)));
+    check_length(&dir)?;
+    match fs::symlink_metadata(&dir) {
+        Ok(found) => check_ours(&found, &dir, owner)?,
+        Err(_) => make(parent, &dir, owner)?,
+    }
+    sweep(&dir)?;
+    Ok(dir)
+}
+
+fn make(parent: &Path, dir: &Path, owner: &Owner) -> Result<(), Error> {
+    DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(io("make", parent))?;
+    owner.make_dir(dir)
+}
+
+/// Tells clusters apart in one runtime directory.
+fn digest(data_dir: &Path) -> String {
+    let digest = Sha256::digest(data_dir.as_os_str().as_bytes());
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn check_length(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(format!(".s.PGSQL.{PORT}"));
+    let length = path.as_os_str().len();
+    match length < PATH_LIMIT {
+        true => Ok(()),
+        false => Err(Error::SocketPathTooLong { path, length, limit: PATH_LIMIT }),
+    }
+}
+
+/// In /tmp anyone could have been there before us.
+fn check_ours(found: &fs::Metadata, dir: &Path, owner: &Owner) -> Result<(), Error> {
+    let private = found.is_dir() && found.uid() == owner.uid && found.mode() & 0o077 == 0;
+    match private {
+        true => Ok(()),
+        false => Err(Error::SocketDirTaken { path: dir.into(), owner: found.uid(), uid: owner.uid }),
+    }
+}
+
+/// A killed server leaves a socket and a lock file, whose pid may be somebody else's by now.
+fn sweep(dir: &Path) -> Result<(), Error> {
+    for name in [format!(".s.PGSQL.{PORT}"), format!(".s.PGSQL.{PORT}.lock")] {
+        let path = dir.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", path)(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Leaves nothing behind after the server has ended.
+pub(super) fn remove(dir: &Path) {
+    let _ = fs::remove_dir(dir);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_a_hundred_bytes_is_too_long() {
+        let dir = |length: usize| PathBuf::from(format!("/{}", "x".repeat(length - 1)));
+        let socket = "/.s.PGSQL.5432".len();
+        assert!(check_length(&dir(99 - socket)).is_ok());
+        let error = check_length(&dir(100 - socket)).unwrap_err().to_string();
+        assert!(error.contains("has 100 bytes, and fewer than 100"), "{error}");
+    }
+}
