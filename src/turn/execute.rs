@@ -21,7 +21,7 @@ use crate::{
     store::{
         NewMessage, Rows,
         session::FIRST_REVISION,
-        turn::{Admission, Grant, Standing},
+        turn::{Admission, Standing},
     },
 };
 
