@@ -1,6 +1,30 @@
 //! The mouth of contextd: the only place that speaks gRPC.
+//!
+//! A handler decodes ([`decode`]: everything that can be wrong with a request ends there), asks the engine, and encodes the
+//! answer. Errors become statuses in one table ([`status`]).
 
+pub mod blob;
+pub mod context;
 pub mod decode;
+pub mod encode;
+pub mod health;
+pub mod model;
 pub mod page;
+pub mod queue;
+pub mod server;
+pub mod session;
 pub mod status;
+pub mod stream;
+pub mod turn;
 pub mod violations;
+pub mod wire_errors;
+
+use crate::model::TenantId;
+
+/// Bytes that a page of a list may have; a page with one item may have more.
+const PAGE_BYTES: usize = 2 * 1024 * 1024;
+
+/// Whose data a request is about. Without authentication everybody is the tenant `default`.
+fn tenant<T>(_request: &tonic::Request<T>) -> TenantId {
+    TenantId::new("default")
+}

@@ -1,0 +1,87 @@
+//! Stored things to answers.
+
+use crate::{
+    codec,
+    model::{Limits, event::PendingCall},
+    pb,
+    store::{
+        session::{Session, SessionState},
+        turn::Turn,
+    },
+};
+
+/// How much of a session an answer shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// All of it.
+    Full,
+    /// Without system prompt, pinned blocks and tools: for lists.
+    Brief,
+}
+
+/// A session as clients see it.
+pub fn session(session: Session, detail: Detail) -> pb::Session {
+    let Session {
+        id,
+        state,
+        current_turn,
+        last_seq,
+        revision,
+        mut config,
+        tools_tokens: _,
+        context_tokens: _,
+        queued,
+        created_at,
+        updated_at,
+    } = session;
+    if detail == Detail::Brief {
+        config.system_prompt.clear();
+        config.pinned_blocks.clear();
+    }
+    let mut answer = pb::Session {
+        session_id: id.into_string(),
+        etag: revision.to_string(),
+        state: session_state(state).into(),
+        current_turn_id: current_turn.map(|turn| turn.into_string()).unwrap_or_default(),
+        last_seq: last_seq.0,
+        queued_count: i32::try_from(queued).unwrap_or(i32::MAX),
+        create_time: Some(codec::time::timestamp_to_pb(created_at)),
+        update_time: Some(codec::time::timestamp_to_pb(updated_at)),
+        ..pb::Session::default()
+    };
+    codec::config::config_into_session(&config, &mut answer);
+    if detail == Detail::Brief {
+        answer.tools = None;
+    }
+    answer
+}
+
+/// Where a session stands, as clients see it.
+pub fn session_state(state: SessionState) -> pb::SessionState {
+    match state {
+        SessionState::Idle | SessionState::Deleted => pb::SessionState::Idle,
+        SessionState::Running => pb::SessionState::Running,
+        SessionState::AwaitingTools => pb::SessionState::AwaitingTools,
+    }
+}
+
+/// A turn as clients see it; `pending` are its open calls.
+pub fn turn(turn: &Turn, session: &str, limits: &Limits, pending: &[PendingCall]) -> Result<pb::Turn, codec::DecodeError> {
+    let mut answer = pb::Turn {
+        turn_id: turn.id.to_string(),
+        session_id: session.to_owned(),
+        request_id: turn.request_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+        state: codec::turn::state_to_pb(turn.state).into(),
+        model: turn.model.clone(),
+        limits: Some(codec::limits::to_pb(limits)),
+        create_time: Some(codec::time::timestamp_to_pb(turn.started_at)),
+        end_time: turn.ended_at.map(codec::time::timestamp_to_pb),
+        first_seq: turn.first_seq.0,
+        last_seq: turn.last_seq.unwrap_or_default().0,
+        pending_calls: pending.iter().map(codec::turn::pending_to_pb).collect(),
+        result: Some(codec::turn::result_to_pb(&turn.so_far)),
+        ..pb::Turn::default()
+    };
+    codec::turn::outcome_into_pb(turn.outcome.as_deref().unwrap_or_default(), &mut answer)?;
+    Ok(answer)
+}

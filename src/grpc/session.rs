@@ -1,0 +1,146 @@
+//! SessionService: sessions and their messages.
+
+use std::sync::Arc;
+
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use super::{
+    PAGE_BYTES,
+    decode::{self, sessions::MessageView},
+    encode::{self, Detail},
+    page,
+    status::not_implemented_rpc,
+    tenant,
+};
+use crate::{
+    codec,
+    model::{Seq, SessionId, SessionKey, TenantId},
+    pb::{self, session_service_server::SessionService},
+    store::message::Page,
+    turn::Engine,
+};
+
+/// Messages that are read at once; a page is made of as many such reads as it takes.
+const READ: u32 = 50;
+
+/// SessionService over an engine.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    engine: Arc<Engine>,
+}
+
+impl Sessions {
+    /// The service.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    async fn sessions_page(&self, tenant: TenantId, wanted: decode::PageRequest) -> Result<pb::ListSessionsResponse, Status> {
+        const LIST: &str = "ListSessions";
+        let decode::PageRequest { size, token } = wanted;
+        let after = match token {
+            Some(token) => Some(session_position(&page::decode(&token, LIST, tenant.as_str())?)?),
+            None => None,
+        };
+        let mut sessions = self.engine.store().sessions(&tenant, after.as_ref(), size + 1).await?;
+        let more = sessions.len() > size as usize;
+        sessions.truncate(size as usize);
+        let last = sessions.last().filter(|_| more).map(|last| format!("{}/{}", last.updated_at, last.id));
+        Ok(pb::ListSessionsResponse {
+            sessions: sessions.into_iter().map(|session| encode::session(session, Detail::Brief)).collect(),
+            next_page_token: last.map(|position| page::encode(LIST, tenant.as_str(), &position)).unwrap_or_default(),
+        })
+    }
+
+    async fn messages_page(&self, key: &SessionKey, wanted: decode::ListMessages) -> Result<pb::ListMessagesResponse, Status> {
+        const LIST: &str = "ListMessages";
+        let decode::ListMessages { session: _, view, newest_first, page: decode::PageRequest { size, token } } = wanted;
+        let live = match view {
+            MessageView::All => false,
+            MessageView::Live => true,
+        };
+        let filter = format!("{}/{}/{live}/{newest_first}", key.tenant, key.session);
+        let start = if newest_first { Seq(i64::MAX) } else { Seq(0) };
+        let mut at = match token {
+            Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
+            None => start,
+        };
+        let (mut messages, mut bytes, mut more) = (Vec::new(), 0, true);
+        while more && messages.len() < size as usize && bytes < PAGE_BYTES {
+            let page = if newest_first { Page::Before(at) } else { Page::After(at) };
+            let read = self.engine.store().messages(key, page, live, READ).await?;
+            more = read.len() == READ as usize;
+            for message in read {
+                let shown = codec::message::to_pb(&message, &key.session);
+                bytes += shown.encoded_len();
+                if messages.len() == size as usize || (bytes > PAGE_BYTES && !messages.is_empty()) {
+                    more = true;
+                    break;
+                }
+                at = message.seq;
+                messages.push(shown);
+            }
+        }
+        let next_page_token = if more { page::encode(LIST, &filter, &at.to_string()) } else { String::new() };
+        Ok(pb::ListMessagesResponse { messages, next_page_token })
+    }
+}
+
+#[tonic::async_trait]
+impl SessionService for Sessions {
+    async fn create_session(&self, request: Request<pb::CreateSessionRequest>) -> Result<Response<pb::CreateSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let command = decode::create_session(request.into_inner())?;
+        let session = self.engine.create_session(tenant, command).await?;
+        Ok(Response::new(pb::CreateSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
+    }
+
+    async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Result<Response<pb::GetSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let key = SessionKey::new(tenant, decode::get_session(request.into_inner())?);
+        let session = self.engine.session(&key).await?;
+        Ok(Response::new(pb::GetSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
+    }
+
+    async fn list_sessions(&self, request: Request<pb::ListSessionsRequest>) -> Result<Response<pb::ListSessionsResponse>, Status> {
+        let tenant = tenant(&request);
+        let wanted = decode::list_sessions(request.into_inner())?;
+        Ok(Response::new(self.sessions_page(tenant, wanted).await?))
+    }
+
+    async fn update_session(&self, _: Request<pb::UpdateSessionRequest>) -> Result<Response<pb::UpdateSessionResponse>, Status> {
+        Err(not_implemented_rpc("contextd.v1.SessionService/UpdateSession"))
+    }
+
+    async fn delete_session(&self, _: Request<pb::DeleteSessionRequest>) -> Result<Response<pb::DeleteSessionResponse>, Status> {
+        Err(not_implemented_rpc("contextd.v1.SessionService/DeleteSession"))
+    }
+
+    async fn fork_session(&self, _: Request<pb::ForkSessionRequest>) -> Result<Response<pb::ForkSessionResponse>, Status> {
+        Err(not_implemented_rpc("contextd.v1.SessionService/ForkSession"))
+    }
+
+    async fn append_messages(&self, _: Request<pb::AppendMessagesRequest>) -> Result<Response<pb::AppendMessagesResponse>, Status> {
+        Err(not_implemented_rpc("contextd.v1.SessionService/AppendMessages"))
+    }
+
+    async fn list_messages(&self, request: Request<pb::ListMessagesRequest>) -> Result<Response<pb::ListMessagesResponse>, Status> {
+        let tenant = tenant(&request);
+        let wanted = decode::list_messages(request.into_inner())?;
+        let key = SessionKey::new(tenant, wanted.session.clone());
+        self.engine.session(&key).await?;
+        Ok(Response::new(self.messages_page(&key, wanted).await?))
+    }
+}
+
+/// A seq in a page token.
+pub(super) fn position(text: &str) -> Result<Seq, page::BadToken> {
+    text.parse().map(Seq).map_err(|_| page::BadToken)
+}
+
+/// A session's place in the list of all.
+fn session_position(text: &str) -> Result<(jiff::Timestamp, SessionId), page::BadToken> {
+    let (at, id) = text.split_once('/').ok_or(page::BadToken)?;
+    Ok((at.parse().map_err(|_| page::BadToken)?, SessionId::new(id)))
+}

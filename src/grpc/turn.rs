@@ -1,0 +1,253 @@
+//! TurnService: run a turn, follow it, answer its calls, cancel it.
+
+use std::sync::Arc;
+
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use super::{
+    PAGE_BYTES,
+    decode::{self, PageRequest},
+    encode, page,
+    session::position,
+    status,
+    stream::{EventStream, Reader},
+    tenant,
+};
+use crate::{
+    codec,
+    model::{
+        CancelOutcome, Ending, Seq, SessionKey, TurnId,
+        command::{AnswerStatus, Watch},
+    },
+    pb::{self, turn_service_server::TurnService},
+    store::turn::Turn,
+    turn::{
+        Engine, Error,
+        execute::{Admitted, How},
+    },
+};
+
+/// TurnService over an engine.
+#[derive(Debug, Clone)]
+pub struct Turns {
+    engine: Arc<Engine>,
+    buffer: usize,
+}
+
+impl Turns {
+    /// The service; `buffer` events may wait for a reader.
+    pub fn new(engine: Arc<Engine>, buffer: usize) -> Self {
+        Self { engine, buffer }
+    }
+
+    async fn stored_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
+        let found = self.engine.store().turn(key, turn).await?;
+        found.ok_or_else(|| Error::TurnNotFound(turn.clone()))
+    }
+
+    /// A turn as clients see it, with the calls that wait.
+    async fn show(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
+        let pending = match turn.state {
+            crate::model::TurnState::AwaitingTools => {
+                self.engine.store().open_calls(key).await?.into_iter().map(|(pending, _)| pending).collect()
+            }
+            _ if turn.state.is_final() => Vec::new(),
+            _ => Vec::new(),
+        };
+        let limits = self.engine.limits(&turn.config, &turn.request);
+        encode::turn(turn, key.session.as_str(), &limits, &pending).map_err(|error| status::internal(&error))
+    }
+
+    async fn events_page(&self, key: &SessionKey, wanted: decode::ListEvents) -> Result<pb::ListEventsResponse, Status> {
+        let decode::ListEvents { session: _, turn, after, size } = wanted;
+        let last = self.engine.session(key).await?.last_seq;
+        if after > last {
+            return Err(Error::CursorAhead { last }.into());
+        }
+        let end = match &turn {
+            Some(turn) => self.stored_turn(key, turn).await?.last_seq.unwrap_or(last),
+            None => last,
+        };
+        let (mut events, mut bytes, mut at) = (Vec::new(), 0, after);
+        'page: while at < end && events.len() < size as usize {
+            let read = self.engine.store().follow(key, at, size.min(100)).await?;
+            if read.events.is_empty() {
+                break;
+            }
+            for event in &read.events {
+                let ours = turn.as_ref().is_none_or(|turn| event.turn.as_ref() == Some(turn));
+                if ours && events.len() == size as usize {
+                    break 'page;
+                }
+                let shown = ours.then(|| codec::event::to_pb(event, &key.session, &read.content));
+                bytes += shown.as_ref().map_or(0, pb::Event::encoded_len);
+                if bytes > PAGE_BYTES && !events.is_empty() {
+                    break 'page;
+                }
+                events.extend(shown);
+                at = event.seq;
+            }
+        }
+        let next = if at >= end { last.max(at) } else { at };
+        Ok(pb::ListEventsResponse { events, next_after_seq: next.0, last_seq: last.0.max(at.0) })
+    }
+
+    async fn turns_page(&self, key: &SessionKey, wanted: PageRequest) -> Result<pb::ListTurnsResponse, Status> {
+        const LIST: &str = "ListTurns";
+        let PageRequest { size, token } = wanted;
+        let filter = format!("{}/{}", key.tenant, key.session);
+        let before = match token {
+            Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
+            None => Seq(i64::MAX),
+        };
+        let mut found = self.engine.store().turns(key, before, size + 1).await?;
+        let more = found.len() > size as usize;
+        found.truncate(size as usize);
+        let last = found.last().filter(|_| more).map(|last| last.first_seq.to_string());
+        let mut turns = Vec::with_capacity(found.len());
+        for turn in &found {
+            turns.push(self.show(key, turn).await?);
+        }
+        let next_page_token = last.map(|position| page::encode(LIST, &filter, &position)).unwrap_or_default();
+        Ok(pb::ListTurnsResponse { turns, next_page_token })
+    }
+
+    /// Where a WatchEvents begins and ends.
+    async fn watch_reader(&self, key: SessionKey, watch: Watch, options: decode::StreamOptions) -> Result<Reader, Error> {
+        let session = self.engine.session(&key).await?;
+        if watch.after > session.last_seq {
+            return Err(Error::CursorAhead { last: session.last_seq });
+        }
+        let mut cursor = watch.after;
+        let mut over = None;
+        if let Some(turn) = &watch.turn {
+            let turn = self.stored_turn(&key, turn).await?;
+            cursor = cursor.max(Seq(turn.first_seq.0 - 1));
+            over = turn.last_seq;
+        }
+        Ok(Reader {
+            engine: Arc::clone(&self.engine),
+            key,
+            only: watch.turn.clone(),
+            ends_with: watch.turn,
+            cursor,
+            over: over.is_some_and(|end| cursor >= end),
+            replay_until: session.last_seq,
+            follow: watch.follow,
+            options,
+            admitted: None,
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl TurnService for Turns {
+    type ExecuteTurnStream = EventStream<pb::ExecuteTurnResponse>;
+    type WatchEventsStream = EventStream<pb::WatchEventsResponse>;
+
+    async fn execute_turn(&self, request: Request<pb::ExecuteTurnRequest>) -> Result<Response<Self::ExecuteTurnStream>, Status> {
+        let tenant = tenant(&request);
+        let (command, options) = decode::execute_turn(request.into_inner())?;
+        let Admitted { key, turn, how, after } = self.engine.execute(tenant, command).await?;
+        let (replay_until, admission, session_created) = match how {
+            How::Started { session_created } => (None, pb::Admission::Started, session_created),
+            How::Attached => (Some(self.engine.session(&key).await?.last_seq), pb::Admission::Attached, false),
+        };
+        let admitted = pb::Admitted { admission: admission.into(), session_created, ..pb::Admitted::default() };
+        let over = match replay_until {
+            Some(_) => self.stored_turn(&key, &turn).await?.last_seq.is_some_and(|end| after >= end),
+            None => false,
+        };
+        let reader = Reader {
+            engine: Arc::clone(&self.engine),
+            key,
+            only: None,
+            ends_with: Some(turn),
+            cursor: after,
+            over,
+            replay_until: replay_until.unwrap_or_default(),
+            follow: true,
+            options,
+            admitted: Some(admitted),
+        };
+        Ok(Response::new(reader.open(self.buffer, |event| pb::ExecuteTurnResponse { event: Some(event) })))
+    }
+
+    async fn watch_events(&self, request: Request<pb::WatchEventsRequest>) -> Result<Response<Self::WatchEventsStream>, Status> {
+        let tenant = tenant(&request);
+        let (watch, options) = decode::watch_events(request.into_inner())?;
+        let key = SessionKey::new(tenant, watch.session.clone());
+        let reader = self.watch_reader(key, watch, options).await?;
+        Ok(Response::new(reader.open(self.buffer, |event| pb::WatchEventsResponse { event: Some(event) })))
+    }
+
+    async fn list_events(&self, request: Request<pb::ListEventsRequest>) -> Result<Response<pb::ListEventsResponse>, Status> {
+        let tenant = tenant(&request);
+        let wanted = decode::list_events(request.into_inner())?;
+        let key = SessionKey::new(tenant, wanted.session.clone());
+        Ok(Response::new(self.events_page(&key, wanted).await?))
+    }
+
+    async fn get_turn(&self, request: Request<pb::GetTurnRequest>) -> Result<Response<pb::GetTurnResponse>, Status> {
+        let tenant = tenant(&request);
+        let decode::GetTurn { session, turn } = decode::get_turn(request.into_inner())?;
+        let key = SessionKey::new(tenant, session);
+        self.engine.session(&key).await?;
+        let turn = self.stored_turn(&key, &turn).await?;
+        Ok(Response::new(pb::GetTurnResponse { turn: Some(self.show(&key, &turn).await?) }))
+    }
+
+    async fn list_turns(&self, request: Request<pb::ListTurnsRequest>) -> Result<Response<pb::ListTurnsResponse>, Status> {
+        let tenant = tenant(&request);
+        let decode::ListTurns { session, page } = decode::list_turns(request.into_inner())?;
+        let key = SessionKey::new(tenant, session);
+        self.engine.session(&key).await?;
+        Ok(Response::new(self.turns_page(&key, page).await?))
+    }
+
+    async fn submit_tool_results(
+        &self,
+        request: Request<pb::SubmitToolResultsRequest>,
+    ) -> Result<Response<pb::SubmitToolResultsResponse>, Status> {
+        let tenant = tenant(&request);
+        let command = decode::submit_tool_results(request.into_inner())?;
+        let receipts = self.engine.submit(tenant, command).await?;
+        let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {
+            call_id: call.into_string(),
+            status: answer_status(status).into(),
+        };
+        Ok(Response::new(pb::SubmitToolResultsResponse {
+            receipts: receipts.answers.into_iter().map(receipt).collect(),
+            pending_call_ids: receipts.pending.into_iter().map(|call| call.into_string()).collect(),
+        }))
+    }
+
+    async fn cancel_turn(&self, request: Request<pb::CancelTurnRequest>) -> Result<Response<pb::CancelTurnResponse>, Status> {
+        let tenant = tenant(&request);
+        let command = decode::cancel_turn(request.into_inner())?;
+        let key = SessionKey::new(tenant.clone(), command.session.clone());
+        let Some(cancelled) = self.engine.cancel(tenant, command).await? else {
+            return Ok(Response::new(pb::CancelTurnResponse { turn: None, outcome: cancel_outcome(None).into() }));
+        };
+        let turn = Some(self.show(&key, &cancelled.turn).await?);
+        Ok(Response::new(pb::CancelTurnResponse { turn, outcome: cancel_outcome(cancelled.ending.as_ref()).into() }))
+    }
+}
+
+fn answer_status(status: AnswerStatus) -> pb::AnswerStatus {
+    match status {
+        AnswerStatus::Accepted => pb::AnswerStatus::Accepted,
+        AnswerStatus::Duplicate => pb::AnswerStatus::Duplicate,
+        AnswerStatus::Stale => pb::AnswerStatus::Stale,
+    }
+}
+
+/// What a cancelled turn was doing; nothing was cut short when there was none, or it ended in another way.
+fn cancel_outcome(ending: Option<&Ending>) -> pb::CancelOutcome {
+    let outcome = match ending {
+        Some(Ending::Cancelled { outcome, .. }) => *outcome,
+        Some(Ending::Completed(_) | Ending::Failed(_)) | None => CancelOutcome::None,
+    };
+    codec::turn::cancel_outcome_to_pb(outcome)
+}
