@@ -1,1 +1,128 @@
-//! A provider that replays scripts.
+//! A provider that replays scripts: the model of the demo, and how hosts test themselves. `docs/scripted.md` is its manual.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
+
+use futures_util::{StreamExt, stream};
+
+use super::{Answer, Error, ModelInfo, Provider, error::Kind};
+use crate::model::Prompt;
+
+mod action;
+mod echo;
+mod file;
+mod load;
+mod log;
+mod play;
+mod scene;
+mod script;
+mod signals;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use load::{LoadError, Problem};
+use log::Log;
+use play::Player;
+use scene::Scene;
+use script::Script;
+use signals::Signals;
+
+/// All scripts, each a model. Clones share their signals and their log, so that a test keeps a handle to what it drives.
+#[derive(Debug, Clone)]
+pub struct Scripted {
+    name: String,
+    scripts: Arc<BTreeMap<String, Arc<Script>>>,
+    signals: Signals,
+    log: Option<Log>,
+}
+
+impl Scripted {
+    /// The provider of that configured name with the built-in script `demo` and the scripts of a directory, `NAME.json` each.
+    /// A file `demo.json` stands in for the built-in one. Files are read now and never again.
+    pub fn new(name: impl Into<String>, script_dir: Option<&Path>) -> Result<Self, LoadError> {
+        let mut scripts = load::built_in()?;
+        if let Some(dir) = script_dir {
+            scripts.append(&mut load::directory(dir)?);
+        }
+        Ok(Self { name: name.into(), scripts: Arc::new(scripts), signals: Signals::default(), log: None })
+    }
+
+    /// Adds a script from its text.
+    pub fn with_script(mut self, name: &str, json: &str) -> Result<Self, LoadError> {
+        let script = load::script(name, json).map_err(LoadError::one)?;
+        Arc::make_mut(&mut self.scripts).insert(name.to_owned(), Arc::new(script));
+        Ok(self)
+    }
+
+    /// Keeps the newest prompts for [`Scripted::prompts`].
+    #[must_use]
+    pub fn with_log(mut self) -> Self {
+        self.log = Some(Log::default());
+        self
+    }
+
+    /// Lets every `wait_for` of that name go on, now and from now on.
+    pub fn release(&self, signal: &str) {
+        self.signals.release(signal);
+    }
+
+    /// The newest prompts, oldest first, at most 64; none unless [`Scripted::with_log`].
+    pub fn prompts(&self) -> Vec<Arc<Prompt>> {
+        self.log.as_ref().map(Log::prompts).unwrap_or_default()
+    }
+
+    /// Chooses the step that answers a prompt.
+    fn begin(&self, prompt: Arc<Prompt>) -> Result<Player, Error> {
+        if let Some(log) = &self.log {
+            log.push(Arc::clone(&prompt));
+        }
+        let script = self.scripts.get(&prompt.model).ok_or_else(|| self.refuse(&prompt, "does not exist"))?;
+        let scene = Scene::new(&prompt, &script.picks);
+        let step = script
+            .steps
+            .iter()
+            .find(|step| step.when.holds(&scene))
+            .ok_or_else(|| self.refuse(&prompt, "has no step for this prompt"))?;
+        let earlier = step.played.fetch_add(1, Ordering::Relaxed);
+        let acts = step.say.iter().filter_map(|action| action.render(&scene, earlier, &self.name)).collect();
+        Ok(Player::new(acts, prompt))
+    }
+
+    /// The error for a prompt that no script answers.
+    fn refuse(&self, prompt: &Prompt, why: &str) -> Error {
+        Error {
+            kind: Kind::BadRequest,
+            provider: self.name.clone(),
+            message: format!("the script {} {why}", prompt.model),
+            status: 0,
+            code: String::new(),
+            request_id: String::new(),
+            retry_after: None,
+        }
+    }
+}
+
+impl Provider for Scripted {
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        self.scripts.get(name).map(|script| script.info.clone())
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        self.scripts.values().map(|script| script.info.clone()).collect()
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let provider = self.clone();
+        let answer = async move {
+            match provider.begin(prompt) {
+                Ok(player) => play::stream(player, provider.signals).left_stream(),
+                Err(error) => stream::iter([Err(error)]).right_stream(),
+            }
+        };
+        Box::pin(stream::once(answer).flatten())
+    }
+}

@@ -1,0 +1,161 @@
+//! A checked script: its steps, and when each of them answers.
+
+use std::{collections::BTreeMap, sync::atomic::AtomicU32};
+
+use super::{
+    action::{Action, Pace},
+    file::{PickFile, ScriptFile, StepFile, WhenFile},
+    scene::{Pick, Scene},
+};
+use crate::provider::ModelInfo;
+
+/// A script.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// The model it plays.
+    pub(super) info: ModelInfo,
+    /// Words to pick from, by name.
+    pub(super) picks: BTreeMap<String, Pick>,
+    /// Its steps; the first whose conditions hold answers.
+    pub(super) steps: Vec<Step>,
+}
+
+/// A step.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// When it answers.
+    pub(super) when: When,
+    /// What it does, in order.
+    pub(super) say: Vec<Action>,
+    /// How often it answered in this process.
+    pub(super) played: AtomicU32,
+}
+
+/// Conditions; all must hold. Lists of texts to look for need one of them, lists of tools need all.
+#[derive(Debug)]
+pub(super) struct When {
+    call: Option<usize>,
+    user_contains: Vec<String>,
+    system_contains: Vec<String>,
+    offers: Vec<String>,
+    has_result_of: Vec<String>,
+}
+
+/// What is wrong with a script, and where in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Flaw {
+    /// The field, e.g. `steps[1].say[0]`.
+    pub(super) field: String,
+    /// What is wrong.
+    pub(super) message: String,
+}
+
+impl Flaw {
+    /// A flaw at a field.
+    pub(super) fn at(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+impl Script {
+    /// Checks what a file says.
+    pub(super) fn check(name: &str, file: ScriptFile) -> Result<Self, Flaw> {
+        let ScriptFile { display_name, context_window, max_output, tools, delay_ms, chunk_chars, picks, steps } = file;
+        if max_output == 0 || max_output > context_window {
+            return Err(Flaw::at("max_output", "must be above 0 and at most context_window"));
+        }
+        if steps.is_empty() {
+            return Err(Flaw::at("steps", "must not be empty"));
+        }
+        let pace =
+            Pace::check(delay_ms, chunk_chars, Pace::default()).map_err(|(field, message)| Flaw::at(field, message))?;
+        let picks = picks.into_iter().map(check_pick).collect::<Result<_, _>>()?;
+        let steps = steps.into_iter().enumerate();
+        let steps = steps.map(|(at, step)| Step::check(at, step, pace, &picks)).collect::<Result<_, _>>()?;
+        let info = ModelInfo {
+            name: name.to_owned(),
+            display_name: display_name.unwrap_or_else(|| name.to_owned()),
+            context_window,
+            max_output,
+            supports_tools: tools,
+        };
+        Ok(Self { info, picks, steps })
+    }
+}
+
+impl Step {
+    /// Checks one step.
+    fn check(at: usize, step: StepFile, pace: Pace, picks: &BTreeMap<String, Pick>) -> Result<Self, Flaw> {
+        let StepFile { when, say } = step;
+        let when = When::check(when).map_err(|message| Flaw::at(format!("steps[{at}].when"), message))?;
+        let mut actions: Vec<Action> = Vec::with_capacity(say.len());
+        for (number, action) in say.into_iter().enumerate() {
+            let field = format!("steps[{at}].say[{number}]");
+            if actions.last().is_some_and(Action::ends) {
+                return Err(Flaw::at(field, "is never reached: the answer has ended before"));
+            }
+            actions.push(Action::check(action, pace, picks).map_err(|message| Flaw::at(field, message))?);
+        }
+        Ok(Self { when, say: actions, played: AtomicU32::new(0) })
+    }
+}
+
+impl When {
+    /// Checks the conditions.
+    fn check(file: WhenFile) -> Result<Self, &'static str> {
+        let WhenFile { call, user_contains, system_contains, offers, has_result_of, otherwise } = file;
+        let when = Self {
+            call,
+            user_contains: lowercase(user_contains.into_vec()),
+            system_contains: lowercase(system_contains.into_vec()),
+            offers: offers.into_vec(),
+            has_result_of: has_result_of.into_vec(),
+        };
+        if otherwise && !when.is_empty() { Err("otherwise stands alone") } else { Ok(when) }
+    }
+
+    /// Whether it holds for every prompt.
+    fn is_empty(&self) -> bool {
+        let Self { call, user_contains, system_contains, offers, has_result_of } = self;
+        call.is_none() && [user_contains, system_contains, offers, has_result_of].iter().all(|list| list.is_empty())
+    }
+
+    /// Whether it holds for this prompt.
+    pub(super) fn holds(&self, scene: &Scene<'_>) -> bool {
+        let Self { call, user_contains, system_contains, offers, has_result_of } = self;
+        call.is_none_or(|call| call == scene.call)
+            && contains_any(&scene.user, user_contains)
+            && contains_any(&scene.prompt.system, system_contains)
+            && offers.iter().all(|tool| scene.offers(tool))
+            && has_result_of.iter().all(|tool| scene.answered.contains(tool.as_str()))
+    }
+}
+
+/// Checks one pick.
+fn check_pick((name, file): (String, PickFile)) -> Result<(String, Pick), Flaw> {
+    let PickFile { from, default } = file;
+    if matches!(name.as_str(), "user" | "call")
+        || name.contains([':', '{', '}'])
+        || name.trim() != name
+        || name.is_empty()
+    {
+        return Err(Flaw::at(format!("picks.{name}"), "cannot be the name of a pick"));
+    }
+    if from.iter().any(String::is_empty) {
+        return Err(Flaw::at(format!("picks.{name}.from"), "must not hold an empty word"));
+    }
+    Ok((name, Pick { from, default }))
+}
+
+/// Whether the text holds one of the words, given in lower case; no words ask for nothing.
+fn contains_any(text: &str, words: &[String]) -> bool {
+    words.is_empty() || {
+        let text = text.to_lowercase();
+        words.iter().any(|word| text.contains(word))
+    }
+}
+
+/// The words in lower case.
+fn lowercase(words: Vec<String>) -> Vec<String> {
+    words.into_iter().map(|word| word.to_lowercase()).collect()
+}

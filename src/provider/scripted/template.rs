@@ -1,0 +1,79 @@
+//! Texts with places for what a script sees of the prompt: `{{user}}`, `{{call}}`, `{{result:TOOL}}`, `{{PICK}}`.
+
+use std::collections::BTreeMap;
+
+use super::scene::{Pick, Scene};
+
+/// A text with places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Template {
+    pieces: Vec<Piece>,
+}
+
+/// A piece of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    User,
+    Call,
+    Result(String),
+    Pick(String),
+}
+
+impl Template {
+    /// Reads the text; `picks` are the names that the script declares.
+    pub(super) fn parse(text: &str, picks: &BTreeMap<String, Pick>) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (name, behind) = after.split_once("}}").ok_or("{{ has no }}")?;
+            pieces.push(Piece::Literal(before.to_owned()));
+            pieces.push(Piece::parse(name.trim(), picks)?);
+            rest = behind;
+        }
+        pieces.push(Piece::Literal(rest.to_owned()));
+        Ok(Self { pieces })
+    }
+
+    /// The text for this prompt.
+    pub(super) fn render(&self, scene: &Scene<'_>) -> String {
+        self.pieces.iter().map(|piece| piece.render(scene, |value| value)).collect()
+    }
+
+    /// The text for this prompt, where the template is JSON and its places are inside of strings.
+    pub(super) fn render_json(&self, scene: &Scene<'_>) -> String {
+        self.pieces.iter().map(|piece| piece.render(scene, escape)).collect()
+    }
+}
+
+impl Piece {
+    /// The place of that name.
+    fn parse(name: &str, picks: &BTreeMap<String, Pick>) -> Result<Self, String> {
+        match name.split_once(':') {
+            Some(("result", tool)) => Ok(Self::Result(tool.trim().to_owned())),
+            None if name == "user" => Ok(Self::User),
+            None if name == "call" => Ok(Self::Call),
+            None if picks.contains_key(name) => Ok(Self::Pick(name.to_owned())),
+            Some(_) | None => {
+                Err(format!("{{{{{name}}}}} is not known: there are user, call, result:TOOL and the script's picks"))
+            }
+        }
+    }
+
+    /// What stands there; only inserted values are escaped.
+    fn render(&self, scene: &Scene<'_>, escape: impl Fn(String) -> String) -> String {
+        match self {
+            Self::Literal(text) => text.clone(),
+            Self::User => escape(scene.user.clone()),
+            Self::Call => scene.call.to_string(),
+            Self::Result(tool) => escape(scene.result_of(tool)),
+            Self::Pick(pick) => escape(scene.picked(pick).to_owned()),
+        }
+    }
+}
+
+/// The text as it stands between the quotes of a JSON string.
+fn escape(text: String) -> String {
+    let quoted = serde_json::Value::String(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
