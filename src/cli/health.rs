@@ -16,13 +16,19 @@ use crate::config::parse_duration;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Address and port of the server.
-    #[arg(long, value_name = "ADDRESS:PORT", env = "CONTEXTD_ADDRESS", default_value = "127.0.0.1:7070")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "CONTEXTD_ADDRESS",
+        hide_env_values = true,
+        default_value = "127.0.0.1:7070"
+    )]
     address: String,
     /// Full name of the gRPC service to ask about [no default: the server as a whole]
-    #[arg(long, value_name = "NAME", env = "CONTEXTD_SERVICE")]
+    #[arg(long, value_name = "NAME", env = "CONTEXTD_SERVICE", hide_env_values = true)]
     service: Option<String>,
     /// How long the answer may take.
-    #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
 }
 

@@ -20,7 +20,7 @@ const USAGE: u8 = 2;
 
 /// Runs the agent loop, so that agent hosts don't have to: durable turns over gRPC, on PostgreSQL alone.
 #[derive(Debug, Parser)]
-#[command(name = "contextd", version, propagate_version = false)]
+#[command(name = "contextd", version)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

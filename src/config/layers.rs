@@ -66,9 +66,9 @@ pub(super) fn leaves(table: &Table) -> Vec<(Path, Value)> {
 fn collect_leaves(path: &mut Path, table: &Table, found: &mut Vec<(Path, Value)>) {
     for (key, value) in table {
         path.push(key.clone());
-        match value {
-            Value::Table(inner) if !inner.is_empty() && !is_judged_whole(path) => collect_leaves(path, inner, found),
-            value => found.push((path.clone(), value.clone())),
+        match value.as_table() {
+            Some(inner) if !inner.is_empty() && !is_judged_whole(path) => collect_leaves(path, inner, found),
+            Some(_) | None => found.push((path.clone(), value.clone())),
         }
         path.pop();
     }

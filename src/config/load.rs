@@ -88,18 +88,9 @@ impl Given {
 }
 
 fn keys_below(path: &[String], value: &Value) -> Vec<String> {
-    match value {
-        Value::Table(table) if !table.is_empty() => {
-            table.iter().flat_map(|(key, value)| keys_below(&[path, &[key.clone()]].concat(), value)).collect()
-        }
-        Value::Table(_)
-        | Value::String(_)
-        | Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Datetime(_)
-        | Value::Array(_) => vec![dotted(path)],
-    }
+    let Some(table) = value.as_table().filter(|table| !table.is_empty()) else { return vec![dotted(path)] };
+    let below = |key: &String| [path, std::slice::from_ref(key)].concat();
+    table.iter().flat_map(|(key, value)| keys_below(&below(key), value)).collect()
 }
 
 /// The default of every key that has one, as text.

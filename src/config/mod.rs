@@ -1,7 +1,7 @@
 //! Every setting of contextd, typed, with its default. Nothing else reads the environment.
 //!
 //! One section of the file is one struct here: the field is the key, its documentation the manual, its `Default` the
-//! default. [`load`] lays flags over `CONTEXTD_*` variables over the file over the defaults.
+//! default. [`load()`] lays flags over `CONTEXTD_*` variables over the file over the defaults.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,6 @@
 //! Where logs and traces go. No content of messages is ever in them.
 
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
@@ -73,10 +74,13 @@ fn logs<S>(config: &TelemetryConfig) -> Result<Box<dyn Layer<S> + Send + Sync>, 
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let mut lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    if !std::io::stderr().is_terminal() {
+        lines.set_ansi(false);
+    }
     let lines = match config.log_format {
         LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
     Ok(lines.with_filter(EnvFilter::try_new(&config.log)?).boxed())
 }
