@@ -1,11 +1,26 @@
-//! contextd.
-#![allow(dead_code, reason = "under construction")]
-pub mod model;
-pub mod context;
-pub mod codec;
-pub mod store;
-pub mod provider;
-pub mod turn;
+//! contextd: runs the agent loop for agent hosts written in any language.
+//!
+//! A value goes *proto in -> model -> (context decides) -> store / provider -> events out*, and crosses each border once.
+//! Imports point down this list: `cli` and `app` join everything; `grpc` and `worker` call `turn`; `turn` joins `context`,
+//! `store` and `provider`; all of them speak `model`. `codec` turns the model into bytes that last.
+
+pub mod app;
+pub mod cli;
+pub mod config;
+
 pub mod grpc;
+pub mod worker;
+
+pub mod turn;
+
+pub mod context;
+pub mod provider;
+pub mod store;
+
+pub mod codec;
+pub mod model;
 pub mod pb;
+
+pub mod clock;
 pub mod postgres;
+pub mod telemetry;

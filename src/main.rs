@@ -1,11 +1,28 @@
-//! The contextd command.
+//! The contextd command: the guard of the embedded PostgreSQL, or one command of the command line.
 
 use std::process::ExitCode;
 
+use clap::Parser;
+use contextd::cli::Cli;
+use contextd::postgres;
+
+/// What contextd calls itself with to watch over the PostgreSQL that it runs.
+const GUARD: &str = "__postgres-guard";
+
 fn main() -> ExitCode {
-    let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|command| command == "__postgres-guard") {
-        return contextd::postgres::guard_main(args);
+    let mut args = std::env::args_os().skip(1).peekable();
+    if args.next_if(|command| command == GUARD).is_some() {
+        return postgres::guard_main(args);
     }
-    ExitCode::SUCCESS
+    run(Cli::parse())
+}
+
+fn run(cli: Cli) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(cli.run()),
+        Err(error) => {
+            eprintln!("contextd: cannot start the runtime: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

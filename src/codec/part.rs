@@ -177,6 +177,11 @@ pub fn to_pb(stored: &StoredPart) -> pb::Part {
     }
 }
 
+/// A part that is still being written, for the wire: its size is not known.
+pub fn open_to_pb(content: &Content) -> pb::Part {
+    pb::Part { content: Some(content_to_pb(content)), ..pb::Part::default() }
+}
+
 fn content_to_pb(content: &Content) -> pb::part::Content {
     match content {
         Content::Text(text) => pb::part::Content::Text(text.clone()),

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     PAGE_BYTES,
-    decode::{self, sessions::MessageView},
+    decode::{self, MessageView},
     encode::{self, Detail},
     page,
     status::not_implemented_rpc,

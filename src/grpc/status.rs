@@ -37,6 +37,11 @@ pub fn request_too_large(limit_bytes: usize) -> Status {
     Row::new(ErrorReason::RequestTooLarge, message).with("limit_bytes", limit_bytes).status()
 }
 
+/// A request whose bytes are not the message that the RPC takes.
+pub fn undecodable() -> Status {
+    Row::new(ErrorReason::InvalidRequest, "the request is not the message that this RPC takes").status()
+}
+
 /// The caller's deadline passed.
 pub fn deadline_exceeded() -> Status {
     Row::new(ErrorReason::DeadlineExceeded, "the deadline passed; what was begun goes on").status()
@@ -110,7 +115,7 @@ impl From<store::Error> for Status {
                 tracing::warn!(%error, "the database refused a transaction again and again");
                 retry(ErrorReason::Overloaded, "too many requests change the same session at once", RETRY_BUSY)
             }
-            Error::Schema(_) | Error::Corrupt(_) => internal(&error),
+            Error::Schema(_) | Error::Corrupt(_) | Error::Duplicate(_) => internal(&error),
             Error::Broken(source) => internal(&broken(source)),
         }
     }

@@ -15,13 +15,14 @@ use tonic::{Code, Status, metadata::MetadataMap};
 
 use super::{decode::StreamOptions, encode::session_state};
 use crate::{
-    codec::{self, event::Follow},
+    codec,
     model::{
-        CallId, Content, Delta, Part, Seq, SessionKey, ToolCall, TurnId,
+        Content, Delta, Seq, SessionKey, ToolCall, TurnId,
         delta::DeltaKind,
         event::{PendingCall, StepPosition},
     },
     pb::{self, event::Payload},
+    store::event::Follow,
     turn::{
         Engine, Error,
         hub::{Live, LiveKind, OpenMessage, Subscription},
@@ -55,6 +56,8 @@ pub struct Reader {
     pub over: bool,
     /// Events up to here happened before the stream began.
     pub replay_until: Seq,
+    /// Tell the state once the replay is over.
+    pub sync: bool,
     /// Go on with live events.
     pub follow: bool,
     /// What to stream.
@@ -143,9 +146,8 @@ impl<T: Send + 'static> Reading<T> {
         }
         // The place among the deltas is taken before the events are read, so that nothing falls between.
         let mut news = self.subscribe();
-        let attached = self.reader.replay_until > Seq(0) || !self.reader.follow || self.reader.only.is_some();
         self.catch_up().await?;
-        if attached || self.reader.admitted_late() {
+        if self.reader.sync {
             self.sync(news.open.take()).await?;
         }
         if !self.reader.follow {
@@ -311,13 +313,6 @@ impl<T: Send + 'static> Reading<T> {
     }
 }
 
-impl Reader {
-    /// Whether events of the session were there before a stream without replay began: never, for a turn that was just started.
-    fn admitted_late(&self) -> bool {
-        false
-    }
-}
-
 /// What came behind a delta that was merged with others.
 enum Merged {
     /// Nothing that is ready.
@@ -347,7 +342,7 @@ fn merge(mut delta: Delta, after: Seq, news: &mut Subscription) -> (Delta, Merge
 
 /// The open message as a message without a seq.
 fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
-    let parts = open.parts.iter().map(|(kind, text)| codec::part::plain_to_pb(&open_part(kind, text)));
+    let parts = open.parts.iter().map(|(kind, text)| codec::part::open_to_pb(&open_part(kind, text)));
     pb::Message {
         message_id: open.message.to_string(),
         session_id: key.session.to_string(),
@@ -359,14 +354,14 @@ fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
     }
 }
 
-fn open_part(kind: &DeltaKind, text: &str) -> Part {
-    Part::new(match kind {
+fn open_part(kind: &DeltaKind, text: &str) -> Content {
+    match kind {
         DeltaKind::Text => Content::Text(text.to_owned()),
         DeltaKind::Reasoning => Content::Reasoning { text: text.to_owned(), redacted: false },
         DeltaKind::ToolInput { call, name } => {
-            Content::ToolCall(ToolCall { id: CallId::new(call.as_str()), name: name.clone(), arguments: text.to_owned() })
+            Content::ToolCall(ToolCall { id: call.clone(), name: name.clone(), arguments: text.to_owned() })
         }
-    })
+    }
 }
 
 /// Whether an event makes what was shown of an open message final or void.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        CancelOutcome, Ending, Seq, SessionKey, TurnId,
+        Seq, SessionKey, TurnId, TurnState,
         command::{AnswerStatus, Watch},
     },
     pb::{self, turn_service_server::TurnService},
@@ -49,14 +49,24 @@ impl Turns {
     /// A turn as clients see it, with the calls that wait.
     async fn show(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
         let pending = match turn.state {
-            crate::model::TurnState::AwaitingTools => {
+            TurnState::AwaitingTools => {
                 self.engine.store().open_calls(key).await?.into_iter().map(|(pending, _)| pending).collect()
             }
-            _ if turn.state.is_final() => Vec::new(),
-            _ => Vec::new(),
+            TurnState::Running | TurnState::Completed | TurnState::Cancelled | TurnState::Failed => Vec::new(),
         };
         let limits = self.engine.limits(&turn.config, &turn.request);
         encode::turn(turn, key.session.as_str(), &limits, &pending).map_err(|error| status::internal(&error))
+    }
+
+    /// What a turn was doing when it was cancelled, as its terminal event tells; nothing was cut short when it ended otherwise.
+    async fn cancel_outcome(&self, key: &SessionKey, turn: &Turn) -> Result<pb::CancelOutcome, Status> {
+        let Some(end) = turn.last_seq else { return Ok(pb::CancelOutcome::None) };
+        let read = self.engine.store().follow(key, Seq(end.0 - 1), 1).await?;
+        let event = read.events.first().map(|event| codec::event::to_pb(event, &key.session, &read.content));
+        Ok(match event.and_then(|event| event.payload) {
+            Some(pb::event::Payload::TurnCancelled(cancelled)) => cancelled.outcome(),
+            _ => pb::CancelOutcome::None,
+        })
     }
 
     async fn events_page(&self, key: &SessionKey, wanted: decode::ListEvents) -> Result<pb::ListEventsResponse, Status> {
@@ -134,6 +144,7 @@ impl Turns {
             cursor,
             over: over.is_some_and(|end| cursor >= end),
             replay_until: session.last_seq,
+            sync: true,
             follow: watch.follow,
             options,
             admitted: None,
@@ -166,6 +177,7 @@ impl TurnService for Turns {
             ends_with: Some(turn),
             cursor: after,
             over,
+            sync: replay_until.is_some(),
             replay_until: replay_until.unwrap_or_default(),
             follow: true,
             options,
@@ -228,10 +240,11 @@ impl TurnService for Turns {
         let command = decode::cancel_turn(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let Some(cancelled) = self.engine.cancel(tenant, command).await? else {
-            return Ok(Response::new(pb::CancelTurnResponse { turn: None, outcome: cancel_outcome(None).into() }));
+            return Ok(Response::new(pb::CancelTurnResponse { turn: None, outcome: pb::CancelOutcome::None.into() }));
         };
-        let turn = Some(self.show(&key, &cancelled.turn).await?);
-        Ok(Response::new(pb::CancelTurnResponse { turn, outcome: cancel_outcome(cancelled.ending.as_ref()).into() }))
+        let outcome = self.cancel_outcome(&key, &cancelled).await?;
+        let turn = Some(self.show(&key, &cancelled).await?);
+        Ok(Response::new(pb::CancelTurnResponse { turn, outcome: outcome.into() }))
     }
 }
 
@@ -241,13 +254,4 @@ fn answer_status(status: AnswerStatus) -> pb::AnswerStatus {
         AnswerStatus::Duplicate => pb::AnswerStatus::Duplicate,
         AnswerStatus::Stale => pb::AnswerStatus::Stale,
     }
-}
-
-/// What a cancelled turn was doing; nothing was cut short when there was none, or it ended in another way.
-fn cancel_outcome(ending: Option<&Ending>) -> pb::CancelOutcome {
-    let outcome = match ending {
-        Some(Ending::Cancelled { outcome, .. }) => *outcome,
-        Some(Ending::Completed(_) | Ending::Failed(_)) | None => CancelOutcome::None,
-    };
-    codec::turn::cancel_outcome_to_pb(outcome)
 }

@@ -25,6 +25,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    clock::Clock,
     model::{Limits, SessionConfig, SessionKey, config::Policy, command::TurnRequest},
     provider::{Registry, registry::Resolved},
     store::Store,
@@ -62,6 +63,7 @@ pub struct Engine {
     models: Registry,
     rules: Rules,
     hub: Hub,
+    clock: Arc<dyn Clock>,
     leases: Leases,
     tasks: TaskTracker,
     draining: CancellationToken,
@@ -70,12 +72,13 @@ pub struct Engine {
 
 impl Engine {
     /// Joins the parts.
-    pub fn new(store: Store, models: Registry, rules: Rules, hub: Hub) -> Arc<Self> {
+    pub fn new(store: Store, models: Registry, rules: Rules, hub: Hub, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             store,
             models,
             rules,
             hub,
+            clock,
             leases: Leases::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -91,6 +94,11 @@ impl Engine {
     /// What is live.
     pub fn hub(&self) -> &Hub {
         &self.hub
+    }
+
+    /// The time of day, for display only.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
     }
 
     /// The leases of this replica.

@@ -1,0 +1,236 @@
+//! The composition root: configuration to database, models, engine, workers and server, and the order in which they stop.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use secrecy::ExposeSecret as _;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{
+    clock::SystemClock,
+    config::{self, Config, Environment, KeepPart, PolicyConfig, ProviderConfig},
+    grpc::{health, server},
+    model::{Keep, Limits, OutputLimits, config::Policy},
+    postgres::{self, Postgres},
+    provider::{Registry, scripted::Scripted},
+    store::{self, Database, Store, migrate},
+    telemetry::progress::Progress,
+    turn::{Engine, Hub, Rules},
+    worker,
+};
+
+/// Bytes of one answer of a model: what fits into one event.
+const MAX_ANSWER_BYTES: usize = 768 * 1024;
+/// Events that may wait for one reader, beside what the connection holds.
+const READER_BUFFER: usize = 64;
+
+/// Serves until `shutdown` fires and everything in flight is finished or handed over.
+pub async fn serve(config: Config, progress: Progress, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(config.server.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.server.listen))?;
+    let (connection, postgres) = connect(&config, &progress).await?;
+    let database = Database::new(&database_settings(&config, connection))?;
+    if postgres.is_some() || config.database.migrate_on_start {
+        run_migrations(&database, &progress).await?;
+    }
+    migrate::check(&database).await?;
+    let store = Store::new(database, Uuid::now_v7().to_string(), config.turn.lease_ttl);
+    let engine = Engine::new(
+        store,
+        models(&config)?,
+        rules(&config),
+        Hub::new(config.stream.buffer_events),
+        Arc::new(SystemClock),
+    );
+    let served = serve_engine(&config, listener, engine, &progress, shutdown, postgres.as_ref()).await;
+    if let Some(postgres) = postgres {
+        postgres.stop().await?;
+    }
+    served
+}
+
+/// Brings the database's schema to the version that this program knows.
+pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()> {
+    let running = match config.database.url {
+        Some(_) => None,
+        None => postgres::find_running(&cluster_dir(config)).await,
+    };
+    let (connection, postgres) = match running {
+        Some(connection) => (connection, None),
+        None => connect(config, progress).await?,
+    };
+    let database = Database::new(&database_settings(config, connection))?;
+    run_migrations(&database, progress).await?;
+    drop(database);
+    if let Some(postgres) = postgres {
+        postgres.stop().await?;
+    }
+    Ok(())
+}
+
+/// Serves an engine; returns when the drain is over.
+async fn serve_engine(
+    config: &Config,
+    listener: TcpListener,
+    engine: Arc<Engine>,
+    progress: &Progress,
+    shutdown: CancellationToken,
+    postgres: Option<&Postgres>,
+) -> anyhow::Result<()> {
+    let (reporter, health_service) = server::health();
+    health::begin(&reporter).await;
+    let address = listener.local_addr()?;
+    let (stopping, closing, done) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+    let bounds = server::Bounds {
+        max_request_bytes: config.server.max_request_bytes,
+        max_concurrent_streams: config.server.max_concurrent_streams,
+        reader_buffer: READER_BUFFER,
+        reflection: config.server.reflection,
+    };
+    let workers = worker::start(&engine, &stopping, &done);
+    let readiness = tokio::spawn(health::follow(reporter, Arc::clone(&engine), stopping.clone()));
+    let serving = server::serve(listener, Arc::clone(&engine), health_service, bounds, closing.clone().cancelled_owned());
+    let mut serving = std::pin::pin!(serving);
+    progress.ready(format!("contextd listens on {address}"));
+    let mut lost = Ok(());
+    tokio::select! {
+        served = &mut serving => return served,
+        () = shutdown.cancelled() => {}
+        () = database_lost(postgres) => lost = Err(anyhow::anyhow!("the embedded PostgreSQL ended unexpectedly")),
+    }
+    stopping.cancel();
+    let drain = async {
+        let _ = readiness.await;
+        tokio::time::sleep(config.server.drain_delay).await;
+        engine.drain(config.server.drain_timeout).await;
+        closing.cancel();
+    };
+    // The server goes on answering while turns come to their step boundaries. A client that never reads must not hold it.
+    tokio::select! {
+        served = &mut serving => served?,
+        () = async { drain.await; tokio::time::sleep(Duration::from_secs(1)).await } => {}
+    }
+    done.cancel();
+    workers.wait().await;
+    lost
+}
+
+/// Comes when an embedded server ended although nobody asked for it.
+async fn database_lost(postgres: Option<&Postgres>) {
+    match postgres {
+        Some(postgres) => postgres.exited().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How to reach the database: the one that the configuration names, or one that is started for us.
+async fn connect(config: &Config, progress: &Progress) -> anyhow::Result<(tokio_postgres::Config, Option<Postgres>)> {
+    if let Some(url) = &config.database.url {
+        let connection = url.expose_secret().parse().map_err(|_| anyhow::anyhow!("database.url is not a PostgreSQL URL"))?;
+        return Ok((connection, None));
+    }
+    let postgres = start_embedded(config, progress).await?;
+    Ok((postgres.config(postgres::DATABASE), Some(postgres)))
+}
+
+async fn start_embedded(config: &Config, progress: &Progress) -> anyhow::Result<Postgres> {
+    let environment = Environment::of_process();
+    let guard = std::env::current_exe().context("cannot find the contextd program itself")?;
+    let mut settings = postgres::Settings::new(cluster_dir(config), guard);
+    settings.runtime_dir.clone_from(&config.embedded.runtime_dir);
+    settings.bin_dir.clone_from(&config.embedded.bin_dir);
+    settings.search_path = environment.get("PATH").unwrap_or_default().into();
+    settings.cache_dir = cache_dir(&environment);
+    settings.max_connections = u32::try_from(config.embedded.max_connections).unwrap_or(u32::MAX);
+    std::fs::create_dir_all(&config.embedded.data_dir)
+        .with_context(|| format!("cannot make {}", config.embedded.data_dir.display()))?;
+    let told = progress.clone();
+    Ok(Postgres::start(settings, &move |step| told.step(step)).await?)
+}
+
+/// The cluster's directory inside of the data directory.
+fn cluster_dir(config: &Config) -> std::path::PathBuf {
+    config.embedded.data_dir.join("postgresql")
+}
+
+/// Where `script/server` puts PostgreSQL programs on machines whose package manager may not be used.
+fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
+    let cache = environment.get("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    cache.or_else(|| environment.get("HOME").map(|home| Path::new(&home).join(".cache"))).map(|cache| cache.join("contextd"))
+}
+
+async fn run_migrations(database: &Database, progress: &Progress) -> anyhow::Result<()> {
+    progress.step("bringing the schema up to date");
+    let applied = migrate::run(database).await?;
+    if applied > 0 {
+        progress.step(format!("applied {applied} migrations"));
+    }
+    Ok(())
+}
+
+fn database_settings(config: &Config, connection: tokio_postgres::Config) -> store::Settings {
+    let lease = config.turn.lease_ttl;
+    store::Settings {
+        config: connection,
+        pool_size: config.database.pool_size,
+        acquire_timeout: config.database.acquire_timeout,
+        connect_timeout: config.database.connect_timeout,
+        statement_timeout: config.database.statement_timeout,
+        idle_in_transaction_timeout: lease * 2 / 3,
+        ca_file: config.database.ca_file.clone(),
+    }
+}
+
+fn models(config: &Config) -> anyhow::Result<Registry> {
+    let mut registry = Registry::default();
+    for (name, provider) in &config.providers {
+        let ProviderConfig::Scripted(scripted) = provider;
+        let provider = Scripted::new(name, scripted.script_dir.as_deref())?;
+        registry = registry.with(name, Arc::new(provider));
+    }
+    Ok(registry)
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules {
+        default_model: config.models.default_model.clone(),
+        policies: config.policies.iter().map(|(name, named)| (name.clone(), policy(named))).collect(),
+        limits: Limits {
+            max_steps: config.turn.default_max_steps,
+            max_output_tokens: None,
+            max_total_tokens: None,
+            turn_timeout: config.turn.turn_timeout,
+            tool_timeout: config.turn.tool_timeout,
+        },
+        max_takeovers: config.turn.max_takeovers,
+        max_running: config.turn.max_running_turns,
+        delta_flush: config.turn.delta_flush,
+        max_answer_bytes: MAX_ANSWER_BYTES,
+        poll_interval: config.turn.poll_interval,
+    }
+}
+
+fn policy(config: &PolicyConfig) -> Policy {
+    let tools = &config.tools;
+    let by_name: BTreeMap<_, _> =
+        tools.output_limits.iter().map(|(name, limits)| (name.clone(), output_limits(limits))).collect();
+    Policy { default_output_limits: output_limits(&tools.default_output_limits), output_limits: by_name }
+}
+
+fn output_limits(limits: &config::OutputLimits) -> OutputLimits {
+    let config::OutputLimits { max_output_chars, max_lines, max_line_length, max_matches, keep } = *limits;
+    let set = |limit: u32| (limit > 0).then_some(limit);
+    OutputLimits {
+        max_chars: set(max_output_chars),
+        max_lines: set(max_lines),
+        max_line_length: set(max_line_length),
+        max_matches: set(max_matches),
+        keep: Some(match keep {
+            KeepPart::Head => Keep::Head,
+            KeepPart::HeadAndTail => Keep::HeadAndTail,
+        }),
+    }
+}

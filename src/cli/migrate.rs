@@ -1,0 +1,23 @@
+//! `contextd migrate`: brings the schema of the database up to date, and stops.
+
+use std::process::ExitCode;
+
+use super::settings::SettingArgs;
+use crate::telemetry::progress::Progress;
+use crate::{app, telemetry};
+
+/// Migrate the schema of the database, then stop. Safe while servers run.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    settings: SettingArgs,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings.load()?.config;
+    let telemetry = telemetry::init(&config.telemetry)?;
+    let progress = Progress::to_terminal(config.telemetry.log_format);
+    let outcome = app::migrate(&config, &progress).await;
+    telemetry.shutdown().await;
+    outcome.map(|()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,62 @@
+//! The command line: one file per command.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::ConfigError;
+
+mod config;
+mod health;
+mod migrate;
+mod serve;
+mod settings;
+mod version;
+
+/// Exit code of a command that could not start because of how it was called or configured.
+const USAGE: u8 = 2;
+
+/// Runs the agent loop, so that agent hosts don't have to: durable turns over gRPC, on PostgreSQL alone.
+#[derive(Debug, Parser)]
+#[command(name = "contextd", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    Migrate(migrate::Args),
+    Health(health::Args),
+    Config(config::Args),
+    Version(version::Args),
+}
+
+impl Cli {
+    /// Runs the command. What went wrong is told on stderr.
+    pub async fn run(self) -> ExitCode {
+        let outcome = match self.command {
+            Command::Serve(args) => Box::pin(serve::run(args)).await,
+            Command::Migrate(args) => Box::pin(migrate::run(args)).await,
+            Command::Health(args) => health::run(args).await,
+            Command::Config(args) => config::run(args),
+            Command::Version(args) => version::run(args),
+        };
+        outcome.unwrap_or_else(|error| {
+            eprintln!("contextd: {error:#}");
+            exit_code(&error)
+        })
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if error.is::<ConfigError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+}
+
+/// Writes a line of the command's own output.
+fn say(line: impl Display) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{line}")?)
+}

@@ -1,0 +1,62 @@
+//! `contextd serve`: serves until told to stop.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::settings::SettingArgs;
+use crate::telemetry::progress::Progress;
+use crate::{app, telemetry};
+
+/// Serve gRPC until SIGTERM or SIGINT; a second signal stops at once.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    settings: SettingArgs,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings.load()?.config;
+    // Before anything that a signal should stop.
+    let mut signals = StopSignals::listen()?;
+    let telemetry = telemetry::init(&config.telemetry)?;
+    let progress = Progress::to_terminal(config.telemetry.log_format);
+    let shutdown = CancellationToken::new();
+    let serving = Box::pin(app::serve(config, progress.clone(), shutdown.clone()));
+    let outcome = tokio::select! {
+        outcome = serving => outcome,
+        code = signals.drain_then_stop(&shutdown, &progress) => std::process::exit(code),
+    };
+    telemetry.shutdown().await;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// The signals that ask a service to stop.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// The first signal lets what runs come to its end. Returns at the second, with the exit code that tells of it.
+    async fn drain_then_stop(&mut self, shutdown: &CancellationToken, progress: &Progress) -> i32 {
+        self.next().await;
+        progress.step("stopping; a second signal stops at once");
+        shutdown.cancel();
+        128 + self.next().await.as_raw_value()
+    }
+
+    async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The settings of a PostgreSQL that somebody else runs, and of every connection to PostgreSQL.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+
+use super::check::Checks;
+use super::{duration, secret};
+
+/// `[database]`: which PostgreSQL holds everything, and how it is talked to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DatabaseConfig {
+    /// `postgres://user:password@host:port/name`. Absent: contextd runs a PostgreSQL of its own.
+    #[serde(default, serialize_with = "secret::serialize_url", deserialize_with = "secret::deserialize")]
+    pub url: Option<SecretString>,
+    /// Certificate authorities (PEM) to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Migrate the schema of the database named by `url` when serving starts. The embedded one always is.
+    pub migrate_on_start: bool,
+    /// Most connections held open.
+    pub pool_size: usize,
+    /// How long a request waits for a free connection.
+    #[serde(with = "duration")]
+    pub acquire_timeout: Duration,
+    /// How long one statement may take.
+    #[serde(with = "duration")]
+    pub statement_timeout: Duration,
+    /// How long making a connection may take.
+    #[serde(with = "duration")]
+    pub connect_timeout: Duration,
+}
+
+impl Default for DatabaseConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            ca_file: None,
+            migrate_on_start: false,
+            pool_size: 16,
+            acquire_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl DatabaseConfig {
+    pub(super) fn check(&self, checks: &mut Checks) {
+        let Self {
+            url,
+            ca_file: _,
+            migrate_on_start: _,
+            pool_size,
+            acquire_timeout,
+            statement_timeout,
+            connect_timeout,
+        } = self;
+        checks.require(url.as_ref().is_none_or(is_postgres_url), "database.url", || {
+            "must look like postgres://user:password@host:5432/name".to_owned()
+        });
+        let wait = Duration::from_millis(10)..=Duration::from_mins(10);
+        checks.number("database.pool_size", *pool_size, 2..=1000, "connections");
+        checks.duration("database.acquire_timeout", *acquire_timeout, wait.clone());
+        checks.duration("database.statement_timeout", *statement_timeout, wait.clone());
+        checks.duration("database.connect_timeout", *connect_timeout, wait);
+    }
+}
+
+fn is_postgres_url(url: &SecretString) -> bool {
+    let url = url.expose_secret();
+    ["postgres://", "postgresql://"].iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+}

@@ -1,0 +1,241 @@
+//! Flags over environment over file over defaults, with everything that is wrong told at once.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::Config;
+use super::environment::Environment;
+use super::error::{ConfigError, Origin, Problem};
+use super::layers::{self, dotted, path_of};
+use super::policy::PolicyConfig;
+use super::setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
+use super::suggest::nearest;
+
+/// Where settings are read from.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// The file. Absent: the user's own file, if there is one.
+    pub file: Option<PathBuf>,
+    /// The environment.
+    pub environment: Environment,
+    /// What was given on the command line.
+    pub flags: Vec<(&'static Setting, String)>,
+}
+
+/// The settings in force.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The settings.
+    pub config: Config,
+    /// Where those that are not defaults came from.
+    pub origins: Origins,
+}
+
+/// Where values came from, by dotted key.
+pub type Origins = BTreeMap<String, Origin>;
+
+/// Reads all sources. Nothing is served with settings that are not wholly understood.
+pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
+    let mut given = Given::default();
+    if let Some(path) = config_file(sources) {
+        given.add_file(read_file(&path)?, &path);
+    }
+    let known = default_table(&sources.environment);
+    for (setting, value) in from_environment(&sources.environment) {
+        given.add_text(&known, setting, value, Origin::Variable(setting.variable()));
+    }
+    for (setting, value) in &sources.flags {
+        given.add_text(&known, setting, value, Origin::Flag(setting.flag.to_owned()));
+    }
+    let mut problems = unknown_variables(&sources.environment);
+    let config = judge(known, &given, &mut problems);
+    if problems.is_empty() {
+        return Ok(Loaded { config, origins: given.origins });
+    }
+    Err(ConfigError::Problems(problems))
+}
+
+/// What somebody set, and where.
+#[derive(Default)]
+struct Given {
+    values: Table,
+    origins: Origins,
+}
+
+impl Given {
+    fn add_file(&mut self, table: Table, path: &Path) {
+        for key in layers::leaves(&table).iter().flat_map(|(path, value)| keys_below(path, value)) {
+            self.origins.insert(key, Origin::File(path.to_owned()));
+        }
+        layers::merge(&mut self.values, table);
+    }
+
+    fn add_text(&mut self, known: &Table, setting: &Setting, text: &str, origin: Origin) {
+        let path = path_of(setting.key);
+        let value = typed(text, layers::get(known, &path));
+        layers::set(&mut self.values, &path, value);
+        self.origins.insert(setting.key.to_owned(), origin);
+    }
+
+    /// The origin of a key, or of what is set below it.
+    fn origin(&self, key: &str) -> Option<Origin> {
+        let below = format!("{key}.");
+        let found = self.origins.iter().find(|(set, _)| *set == key || set.starts_with(&below));
+        found.map(|(_, origin)| origin.clone())
+    }
+}
+
+fn keys_below(path: &[String], value: &Value) -> Vec<String> {
+    let Some(table) = value.as_table().filter(|table| !table.is_empty()) else { return vec![dotted(path)] };
+    let below = |key: &String| [path, std::slice::from_ref(key)].concat();
+    table.iter().flat_map(|(key, value)| keys_below(&below(key), value)).collect()
+}
+
+/// The default of every key that has one, as text.
+pub fn defaults() -> BTreeMap<String, String> {
+    let json = json_of(&Config::default());
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    layers::keys(&json)
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| (key, text(value)))
+        .collect()
+}
+
+fn config_file(sources: &Sources) -> Option<PathBuf> {
+    let users_own = || sources.environment.default_config_file().filter(|path| path.exists());
+    sources.file.clone().or_else(users_own)
+}
+
+fn read_file(path: &Path) -> Result<Table, ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    text.parse().map_err(|error: toml::de::Error| {
+        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
+        ConfigError::Syntax {
+            path: path.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before.rsplit('\n').next().unwrap_or_default().chars().count() + 1,
+            message: error.message().to_owned(),
+        }
+    })
+}
+
+fn default_table(environment: &Environment) -> Table {
+    let mut config = Config::default();
+    config.embedded.data_dir = environment.default_data_dir();
+    table_of(&config)
+}
+
+fn from_environment(environment: &Environment) -> impl Iterator<Item = (&'static Setting, &str)> {
+    SETTINGS.iter().filter_map(|setting| Some((setting, environment.get(&setting.variable())?)))
+}
+
+/// Text from a variable or flag as the type that the setting's default has; what does not fit stays text and is refused
+/// with everything else.
+fn typed(text: &str, default: Option<&Value>) -> Value {
+    let typed = match default {
+        Some(Value::Boolean(_)) => text.parse().ok().map(Value::Boolean),
+        Some(Value::Integer(_)) => text.parse().ok().map(Value::Integer),
+        Some(Value::String(_) | Value::Float(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_)) | None => {
+            None
+        }
+    };
+    typed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+fn unknown_variables(environment: &Environment) -> Vec<Problem> {
+    let known: Vec<_> =
+        SETTINGS.iter().map(|setting| setting.flag).chain(COMMAND_FLAGS.iter().copied()).map(variable_of).collect();
+    environment
+        .variables()
+        .filter(|(name, value)| name.starts_with(ENV_PREFIX) && !is_service_link(name, value))
+        .filter(|(name, _)| !known.iter().any(|known| known == name))
+        .map(|(name, _)| Problem::UnknownVariable {
+            name: name.to_owned(),
+            suggestion: nearest(name, known.iter().map(String::as_str)).map(str::to_owned),
+        })
+        .collect()
+}
+
+/// Kubernetes tells every pod about a service named `contextd` by variables such as `CONTEXTD_SERVICE_HOST` and
+/// `CONTEXTD_PORT_7070_TCP`. They are nobody's mistake.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let port_of_link = || {
+        let port = name.split_once("_PORT_")?.1.split('_').next()?;
+        Some(!port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || (name.ends_with("_PORT") && value.contains("://"))
+        || port_of_link().unwrap_or(false)
+}
+
+/// Tries each value by itself, so that one that does not fit hides no other; then looks at those that fit together.
+fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
+    let base = with_named_policies(known, &given.values);
+    let mut fitting = base.clone();
+    let mut unknown = Vec::new();
+    for (path, value) in layers::leaves(&given.values) {
+        match fits(&base, &path, &value) {
+            Ok(ignored) => {
+                layers::set(&mut fitting, &path, value);
+                unknown.extend(ignored);
+            }
+            Err(message) => {
+                let key = dotted(&path);
+                problems.push(Problem::Value { origin: given.origin(&key), key, message });
+            }
+        }
+    }
+    let config: Config = fitting.try_into().expect("each of the values fits by itself");
+    problems.extend(unknown_keys(&unknown, &config, given));
+    problems.extend(config.problems().into_iter().map(|(key, message)| Problem::Value {
+        origin: given.origin(&key),
+        key,
+        message,
+    }));
+    config
+}
+
+/// A policy of another name starts as the shipped one.
+fn with_named_policies(mut known: Table, given: &Table) -> Table {
+    let shipped = table_of(&PolicyConfig::default());
+    for name in given.get("policies").and_then(Value::as_table).into_iter().flat_map(Table::keys) {
+        layers::set(&mut known, &["policies".to_owned(), name.clone()], Value::Table(shipped.clone()));
+    }
+    known
+}
+
+/// Whether a value fits its key, and the keys at or below it that nobody knows.
+fn fits(base: &Table, path: &[String], value: &Value) -> Result<Vec<String>, String> {
+    let mut table = base.clone();
+    layers::set(&mut table, path, value.clone());
+    let mut ignored = Vec::new();
+    serde_ignored::deserialize::<_, _, Config>(table, |at| ignored.push(at.to_string()))
+        .map_err(|error| error.message().trim().to_owned())?;
+    let key = dotted(path);
+    Ok(ignored.into_iter().map(|at| if at.len() > key.len() { at } else { key.clone() }).collect())
+}
+
+fn unknown_keys(unknown: &[String], config: &Config, given: &Given) -> Vec<Problem> {
+    let json = json_of(config);
+    let known = layers::keys(&json);
+    let problem = |key: &String| Problem::UnknownKey {
+        key: key.clone(),
+        suggestion: nearest(key, known.keys().map(String::as_str)).map(str::to_owned),
+        origin: given.origin(key),
+    };
+    unknown.iter().map(problem).collect()
+}
+
+fn table_of(settings: &impl serde::Serialize) -> Table {
+    Table::try_from(settings).expect("settings are tables of plain values")
+}
+
+/// Like the file, but with the keys that are not set.
+pub(super) fn json_of(config: &Config) -> serde_json::Value {
+    serde_json::to_value(config).expect("settings are tables of plain values")
+}

@@ -1,0 +1,102 @@
+//! Every setting of contextd, typed, with its default. Nothing else reads the environment.
+//!
+//! One section of the file is one struct here: the field is the key, its documentation the manual, its `Default` the
+//! default. [`load()`] lays flags over `CONTEXTD_*` variables over the file over the defaults.
+
+use serde::{Deserialize, Serialize};
+
+mod check;
+mod database;
+mod duration;
+mod embedded;
+mod environment;
+mod error;
+mod layers;
+mod load;
+mod models;
+mod policy;
+mod print;
+mod provider;
+mod secret;
+mod server;
+mod setting;
+mod stream;
+mod suggest;
+mod telemetry;
+mod turn;
+
+pub use check::Checks;
+pub use database::DatabaseConfig;
+pub use duration::{format_duration, parse_duration};
+pub use embedded::EmbeddedConfig;
+pub use environment::Environment;
+pub use error::{ConfigError, Origin, Problem};
+pub use load::{Loaded, Origins, Sources, defaults, load};
+pub use models::ModelsConfig;
+pub use policy::{KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolPolicyConfig};
+pub use print::print;
+pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
+pub use secret::redact_url;
+pub use server::ServerConfig;
+pub use setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
+pub use stream::StreamConfig;
+pub use telemetry::{LogFormat, TelemetryConfig};
+pub use turn::TurnConfig;
+
+/// All settings, one field per section of the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// The gRPC server.
+    pub server: ServerConfig,
+    /// The database that somebody else runs.
+    pub database: DatabaseConfig,
+    /// The database that contextd runs itself when none is named.
+    pub embedded: EmbeddedConfig,
+    /// How turns run.
+    pub turn: TurnConfig,
+    /// How events are handed to readers.
+    pub stream: StreamConfig,
+    /// Which model is used when nobody names one.
+    pub models: ModelsConfig,
+    /// The model services, by name.
+    pub providers: ProvidersConfig,
+    /// The context policies, by name.
+    pub policies: PoliciesConfig,
+    /// Logs and traces.
+    pub telemetry: TelemetryConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            server: ServerConfig::default(),
+            database: DatabaseConfig::default(),
+            embedded: EmbeddedConfig::default(),
+            turn: TurnConfig::default(),
+            stream: StreamConfig::default(),
+            models: ModelsConfig::default(),
+            providers: provider::shipped_providers(),
+            policies: policy::shipped_policies(),
+            telemetry: TelemetryConfig::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Everything that is wrong with the values, empty when they can be served with.
+    pub fn problems(&self) -> Vec<(String, String)> {
+        let Self { server, database, embedded, turn, stream, models, providers, policies, telemetry } = self;
+        let mut checks = Checks::default();
+        server.check(&mut checks);
+        database.check(&mut checks);
+        embedded.check(&mut checks, database);
+        turn.check(&mut checks);
+        stream.check(&mut checks);
+        models.check(&mut checks, providers);
+        for (name, policy) in policies {
+            policy.check(&mut checks, name);
+        }
+        telemetry.check(&mut checks);
+        checks.into_problems()
+    }
+}

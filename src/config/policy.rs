@@ -1,0 +1,103 @@
+//! The settings of context policies: `[policies.NAME]`, chosen by a session.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::check::Checks;
+
+/// The policy of sessions that name none.
+pub const SHIPPED_POLICY: &str = "default";
+
+/// Policies by name. What a policy does not set is as in the shipped policy.
+pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
+
+/// One policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyConfig {
+    /// What happens to the outputs of tools.
+    pub tools: ToolPolicyConfig,
+}
+
+/// How much of each tool's output the model gets to see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolPolicyConfig {
+    /// For tools that have no limits of their own.
+    pub default_output_limits: OutputLimits,
+    /// By tool name.
+    pub output_limits: BTreeMap<String, OutputLimits>,
+}
+
+/// Limits of one tool's output; 0 is not limited here. Characters are Unicode scalar values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OutputLimits {
+    /// Characters in all.
+    pub max_output_chars: u32,
+    /// Lines.
+    pub max_lines: u32,
+    /// Characters of one line.
+    pub max_line_length: u32,
+    /// Matches of a search-like tool, counted as non-empty lines.
+    pub max_matches: u32,
+    /// Which part is kept of what is too long.
+    pub keep: KeepPart,
+}
+
+/// Which part of an output that is too long is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepPart {
+    /// The beginning.
+    #[default]
+    Head,
+    /// The beginning and the end, half each.
+    HeadAndTail,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self {
+            tools: ToolPolicyConfig {
+                default_output_limits: OutputLimits { max_output_chars: 120_000, ..OutputLimits::default() },
+                output_limits: shipped_output_limits(),
+            },
+        }
+    }
+}
+
+impl PolicyConfig {
+    pub(super) fn check(&self, checks: &mut Checks, name: &str) {
+        let Self { tools: ToolPolicyConfig { default_output_limits, output_limits } } = self;
+        let prefix = format!("policies.{name}.tools");
+        default_output_limits.check(checks, &format!("{prefix}.default_output_limits"));
+        for (tool, limits) in output_limits {
+            limits.check(checks, &format!("{prefix}.output_limits.{tool}"));
+        }
+    }
+}
+
+impl OutputLimits {
+    /// The API's limits are 32-bit and signed.
+    fn check(&self, checks: &mut Checks, prefix: &str) {
+        let Self { max_output_chars, max_lines, max_line_length, max_matches, keep: _ } = self;
+        let allowed = 0..=i32::MAX.unsigned_abs();
+        checks.number(&format!("{prefix}.max_output_chars"), *max_output_chars, allowed.clone(), "characters");
+        checks.number(&format!("{prefix}.max_lines"), *max_lines, allowed.clone(), "lines");
+        checks.number(&format!("{prefix}.max_line_length"), *max_line_length, allowed.clone(), "characters");
+        checks.number(&format!("{prefix}.max_matches"), *max_matches, allowed, "matches");
+    }
+}
+
+pub(super) fn shipped_policies() -> PoliciesConfig {
+    BTreeMap::from([(SHIPPED_POLICY.to_owned(), PolicyConfig::default())])
+}
+
+fn shipped_output_limits() -> BTreeMap<String, OutputLimits> {
+    let unlimited = OutputLimits::default();
+    BTreeMap::from([
+        ("bash".to_owned(), OutputLimits { max_output_chars: 30_000, ..unlimited }),
+        ("grep".to_owned(), OutputLimits { max_matches: 1000, ..unlimited }),
+        ("read".to_owned(), OutputLimits { max_lines: 2000, max_line_length: 2000, ..unlimited }),
+    ])
+}

@@ -1,0 +1,128 @@
+//! The settings that have a flag and an environment variable of their own.
+
+/// What every variable of contextd starts with.
+pub const ENV_PREFIX: &str = "CONTEXTD_";
+
+/// Flags of single commands that are no settings but can be given by a variable too.
+pub const COMMAND_FLAGS: &[&str] = &["address", "config", "service", "timeout"];
+
+/// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. Its default is the key's.
+#[derive(Debug)]
+pub struct Setting {
+    /// Name of the flag, without the dashes.
+    pub flag: &'static str,
+    /// Dotted key in the file.
+    pub key: &'static str,
+    /// Placeholder of the value in the help.
+    pub value_name: &'static str,
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// What happens instead when there is no default, or how it is found when it depends on the machine.
+    pub without_default: Option<&'static str>,
+}
+
+impl Setting {
+    /// The environment variable.
+    pub fn variable(&self) -> String {
+        variable_of(self.flag)
+    }
+}
+
+/// The environment variable of a flag: `--data-dir` is `CONTEXTD_DATA_DIR`.
+pub fn variable_of(flag: &str) -> String {
+    format!("{ENV_PREFIX}{}", flag.replace('-', "_").to_uppercase())
+}
+
+/// The most used settings. Everything else is set in the file.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        flag: "listen",
+        key: "server.listen",
+        value_name: "ADDRESS:PORT",
+        help: "Where to serve gRPC; port 0 takes a free one",
+        without_default: None,
+    },
+    Setting {
+        flag: "insecure-no-auth",
+        key: "server.insecure_no_auth",
+        value_name: "BOOL",
+        help: "Serve other machines although nobody is authenticated",
+        without_default: None,
+    },
+    Setting {
+        flag: "database-url",
+        key: "database.url",
+        value_name: "URL",
+        help: "PostgreSQL 14 or later: postgres://user:password@host:port/name",
+        without_default: Some("no default: contextd runs a PostgreSQL of its own"),
+    },
+    Setting {
+        flag: "migrate",
+        key: "database.migrate_on_start",
+        value_name: "BOOL",
+        help: "Migrate the schema of --database-url when serving starts; the embedded one always is",
+        without_default: None,
+    },
+    Setting {
+        flag: "data-dir",
+        key: "embedded.data_dir",
+        value_name: "DIR",
+        help: "Where the embedded PostgreSQL keeps its data",
+        without_default: Some(DATA_DIR_RULE),
+    },
+    Setting {
+        flag: "pg-bin-dir",
+        key: "embedded.bin_dir",
+        value_name: "DIR",
+        help: "Folder with `postgres` and `initdb` for the embedded PostgreSQL",
+        without_default: Some("no default: the usual places are searched"),
+    },
+    Setting {
+        flag: "lease-ttl",
+        key: "turn.lease_ttl",
+        value_name: "DURATION",
+        help: "How long a turn belongs to a process that is not heard of",
+        without_default: None,
+    },
+    Setting {
+        flag: "default-model",
+        key: "models.default_model",
+        value_name: "PROVIDER/MODEL",
+        help: "Model of sessions and turns that name none",
+        without_default: None,
+    },
+    Setting {
+        flag: "script-dir",
+        key: "providers.scripted.script_dir",
+        value_name: "DIR",
+        help: "Folder of script files for the models `scripted/...`",
+        without_default: Some("no default: the built-in scripts only"),
+    },
+    Setting {
+        flag: "log",
+        key: "telemetry.log",
+        value_name: "FILTER",
+        help: "What is logged: a level, or directives such as `info,contextd::turn=debug`",
+        without_default: None,
+    },
+    Setting {
+        flag: "log-format",
+        key: "telemetry.log_format",
+        value_name: "FORMAT",
+        help: "How a log line looks: text or json",
+        without_default: None,
+    },
+    Setting {
+        flag: "otlp-endpoint",
+        key: "telemetry.otlp_endpoint",
+        value_name: "URL",
+        help: "OTLP collector (gRPC) for traces, such as http://127.0.0.1:4317",
+        without_default: Some("no default: no traces"),
+    },
+];
+
+const DATA_DIR_RULE: &str = if cfg!(target_os = "macos") {
+    "default: /var/lib/contextd for root, else ~/Library/Application Support/contextd"
+} else {
+    "default: /var/lib/contextd for root, else $XDG_DATA_HOME/contextd or ~/.local/share/contextd"
+};

@@ -1,0 +1,55 @@
+//! Health: liveness is this process, readiness follows the database and the drain.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+use crate::turn::Engine;
+
+/// Service names that say whether the server takes requests; the empty one stands for the server as a whole.
+const READINESS: [&str; 8] = [
+    "",
+    "readiness",
+    "contextd.v1.SessionService",
+    "contextd.v1.TurnService",
+    "contextd.v1.QueueService",
+    "contextd.v1.ContextService",
+    "contextd.v1.BlobService",
+    "contextd.v1.ModelService",
+];
+/// Service name that says whether the process lives, whatever its database does.
+const LIVENESS: &str = "liveness";
+/// How often the database is asked.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Says NOT_SERVING everywhere, but that the process lives.
+pub async fn begin(health: &HealthReporter) {
+    health.set_service_status(LIVENESS, ServingStatus::Serving).await;
+    ready(health, false).await;
+}
+
+/// Keeps readiness true to the database, until the drain makes it false for good.
+pub async fn follow(health: HealthReporter, engine: Arc<Engine>, stopping: CancellationToken) {
+    let mut serving = false;
+    while !stopping.is_cancelled() {
+        let alive = tokio::time::timeout(PERIOD * 2, engine.store().ping()).await.is_ok_and(|answer| answer.is_ok());
+        if alive != serving {
+            tracing::info!(ready = alive, "readiness changed");
+            ready(&health, alive).await;
+            serving = alive;
+        }
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = tokio::time::sleep(PERIOD) => {}
+        }
+    }
+    ready(&health, false).await;
+}
+
+async fn ready(health: &HealthReporter, serving: bool) {
+    let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for service in READINESS {
+        health.set_service_status(service, status).await;
+    }
+}

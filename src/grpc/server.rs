@@ -1,0 +1,83 @@
+//! The server: all services on one listener.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::net::TcpListener;
+use tonic::transport::{Server, server::TcpIncoming};
+use tonic_health::server::HealthReporter;
+
+use super::{
+    blob::Blobs, context::Contexts, model::Models, queue::Queue, session::Sessions, turn::Turns, wire_errors::WireErrors,
+};
+use crate::{
+    pb::{
+        DESCRIPTOR_SET, blob_service_server::BlobServiceServer, context_service_server::ContextServiceServer,
+        model_service_server::ModelServiceServer, queue_service_server::QueueServiceServer,
+        session_service_server::SessionServiceServer, turn_service_server::TurnServiceServer,
+    },
+    turn::Engine,
+};
+
+/// Bytes of one answer; pages and events stay far below.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+/// How often a silent connection is asked whether it lives.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long it may take to answer.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The server's bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes of a request.
+    pub max_request_bytes: usize,
+    /// RPCs at once on one connection.
+    pub max_concurrent_streams: u32,
+    /// Events that may wait for a reader.
+    pub reader_buffer: usize,
+    /// Whether reflection is served.
+    pub reflection: bool,
+}
+
+/// A health service and what sets it, saying NOT_SERVING until told otherwise.
+pub fn health() -> (HealthReporter, tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>) {
+    tonic_health::server::health_reporter()
+}
+
+/// Serves until `stop` comes, and then until the RPCs that run have ended.
+pub async fn serve(
+    listener: TcpListener,
+    engine: Arc<Engine>,
+    health: tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,
+    bounds: Bounds,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let (read, write) = (bounds.max_request_bytes, MAX_RESPONSE_BYTES);
+    let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
+    let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader_buffer));
+    let router = Server::builder()
+        .tcp_nodelay(true)
+        .max_concurrent_streams(bounds.max_concurrent_streams)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(WireErrors { max_request_bytes: bounds.max_request_bytes })
+        .add_service(health)
+        .add_service(sessions.max_decoding_message_size(read).max_encoding_message_size(write))
+        .add_service(turns.max_decoding_message_size(read).max_encoding_message_size(write))
+        .add_service(QueueServiceServer::new(Queue).max_decoding_message_size(read))
+        .add_service(ContextServiceServer::new(Contexts).max_decoding_message_size(read))
+        .add_service(BlobServiceServer::new(Blobs).max_decoding_message_size(read))
+        .add_service(ModelServiceServer::new(Models).max_decoding_message_size(read));
+    let router = if bounds.reflection {
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        router.add_service(described().build_v1()?).add_service(described().build_v1alpha()?)
+    } else {
+        router
+    };
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    router.serve_with_incoming_shutdown(incoming, stop).await?;
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! The hands of contextd: long-running loops, all alike. Each waits, does one round, and stops when told to; a round that fails is
+//! told once and tried again at the next.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::turn::{Engine, Error};
+
+/// Heartbeats within one lease.
+const BEATS_PER_LEASE: u32 = 3;
+
+/// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns that are still being drained.
+pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &CancellationToken) -> TaskTracker {
+    let tasks = TaskTracker::new();
+    let poll = engine.rules().poll_interval;
+    let beat = engine.store().lease() / BEATS_PER_LEASE;
+    let each = |engine: &Arc<Engine>| Arc::clone(engine);
+    tasks.spawn(every("heartbeat", beat, done.clone(), each(engine), |engine| async move { engine.beat().await }));
+    tasks.spawn(every("cancels", poll, done.clone(), each(engine), |engine| async move { engine.look_for_cancels().await }));
+    tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
+    tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
+    tasks.close();
+    tasks
+}
+
+/// One loop.
+async fn every<F>(
+    name: &'static str,
+    period: Duration,
+    stop: CancellationToken,
+    engine: Arc<Engine>,
+    round: impl Fn(Arc<Engine>) -> F + Send,
+) where
+    F: Future<Output = Result<(), Error>> + Send,
+{
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        match round(Arc::clone(&engine)).await {
+            Ok(()) => failing = false,
+            Err(error) => {
+                if !failing {
+                    tracing::warn!(worker = name, %error, "a round failed; it is tried again");
+                }
+                failing = true;
+            }
+        }
+    }
+}
