@@ -5,9 +5,8 @@ use protox::prost::Message as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let mut files: Vec<PathBuf> = fs::read_dir("proto/contextd/v1")?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_, std::io::Error>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir("proto/contextd/v1")?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
     files.sort();
     let descriptors = protox::compile(&files, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);

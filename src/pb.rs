@@ -1,5 +1,15 @@
 //! The generated messages and services of `proto/contextd/v1`.
-#![allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic, clippy::nursery, clippy::restriction, rustdoc::all, reason = "generated code")]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery,
+    clippy::restriction,
+    rustdoc::all,
+    reason = "generated code"
+)]
 
 tonic::include_proto!("contextd.v1");
 
