@@ -270,9 +270,8 @@ struct Pieces {
 
 fn split(text: &str) -> Pieces {
     let mut pieces = Pieces { code: String::new(), strings: Vec::new() };
-    let mut rest = text;
+    let (mut rest, mut line) = (text, 1);
     while let Some(next) = rest.chars().next() {
-        let line = pieces.code.matches('\n').count() + 1;
         let word_before = pieces.code.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
         let taken = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
@@ -285,6 +284,7 @@ fn split(text: &str) -> Pieces {
             let length = char_literal(rest).unwrap_or(next.len_utf8());
             if length == next.len_utf8() {
                 pieces.code.push(next);
+                line += usize::from(next == '\n');
             }
             rest = &rest[length..];
             continue;
@@ -292,6 +292,7 @@ fn split(text: &str) -> Pieces {
         let lines = rest[..taken].matches('\n').count();
         pieces.code.push(' ');
         pieces.code.push_str(&"\n".repeat(lines));
+        line += lines;
         rest = &rest[taken..];
     }
     pieces
