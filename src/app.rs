@@ -92,7 +92,8 @@ async fn serve_engine(
     };
     let workers = worker::start(&engine, &stopping, &done);
     let readiness = tokio::spawn(health::follow(reporter, Arc::clone(&engine), stopping.clone()));
-    let serving = server::serve(listener, Arc::clone(&engine), health_service, bounds, closing.clone().cancelled_owned());
+    let serving =
+        server::serve(listener, Arc::clone(&engine), health_service, bounds, closing.clone().cancelled_owned());
     let mut serving = std::pin::pin!(serving);
     progress.ready(format!("contextd listens on {address}"));
     let mut lost = Ok(());
@@ -129,7 +130,8 @@ async fn database_lost(postgres: Option<&Postgres>) {
 /// How to reach the database: the one that the configuration names, or one that is started for us.
 async fn connect(config: &Config, progress: &Progress) -> anyhow::Result<(tokio_postgres::Config, Option<Postgres>)> {
     if let Some(url) = &config.database.url {
-        let connection = url.expose_secret().parse().map_err(|_| anyhow::anyhow!("database.url is not a PostgreSQL URL"))?;
+        let connection =
+            url.expose_secret().parse().map_err(|_| anyhow::anyhow!("database.url is not a PostgreSQL URL"))?;
         return Ok((connection, None));
     }
     let postgres = start_embedded(config, progress).await?;
@@ -159,7 +161,9 @@ fn cluster_dir(config: &Config) -> std::path::PathBuf {
 /// Where `script/server` puts PostgreSQL programs on machines whose package manager may not be used.
 fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
     let cache = environment.get("XDG_CACHE_HOME").map(std::path::PathBuf::from);
-    cache.or_else(|| environment.get("HOME").map(|home| Path::new(&home).join(".cache"))).map(|cache| cache.join("contextd"))
+    cache
+        .or_else(|| environment.get("HOME").map(|home| Path::new(&home).join(".cache")))
+        .map(|cache| cache.join("contextd"))
 }
 
 async fn run_migrations(database: &Database, progress: &Progress) -> anyhow::Result<()> {

@@ -8,9 +8,7 @@ use crate::model::{
     BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, Ending, Failure, FailurePhase,
     FailureReason, FinishReason, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits, Part, Payload,
     PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolOutcome,
-    ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose,
-    command::TurnRequest,
-    config::PolicyOverrides,
+    ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, command::TurnRequest, config::PolicyOverrides,
     event::CallCancelReason,
 };
 

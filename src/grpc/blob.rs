@@ -14,7 +14,10 @@ pub struct Blobs;
 impl BlobService for Blobs {
     type GetBlobStream = ReceiverStream<Result<pb::GetBlobResponse, Status>>;
 
-    async fn put_blob(&self, _: Request<Streaming<pb::PutBlobRequest>>) -> Result<Response<pb::PutBlobResponse>, Status> {
+    async fn put_blob(
+        &self,
+        _: Request<Streaming<pb::PutBlobRequest>>,
+    ) -> Result<Response<pb::PutBlobResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.BlobService/PutBlob"))
     }
 

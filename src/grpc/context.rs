@@ -11,7 +11,10 @@ pub struct Contexts;
 
 #[tonic::async_trait]
 impl ContextService for Contexts {
-    async fn get_context_stats(&self, _: Request<pb::GetContextStatsRequest>) -> Result<Response<pb::GetContextStatsResponse>, Status> {
+    async fn get_context_stats(
+        &self,
+        _: Request<pb::GetContextStatsRequest>,
+    ) -> Result<Response<pb::GetContextStatsResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/GetContextStats"))
     }
 
@@ -19,35 +22,59 @@ impl ContextService for Contexts {
         Err(not_implemented_rpc("contextd.v1.ContextService/Compact"))
     }
 
-    async fn prune_tool_outputs(&self, _: Request<pb::PruneToolOutputsRequest>) -> Result<Response<pb::PruneToolOutputsResponse>, Status> {
+    async fn prune_tool_outputs(
+        &self,
+        _: Request<pb::PruneToolOutputsRequest>,
+    ) -> Result<Response<pb::PruneToolOutputsResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/PruneToolOutputs"))
     }
 
-    async fn restore_tool_outputs(&self, _: Request<pb::RestoreToolOutputsRequest>) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
+    async fn restore_tool_outputs(
+        &self,
+        _: Request<pb::RestoreToolOutputsRequest>,
+    ) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/RestoreToolOutputs"))
     }
 
-    async fn prepare_context(&self, _: Request<pb::PrepareContextRequest>) -> Result<Response<pb::PrepareContextResponse>, Status> {
+    async fn prepare_context(
+        &self,
+        _: Request<pb::PrepareContextRequest>,
+    ) -> Result<Response<pb::PrepareContextResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/PrepareContext"))
     }
 
-    async fn render_context(&self, _: Request<pb::RenderContextRequest>) -> Result<Response<pb::RenderContextResponse>, Status> {
+    async fn render_context(
+        &self,
+        _: Request<pb::RenderContextRequest>,
+    ) -> Result<Response<pb::RenderContextResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/RenderContext"))
     }
 
-    async fn count_tokens(&self, _: Request<pb::CountTokensRequest>) -> Result<Response<pb::CountTokensResponse>, Status> {
+    async fn count_tokens(
+        &self,
+        _: Request<pb::CountTokensRequest>,
+    ) -> Result<Response<pb::CountTokensResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/CountTokens"))
     }
 
-    async fn list_compactions(&self, _: Request<pb::ListCompactionsRequest>) -> Result<Response<pb::ListCompactionsResponse>, Status> {
+    async fn list_compactions(
+        &self,
+        _: Request<pb::ListCompactionsRequest>,
+    ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/ListCompactions"))
     }
 
-    async fn revert_compaction(&self, _: Request<pb::RevertCompactionRequest>) -> Result<Response<pb::RevertCompactionResponse>, Status> {
+    async fn revert_compaction(
+        &self,
+        _: Request<pb::RevertCompactionRequest>,
+    ) -> Result<Response<pb::RevertCompactionResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/RevertCompaction"))
     }
 
-    async fn record_usage(&self, _: Request<pb::RecordUsageRequest>) -> Result<Response<pb::RecordUsageResponse>, Status> {
+    async fn record_usage(
+        &self,
+        _: Request<pb::RecordUsageRequest>,
+    ) -> Result<Response<pb::RecordUsageResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.ContextService/RecordUsage"))
     }
 }

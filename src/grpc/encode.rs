@@ -66,7 +66,12 @@ pub fn session_state(state: SessionState) -> pb::SessionState {
 }
 
 /// A turn as clients see it; `pending` are its open calls.
-pub fn turn(turn: &Turn, session: &str, limits: &Limits, pending: &[PendingCall]) -> Result<pb::Turn, codec::DecodeError> {
+pub fn turn(
+    turn: &Turn,
+    session: &str,
+    limits: &Limits,
+    pending: &[PendingCall],
+) -> Result<pb::Turn, codec::DecodeError> {
     let mut answer = pb::Turn {
         turn_id: turn.id.to_string(),
         session_id: session.to_owned(),

@@ -11,15 +11,24 @@ pub struct Queue;
 
 #[tonic::async_trait]
 impl QueueService for Queue {
-    async fn enqueue_message(&self, _: Request<pb::EnqueueMessageRequest>) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
+    async fn enqueue_message(
+        &self,
+        _: Request<pb::EnqueueMessageRequest>,
+    ) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.QueueService/EnqueueMessage"))
     }
 
-    async fn list_queued_messages(&self, _: Request<pb::ListQueuedMessagesRequest>) -> Result<Response<pb::ListQueuedMessagesResponse>, Status> {
+    async fn list_queued_messages(
+        &self,
+        _: Request<pb::ListQueuedMessagesRequest>,
+    ) -> Result<Response<pb::ListQueuedMessagesResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.QueueService/ListQueuedMessages"))
     }
 
-    async fn cancel_queued_message(&self, _: Request<pb::CancelQueuedMessageRequest>) -> Result<Response<pb::CancelQueuedMessageResponse>, Status> {
+    async fn cancel_queued_message(
+        &self,
+        _: Request<pb::CancelQueuedMessageRequest>,
+    ) -> Result<Response<pb::CancelQueuedMessageResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.QueueService/CancelQueuedMessage"))
     }
 

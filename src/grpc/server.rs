@@ -7,7 +7,8 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, model::Models, queue::Queue, session::Sessions, turn::Turns, wire_errors::WireErrors,
+    blob::Blobs, context::Contexts, model::Models, queue::Queue, session::Sessions, turn::Turns,
+    wire_errors::WireErrors,
 };
 use crate::{
     pb::{
@@ -39,7 +40,8 @@ pub struct Bounds {
 }
 
 /// A health service and what sets it, saying NOT_SERVING until told otherwise.
-pub fn health() -> (HealthReporter, tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>) {
+pub fn health()
+-> (HealthReporter, tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>) {
     tonic_health::server::health_reporter()
 }
 

@@ -36,7 +36,11 @@ impl Sessions {
         Self { engine }
     }
 
-    async fn sessions_page(&self, tenant: TenantId, wanted: decode::PageRequest) -> Result<pb::ListSessionsResponse, Status> {
+    async fn sessions_page(
+        &self,
+        tenant: TenantId,
+        wanted: decode::PageRequest,
+    ) -> Result<pb::ListSessionsResponse, Status> {
         const LIST: &str = "ListSessions";
         let decode::PageRequest { size, token } = wanted;
         let after = match token {
@@ -53,7 +57,11 @@ impl Sessions {
         })
     }
 
-    async fn messages_page(&self, key: &SessionKey, wanted: decode::ListMessages) -> Result<pb::ListMessagesResponse, Status> {
+    async fn messages_page(
+        &self,
+        key: &SessionKey,
+        wanted: decode::ListMessages,
+    ) -> Result<pb::ListMessagesResponse, Status> {
         const LIST: &str = "ListMessages";
         let decode::ListMessages { session: _, view, newest_first, page: decode::PageRequest { size, token } } = wanted;
         let live = match view {
@@ -89,43 +97,67 @@ impl Sessions {
 
 #[tonic::async_trait]
 impl SessionService for Sessions {
-    async fn create_session(&self, request: Request<pb::CreateSessionRequest>) -> Result<Response<pb::CreateSessionResponse>, Status> {
+    async fn create_session(
+        &self,
+        request: Request<pb::CreateSessionRequest>,
+    ) -> Result<Response<pb::CreateSessionResponse>, Status> {
         let tenant = tenant(&request);
         let command = decode::create_session(request.into_inner())?;
         let session = self.engine.create_session(tenant, command).await?;
         Ok(Response::new(pb::CreateSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
     }
 
-    async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Result<Response<pb::GetSessionResponse>, Status> {
+    async fn get_session(
+        &self,
+        request: Request<pb::GetSessionRequest>,
+    ) -> Result<Response<pb::GetSessionResponse>, Status> {
         let tenant = tenant(&request);
         let key = SessionKey::new(tenant, decode::get_session(request.into_inner())?);
         let session = self.engine.session(&key).await?;
         Ok(Response::new(pb::GetSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
     }
 
-    async fn list_sessions(&self, request: Request<pb::ListSessionsRequest>) -> Result<Response<pb::ListSessionsResponse>, Status> {
+    async fn list_sessions(
+        &self,
+        request: Request<pb::ListSessionsRequest>,
+    ) -> Result<Response<pb::ListSessionsResponse>, Status> {
         let tenant = tenant(&request);
         let wanted = decode::list_sessions(request.into_inner())?;
         Ok(Response::new(self.sessions_page(tenant, wanted).await?))
     }
 
-    async fn update_session(&self, _: Request<pb::UpdateSessionRequest>) -> Result<Response<pb::UpdateSessionResponse>, Status> {
+    async fn update_session(
+        &self,
+        _: Request<pb::UpdateSessionRequest>,
+    ) -> Result<Response<pb::UpdateSessionResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.SessionService/UpdateSession"))
     }
 
-    async fn delete_session(&self, _: Request<pb::DeleteSessionRequest>) -> Result<Response<pb::DeleteSessionResponse>, Status> {
+    async fn delete_session(
+        &self,
+        _: Request<pb::DeleteSessionRequest>,
+    ) -> Result<Response<pb::DeleteSessionResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.SessionService/DeleteSession"))
     }
 
-    async fn fork_session(&self, _: Request<pb::ForkSessionRequest>) -> Result<Response<pb::ForkSessionResponse>, Status> {
+    async fn fork_session(
+        &self,
+        _: Request<pb::ForkSessionRequest>,
+    ) -> Result<Response<pb::ForkSessionResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.SessionService/ForkSession"))
     }
 
-    async fn append_messages(&self, _: Request<pb::AppendMessagesRequest>) -> Result<Response<pb::AppendMessagesResponse>, Status> {
+    async fn append_messages(
+        &self,
+        _: Request<pb::AppendMessagesRequest>,
+    ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
         Err(not_implemented_rpc("contextd.v1.SessionService/AppendMessages"))
     }
 
-    async fn list_messages(&self, request: Request<pb::ListMessagesRequest>) -> Result<Response<pb::ListMessagesResponse>, Status> {
+    async fn list_messages(
+        &self,
+        request: Request<pb::ListMessagesRequest>,
+    ) -> Result<Response<pb::ListMessagesResponse>, Status> {
         let tenant = tenant(&request);
         let wanted = decode::list_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, wanted.session.clone());

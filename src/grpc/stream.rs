@@ -138,7 +138,8 @@ impl<T: Send + 'static> Reading<T> {
 
     async fn serve(&mut self) -> Result<(), Stop> {
         if let Some(admitted) = self.reader.admitted.take() {
-            let event = self.ephemeral(self.reader.ends_with.clone(), StepPosition::default(), Payload::Admitted(admitted));
+            let event =
+                self.ephemeral(self.reader.ends_with.clone(), StepPosition::default(), Payload::Admitted(admitted));
             self.client.send(event).await?;
         }
         if self.reader.over {
@@ -273,7 +274,10 @@ impl<T: Send + 'static> Reading<T> {
             caught_up: true,
             state: session_state(session.state).into(),
             open_message: open.as_ref().map(|open| open_message(open, key)),
-            pending_calls: pending.iter().map(|(pending, _): &(PendingCall, bool)| codec::turn::pending_to_pb(pending)).collect(),
+            pending_calls: pending
+                .iter()
+                .map(|(pending, _): &(PendingCall, bool)| codec::turn::pending_to_pb(pending))
+                .collect(),
             queued_count: i32::try_from(session.queued).unwrap_or(i32::MAX),
             currently_compacting: false,
             pending_approvals: Vec::new(),

@@ -69,7 +69,11 @@ impl Turns {
         })
     }
 
-    async fn events_page(&self, key: &SessionKey, wanted: decode::ListEvents) -> Result<pb::ListEventsResponse, Status> {
+    async fn events_page(
+        &self,
+        key: &SessionKey,
+        wanted: decode::ListEvents,
+    ) -> Result<pb::ListEventsResponse, Status> {
         let decode::ListEvents { session: _, turn, after, size } = wanted;
         let last = self.engine.session(key).await?.last_seq;
         if after > last {
@@ -124,7 +128,12 @@ impl Turns {
     }
 
     /// Where a WatchEvents begins and ends.
-    async fn watch_reader(&self, key: SessionKey, watch: Watch, options: decode::StreamOptions) -> Result<Reader, Error> {
+    async fn watch_reader(
+        &self,
+        key: SessionKey,
+        watch: Watch,
+        options: decode::StreamOptions,
+    ) -> Result<Reader, Error> {
         let session = self.engine.session(&key).await?;
         if watch.after > session.last_seq {
             return Err(Error::CursorAhead { last: session.last_seq });
@@ -157,7 +166,10 @@ impl TurnService for Turns {
     type ExecuteTurnStream = EventStream<pb::ExecuteTurnResponse>;
     type WatchEventsStream = EventStream<pb::WatchEventsResponse>;
 
-    async fn execute_turn(&self, request: Request<pb::ExecuteTurnRequest>) -> Result<Response<Self::ExecuteTurnStream>, Status> {
+    async fn execute_turn(
+        &self,
+        request: Request<pb::ExecuteTurnRequest>,
+    ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
         let tenant = tenant(&request);
         let (command, options) = decode::execute_turn(request.into_inner())?;
         let Admitted { key, turn, how, after } = self.engine.execute(tenant, command).await?;
@@ -186,7 +198,10 @@ impl TurnService for Turns {
         Ok(Response::new(reader.open(self.buffer, |event| pb::ExecuteTurnResponse { event: Some(event) })))
     }
 
-    async fn watch_events(&self, request: Request<pb::WatchEventsRequest>) -> Result<Response<Self::WatchEventsStream>, Status> {
+    async fn watch_events(
+        &self,
+        request: Request<pb::WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
         let tenant = tenant(&request);
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
@@ -194,7 +209,10 @@ impl TurnService for Turns {
         Ok(Response::new(reader.open(self.buffer, |event| pb::WatchEventsResponse { event: Some(event) })))
     }
 
-    async fn list_events(&self, request: Request<pb::ListEventsRequest>) -> Result<Response<pb::ListEventsResponse>, Status> {
+    async fn list_events(
+        &self,
+        request: Request<pb::ListEventsRequest>,
+    ) -> Result<Response<pb::ListEventsResponse>, Status> {
         let tenant = tenant(&request);
         let wanted = decode::list_events(request.into_inner())?;
         let key = SessionKey::new(tenant, wanted.session.clone());
@@ -210,7 +228,10 @@ impl TurnService for Turns {
         Ok(Response::new(pb::GetTurnResponse { turn: Some(self.show(&key, &turn).await?) }))
     }
 
-    async fn list_turns(&self, request: Request<pb::ListTurnsRequest>) -> Result<Response<pb::ListTurnsResponse>, Status> {
+    async fn list_turns(
+        &self,
+        request: Request<pb::ListTurnsRequest>,
+    ) -> Result<Response<pb::ListTurnsResponse>, Status> {
         let tenant = tenant(&request);
         let decode::ListTurns { session, page } = decode::list_turns(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
@@ -235,7 +256,10 @@ impl TurnService for Turns {
         }))
     }
 
-    async fn cancel_turn(&self, request: Request<pb::CancelTurnRequest>) -> Result<Response<pb::CancelTurnResponse>, Status> {
+    async fn cancel_turn(
+        &self,
+        request: Request<pb::CancelTurnRequest>,
+    ) -> Result<Response<pb::CancelTurnResponse>, Status> {
         let tenant = tenant(&request);
         let command = decode::cancel_turn(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());

@@ -67,7 +67,9 @@ fn translated<B>(response: &Response<B>, limit: usize) -> Option<Status> {
         return None;
     }
     match status.code() {
-        Code::OutOfRange if status.message().contains("message length too large") => Some(status::request_too_large(limit)),
+        Code::OutOfRange if status.message().contains("message length too large") => {
+            Some(status::request_too_large(limit))
+        }
         Code::Internal if status.message().contains("failed to decode Protobuf message") => Some(status::undecodable()),
         _ => None,
     }

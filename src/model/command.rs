@@ -1,6 +1,8 @@
 //! Commands: what a valid request asks for, in words instead of wire types.
 
-use super::{CallId, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId};
+use super::{
+    CallId, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId,
+};
 
 /// An idempotency key with the hash of the request it came with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage,
-    UsagePurpose,
+    CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult,
+    Usage, UsagePurpose,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.

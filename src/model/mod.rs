@@ -20,7 +20,8 @@ pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
 pub use id::{BlobId, CallId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
 pub use message::{
-    Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult, Truncation,
+    Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
+    Truncation,
 };
 pub use prompt::Prompt;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};

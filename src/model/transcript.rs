@@ -56,7 +56,11 @@ impl Transcript {
                 }
             }
         }
-        if open.is_empty() { Ok(Closed { messages: self.messages }) } else { Err(NotClosed::Open(open.into_iter().collect())) }
+        if open.is_empty() {
+            Ok(Closed { messages: self.messages })
+        } else {
+            Err(NotClosed::Open(open.into_iter().collect()))
+        }
     }
 }
 

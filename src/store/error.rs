@@ -41,7 +41,9 @@ impl Error {
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(database) = error.as_db_error() else {
-            return if error.is_closed() || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>()) {
+            return if error.is_closed()
+                || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>())
+            {
                 Self::Unavailable(error.to_string())
             } else {
                 Self::Broken(error)
@@ -62,5 +64,6 @@ impl From<tokio_postgres::Error> for Error {
 
 /// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel), and writes refused by a standby.
 fn is_outage(code: &SqlState) -> bool {
-    ["08", "53", "57"].iter().any(|class| code.code().starts_with(class)) || *code == SqlState::READ_ONLY_SQL_TRANSACTION
+    ["08", "53", "57"].iter().any(|class| code.code().starts_with(class))
+        || *code == SqlState::READ_ONLY_SQL_TRANSACTION
 }

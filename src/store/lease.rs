@@ -105,7 +105,9 @@ impl Store {
              order by random() limit $1";
         let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
         rows.iter()
-            .map(|row| Ok(Candidate { key: session_key(row)?, epoch: get(row, "epoch")?, waiting: get(row, "waiting")? }))
+            .map(|row| {
+                Ok(Candidate { key: session_key(row)?, epoch: get(row, "epoch")?, waiting: get(row, "waiting")? })
+            })
             .collect()
     }
 

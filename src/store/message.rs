@@ -47,7 +47,11 @@ impl Store {
     }
 
     /// The messages with these ids.
-    pub async fn messages_by_id(&self, key: &SessionKey, ids: &[MessageId]) -> Result<BTreeMap<MessageId, Message>, Error> {
+    pub async fn messages_by_id(
+        &self,
+        key: &SessionKey,
+        ids: &[MessageId],
+    ) -> Result<BTreeMap<MessageId, Message>, Error> {
         const SQL: &str =
             concat!("-- store::message::messages_by_id\n", select!("and m.message_id = any($3) order by m.seq, p.idx"));
         if ids.is_empty() {

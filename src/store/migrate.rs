@@ -23,7 +23,11 @@ pub async fn run(database: &Database) -> Result<usize, Error> {
 
 /// Refuses a schema that is not exactly the one this program was built for.
 pub async fn check(database: &Database) -> Result<(), Error> {
-    let wanted: Vec<_> = embedded::migrations::runner().get_migrations().iter().map(|m| (m.version(), m.checksum().to_string())).collect();
+    let wanted: Vec<_> = embedded::migrations::runner()
+        .get_migrations()
+        .iter()
+        .map(|m| (m.version(), m.checksum().to_string()))
+        .collect();
     let found = applied(database).await?;
     if let Some((version, _)) = found.iter().find(|row| !wanted.contains(row)) {
         return Err(Error::Schema(format!(
@@ -31,17 +35,22 @@ pub async fn check(database: &Database) -> Result<(), Error> {
         )));
     }
     if let Some((version, _)) = wanted.iter().find(|row| !found.contains(row)) {
-        return Err(Error::Schema(format!("the database lacks migration {version}: run `contextd migrate`, or serve with --migrate")));
+        return Err(Error::Schema(format!(
+            "the database lacks migration {version}: run `contextd migrate`, or serve with --migrate"
+        )));
     }
     Ok(())
 }
 
 async fn applied(database: &Database) -> Result<Vec<(i32, String)>, Error> {
-    let exists = database.read("-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null", &[]).await?;
+    let exists = database
+        .read("-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null", &[])
+        .await?;
     if !exists.first().is_some_and(|row| row.get(0)) {
         return Ok(Vec::new());
     }
-    let rows =
-        database.read("-- store::migrate::applied\nselect version, checksum from refinery_schema_history order by version", &[]).await?;
+    let rows = database
+        .read("-- store::migrate::applied\nselect version, checksum from refinery_schema_history order by version", &[])
+        .await?;
     rows.iter().map(|row| Ok((super::row::get(row, "version")?, super::row::get(row, "checksum")?))).collect()
 }

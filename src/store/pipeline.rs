@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deadpool_postgres::Object;
-use futures_util::future::{join3, join_all};
+use futures_util::future::{join_all, join3};
 use tokio_postgres::{Row, Statement, types::ToSql};
 
 use super::{Database, Error};
@@ -66,9 +66,13 @@ impl Database {
         // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
         // on its way before the first answer is awaited.
         let bodies = join_all(
-            queries.iter().zip(&statements).map(|(query, statement)| connection.query(statement, query.params.as_slice())),
+            queries
+                .iter()
+                .zip(&statements)
+                .map(|(query, statement)| connection.query(statement, query.params.as_slice())),
         );
-        let (begun, rows, committed) = join3(connection.batch_execute("begin"), bodies, connection.batch_execute("commit")).await;
+        let (begun, rows, committed) =
+            join3(connection.batch_execute("begin"), bodies, connection.batch_execute("commit")).await;
         begun?;
         let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
         committed?;

@@ -62,9 +62,10 @@ impl Database {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
             PoolError::Backend(error) => Error::Unavailable(error.to_string()),
-            PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
-                Error::Unavailable(error.to_string())
-            }
+            PoolError::Timeout(_)
+            | PoolError::Closed
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_) => Error::Unavailable(error.to_string()),
         })
     }
 }
@@ -96,7 +97,8 @@ fn tls(settings: &Settings) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     match &settings.ca_file {
         Some(file) => {
-            let certificates = CertificateDer::pem_file_iter(file).map_err(|error| unusable(format!("{}: {error}", file.display())))?;
+            let certificates = CertificateDer::pem_file_iter(file)
+                .map_err(|error| unusable(format!("{}: {error}", file.display())))?;
             for certificate in certificates {
                 let certificate = certificate.map_err(|error| unusable(format!("{}: {error}", file.display())))?;
                 roots.add(certificate).map_err(|error| unusable(error.to_string()))?;

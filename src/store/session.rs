@@ -119,7 +119,12 @@ pub struct Remembered {
 
 impl Store {
     /// Creates a session. False: one with this id exists.
-    pub async fn create_session(&self, key: &SessionKey, new: &NewConfig<'_>, idempotency: &Idempotency) -> Result<bool, Error> {
+    pub async fn create_session(
+        &self,
+        key: &SessionKey,
+        new: &NewConfig<'_>,
+        idempotency: &Idempotency,
+    ) -> Result<bool, Error> {
         const SQL: &str = "-- store::session::create_session
             -- $3 revision $4 toolset id $5 config $6 tools $7 their tokens $8 estimator $9 request id or null $10 hash
             with s as (insert into sessions (tenant_id, session_id) values ($1, $2) on conflict do nothing returning 1),

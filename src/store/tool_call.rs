@@ -144,7 +144,13 @@ impl Store {
         let (overhead, outside) = (signed(submission.overhead), i64::from(submission.next.outside));
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
         params.extend(columns.params());
-        params.extend([&submission.overdue_only as Param<'_>, &status, &request, &submission.idempotency.hash, &self.replica]);
+        params.extend([
+            &submission.overdue_only as Param<'_>,
+            &status,
+            &request,
+            &submission.idempotency.hash,
+            &self.replica,
+        ]);
         params.extend([&lease as Param<'_>, &submission.estimator, &overhead, &submission.next.started, &outside]);
         let remembered = Request::new(&key, request, &submission.idempotency.hash, "");
         let queries = [
@@ -215,7 +221,10 @@ fn submitted(answers: &[Vec<tokio_postgres::Row>]) -> Result<Submitted, Error> {
         accepted: accepted.into_iter().map(CallId::new).collect(),
         hash: remembered.first().map(|row| get(row, "req_hash")).transpose()?,
         calls: known_calls(calls)?,
-        pending: open.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect::<Result<_, Error>>()?,
+        pending: open
+            .iter()
+            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
+            .collect::<Result<_, Error>>()?,
     })
 }
 

@@ -16,8 +16,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        CallId, CancelCause, Ending, Fence, MessageId, RequestId, Seq, SessionConfig, SessionKey, TurnId, TurnResult, TurnState, Usage,
-        UsageTotals,
+        CallId, CancelCause, Ending, Fence, MessageId, RequestId, Seq, SessionConfig, SessionKey, TurnId, TurnResult,
+        TurnState, Usage, UsageTotals,
         command::{Idempotency, TurnRequest},
     },
 };
@@ -251,7 +251,12 @@ impl Store {
     }
 
     /// Creates a session with its first turn. None: the session exists.
-    pub async fn admit_new(&self, key: &SessionKey, admission: &Admission<'_>, new: &NewConfig<'_>) -> Result<Option<Grant>, Error> {
+    pub async fn admit_new(
+        &self,
+        key: &SessionKey,
+        admission: &Admission<'_>,
+        new: &NewConfig<'_>,
+    ) -> Result<Option<Grant>, Error> {
         const SQL: &str = concat!(
             include_str!("sql/admit_new.sql"),
             include_str!("sql/rows.sql"),
@@ -299,7 +304,8 @@ impl Store {
             " select f.state, f.cancel, f.next_seq from f"
         );
         let (key, spent, calls) = (Key::from(key), Spent::from(cost), Calls::from(batch));
-        let (steps, message, lease) = (i32::from(advance), cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
+        let (steps, message, lease) =
+            (i32::from(advance), cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
         let mut params = rows.params(&key);
         params.extend([&fence.epoch as Param<'_>, &fence.op]);
         params.extend(spent.params());
@@ -435,8 +441,11 @@ impl Store {
 
     /// The turns of a session that started before `before`, newest first.
     pub async fn turns(&self, key: &SessionKey, before: Seq, limit: u32) -> Result<Vec<Turn>, Error> {
-        const SQL: &str =
-            concat!("-- store::turn::turns\n", turns_select!(), "and t.first_seq < $3 order by t.first_seq desc limit $4");
+        const SQL: &str = concat!(
+            "-- store::turn::turns\n",
+            turns_select!(),
+            "and t.first_seq < $3 order by t.first_seq desc limit $4"
+        );
         let key = Key::from(key);
         let rows = self.database.read(SQL, &[&key.tenant, &key.session, &before.0, &i64::from(limit)]).await?;
         rows.iter().map(turn_row).collect()

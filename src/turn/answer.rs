@@ -171,7 +171,9 @@ struct Outbox<'a> {
 impl Outbox<'_> {
     fn push(&mut self, delta: Delta) {
         match &mut self.pending {
-            Some(pending) if pending.part == delta.part && pending.message == delta.message => pending.text.push_str(&delta.text),
+            Some(pending) if pending.part == delta.part && pending.message == delta.message => {
+                pending.text.push_str(&delta.text)
+            }
             Some(_) => {
                 self.send();
                 self.pending = Some(delta);

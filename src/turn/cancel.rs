@@ -1,6 +1,9 @@
 //! CancelTurn: the owner is told, or the canceller becomes the owner; the answer comes when the turn has ended.
 
-use std::{sync::Arc, time::{Duration, Instant}};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{Engine, Error};
 use crate::{

@@ -100,8 +100,15 @@ impl Engine {
     }
 
     /// What the same request started before.
-    async fn known(&self, key: &SessionKey, command: &ExecuteTurn, standing: &Standing) -> Result<Option<Admitted>, Error> {
-        let (Some(remembered), Some(request)) = (&standing.remembered, &command.idempotency.request) else { return Ok(None) };
+    async fn known(
+        &self,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        standing: &Standing,
+    ) -> Result<Option<Admitted>, Error> {
+        let (Some(remembered), Some(request)) = (&standing.remembered, &command.idempotency.request) else {
+            return Ok(None);
+        };
         if remembered.hash != command.idempotency.hash {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
@@ -143,8 +150,15 @@ impl Engine {
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
         let Existing { revision, tokens } = existing.unwrap_or(Existing { revision: FIRST_REVISION, tokens: 0 });
-        let plan =
-            Plan { turn: &turn, request: command.idempotency.request.as_ref(), model: &model, limits, config, revision, tokens };
+        let plan = Plan {
+            turn: &turn,
+            request: command.idempotency.request.as_ref(),
+            model: &model,
+            limits,
+            config,
+            revision,
+            tokens,
+        };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
         let rows = plan.first_rows(tools, &command.input);
         let admission = Admission {

@@ -10,11 +10,7 @@ use std::{
 
 use tokio::sync::{broadcast, watch};
 
-use crate::model::{
-    Delta, MessageId, Seq, SessionKey, TurnId,
-    delta::DeltaKind,
-    event::StepPosition,
-};
+use crate::model::{Delta, MessageId, Seq, SessionKey, TurnId, delta::DeltaKind, event::StepPosition};
 
 /// All sessions that somebody on this replica follows or writes.
 #[derive(Debug, Clone)]
@@ -126,7 +122,11 @@ impl Hub {
     /// Every session that is followed here, with how far it is known.
     pub fn followed(&self) -> Vec<(SessionKey, Seq)> {
         let channels = lock(&self.channels);
-        channels.values().filter_map(Weak::upgrade).map(|channel| (channel.key.clone(), channel.head.borrow().seq)).collect()
+        channels
+            .values()
+            .filter_map(Weak::upgrade)
+            .map(|channel| (channel.key.clone(), channel.head.borrow().seq))
+            .collect()
     }
 }
 

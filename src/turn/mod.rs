@@ -26,7 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
-    model::{Limits, SessionConfig, SessionKey, config::Policy, command::TurnRequest},
+    model::{Limits, SessionConfig, SessionKey, command::TurnRequest, config::Policy},
     provider::{Registry, registry::Resolved},
     store::Store,
 };
@@ -134,7 +134,8 @@ impl Engine {
 
     /// The policy of a session, with its changes.
     pub fn policy(&self, config: &SessionConfig) -> Result<Policy, Error> {
-        let named = self.rules.policies.get(&config.policy).ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
+        let named =
+            self.rules.policies.get(&config.policy).ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
         Ok(named.with(&config.overrides))
     }
 
@@ -144,7 +145,10 @@ impl Engine {
     }
 
     /// Does what a caller asked for to its end, also when the caller has left.
-    async fn supervised<T: Send + 'static>(&self, deed: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+    async fn supervised<T: Send + 'static>(
+        &self,
+        deed: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
         self.tasks.spawn(deed).await.map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
     }
 

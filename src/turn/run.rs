@@ -1,6 +1,10 @@
 //! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     Engine, Error,
@@ -14,9 +18,9 @@ use super::{
 use crate::{
     context::{calls::executable, estimate, prompt},
     model::{
-        CallId, CancelOutcome, Closed, CompletionReason, Content, Ending, Failure, FailureReason, Fence, FinishReason, Limits, Message,
-        MessageId, ModelResponse, Part, Payload, Role, Seq, SessionKey, ToolOutcome, ToolResult, ToolSet, Transcript, TurnId,
-        TurnResult, Usage, UsagePurpose, derive,
+        CallId, CancelOutcome, Closed, CompletionReason, Content, Ending, Failure, FailureReason, Fence, FinishReason,
+        Limits, Message, MessageId, ModelResponse, Part, Payload, Role, Seq, SessionKey, ToolOutcome, ToolResult,
+        ToolSet, Transcript, TurnId, TurnResult, Usage, UsagePurpose, derive,
         event::{CallCancelReason, Estimate, StepPosition},
         transcript::NotClosed,
     },
@@ -32,9 +36,23 @@ use crate::{
 const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
 
 /// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
-pub(super) async fn run(engine: &Arc<Engine>, key: &SessionKey, grant: &Grant, lease: &Arc<Lease>, channel: &Arc<Channel>) {
-    let mut run =
-        Run { engine, key, turn: &grant.turn, lease, channel, fence: grant.fence, seq: grant.last_seq, last_usage: None };
+pub(super) async fn run(
+    engine: &Arc<Engine>,
+    key: &SessionKey,
+    grant: &Grant,
+    lease: &Arc<Lease>,
+    channel: &Arc<Channel>,
+) {
+    let mut run = Run {
+        engine,
+        key,
+        turn: &grant.turn,
+        lease,
+        channel,
+        fence: grant.fence,
+        seq: grant.last_seq,
+        last_usage: None,
+    };
     loop {
         match run.step().await {
             Ok(Flow::On) => {}
@@ -78,6 +96,7 @@ struct Scene<'a> {
     tools: &'a ToolSet,
     outside: u32,
     at: StepPosition,
+    read: Instant,
 }
 
 impl Run<'_> {
@@ -89,6 +108,7 @@ impl Run<'_> {
         if self.engine.draining.is_cancelled() {
             return self.hand_over().await;
         }
+        let read = Instant::now();
         let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
@@ -106,11 +126,14 @@ impl Run<'_> {
             model: &model,
             tools,
             at: StepPosition { step: owned.step, attempt: owned.attempt },
+            read,
         };
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
             (Step::Call, Some(transcript)) => self.call(&scene, transcript).await,
             (Step::Begin, Some(_)) => self.begin(&scene).await,
-            (Step::Finish, Some(transcript)) => self.finish(&scene, Self::no_rows(&scene), None, last_finish(&transcript)).await,
+            (Step::Finish, Some(transcript)) => {
+                self.finish(&scene, Self::no_rows(&scene), None, last_finish(&transcript)).await
+            }
             (Step::Stop(ending), _) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             (Step::Call | Step::Begin | Step::Finish, None) => {
                 Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
@@ -138,7 +161,8 @@ impl Run<'_> {
         let message = derive::answer(self.turn, scene.at);
         let taken = call_ids(transcript.messages());
         let (supports_tools, most) = (scene.model.info.supports_tools, scene.limits.max_output_tokens);
-        let prompt = prompt::build(&scene.owned.config, &scene.model.info.name, supports_tools, scene.tools, transcript, most);
+        let prompt =
+            prompt::build(&scene.owned.config, &scene.model.info.name, supports_tools, scene.tools, transcript, most);
         let call = answer::Call {
             model: scene.model,
             prompt,
@@ -163,7 +187,13 @@ impl Run<'_> {
     }
 
     /// Commits an answer: with calls the turn waits for their results or goes on, without any it ends.
-    async fn commit(&mut self, scene: &Scene<'_>, message: &MessageId, answer: Assembled, timing: Timing) -> Result<Flow, Error> {
+    async fn commit(
+        &mut self,
+        scene: &Scene<'_>,
+        message: &MessageId,
+        answer: Assembled,
+        timing: Timing,
+    ) -> Result<Flow, Error> {
         let Assembled { parts, calls, finish } = answer;
         let mut rows = Self::no_rows(scene);
         let response = response(scene, &finish, timing);
@@ -178,7 +208,9 @@ impl Run<'_> {
         if calls.is_empty() {
             return match ending_of(finish.reason) {
                 Step::Stop(ending) => self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await,
-                Step::Call | Step::Begin | Step::Finish => self.finish(scene, rows, Some(cost), Some(finish.reason)).await,
+                Step::Call | Step::Begin | Step::Finish => {
+                    self.finish(scene, rows, Some(cost), Some(finish.reason)).await
+                }
             };
         }
         let batch = self.batch(scene, message, &parts, &finish, &mut rows);
@@ -190,8 +222,7 @@ impl Run<'_> {
             let next = StepPosition { step: scene.owned.step + 1, attempt: 1 };
             rows.event(&step_started(scene.model, scene.owned.revision, estimated), next);
         }
-        let written =
-            self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), goes_on).await?;
+        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), goes_on).await?;
         self.after(written)
     }
 
@@ -202,7 +233,8 @@ impl Run<'_> {
         let (mut open, mut closed) = (Vec::new(), Vec::new());
         for (position, part) in parts.iter().enumerate() {
             let Content::ToolCall(call) = &part.content else { continue };
-            let timeout = scene.tools.get(&call.name).and_then(|tool| tool.timeout).unwrap_or(scene.limits.tool_timeout);
+            let timeout =
+                scene.tools.get(&call.name).and_then(|tool| tool.timeout).unwrap_or(scene.limits.tool_timeout);
             let verdict = executable(finish.reason, call, scene.tools);
             match verdict {
                 Ok(()) => {
@@ -211,7 +243,10 @@ impl Run<'_> {
                 }
                 Err(reason) => {
                     let (call_id, name) = (call.id.clone(), call.name.clone());
-                    rows.event(&Payload::ToolCallCancelled { call: call_id.clone(), name: name.clone(), reason }, scene.at);
+                    rows.event(
+                        &Payload::ToolCallCancelled { call: call_id.clone(), name: name.clone(), reason },
+                        scene.at,
+                    );
                     closed.push((batch.calls.len(), stored(not_run(call_id, name, reason), Role::Tool)));
                 }
             }
@@ -345,7 +380,8 @@ impl Run<'_> {
         if transient || self.lease.lost().is_cancelled() {
             return;
         }
-        let failure = Failure::local(FailureReason::Internal, "an internal error ended the turn; the server's log has it", true);
+        let failure =
+            Failure::local(FailureReason::Internal, "an internal error ended the turn; the server's log has it", true);
         if let Err(error) = self.fail(failure).await {
             tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn could not be ended");
         }
@@ -381,7 +417,7 @@ impl Run<'_> {
             finish,
             last_step_usage: self.last_usage.clone(),
             total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
-            elapsed: elapsed(owned),
+            elapsed: elapsed(owned) + scene.read.elapsed(),
         }
     }
 }
@@ -404,7 +440,9 @@ fn synthetic(reason: CallCancelReason) -> Synthetic<'static> {
 fn not_run(call: CallId, name: String, reason: CallCancelReason) -> Part {
     let words = match reason {
         CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
-        CallCancelReason::Incomplete => "[The call was not run: it was not complete, or its arguments are not a JSON object.]".to_owned(),
+        CallCancelReason::Incomplete => {
+            "[The call was not run: it was not complete, or its arguments are not a JSON object.]".to_owned()
+        }
         CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
     };
     let outcome = match reason {

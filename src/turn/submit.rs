@@ -84,14 +84,20 @@ impl Engine {
         }
         let next = addressee.map_or(NextStep { started: None, outside: 0 }, |addressee| addressee.next);
         let submitted = self.write(key, &answers, false, &command.idempotency, &next).await?;
-        let receipts = answers.iter().map(|answer| (answer.call.clone(), status(answer, &submitted, &command.idempotency)));
+        let receipts =
+            answers.iter().map(|answer| (answer.call.clone(), status(answer, &submitted, &command.idempotency)));
         Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
     }
 
     /// Closes the calls whose time is up with an error result, as nobody's answer. False: there was nothing to close.
     pub(super) async fn close_overdue(self: &Arc<Self>, key: &SessionKey) -> Result<bool, Error> {
-        let overdue: Vec<CallId> =
-            self.store.open_calls(key).await?.into_iter().filter_map(|(pending, late)| late.then_some(pending.call.id)).collect();
+        let overdue: Vec<CallId> = self
+            .store
+            .open_calls(key)
+            .await?
+            .into_iter()
+            .filter_map(|(pending, late)| late.then_some(pending.call.id))
+            .collect();
         let known = self.store.calls(key, &overdue).await?;
         let Some(call) = known.values().find(|call| call.overdue) else { return Ok(false) };
         let addressee = self.addressee(key, &call.turn, call.step).await?;
@@ -147,7 +153,12 @@ impl Engine {
     }
 
     /// Cuts a result to its limits. What is cut is kept whole first, so that nothing ever refers to a blob that is not there.
-    async fn cut(&self, key: &SessionKey, result: &mut ToolResult, limits: &crate::model::OutputLimits) -> Result<(), Error> {
+    async fn cut(
+        &self,
+        key: &SessionKey,
+        result: &mut ToolResult,
+        limits: &crate::model::OutputLimits,
+    ) -> Result<(), Error> {
         let cut = cut_texts(&result.texts, limits);
         if !cut.truncated {
             return Ok(());

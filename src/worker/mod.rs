@@ -18,7 +18,13 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
     let beat = engine.store().lease() / BEATS_PER_LEASE;
     let each = |engine: &Arc<Engine>| Arc::clone(engine);
     tasks.spawn(every("heartbeat", beat, done.clone(), each(engine), |engine| async move { engine.beat().await }));
-    tasks.spawn(every("cancels", poll, done.clone(), each(engine), |engine| async move { engine.look_for_cancels().await }));
+    tasks.spawn(every(
+        "cancels",
+        poll,
+        done.clone(),
+        each(engine),
+        |engine| async move { engine.look_for_cancels().await },
+    ));
     tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
     tasks.close();

@@ -131,7 +131,11 @@ fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
     };
     pb::TurnRecovered {
         cause: cause.into(),
-        voided_message_id: event.turn.as_ref().map(|turn| derive::answer(turn, before).into_string()).unwrap_or_default(),
+        voided_message_id: event
+            .turn
+            .as_ref()
+            .map(|turn| derive::answer(turn, before).into_string())
+            .unwrap_or_default(),
         takeovers: i32::try_from(event.size.unwrap_or_default()).unwrap_or(i32::MAX),
     }
 }

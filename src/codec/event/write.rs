@@ -76,7 +76,8 @@ pub fn encode(payload: &Payload) -> Encoded {
 
 /// The payload of a `tool_call_cancelled` whose call and tool only the writing statement knows: they stand in the refs.
 pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
-    pb::ToolCallCancelled { reason: cancel_reason_to_pb(reason).into(), ..pb::ToolCallCancelled::default() }.encode_to_vec()
+    pb::ToolCallCancelled { reason: cancel_reason_to_pb(reason).into(), ..pb::ToolCallCancelled::default() }
+        .encode_to_vec()
 }
 
 fn encoded(kind: &'static str, member: &impl Message) -> Encoded {

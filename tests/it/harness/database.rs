@@ -1,0 +1,111 @@
+//! A PostgreSQL for this test process, and a database for each test, copied from a migrated template.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use contextd::{
+    postgres::{Postgres, Settings},
+    store::{self, Database, migrate},
+};
+use tokio::sync::OnceCell;
+use tokio_postgres::{Client, Config, NoTls};
+
+static SERVER: OnceCell<Postgres> = OnceCell::const_new();
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// The template that every test's database is a copy of.
+const TEMPLATE: &str = "contextd_template";
+
+/// The PostgreSQL of this process; started by the first test that needs it, gone with the process.
+pub async fn server() -> &'static Postgres {
+    SERVER
+        .get_or_init(|| async {
+            let mut settings = Settings::new("", env!("CARGO_BIN_EXE_contextd"));
+            settings.search_path = std::env::var_os("PATH").unwrap_or_default();
+            settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+            settings.max_connections = 200;
+            settings.server_settings = vec![
+                ("max_locks_per_transaction".to_owned(), "128".to_owned()),
+                ("wal_init_zero".to_owned(), "off".to_owned()),
+                ("wal_recycle".to_owned(), "off".to_owned()),
+            ];
+            let postgres = Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings).await.unwrap();
+            make_template(&postgres).await;
+            postgres
+        })
+        .await
+}
+
+async fn make_template(postgres: &Postgres) {
+    let admin = connect(&postgres.config("postgres")).await;
+    admin.batch_execute(&format!("drop database if exists {TEMPLATE}")).await.unwrap();
+    admin.batch_execute(&format!("create database {TEMPLATE}")).await.unwrap();
+    let pool = pool(postgres.config(TEMPLATE));
+    migrate::run(&pool).await.unwrap();
+}
+
+/// A connection of its own, for a look at what is stored.
+pub async fn connect(config: &Config) -> Client {
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn pool(config: Config) -> Database {
+    let settings = store::Settings {
+        config,
+        pool_size: 8,
+        acquire_timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(5),
+        statement_timeout: Duration::from_secs(30),
+        idle_in_transaction_timeout: Duration::from_secs(10),
+        ca_file: None,
+    };
+    Database::new(&settings).unwrap()
+}
+
+/// One test's database.
+pub struct TestDatabase {
+    /// How to reach it.
+    pub config: Config,
+}
+
+impl TestDatabase {
+    /// A fresh copy of the template.
+    pub async fn new() -> Self {
+        let postgres = server().await;
+        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let admin = connect(&postgres.config("postgres")).await;
+        admin.batch_execute(&format!("create database {name} template {TEMPLATE}")).await.unwrap();
+        Self { config: postgres.config(&name) }
+    }
+
+    /// A pool for a replica.
+    pub fn pool(&self) -> Database {
+        pool(self.config.clone())
+    }
+
+    /// A plain connection, for a look at what is stored.
+    pub async fn client(&self) -> Client {
+        connect(&self.config).await
+    }
+
+    /// How many rows each table has: the same before and after a request that changed nothing.
+    pub async fn row_counts(&self) -> Vec<(String, i64)> {
+        let client = self.client().await;
+        let tables = client
+            .query("select tablename::text from pg_tables where schemaname = 'public' order by 1", &[])
+            .await
+            .unwrap();
+        let mut counts = Vec::new();
+        for row in tables {
+            let table: String = row.get(0);
+            let count = client.query_one(&format!("select count(*) from {table}"), &[]).await.unwrap();
+            counts.push((table, count.get(0)));
+        }
+        counts
+    }
+}

@@ -1,0 +1,191 @@
+//! What every test over the public API starts from: a real PostgreSQL, a database of its own, a server on a free port with real
+//! HTTP/2, scripted models, and generated stubs.
+
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+pub mod database;
+pub mod events;
+pub mod requests;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use contextd::{
+    clock::SystemClock,
+    grpc::{health, server},
+    model::{Limits, OutputLimits, config::Policy},
+    pb::{session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient},
+    provider::{Registry, scripted::Scripted},
+    store::Store,
+    turn::{Engine, Hub, Rules},
+    worker,
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+
+pub use database::TestDatabase;
+
+/// One replica in this process: server, workers, engine.
+pub struct Replica {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its engine, for a look inside.
+    pub engine: Arc<Engine>,
+    /// Its scripted models.
+    pub scripted: Scripted,
+    stop: CancellationToken,
+    workers: CancellationToken,
+}
+
+/// How a replica differs from the usual one.
+#[derive(Clone)]
+pub struct Options {
+    /// Scripts by name, as JSON.
+    pub scripts: Vec<(String, String)>,
+    /// The lease.
+    pub lease: Duration,
+    /// Bounds of turns that set none.
+    pub limits: Limits,
+    /// Whether heartbeat, takeover and polls run.
+    pub workers: bool,
+    /// Deltas within this time go out together.
+    pub delta_flush: Duration,
+    /// Live items kept for slow readers.
+    pub buffer: usize,
+    /// Bytes of a request.
+    pub max_request_bytes: usize,
+    /// Takeovers that are borne.
+    pub max_takeovers: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            scripts: Vec::new(),
+            lease: Duration::from_secs(15),
+            limits: Limits {
+                max_steps: 50,
+                max_output_tokens: None,
+                max_total_tokens: None,
+                turn_timeout: Duration::from_secs(3600),
+                tool_timeout: Duration::from_secs(600),
+            },
+            workers: true,
+            delta_flush: Duration::from_millis(10),
+            buffer: 1024,
+            max_request_bytes: 4 * 1024 * 1024,
+            max_takeovers: 5,
+        }
+    }
+}
+
+impl Options {
+    /// The usual replica with one more script.
+    pub fn script(mut self, name: &str, json: impl Into<String>) -> Self {
+        self.scripts.push((name.to_owned(), json.into()));
+        self
+    }
+}
+
+impl Replica {
+    /// A replica over the database.
+    pub async fn start(database: &TestDatabase, options: Options) -> Self {
+        let mut scripted = Scripted::new("scripted", None).unwrap().with_log();
+        for (name, json) in &options.scripts {
+            scripted = scripted.with_script(name, json).unwrap();
+        }
+        let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
+        let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
+        let engine = Engine::new(store, registry, rules(&options), Hub::new(options.buffer), Arc::new(SystemClock));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, workers) = (CancellationToken::new(), CancellationToken::new());
+        if options.workers {
+            worker::start(&engine, &workers, &workers);
+        }
+        let (reporter, health_service) = server::health();
+        health::begin(&reporter).await;
+        tokio::spawn(health::follow(reporter, Arc::clone(&engine), workers.clone()));
+        let bounds = server::Bounds {
+            max_request_bytes: options.max_request_bytes,
+            max_concurrent_streams: 1000,
+            reader_buffer: 64,
+            reflection: true,
+        };
+        let serving =
+            server::serve(listener, Arc::clone(&engine), health_service, bounds, stop.clone().cancelled_owned());
+        tokio::spawn(async move { serving.await.unwrap() });
+        Self { address, engine, scripted, stop, workers }
+    }
+
+    /// A database of its own and one replica over it.
+    pub async fn alone(options: Options) -> (TestDatabase, Self) {
+        let database = TestDatabase::new().await;
+        let replica = Self::start(&database, options).await;
+        (database, replica)
+    }
+
+    /// A connection to it.
+    pub async fn channel(&self) -> Channel {
+        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+    }
+
+    /// TurnService over a connection of its own.
+    pub async fn turns(&self) -> TurnServiceClient<Channel> {
+        TurnServiceClient::new(self.channel().await)
+    }
+
+    /// SessionService over a connection of its own.
+    pub async fn sessions(&self) -> SessionServiceClient<Channel> {
+        SessionServiceClient::new(self.channel().await)
+    }
+
+    /// Stops the workers without giving any lease back: what a killed process leaves behind, as far as the database sees. The
+    /// turns that run here are not stopped; let their scripts wait for a signal.
+    pub fn fall_silent(&self) {
+        self.workers.cancel();
+    }
+
+    /// Shuts down as a signal would.
+    pub async fn drain(&self, patience: Duration) {
+        self.engine.drain(patience).await;
+        self.stop.cancel();
+        self.workers.cancel();
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.workers.cancel();
+    }
+}
+
+fn rules(options: &Options) -> Rules {
+    let limits = |chars, lines, line, matches| OutputLimits {
+        max_chars: chars,
+        max_lines: lines,
+        max_line_length: line,
+        max_matches: matches,
+        keep: None,
+    };
+    let policy = Policy {
+        default_output_limits: limits(Some(120_000), None, None, None),
+        output_limits: [
+            ("bash".to_owned(), limits(Some(30_000), None, None, None)),
+            ("read".to_owned(), limits(None, Some(2_000), Some(2_000), None)),
+            ("grep".to_owned(), limits(None, None, None, Some(1_000))),
+        ]
+        .into(),
+    };
+    Rules {
+        default_model: "scripted/demo".to_owned(),
+        policies: [("default".to_owned(), policy)].into(),
+        limits: options.limits,
+        max_takeovers: options.max_takeovers,
+        max_running: 100,
+        delta_flush: options.delta_flush,
+        max_answer_bytes: 768 * 1024,
+        poll_interval: Duration::from_millis(100),
+    }
+}

@@ -1,0 +1,42 @@
+//! The main job, end to end.
+
+use crate::harness::{
+    Options, Replica,
+    events::{all, kinds, requested, until},
+    requests::{result, submit, tools, turn},
+};
+use contextd::pb::event::Payload;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_with_two_parallel_tools_ends_with_an_answer() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let mut turns = replica.turns().await;
+    let mut request = turn("chat-1", "scripted/demo", "What is the weather and time in Paris?");
+    request.tools = tools(&["get_weather", "get_time"]);
+    let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+    let first = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let calls = requested(&first);
+    let results = calls.iter().map(|call| result(call, "fine")).collect();
+    turns.submit_tool_results(submit("chat-1", results)).await.unwrap();
+    let rest = all(&mut stream).await;
+    assert_eq!(
+        [kinds(&first), kinds(&rest)].concat(),
+        [
+            "turn_started",
+            "message_committed",
+            "step_started",
+            "message_committed",
+            "usage_recorded",
+            "tool_call_requested",
+            "tool_call_requested",
+            "action_required",
+            "tool_call_completed",
+            "tool_call_completed",
+            "message_committed",
+            "step_started",
+            "message_committed",
+            "usage_recorded",
+            "turn_completed",
+        ]
+    );
+}

@@ -1,0 +1,588 @@
+//! The source tree against its own rules: who may import whom, what stays where, sizes, features and their tests.
+//!
+//! Each rule is a function over (path, text), so that a bad sample can be held against it: see the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// What each module of `src/` may import, top to bottom. A module that is not here may be imported by nobody.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("cli", &["app", "grpc", "worker", "store", "model", "pb", "config", "clock", "telemetry", "postgres"]),
+    (
+        "app",
+        &[
+            "grpc",
+            "worker",
+            "turn",
+            "context",
+            "store",
+            "provider",
+            "codec",
+            "model",
+            "pb",
+            "config",
+            "clock",
+            "telemetry",
+            "postgres",
+        ],
+    ),
+    ("grpc", &["turn", "context", "store", "provider", "codec", "model", "pb", "config", "clock"]),
+    ("worker", &["turn", "store", "model", "config", "clock"]),
+    ("turn", &["context", "store", "provider", "codec", "model", "config", "clock"]),
+    ("context", &["model"]),
+    ("store", &["model", "config", "clock"]),
+    ("provider", &["model"]),
+    ("codec", &["model", "pb"]),
+    ("model", &[]),
+    ("pb", &[]),
+    ("telemetry", &["config"]),
+    ("config", &[]),
+    ("clock", &[]),
+    ("postgres", &[]),
+];
+
+/// What `model/` and `context/` do without: they think, and are handed whatever they need to know.
+const IMPURE: &[&str] = &[
+    "async",
+    "await",
+    "SystemTime",
+    "Instant",
+    "Clock",
+    "prost",
+    "tonic",
+    "tokio",
+    "reqwest",
+    "tokio_postgres",
+    "deadpool_postgres",
+    "Serialize",
+    "Deserialize",
+];
+
+/// Names that only some places may say: (name, where).
+const CONFINED: &[(&str, &[&str])] = &[
+    ("tokio_postgres", &["store", "postgres"]),
+    ("deadpool_postgres", &["store", "postgres"]),
+    ("refinery", &["store"]),
+    ("reqwest", &["provider"]),
+    ("tonic", &["grpc", "pb", "cli", "telemetry"]),
+    ("tonic_types", &["grpc"]),
+    ("tonic_health", &["grpc", "cli"]),
+    ("tonic_reflection", &["grpc"]),
+    ("prost", &["grpc", "codec", "pb"]),
+    ("prost_types", &["grpc", "codec", "pb"]),
+];
+
+const MOST_LINES: usize = 700;
+
+// --- The tree ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn imports_point_down_and_right() {
+    assert_clean(&sources("src"), wrong_imports);
+}
+
+#[test]
+fn model_and_context_are_pure() {
+    assert_clean(&sources("src"), impurities);
+}
+
+#[test]
+fn sql_is_only_in_store_and_postgres() {
+    assert_clean(&sources("src"), stray_sql);
+}
+
+#[test]
+fn libraries_stay_in_their_rooms() {
+    assert_clean(&sources("src"), stray_libraries);
+}
+
+#[test]
+fn only_config_knows_the_environment() {
+    assert_clean(&sources("src"), stray_environment);
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let mut files = sources("src");
+    files.extend(sources("tests"));
+    files.extend(sources("benches"));
+    assert_clean(&files, silent_opening);
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let mut files = sources("src");
+    files.extend(sources("tests"));
+    let mut sizes: Vec<(usize, &str)> =
+        files.iter().map(|(path, text)| (text.lines().count(), path.as_str())).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    println!("{} files, {} lines; the largest:", sizes.len(), sizes.iter().map(|(lines, _)| lines).sum::<usize>());
+    for (lines, path) in sizes.iter().take(10) {
+        println!("{lines:>6}  {path}");
+    }
+    assert_clean(&files, too_long);
+}
+
+#[test]
+fn features_and_tests_name_each_other() {
+    let table = fs::read_to_string(root().join("docs/features.md")).expect("docs/features.md is there");
+    let mut files = sources("tests");
+    files.extend(sources("src"));
+    assert_eq!(feature_complaints(&table, &files), Vec::<String>::new());
+}
+
+// --- The rules -----------------------------------------------------------------------------------------------------
+
+/// Imports against the direction of [`MAY_IMPORT`]. What a module's own tests import is their affair.
+fn wrong_imports(path: &str, text: &str) -> Vec<String> {
+    let module = module_of(path);
+    if matches!(module.as_str(), "main" | "lib") || is_test(path) {
+        return Vec::new();
+    }
+    let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == module) else {
+        return vec![format!("module `{module}` has no line in MAY_IMPORT")];
+    };
+    let known = |name: &String| MAY_IMPORT.iter().any(|(module, _)| module == name);
+    let imported = imports(path, without_tests(&split(text).code));
+    let wrong = imported.into_iter().filter(known).filter(|name| *name != module && !allowed.contains(&name.as_str()));
+    wrong.map(|name| format!("`{module}` must not import `{name}`")).collect()
+}
+
+fn impurities(path: &str, text: &str) -> Vec<String> {
+    if !in_modules(path, &["model", "context"]) {
+        return Vec::new();
+    }
+    let code = split(text).code;
+    let mut found: Vec<String> =
+        IMPURE.iter().filter(|word| has_word(&code, word)).map(|word| format!("says `{word}`")).collect();
+    if code.contains("now()") {
+        found.push("reads the clock".to_owned());
+    }
+    found
+}
+
+fn stray_sql(path: &str, text: &str) -> Vec<String> {
+    if in_modules(path, &["store", "postgres"]) || is_test(path) {
+        return Vec::new();
+    }
+    let Pieces { code, strings } = split(text);
+    let product = without_tests(&code).lines().count();
+    let sql = strings.iter().filter(|(line, string)| *line <= product && looks_like_sql(string));
+    sql.map(|(line, _)| format!("line {line}: SQL belongs to store/")).collect()
+}
+
+fn stray_libraries(path: &str, text: &str) -> Vec<String> {
+    if is_test(path) {
+        return Vec::new();
+    }
+    let pieces = split(text);
+    let code = without_tests(&pieces.code);
+    let stray = CONFINED.iter().filter(|(name, rooms)| !in_modules(path, rooms) && has_word(code, name));
+    stray.map(|(name, rooms)| format!("`{name}` belongs to {}", rooms.join(", "))).collect()
+}
+
+fn stray_environment(path: &str, text: &str) -> Vec<String> {
+    let pieces = split(text);
+    let code = without_tests(&pieces.code);
+    let reads = ["env::var", "env::vars", "env::args", "env::set_var", "env::home_dir"];
+    if in_modules(path, &["config", "cli", "main"]) || is_test(path) || !reads.iter().any(|read| code.contains(read)) {
+        return Vec::new();
+    }
+    vec!["only config.rs, cli/ and main.rs read the environment".to_owned()]
+}
+
+fn silent_opening(_: &str, text: &str) -> Vec<String> {
+    let opening = text.strip_prefix("//! ").and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let sentence = opening.len() > 10 || opening.ends_with('.');
+    if sentence { Vec::new() } else { vec!["does not begin with a `//!` sentence".to_owned()] }
+}
+
+fn too_long(_: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    if lines > MOST_LINES { vec![format!("{lines} lines, at most {MOST_LINES}")] } else { Vec::new() }
+}
+
+/// docs/features.md holds one line for each row: `| id | behaviour | tests |`, where the tests are names such as
+/// `turn::a_turn_ends_on_text`, or the words `not yet`. A test says which rows it shows in its doc comment:
+/// `/// Row D6` or `/// Rows D6, D21`. Either side must know the other.
+fn feature_complaints(table: &str, files: &[(String, String)]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let rows = feature_rows(table, &mut complaints);
+    let tests: Vec<TestFn> = files.iter().flat_map(|(path, text)| test_functions(path, text)).collect();
+    for (id, named) in &rows {
+        for name in named {
+            let matching: Vec<&TestFn> = tests.iter().filter(|test| test.is(name)).collect();
+            if matching.is_empty() {
+                complaints.push(format!("row {id}: there is no test `{name}`"));
+            } else if !matching.iter().any(|test| test.shows(id)) {
+                complaints.push(format!("row {id}: the test `{name}` does not say `/// Row {id}`"));
+            }
+        }
+    }
+    for test in &tests {
+        for id in &test.rows {
+            match rows.get(id) {
+                None => complaints.push(format!("{}: row {id} is not in docs/features.md", test.path)),
+                Some(named) if !named.iter().any(|name| test.is(name)) => {
+                    complaints.push(format!("row {id} does not name the test `{}`, which shows it", test.path));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    complaints
+}
+
+/// The rows of the table by id, each with the tests it names.
+fn feature_rows(table: &str, complaints: &mut Vec<String>) -> BTreeMap<String, Vec<String>> {
+    let mut rows = BTreeMap::new();
+    for line in table.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let &[id, _, status] = cells.as_slice() else {
+            complaints.push(format!("not three cells: {line}"));
+            continue;
+        };
+        if id == "id" || id.starts_with("--") {
+            continue;
+        }
+        if !is_row_id(id) {
+            complaints.push(format!("`{id}` is no row id"));
+        }
+        let named: Vec<String> = status.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        if named.is_empty() && status != "not yet" {
+            complaints.push(format!("row {id}: name `tests` or write: not yet"));
+        }
+        if rows.insert(id.to_owned(), named).is_some() {
+            complaints.push(format!("row {id} stands there twice"));
+        }
+    }
+    rows
+}
+
+// --- Reading Rust --------------------------------------------------------------------------------------------------
+
+/// A file without its comments and strings, line for line, and the strings apart.
+struct Pieces {
+    code: String,
+    strings: Vec<(usize, String)>,
+}
+
+fn split(text: &str) -> Pieces {
+    let mut pieces = Pieces { code: String::new(), strings: Vec::new() };
+    let (mut rest, mut line) = (text, 1);
+    while let Some(next) = rest.chars().next() {
+        let word_before = pieces.code.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let taken = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if let Some((length, string)) = string_literal(rest, word_before) {
+            pieces.strings.push((line, string.to_owned()));
+            length
+        } else {
+            let length = char_literal(rest).unwrap_or(next.len_utf8());
+            if length == next.len_utf8() {
+                pieces.code.push(next);
+                line += usize::from(next == '\n');
+            }
+            rest = &rest[length..];
+            continue;
+        };
+        let lines = rest[..taken].matches('\n').count();
+        pieces.code.push(' ');
+        pieces.code.push_str(&"\n".repeat(lines));
+        line += lines;
+        rest = &rest[taken..];
+    }
+    pieces
+}
+
+/// The string that begins here: its length in the source, and its content.
+fn string_literal(rest: &str, word_before: bool) -> Option<(usize, &str)> {
+    let prefix = if word_before { 0 } else { rest.find(|c| !matches!(c, 'b' | 'c' | 'r'))? };
+    let raw = prefix > 0 && rest[..prefix].ends_with('r');
+    let hashes = if raw { rest[prefix..].chars().take_while(|c| *c == '#').count() } else { 0 };
+    let start = prefix + hashes + 1;
+    if rest[prefix + hashes..].chars().next()? != '"' {
+        return None;
+    }
+    if raw {
+        let close = format!("\"{}", "#".repeat(hashes));
+        let end = start + rest[start..].find(&close)?;
+        return Some((end + close.len(), &rest[start..end]));
+    }
+    let mut escaped = false;
+    let end = start
+        + rest[start..].find(|c| {
+            let ends = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            ends
+        })?;
+    Some((end + 1, &rest[start..end]))
+}
+
+/// The length of the character that begins here, such as `'"'`; a lifetime is none.
+fn char_literal(rest: &str) -> Option<usize> {
+    let inner = rest.strip_prefix('\'')?;
+    if let Some(escape) = inner.strip_prefix('\\') {
+        return Some(2 + 1 + escape[1..].find('\'')? + 1);
+    }
+    let length = inner.chars().next()?.len_utf8();
+    inner[length..].starts_with('\'').then_some(1 + length + 1)
+}
+
+/// What stands before the inline test module, which is the last item of a file.
+fn without_tests(code: &str) -> &str {
+    let inline = |at: &usize| code[*at..].trim_start_matches("#[cfg(test)]").trim_start().starts_with("mod tests {");
+    let starts = code.match_indices("#[cfg(test)]").map(|(at, _)| at);
+    starts.into_iter().find(inline).map_or(code, |at| &code[..at])
+}
+
+/// The top-level modules that code names: `crate::a`, `crate::{a, b::c}`, and `super::` as often as it takes.
+fn imports(path: &str, code: &str) -> BTreeSet<String> {
+    let climbing = "super::".repeat(depth_of(path));
+    let mut found = BTreeSet::new();
+    for root in ["crate::", climbing.as_str()].into_iter().filter(|root| !root.is_empty()) {
+        for (at, _) in code.match_indices(root) {
+            let climbs_further = code[..at].ends_with("super::");
+            let part_of_word = code[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+            if !climbs_further && !part_of_word {
+                found.extend(heads(&code[at + root.len()..]));
+            }
+        }
+    }
+    found
+}
+
+/// The first segments of a path, or of each path of a braced group.
+fn heads(path: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
+    let (mut depth, mut heads, mut fresh) = (0_usize, Vec::new(), true);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => fresh = true,
+            c if fresh && !c.is_whitespace() => {
+                heads.push(word(&group[at..]));
+                fresh = false;
+            }
+            _ => {}
+        }
+    }
+    heads
+}
+
+/// Reads the beginning only, where a statement shows its kind: prose that merely mentions a table is none.
+fn looks_like_sql(string: &str) -> bool {
+    let statement = string.lines().filter(|line| !line.trim_start().starts_with("--")).collect::<Vec<_>>().join(" ");
+    let words: Vec<String> = statement.split_whitespace().map(str::to_lowercase).collect();
+    let has = |word: &str| words.iter().any(|candidate| candidate == word);
+    match words.first().map(String::as_str) {
+        Some("select") => words.len() > 1,
+        Some("delete") => words.get(1).is_some_and(|word| word == "from"),
+        Some("insert") => words.get(1).is_some_and(|word| word == "into"),
+        Some("update") => has("set"),
+        Some("with") => has("as") && (has("select") || has("(select")),
+        Some("create" | "alter" | "drop" | "truncate") => {
+            words.get(1).is_some_and(|word| ["table", "index", "database", "role", "schema"].contains(&word.as_str()))
+        }
+        _ => false,
+    }
+}
+
+fn has_word(code: &str, word: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        !code[..at].chars().next_back().is_some_and(is_word)
+            && !code[at + word.len()..].chars().next().is_some_and(is_word)
+    })
+}
+
+/// A function in the tree, with the rows that its doc comment says it shows.
+struct TestFn {
+    /// `turn::a_turn_ends_on_text`: the file, then the function.
+    path: String,
+    rows: Vec<String>,
+}
+
+impl TestFn {
+    /// Whether a name of the table means this one: its last segments.
+    fn is(&self, name: &str) -> bool {
+        self.path == name || self.path.ends_with(&format!("::{name}"))
+    }
+
+    fn shows(&self, id: &str) -> bool {
+        self.rows.iter().any(|row| row == id)
+    }
+}
+
+fn test_functions(path: &str, text: &str) -> Vec<TestFn> {
+    let module =
+        path.trim_end_matches(".rs").trim_end_matches("/mod").split('/').skip(1).collect::<Vec<_>>().join("::");
+    let (mut rows, mut is_test, mut found) = (Vec::new(), false, Vec::new());
+    for line in text.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("/// ") {
+            rows.extend(rows_in(comment));
+        } else if line.starts_with("#[") {
+            is_test |= line.contains("test]") || line.contains("test(");
+        } else if let Some((_, signature)) = line.split_once("fn ").filter(|_| is_test) {
+            let name: String = signature.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            found.push(TestFn { path: format!("{module}::{name}"), rows: std::mem::take(&mut rows) });
+            is_test = false;
+        } else {
+            rows.clear();
+            is_test = false;
+        }
+    }
+    found
+}
+
+/// `Row D6`, `Rows D6, D21 and A2: ...` -> the ids.
+fn rows_in(comment: &str) -> Vec<String> {
+    let Some(list) = comment.strip_prefix("Rows ").or_else(|| comment.strip_prefix("Row ")) else { return Vec::new() };
+    let words = list.split([',', ' ', '.', ':']).filter(|word| !word.is_empty());
+    words
+        .take_while(|word| is_row_id(word) || *word == "and")
+        .filter(|word| *word != "and")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn is_row_id(word: &str) -> bool {
+    let number = word.strip_prefix(['D', 'S', 'A', 'L']);
+    number
+        .is_some_and(|n| !n.is_empty() && n.len() <= 2 && n.chars().all(|c| c.is_ascii_digit()) && !n.starts_with('0'))
+}
+
+// --- Paths and files -----------------------------------------------------------------------------------------------
+
+/// `src/turn/run.rs` and `src/turn.rs` -> `turn`.
+fn module_of(path: &str) -> String {
+    let path = path.strip_prefix("src/").unwrap_or(path);
+    path.split('/').next().unwrap_or(path).trim_end_matches(".rs").to_owned()
+}
+
+fn in_modules(path: &str, modules: &[&str]) -> bool {
+    modules.contains(&module_of(path).as_str())
+}
+
+/// How many modules deep a file is: `src/clock.rs` and `src/turn/mod.rs` 1, `src/turn/run.rs` 2.
+fn depth_of(path: &str) -> usize {
+    let path = path.strip_prefix("src/").unwrap_or(path);
+    path.split('/').filter(|segment| *segment != "mod.rs").count()
+}
+
+fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Rust files below a folder, in order; a folder that does not exist has none.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.expect("the tree can be listed").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+                found.push((name, fs::read_to_string(&path).expect("sources are UTF-8")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn assert_clean(files: &[(String, String)], rule: fn(&str, &str) -> Vec<String>) {
+    let complaints: Vec<String> = files
+        .iter()
+        .flat_map(|(path, text)| rule(path, text).into_iter().map(move |complaint| format!("{path}: {complaint}")))
+        .collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+// --- The rules can fail --------------------------------------------------------------------------------------------
+
+#[test]
+fn a_wrong_import_is_caught() {
+    let caught = |path, text| wrong_imports(path, text).len();
+    assert_eq!(caught("src/store/queue.rs", "use crate::grpc::status;"), 1);
+    assert_eq!(caught("src/store/queue.rs", "use crate::{model::id, provider::{self, sse}, turn};"), 2);
+    assert_eq!(caught("src/context/prune.rs", "fn f() { super::super::store::load() }"), 1);
+    assert_eq!(caught("src/model/mod.rs", "use super::clock::Clock;"), 1);
+    assert_eq!(caught("src/model/id.rs", "pub(crate) use crate::pb;"), 1);
+    assert_eq!(caught("src/surprise.rs", ""), 1);
+    assert_eq!(caught("src/turn/run.rs", "use crate::{context, model::id}; use super::next;"), 0);
+    assert_eq!(caught("src/model/id.rs", "//! Not `crate::store`.\nconst S: &str = \"crate::store\";"), 0);
+    assert_eq!(caught("src/store/queue.rs", "fn f() {}\n#[cfg(test)]\nmod tests {\n use crate::postgres;\n}"), 0);
+}
+
+#[test]
+fn an_impurity_is_caught() {
+    let caught = |text| impurities("src/context/prune.rs", text).len();
+    assert_eq!(caught("async fn f() { g().await }"), 2);
+    assert_eq!(caught("let t = jiff::Timestamp::now();"), 1);
+    assert_eq!(caught("#[derive(Serialize)] struct S;"), 1);
+    assert_eq!(caught("// async, Instant\nfn now_or(now: Timestamp) -> bool { \"await\".is_empty() }"), 0);
+    assert_eq!(impurities("src/turn/run.rs", "async fn f() {}").len(), 0);
+}
+
+#[test]
+fn stray_sql_is_caught() {
+    let caught = |path, text| stray_sql(path, text).len();
+    assert_eq!(caught("src/turn/run.rs", "let q = \"SELECT 1\";"), 1);
+    assert_eq!(caught("src/grpc/turn.rs", "let q = r#\"\n-- x\n update turns\n set state = 1\"#;"), 1);
+    assert_eq!(
+        caught("src/grpc/turn.rs", "// \"select 1\"\nlet s = \"select\"; let u = \"Update the session first.\";"),
+        0
+    );
+    assert_eq!(caught("src/store/turn.rs", "let q = \"select 1 from turns\";"), 0);
+}
+
+#[test]
+fn a_stray_library_is_caught() {
+    assert_eq!(stray_libraries("src/turn/run.rs", "use tonic::Status;").len(), 1);
+    assert_eq!(stray_libraries("src/turn/run.rs", "let c: reqwest::Client;").len(), 1);
+    assert_eq!(stray_libraries("src/grpc/status.rs", "use tonic::Status;").len(), 0);
+    assert_eq!(stray_environment("src/turn/run.rs", "std::env::var(\"HOME\")").len(), 1);
+    assert_eq!(stray_environment("src/config/mod.rs", "std::env::var(\"HOME\")").len(), 0);
+}
+
+#[test]
+fn a_silent_or_long_file_is_caught() {
+    assert_eq!(silent_opening("src/a.rs", "use std::fs;\n").len(), 1);
+    assert_eq!(silent_opening("src/a.rs", "//! Reads a clock.\n").len(), 0);
+    assert_eq!(too_long("src/a.rs", &"\n".repeat(MOST_LINES + 1)).len(), 1);
+    assert_eq!(too_long("src/a.rs", &"\n".repeat(MOST_LINES)).len(), 0);
+}
+
+#[test]
+fn a_feature_without_its_test_is_caught() {
+    let tests = "/// Row D6, seen by the client.\n#[tokio::test]\nasync fn output_is_cut() {}\n";
+    let files = vec![("tests/it/tools.rs".to_owned(), tests.to_owned())];
+    let complaints = |table: &str| feature_complaints(table, &files);
+    assert_eq!(complaints("| D6 | cut | `tools::output_is_cut` |\n| D7 | queue | not yet |"), Vec::<String>::new());
+    assert_eq!(complaints("| D6 | cut | not yet |").len(), 1, "the table does not know the test");
+    assert_eq!(complaints("| D7 | queue | not yet |").len(), 1, "the test shows an unknown row");
+    assert_eq!(complaints("| D6 | cut | `tools::output_is_cut` `tools::gone` |").len(), 1, "no such test");
+    assert_eq!(complaints("| D6 | a | `output_is_cut` |\n| D7 | b | `output_is_cut` |").len(), 1, "not its row");
+    assert_eq!(complaints("| D6 | a | `output_is_cut` |\n| X1 | b | soon |").len(), 2, "no id, no status");
+}
+
+#[test]
+fn strings_comments_and_characters_are_told_apart() {
+    let Pieces { code, strings } =
+        split("let a = '\"'; // \"no\"\nlet b: &'static str = r#\"x\"y\"#; let c = '\\''; f(\"z\\\"\")");
+    assert_eq!(strings, [(2, "x\"y".to_owned()), (2, "z\\\"".to_owned())]);
+    assert!(code.contains("&'static str") && code.lines().count() == 2);
+}
