@@ -1,7 +1,7 @@
 //! What every test over the public API starts from: a real PostgreSQL, a database of its own, a server on a free port with real
 //! HTTP/2, scripted models, and generated stubs.
 
-#![allow(dead_code, reason = "each test takes what it needs")]
+#![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
 pub mod database;
 pub mod events;
