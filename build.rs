@@ -3,7 +3,7 @@ use std::{env, fs, path::PathBuf};
 
 use protox::prost::Message as _;
 
-#[expect(clippy::disallowed_methods, reason = "cargo tells a build script where to write by its environment")]
+#[expect(clippy::disallowed_methods, reason = "this is how cargo talks to build scripts")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let mut files: Vec<PathBuf> =

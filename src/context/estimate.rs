@@ -1,6 +1,6 @@
 //! Predicts sizes in tokens from the number of characters alone, before any provider has counted.
 
-use crate::model::{Category, Content, Counted, Message, Part, Prompt, Role, TokenBasis, TokenCount, Tool};
+use crate::model::{Category, Closed, Content, Counted, Message, Part, Role, Tally, TokenBasis, TokenCount, Tool};
 
 /// The name under which these counts are stored.
 pub const ESTIMATOR: &str = "heuristic";
@@ -11,43 +11,8 @@ pub const MESSAGE_OVERHEAD: u32 = 4;
 /// Tokens that open the model's reply, once per prompt.
 pub const REPLY_PRIMING: u32 = 3;
 
-/// Twentieths of a token per ASCII character: 0.25 (feature row A11).
-const ASCII_UNITS: u64 = 5;
-
-/// Twentieths of a token per other character: 1.3 (feature row A11).
-const OTHER_UNITS: u64 = 26;
-
-/// Units in a token.
-const TOKEN_UNITS: u64 = 20;
-
 /// The margin is one part in so many of the tokens: 10%.
 const MARGIN_DIVISOR: u32 = 10;
-
-/// A running count over pieces of text. The sum is rounded up once, so it does not matter where a text was cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    units: u64,
-}
-
-impl Tally {
-    /// The count with one more piece of text.
-    #[must_use]
-    pub fn plus(self, text: &str) -> Self {
-        let (ascii, other) =
-            text.chars().fold(
-                (0u64, 0u64),
-                |(ascii, other), char| {
-                    if char.is_ascii() { (ascii + 1, other) } else { (ascii, other + 1) }
-                },
-            );
-        Self { units: self.units.saturating_add(ascii * ASCII_UNITS).saturating_add(other * OTHER_UNITS) }
-    }
-
-    /// Tokens, rounded up.
-    pub fn tokens(self) -> u32 {
-        u32::try_from(self.units.div_ceil(TOKEN_UNITS)).unwrap_or(u32::MAX)
-    }
-}
 
 /// Size of a text.
 pub fn text(text: &str) -> u32 {
@@ -88,10 +53,10 @@ pub fn tool(tool: &Tool) -> u32 {
 }
 
 /// Size of everything a model is given for one call.
-pub fn prompt(prompt: &Prompt) -> TokenCount {
-    let tools = prompt.tools.iter().map(tool);
-    let messages = prompt.transcript.messages().iter().map(message);
-    let tokens = tools.chain(messages).fold(system(&prompt.system), u32::saturating_add).saturating_add(REPLY_PRIMING);
+pub fn prompt(instructions: &str, tools: &[Tool], transcript: &Closed) -> TokenCount {
+    let tools = tools.iter().map(tool);
+    let messages = transcript.messages().iter().map(message);
+    let tokens = tools.chain(messages).fold(system(instructions), u32::saturating_add).saturating_add(REPLY_PRIMING);
     count(tokens)
 }
 
@@ -179,12 +144,11 @@ mod tests {
 
     #[test]
     fn a_prompt_is_system_tools_messages_and_priming() {
-        let mut prompt = testing::prompt(vec![testing::user("abcd"), testing::assistant("abcdefgh")]);
-        assert_eq!(super::prompt(&prompt).tokens, (4 + 1) + (4 + 2) + 3);
+        let said = testing::closed(vec![testing::user("abcd"), testing::assistant("abcdefgh")]);
+        assert_eq!(prompt("", &[], &said).tokens, (4 + 1) + (4 + 2) + 3);
 
-        prompt.system = "12345678".into();
-        prompt.tools = vec![testing::tool("look")]; // "look" + "Does look." + {"type":"object"}: 31 characters
-        let count = super::prompt(&prompt);
+        let tools = [testing::tool("look")]; // "look" + "Does look." + {"type":"object"}: 31 characters
+        let count = prompt("12345678", &tools, &said);
         assert_eq!(count.tokens, 14 + (4 + 2) + 8);
         assert_eq!((count.margin, count.basis), (3, TokenBasis::Heuristic));
         assert_eq!(count.estimator, ESTIMATOR);
@@ -192,7 +156,7 @@ mod tests {
 
     #[test]
     fn an_empty_prompt_is_the_priming_alone() {
-        let count = super::prompt(&testing::prompt(vec![]));
+        let count = prompt("", &[], &testing::closed(vec![]));
         assert_eq!((count.tokens, count.margin), (3, 1));
     }
 

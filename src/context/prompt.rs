@@ -1,6 +1,7 @@
 //! Builds the prompt: what the session says, what the model can take, and the transcript.
 
-use crate::model::{Closed, Prompt, SessionConfig, ToolSet};
+use super::estimate;
+use crate::model::{Closed, Prompt, SessionConfig, Tool, ToolSet};
 
 /// The prompt for one call. `tools` are those of the turn; a model without tool support is told of none.
 pub fn build(
@@ -11,13 +12,10 @@ pub fn build(
     transcript: Closed,
     max_output_tokens: Option<u32>,
 ) -> Prompt {
-    Prompt {
-        model: model.to_owned(),
-        system: system(config),
-        transcript,
-        tools: if supports_tools { tools.visible().cloned().collect() } else { Vec::new() },
-        max_output_tokens,
-    }
+    let system = system(config);
+    let tools: Vec<Tool> = if supports_tools { tools.visible().cloned().collect() } else { Vec::new() };
+    let size = estimate::prompt(&system, &tools, &transcript);
+    Prompt { model: model.to_owned(), system, transcript, tools, max_output_tokens, size }
 }
 
 /// The system prompt, followed by each pinned block under its name as a heading. The form is stable, so that providers'

@@ -66,12 +66,15 @@ pub(crate) fn closed(messages: Vec<Message>) -> Closed {
 
 /// A prompt with these messages and nothing else.
 pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
+    let transcript = closed(messages);
+    let size = super::estimate::prompt("", &[], &transcript);
     Prompt {
         model: "test".to_owned(),
         system: String::new(),
-        transcript: closed(messages),
+        transcript,
         tools: Vec::new(),
         max_output_tokens: None,
+        size,
     }
 }
 

@@ -115,17 +115,8 @@ impl From<store::Error> for Status {
                 tracing::warn!(%error, "the database refused a transaction again and again");
                 retry(ErrorReason::Overloaded, "too many requests change the same session at once", RETRY_BUSY)
             }
-            Error::Schema(_) | Error::Corrupt(_) | Error::Duplicate(_) => internal(&error),
-            Error::Broken(source) => internal(&broken(source)),
+            Error::Schema(_) | Error::Corrupt(_) | Error::Duplicate(_) | Error::Broken(_) => internal(&error),
         }
-    }
-}
-
-/// The driver's own text says only «db error»; what the database said stands in its cause.
-fn broken(source: &tokio_postgres::Error) -> String {
-    match source.as_db_error() {
-        Some(cause) => format!("the database refused a statement: {cause} ({})", cause.code().code()),
-        None => format!("the database refused a statement: {source}"),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod failure;
 pub mod id;
 pub mod message;
 pub mod prompt;
+pub mod tally;
 pub mod tool;
 pub mod transcript;
 pub mod turn;
@@ -24,6 +25,7 @@ pub use message::{
     Truncation,
 };
 pub use prompt::Prompt;
+pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};
 pub use turn::{CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState};

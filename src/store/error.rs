@@ -24,7 +24,7 @@ pub enum Error {
     #[error("a stored row cannot be read: {0}")]
     Corrupt(String),
     /// Anything else: a defect of contextd or of the database.
-    #[error("the database refused a statement: {0}")]
+    #[error("the database refused a statement: {}", cause(.0))]
     Broken(#[source] tokio_postgres::Error),
 }
 
@@ -66,4 +66,12 @@ impl From<tokio_postgres::Error> for Error {
 fn is_outage(code: &SqlState) -> bool {
     ["08", "53", "57"].iter().any(|class| code.code().starts_with(class))
         || *code == SqlState::READ_ONLY_SQL_TRANSACTION
+}
+
+/// The driver's own text says only «db error»; what the database said stands in its cause.
+fn cause(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(cause) => format!("{cause} ({})", cause.code().code()),
+        None => error.to_string(),
+    }
 }

@@ -31,7 +31,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("worker", &["turn", "store", "model", "config", "clock"]),
     ("turn", &["context", "store", "provider", "codec", "model", "config", "clock"]),
     ("context", &["model"]),
-    ("store", &["model", "config", "clock"]),
+    ("store", &["codec", "model"]),
     ("provider", &["model"]),
     ("codec", &["model", "pb"]),
     ("model", &[]),

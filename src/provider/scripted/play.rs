@@ -9,8 +9,7 @@ use super::{
     signals::Signals,
 };
 use crate::{
-    context::estimate::{self, Tally},
-    model::{FinishReason, Prompt, Usage},
+    model::{FinishReason, Prompt, Tally, Usage},
     provider::{Chunk, Error, Finish},
 };
 
@@ -150,7 +149,7 @@ impl Player {
     fn estimated(&self) -> Usage {
         let reasoning = self.thought.tokens();
         Usage {
-            input: estimate::prompt(&self.prompt).tokens,
+            input: self.prompt.size.tokens,
             output: self.said.tokens().saturating_add(reasoning),
             reasoning,
             ..Usage::default()
