@@ -21,11 +21,6 @@ use crate::{
     worker,
 };
 
-/// Bytes of one answer of a model: what fits into one event.
-const MAX_ANSWER_BYTES: usize = 768 * 1024;
-/// Events that may wait for one reader, beside what the connection holds.
-const READER_BUFFER: usize = 64;
-
 /// Serves until `shutdown` fires and everything in flight is finished or handed over.
 pub async fn serve(config: Config, progress: Progress, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.server.listen)
@@ -87,7 +82,7 @@ async fn serve_engine(
     let bounds = server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
         max_concurrent_streams: config.server.max_concurrent_streams,
-        reader_buffer: READER_BUFFER,
+        reader_buffer: config.stream.reader_events,
         reflection: config.server.reflection,
     };
     let workers = worker::start(&engine, &stopping, &done);
@@ -212,7 +207,7 @@ fn rules(config: &Config) -> Rules {
         max_takeovers: config.turn.max_takeovers,
         max_running: config.turn.max_running_turns,
         delta_flush: config.turn.delta_flush,
-        max_answer_bytes: MAX_ANSWER_BYTES,
+        max_answer_bytes: config.turn.max_answer_bytes,
         poll_interval: config.turn.poll_interval,
     }
 }

@@ -66,11 +66,12 @@ fn translated<B>(response: &Response<B>, limit: usize) -> Option<Status> {
     if !status.details().is_empty() {
         return None;
     }
-    match status.code() {
-        Code::OutOfRange if status.message().contains("message length too large") => {
-            Some(status::request_too_large(limit))
-        }
-        Code::Internal if status.message().contains("failed to decode Protobuf message") => Some(status::undecodable()),
-        _ => None,
+    let says = |code: Code, words: &str| status.code() == code && status.message().contains(words);
+    if says(Code::OutOfRange, "message length too large") {
+        Some(status::request_too_large(limit))
+    } else if says(Code::Internal, "failed to decode Protobuf message") {
+        Some(status::undecodable())
+    } else {
+        None
     }
 }

@@ -180,7 +180,7 @@ fn everything_that_is_wrong_is_told_at_once() {
         "unknown key `turn.retries` (from DIR/contextd.toml)",
         "`database.url` (from --database-url): must look like postgres://user:password@host:5432/name",
         "`turn.lease_ttl` (from DIR/contextd.toml): 100ms is not between 500ms and 10m",
-        "`turn.default_max_steps` (from DIR/contextd.toml): 2000 is not between 1 and 1000 (turn.max_max_steps) steps",
+        "`turn.default_max_steps` (from DIR/contextd.toml): 2000 is not between 1 and 1000 steps",
         "`turn.turn_timeout` (from DIR/contextd.toml): 169h is not between 1s and 168h",
         "`models.default_model` (from --default-model): no provider `elsewhere` is configured; there is scripted",
     ];
