@@ -15,7 +15,7 @@ use crate::{
     model::{Keep, Limits, OutputLimits, config::Policy},
     postgres::{self, Postgres},
     provider::{Registry, scripted::Scripted},
-    store::{self, Database, Store, migrate},
+    store::{self, Connection, Database, Store, migrate},
     telemetry::progress::Progress,
     turn::{Engine, Hub, Rules},
     worker,
@@ -123,7 +123,7 @@ async fn database_lost(postgres: Option<&Postgres>) {
 }
 
 /// How to reach the database: the one that the configuration names, or one that is started for us.
-async fn connect(config: &Config, progress: &Progress) -> anyhow::Result<(tokio_postgres::Config, Option<Postgres>)> {
+async fn connect(config: &Config, progress: &Progress) -> anyhow::Result<(Connection, Option<Postgres>)> {
     if let Some(url) = &config.database.url {
         let connection =
             url.expose_secret().parse().map_err(|_| anyhow::anyhow!("database.url is not a PostgreSQL URL"))?;
@@ -170,7 +170,7 @@ async fn run_migrations(database: &Database, progress: &Progress) -> anyhow::Res
     Ok(())
 }
 
-fn database_settings(config: &Config, connection: tokio_postgres::Config) -> store::Settings {
+fn database_settings(config: &Config, connection: Connection) -> store::Settings {
     let lease = config.turn.lease_ttl;
     store::Settings {
         config: connection,

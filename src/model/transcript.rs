@@ -70,3 +70,85 @@ impl Closed {
         &self.messages
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::model::{
+        Category, Counted, MessageId, Part, Seq, ToolCall, ToolOutcome, ToolResult, message::StoredPart,
+    };
+
+    /// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results.
+    fn message(short: &str) -> Message {
+        let (role, calls) = short.split_once(':').unwrap_or((short, ""));
+        let role = match role {
+            "u" => Role::User,
+            "a" => Role::Assistant,
+            "t" => Role::Tool,
+            other => panic!("no such role: {other}"),
+        };
+        let parts = calls.split(',').filter(|call| !call.is_empty()).map(|call| part(role, call)).collect();
+        Message {
+            id: MessageId::new(short),
+            turn: None,
+            step: 1,
+            seq: Seq(1),
+            role,
+            parts,
+            created_at: Timestamp::UNIX_EPOCH,
+            response: None,
+            pinned: false,
+            metadata: std::collections::BTreeMap::new(),
+            voided_at: None,
+        }
+    }
+
+    fn part(role: Role, call: &str) -> StoredPart {
+        let (id, name) = (CallId::new(call), "tool".to_owned());
+        let content = if role == Role::Tool {
+            let outcome = ToolOutcome::Success;
+            Content::ToolResult(ToolResult { call: id, name, texts: Vec::new(), outcome, truncation: None })
+        } else {
+            Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
+        };
+        let size = Counted { tokens: 0, category: Category::ToolCalls };
+        StoredPart { part: Part::new(content), size, estimator: String::new() }
+    }
+
+    fn closed(shorts: &str) -> Result<usize, NotClosed> {
+        let messages = shorts.split_whitespace().map(message).collect();
+        Transcript::new(messages).close().map(|closed| closed.messages().len())
+    }
+
+    #[test]
+    fn a_transcript_is_closed_when_every_call_has_its_result_before_anything_else() {
+        let open = |calls: &[&str]| Err(NotClosed::Open(calls.iter().map(|call| CallId::new(*call)).collect()));
+        let table = [
+            ("", Ok(0)),
+            ("u a u a", Ok(4)),
+            ("u a:1,2 t:1,2 a", Ok(4)),
+            ("u a:1,2 t:2,1 a", Ok(4)),
+            ("u a:1,2", open(&["1", "2"])),
+            ("u a:1,2 t:1", open(&["2"])),
+            ("u a:1 u t:1", Err(NotClosed::Broken(2))),
+            ("u a:1,2 t:1 a", Err(NotClosed::Broken(3))),
+            ("u t:1", Err(NotClosed::Broken(1))),
+            ("u a:1 t:1,1", Err(NotClosed::Broken(2))),
+            ("u a:1,1 t:1", Err(NotClosed::Broken(1))),
+            ("u:1", Err(NotClosed::Broken(0))),
+        ];
+        for (shorts, expected) in table {
+            assert_eq!(closed(shorts), expected, "{shorts}");
+        }
+    }
+
+    #[test]
+    fn what_is_voided_does_not_count() {
+        let mut voided = message("a:1");
+        voided.voided_at = Some(Seq(9));
+        let closed = Transcript::new(vec![message("u"), voided]).close();
+        assert_eq!(closed.map(|closed| closed.messages().len()), Ok(1));
+    }
+}

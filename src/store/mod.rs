@@ -19,7 +19,7 @@ pub mod tool_call;
 pub mod turn;
 
 pub use error::Error;
-pub use pool::{Database, Settings};
+pub use pool::{Connection, Database, Settings};
 pub use rows::{NewMessage, Rows};
 
 use std::time::Duration;

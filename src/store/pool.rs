@@ -8,11 +8,14 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
 
+/// Where a database is, and as whom it is reached.
+pub type Connection = tokio_postgres::Config;
+
 /// How the database is reached.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where it is, and as whom.
-    pub config: tokio_postgres::Config,
+    pub config: Connection,
     /// Most connections of this process.
     pub pool_size: usize,
     /// How long to wait for a free connection.

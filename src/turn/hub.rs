@@ -207,3 +207,86 @@ fn append(open: &mut Option<OpenMessage>, live: &Live, delta: &Delta) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SessionId, TenantId};
+
+    fn key() -> SessionKey {
+        SessionKey::new(TenantId::new("t"), SessionId::new("s"))
+    }
+
+    fn delta(message: &str, part: u32, text: &str) -> Live {
+        Live {
+            after: Seq(3),
+            turn: TurnId::new("turn"),
+            at: StepPosition { step: 1, attempt: 1 },
+            what: LiveKind::Delta(Delta {
+                message: MessageId::new(message),
+                part,
+                offset: 0,
+                text: text.to_owned(),
+                kind: DeltaKind::Text,
+            }),
+        }
+    }
+
+    fn texts(open: Option<&OpenMessage>) -> Vec<String> {
+        open.map(|open| open.parts.iter().map(|(_, text)| text.clone()).collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
+        let channel = Hub::new(16).enter(&key());
+        channel.show(delta("m", 0, "one "));
+        channel.show(delta("m", 0, "two"));
+        channel.show(delta("m", 1, "three"));
+        let mut reader = channel.subscribe();
+        channel.show(delta("m", 1, " four"));
+        assert_eq!(texts(reader.open.as_ref()), ["one two", "three"]);
+        let LiveKind::Delta(next) = reader.live.try_recv().expect("a delta").what else { panic!("not a delta") };
+        assert_eq!((next.part, next.text.as_str()), (1, " four"));
+        assert!(reader.live.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_message_that_is_settled_is_not_shown_to_newcomers() {
+        let channel = Hub::new(16).enter(&key());
+        channel.show(delta("m", 0, "text"));
+        channel.close_message();
+        assert!(channel.subscribe().open.is_none());
+        channel.show(delta("n", 0, "new"));
+        assert_eq!(texts(channel.subscribe().open.as_ref()), ["new"]);
+    }
+
+    #[test]
+    fn the_head_only_moves_forward() {
+        let channel = Hub::new(16).enter(&key());
+        let reader = channel.subscribe();
+        channel.advance(Seq(5));
+        channel.advance(Seq(4));
+        assert_eq!(reader.head.borrow().seq, Seq(5));
+    }
+
+    #[test]
+    fn a_channel_lives_as_long_as_somebody_holds_it() {
+        let hub = Hub::new(16);
+        let channel = hub.enter(&key());
+        assert!(Arc::ptr_eq(&channel, &hub.enter(&key())));
+        assert_eq!(hub.followed().len(), 1);
+        drop(channel);
+        assert!(hub.get(&key()).is_none());
+        assert!(hub.followed().is_empty());
+    }
+
+    #[test]
+    fn a_reader_that_is_too_slow_is_told_so_and_costs_a_bounded_buffer() {
+        let channel = Hub::new(4).enter(&key());
+        let mut reader = channel.subscribe();
+        for _ in 0..100 {
+            channel.show(delta("m", 0, "x"));
+        }
+        assert!(matches!(reader.live.try_recv(), Err(broadcast::error::TryRecvError::Lagged(96))));
+    }
+}

@@ -120,3 +120,59 @@ impl Leases {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SessionId, TenantId};
+
+    fn key(session: &str) -> SessionKey {
+        SessionKey::new(TenantId::new("t"), SessionId::new(session))
+    }
+
+    fn pulse(session: &str, mine: bool, renewed: bool, cancelled: bool) -> Pulse {
+        Pulse { held: Held { key: key(session), epoch: 1 }, mine, renewed, cancelled }
+    }
+
+    #[test]
+    fn a_lease_is_lost_when_it_is_anothers_gone_or_not_renewed_in_time() {
+        let ttl = Duration::from_secs(10);
+        let begun = Instant::now();
+        let table: [(&str, &[Pulse], u64, bool); 5] = [
+            ("renewed", &[pulse("s", true, true, false)], 14, false),
+            ("busy, so not renewed, but young", &[pulse("s", true, false, false)], 9, false),
+            ("busy, so not renewed, and old", &[pulse("s", true, false, false)], 10, true),
+            ("another's", &[pulse("s", false, false, false)], 6, true),
+            ("gone", &[], 6, true),
+        ];
+        for (what, pulses, now, lost) in table {
+            let leases = Leases::default();
+            let lease = leases.hold(&key("s"), 1, begun);
+            leases.take_in(begun + Duration::from_secs(5), &leases.held(), pulses);
+            leases.expire(ttl, begun + Duration::from_secs(now));
+            assert_eq!(lease.lost().is_cancelled(), lost, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_heartbeat_that_was_asked_for_an_older_lease_says_nothing_about_a_newer_one() {
+        let leases = Leases::default();
+        let old = leases.hold(&key("s"), 1, Instant::now());
+        let asked = leases.held();
+        let new = leases.hold(&key("s"), 2, Instant::now());
+        leases.take_in(Instant::now(), &asked, &[]);
+        assert!(!new.lost().is_cancelled());
+        leases.forget(&key("s"), &old);
+        assert!(leases.holds(&key("s"), 2));
+    }
+
+    #[test]
+    fn a_cancel_reaches_the_turn_that_runs() {
+        let leases = Leases::default();
+        let (told, by_flag) = (leases.hold(&key("a"), 1, Instant::now()), leases.hold(&key("b"), 1, Instant::now()));
+        leases.cancel(&key("a"));
+        leases.take_in(Instant::now(), &leases.held(), &[pulse("a", true, true, false), pulse("b", true, true, true)]);
+        assert!(told.cancelled().is_cancelled());
+        assert!(by_flag.cancelled().is_cancelled());
+    }
+}

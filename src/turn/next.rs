@@ -132,3 +132,101 @@ fn poisoned(takeovers: u32) -> Failure {
         true,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::CancelCause;
+
+    fn facts(last: Option<Last>) -> Facts {
+        Facts {
+            step: 2,
+            takeovers: 0,
+            max_takeovers: 5,
+            open_calls: 0,
+            cancel: None,
+            time_left: Duration::from_secs(60),
+            spent: UsageTotals { input: 90, output: 9, ..UsageTotals::default() },
+            limits: Limits {
+                max_steps: 50,
+                max_output_tokens: None,
+                max_total_tokens: None,
+                turn_timeout: Duration::from_secs(60),
+                tool_timeout: Duration::from_secs(60),
+            },
+            last,
+        }
+    }
+
+    fn last(role: Role, step: u32, finish: Option<FinishReason>) -> Option<Last> {
+        Some(Last { role, step, finish })
+    }
+
+    #[test]
+    fn a_step_is_called_begun_or_ended_by_what_was_said_last() {
+        let stop = |reason| Step::Stop(Ending::Completed(reason));
+        let table = [
+            (None, Step::Call),
+            (last(Role::User, 0, None), Step::Call),
+            (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), Step::Call),
+            (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), Step::Begin),
+            (last(Role::Tool, 2, Some(FinishReason::Stop)), Step::Begin),
+            (last(Role::Tool, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
+            (last(Role::Tool, 2, Some(FinishReason::ContentFilter)), stop(CompletionReason::ContentFilter)),
+            (last(Role::Assistant, 2, Some(FinishReason::Stop)), Step::Finish),
+            (last(Role::Assistant, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
+            (last(Role::Assistant, 2, Some(FinishReason::Refusal)), stop(CompletionReason::ContentFilter)),
+            (last(Role::Assistant, 1, Some(FinishReason::Stop)), Step::Call),
+        ];
+        for (last, expected) in table {
+            assert_eq!(next_step(&facts(last)), expected, "{last:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_limit_comes_before_a_budget_and_both_only_end_a_step_that_is_over() {
+        let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
+        let table = [
+            (2, Some(99), over, Step::Stop(Ending::Completed(CompletionReason::MaxSteps))),
+            (3, Some(99), over, Step::Stop(Ending::Completed(CompletionReason::Budget))),
+            (3, Some(100), over, Step::Begin),
+            (2, Some(1), last(Role::Tool, 1, Some(FinishReason::ToolCalls)), Step::Call),
+        ];
+        for (max_steps, max_total_tokens, last, expected) in table {
+            let mut facts = facts(last);
+            facts.limits = Limits { max_steps, max_total_tokens, ..facts.limits };
+            assert_eq!(next_step(&facts), expected, "{max_steps} {max_total_tokens:?} {last:?}");
+        }
+    }
+
+    #[test]
+    fn a_cancel_comes_before_everything_and_says_whether_tools_ran() {
+        for (open_calls, outcome) in [(0, CancelOutcome::None), (2, CancelOutcome::ToolsInProgress)] {
+            let facts = Facts {
+                cancel: Some((CancelCause::Requested, "enough".to_owned())),
+                open_calls,
+                takeovers: 9,
+                time_left: Duration::ZERO,
+                ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop)))
+            };
+            let ending = Ending::Cancelled { cause: CancelCause::Requested, outcome, reason: "enough".to_owned() };
+            assert_eq!(next_step(&facts), Step::Stop(ending));
+        }
+    }
+
+    #[test]
+    fn one_owner_too_many_poisons_the_turn() {
+        for (takeovers, poisoned) in [(5, false), (6, true)] {
+            let step = next_step(&Facts { takeovers, ..facts(None) });
+            let failed = matches!(&step, Step::Stop(Ending::Failed(f)) if f.reason == FailureReason::Poisoned);
+            assert_eq!(failed, poisoned, "{takeovers}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn time_that_is_up_ends_a_turn_but_not_one_that_has_its_answer() {
+        let up = |last| next_step(&Facts { time_left: Duration::ZERO, ..facts(last) });
+        assert_eq!(up(None), Step::Stop(Ending::Completed(CompletionReason::Deadline)));
+        assert_eq!(up(last(Role::Assistant, 2, Some(FinishReason::Stop))), Step::Finish);
+    }
+}
