@@ -1,14 +1,41 @@
-//! BlobService: content too large for messages. Not implemented yet: every call says so.
+//! BlobService: content too large for messages. Reading is built; storing by clients is not yet, and says so.
 
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::status::not_implemented_rpc;
-use crate::pb::{self, blob_service_server::BlobService};
+use super::{
+    decode::{self, GetBlob},
+    status::not_implemented_rpc,
+    tenant,
+};
+use crate::{
+    codec,
+    model::TenantId,
+    pb::{self, blob_service_server::BlobService, get_blob_response::Data},
+    store::blob::Blob,
+    turn::{Engine, Error},
+};
 
-/// BlobService as far as it is built: not at all.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Blobs;
+/// Pieces that may wait for a reader.
+const BUFFER: usize = 4;
+
+/// BlobService over an engine.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    engine: Arc<Engine>,
+}
+
+impl Blobs {
+    /// The service.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+}
+
+type Pieces = mpsc::Sender<Result<pb::GetBlobResponse, Status>>;
 
 #[tonic::async_trait]
 impl BlobService for Blobs {
@@ -21,7 +48,59 @@ impl BlobService for Blobs {
         Err(not_implemented_rpc("contextd.v1.BlobService/PutBlob"))
     }
 
-    async fn get_blob(&self, _: Request<pb::GetBlobRequest>) -> Result<Response<Self::GetBlobStream>, Status> {
-        Err(not_implemented_rpc("contextd.v1.BlobService/GetBlob"))
+    async fn get_blob(&self, request: Request<pb::GetBlobRequest>) -> Result<Response<Self::GetBlobStream>, Status> {
+        let tenant = tenant(&request);
+        let wanted = decode::get_blob(request.into_inner())?;
+        let found = self.engine.store().blob(&tenant, &wanted.blob).await?;
+        let blob = found.ok_or_else(|| Error::BlobNotFound(wanted.blob.clone()))?;
+        let end = wanted.within(blob.bytes)?;
+        let (pieces, stream) = mpsc::channel(BUFFER);
+        let engine = Arc::clone(&self.engine);
+        tokio::spawn(async move {
+            if let Err(status) = send(&engine, &tenant, &blob, wanted.offset..end, &pieces).await {
+                let _ = pieces.send(Err(status)).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+/// Sends the description, then the bytes of the range, one stored chunk at a time. Ends early when the reader leaves.
+async fn send(
+    engine: &Engine,
+    tenant: &TenantId,
+    blob: &Blob,
+    range: std::ops::Range<u64>,
+    pieces: &Pieces,
+) -> Result<(), Status> {
+    let mut next = Data::Blob(blob_to_pb(blob));
+    let mut at = range.start;
+    while pieces.send(Ok(pb::GetBlobResponse { data: Some(next) })).await.is_ok() && at < range.end {
+        let mut piece = engine.store().blob_piece(tenant, &blob.id, at).await?;
+        if piece.is_empty() {
+            return Err(super::status::internal(&format!("blob {} has no byte {at}", blob.id)));
+        }
+        piece.truncate(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        at += piece.len() as u64;
+        next = Data::Chunk(piece);
+    }
+    Ok(())
+}
+
+fn blob_to_pb(blob: &Blob) -> pb::Blob {
+    let Blob { id, media_type, bytes, created_at } = blob;
+    pb::Blob {
+        blob_id: id.to_string(),
+        media_type: media_type.clone(),
+        size_bytes: i64::try_from(*bytes).unwrap_or(i64::MAX),
+        create_time: Some(codec::time::timestamp_to_pb(*created_at)),
+    }
+}
+
+impl GetBlob {
+    /// Where the range ends in a blob of that length; an error when it begins or ends outside of it.
+    fn within(&self, bytes: u64) -> Result<u64, super::violations::Refused> {
+        let end = if self.length == 0 { bytes } else { self.offset.saturating_add(self.length) };
+        if self.offset <= bytes && end <= bytes { Ok(end) } else { Err(decode::outside_of_blob(bytes)) }
     }
 }

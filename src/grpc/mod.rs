@@ -10,6 +10,7 @@ pub mod encode;
 pub mod health;
 pub mod model;
 pub mod page;
+pub mod preview;
 pub mod queue;
 pub mod server;
 pub mod session;

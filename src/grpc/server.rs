@@ -55,6 +55,7 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let (read, write) = (bounds.max_request_bytes, MAX_RESPONSE_BYTES);
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
+    let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader_buffer));
     let router = Server::builder()
         .tcp_nodelay(true)
@@ -67,7 +68,7 @@ pub async fn serve(
         .add_service(turns.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(QueueServiceServer::new(Queue).max_decoding_message_size(read))
         .add_service(ContextServiceServer::new(Contexts).max_decoding_message_size(read))
-        .add_service(BlobServiceServer::new(Blobs).max_decoding_message_size(read))
+        .add_service(blobs.max_decoding_message_size(read))
         .add_service(ModelServiceServer::new(Models).max_decoding_message_size(read));
     let router = if bounds.reflection {
         let described = || {

@@ -10,6 +10,7 @@ use super::{
     decode::{self, MessageView},
     encode::{self, Detail},
     page,
+    preview::fit_message,
     status::not_implemented_rpc,
     tenant,
 };
@@ -80,7 +81,8 @@ impl Sessions {
             let read = self.engine.store().messages(key, page, live, READ).await?;
             more = read.len() == READ as usize;
             for message in read {
-                let shown = codec::message::to_pb(&message, &key.session);
+                let mut shown = codec::message::to_pb(&message, &key.session);
+                fit_message(&self.engine, key, &mut shown).await?;
                 bytes += shown.encoded_len();
                 if messages.len() == size as usize || (bytes > PAGE_BYTES && !messages.is_empty()) {
                     more = true;

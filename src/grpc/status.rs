@@ -81,6 +81,7 @@ impl From<turn::Error> for Status {
             Error::SessionNotFound(id) => resource(ErrorReason::SessionNotFound, message, "Session", id.as_str()),
             Error::SessionExists(id) => resource(ErrorReason::SessionAlreadyExists, message, "Session", id.as_str()),
             Error::TurnNotFound(id) => resource(ErrorReason::TurnNotFound, message, "Turn", id.as_str()),
+            Error::BlobNotFound(id) => resource(ErrorReason::BlobNotFound, message, "Blob", id.as_str()),
             Error::ModelNotFound(name) => resource(ErrorReason::ModelNotFound, message, "Model", &name),
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
             Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),

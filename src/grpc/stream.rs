@@ -13,7 +13,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use super::{decode::StreamOptions, encode::session_state};
+use super::{decode::StreamOptions, encode::session_state, preview::fit_event};
 use crate::{
     codec,
     model::{
@@ -218,6 +218,7 @@ impl<T: Send + 'static> Reading<T> {
             }
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             if ours {
+                fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
                 self.client.send(event).await?;
             }
             if terminal.is_some() {

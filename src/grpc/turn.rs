@@ -9,6 +9,7 @@ use super::{
     PAGE_BYTES,
     decode::{self, PageRequest},
     encode, page,
+    preview::fit_event,
     session::position,
     status,
     stream::{EventStream, Reader},
@@ -94,12 +95,16 @@ impl Turns {
                 if ours && events.len() == size as usize {
                     break 'page;
                 }
-                let shown = ours.then(|| codec::event::to_pb(event, &key.session, &read.content));
-                bytes += shown.as_ref().map_or(0, pb::Event::encoded_len);
-                if bytes > PAGE_BYTES && !events.is_empty() {
-                    break 'page;
+                if ours {
+                    let mut shown = codec::event::to_pb(event, &key.session, &read.content);
+                    shown.replay = true;
+                    fit_event(&self.engine, key, &mut shown).await?;
+                    bytes += shown.encoded_len();
+                    if bytes > PAGE_BYTES && !events.is_empty() {
+                        break 'page;
+                    }
+                    events.push(shown);
                 }
-                events.extend(shown);
                 at = event.seq;
             }
         }

@@ -1,10 +1,25 @@
 //! Content too large for messages: content-addressed bytes in chunks, per tenant.
 
-use super::{Error, Store, pipeline::Query};
+use jiff::Timestamp;
+
+use super::{Error, Store, pipeline::Query, row::get};
 use crate::model::{BlobId, TenantId};
 
 /// Bytes of one stored chunk.
-const CHUNK_BYTES: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// A stored piece of content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// Its id.
+    pub id: BlobId,
+    /// Its MIME type.
+    pub media_type: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// When it was first stored.
+    pub created_at: Timestamp,
+}
 
 impl Store {
     /// Stores content under its id, or notes that it is needed again. In a transaction of its own, before anything refers to it:
@@ -26,19 +41,32 @@ impl Store {
         self.database.transact(&queries).await.map(drop)
     }
 
-    /// The whole content; none: no blob of this tenant has the id.
-    pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Vec<u8>>, Error> {
+    /// What is known of a blob; none: no blob of this tenant has the id.
+    pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
         const SQL: &str = "-- store::blob::blob
-            select c.bytes from blobs b left join blob_chunks c on c.tenant_id = $1 and c.blob_id = $2
-             where b.tenant_id = $1 and b.blob_id = $2 order by c.idx";
+            select media_type, size_bytes, created_at from blobs where tenant_id = $1 and blob_id = $2";
         let rows = self.database.read(SQL, &[&tenant.as_str(), &id.as_str()]).await?;
-        if rows.is_empty() {
-            return Ok(None);
-        }
-        let mut content = Vec::new();
-        for row in &rows {
-            content.extend_from_slice(super::row::get::<Option<&[u8]>>(row, "bytes")?.unwrap_or_default());
-        }
-        Ok(Some(content))
+        let Some(row) = rows.first() else { return Ok(None) };
+        let bytes: i64 = get(row, "size_bytes")?;
+        Ok(Some(Blob {
+            id: id.clone(),
+            media_type: get(row, "media_type")?,
+            bytes: u64::try_from(bytes).unwrap_or_default(),
+            created_at: get(row, "created_at")?,
+        }))
+    }
+
+    /// Content from `offset` on: what is left of the stored chunk that holds it, empty at the end. Reading on from there gives
+    /// the whole content, a bounded piece at a time.
+    pub async fn blob_piece(&self, tenant: &TenantId, id: &BlobId, offset: u64) -> Result<Vec<u8>, Error> {
+        const SQL: &str = "-- store::blob::blob_piece
+            select bytes from blob_chunks where tenant_id = $1 and blob_id = $2 and idx = $3";
+        let chunk = CHUNK_BYTES as u64;
+        let index = i32::try_from(offset / chunk).unwrap_or(i32::MAX);
+        let rows = self.database.read(SQL, &[&tenant.as_str(), &id.as_str(), &index]).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        let bytes: &[u8] = get(row, "bytes")?;
+        let skip = usize::try_from(offset % chunk).unwrap_or(usize::MAX);
+        Ok(bytes.get(skip..).unwrap_or_default().to_vec())
     }
 }

@@ -1,7 +1,7 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
-    model::{CallId, RequestId, Seq, SessionId, TurnId},
+    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId},
     store,
 };
 
@@ -17,6 +17,9 @@ pub enum Error {
     /// The session has no such turn.
     #[error("the session has no turn {0}")]
     TurnNotFound(TurnId),
+    /// No blob of this tenant has the id.
+    #[error("no blob has the id {0}")]
+    BlobNotFound(BlobId),
     /// A turn is running.
     #[error("turn {turn} is running")]
     TurnInProgress {

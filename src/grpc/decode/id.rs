@@ -5,7 +5,7 @@ use super::{
     text::{self, AtMost},
 };
 use crate::{
-    model::{CallId, RequestId, SessionId, TurnId},
+    model::{BlobId, CallId, RequestId, SessionId, TurnId},
     pb::FieldReason,
 };
 
@@ -50,6 +50,12 @@ pub(super) fn call(at: Path<'_>, text: String, found: &mut Findings) -> CallId {
         found.required(at);
     }
     CallId::new(text::line(at, text, AtMost::Chars(LONGEST_CALL), found))
+}
+
+/// Reads the id of a blob.
+pub(super) fn blob(at: Path<'_>, text: String, found: &mut Findings) -> BlobId {
+    name(at, &text, found);
+    BlobId::new(text)
 }
 
 fn name(at: Path<'_>, text: &str, found: &mut Findings) {

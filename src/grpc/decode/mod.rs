@@ -5,6 +5,7 @@
 //! so that a new field stops the build here.
 
 mod answers;
+mod blobs;
 mod events;
 mod execute_turn;
 mod sessions;
@@ -41,6 +42,7 @@ mod path;
 mod tests;
 
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
+pub use blobs::{GET_BLOB, GetBlob, get_blob, outside_of_blob};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
 pub use hash::request_hash;

@@ -1,0 +1,162 @@
+//! Keeps answers within what clients read: texts that make a message too large become previews, and the whole goes into a blob.
+
+use prost::Message as _;
+use tonic::Status;
+
+use crate::{
+    model::{BlobId, SessionKey, derive},
+    pb::{self, event::Payload, part::Content},
+    turn::Engine,
+};
+
+/// Bytes that an event or a message of a list may have.
+const MOST: usize = 1024 * 1024;
+/// Bytes of a text that stay in its preview.
+const PREVIEW: usize = 4 * 1024;
+/// The media type of texts.
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The media type of a call's arguments.
+const JSON: &str = "application/json";
+
+/// Makes an event fit. Texts that are cut are readable as blobs by then.
+pub async fn fit_event(engine: &Engine, key: &SessionKey, event: &mut pb::Event) -> Result<(), Status> {
+    if event.encoded_len() <= MOST {
+        return Ok(());
+    }
+    let parts = match &mut event.payload {
+        Some(Payload::MessageCommitted(committed)) => committed.message.as_mut().map(|message| &mut message.parts),
+        Some(Payload::ToolCallCompleted(completed)) => completed.result.as_mut().map(|result| &mut result.parts),
+        _ => None,
+    };
+    match parts {
+        Some(parts) => fit(engine, key, parts).await,
+        None => Ok(()),
+    }
+}
+
+/// Makes a message fit.
+pub async fn fit_message(engine: &Engine, key: &SessionKey, message: &mut pb::Message) -> Result<(), Status> {
+    if message.encoded_len() <= MOST {
+        return Ok(());
+    }
+    fit(engine, key, &mut message.parts).await
+}
+
+async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Result<(), Status> {
+    for Whole { id, media_type, text } in cut(parts) {
+        engine.store().put_blob(&key.tenant, &id, media_type, text.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// A text that was cut, whole.
+#[derive(Debug, PartialEq, Eq)]
+struct Whole {
+    id: BlobId,
+    media_type: &'static str,
+    text: String,
+}
+
+/// Cuts the largest texts until the parts fit, and gives what was cut.
+fn cut(parts: &mut [pb::Part]) -> Vec<Whole> {
+    let mut size: usize = parts.iter().map(pb::Part::encoded_len).sum();
+    let mut texts = Vec::new();
+    parts.iter_mut().for_each(|part| collect(part, &mut texts));
+    texts.sort_by_key(|text| std::cmp::Reverse(text.words.len()));
+    let mut wholes = Vec::new();
+    for text in texts {
+        // Half of the limit is left for everything that is not text.
+        if size <= MOST / 2 || text.words.len() <= PREVIEW {
+            break;
+        }
+        size -= text.words.len() - PREVIEW;
+        wholes.push(text.cut());
+    }
+    wholes
+}
+
+/// A text inside of a part, and where its blob is named.
+struct Text<'a> {
+    words: &'a mut String,
+    named: &'a mut Option<pb::Blob>,
+    /// Arguments are JSON, of which a beginning is worth nothing.
+    is_json: bool,
+}
+
+fn collect<'a>(part: &'a mut pb::Part, texts: &mut Vec<Text<'a>>) {
+    let named = &mut part.preview_of;
+    match &mut part.content {
+        Some(Content::Text(words) | Content::Refusal(words)) => texts.push(Text { words, named, is_json: false }),
+        Some(Content::Reasoning(reasoning)) => texts.push(Text { words: &mut reasoning.text, named, is_json: false }),
+        Some(Content::ToolCall(call)) => {
+            texts.push(Text { words: &mut call.arguments_json, named: &mut call.arguments_blob, is_json: true });
+        }
+        Some(Content::ToolResult(result)) => result.parts.iter_mut().for_each(|part| collect(part, texts)),
+        Some(Content::Media(_) | Content::ProviderItem(_) | Content::StepStart(_) | Content::CompactionMarker(_))
+        | None => {}
+    }
+}
+
+impl Text<'_> {
+    fn cut(self) -> Whole {
+        let keep = if self.is_json { 0 } else { self.words.floor_char_boundary(PREVIEW) };
+        let preview = self.words[..keep].to_owned();
+        let text = std::mem::replace(self.words, preview);
+        let (id, media_type) = (derive::blob(text.as_bytes()), if self.is_json { JSON } else { TEXT });
+        *self.named = Some(pb::Blob {
+            blob_id: id.to_string(),
+            media_type: media_type.to_owned(),
+            size_bytes: i64::try_from(text.len()).unwrap_or(i64::MAX),
+            create_time: None,
+        });
+        Whole { id, media_type, text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: usize) -> pb::Part {
+        pb::Part { content: Some(Content::Text("é".repeat(bytes / 2))), ..pb::Part::default() }
+    }
+
+    #[test]
+    fn the_largest_texts_are_cut_until_the_rest_fits() {
+        let mut parts = vec![text(200_000), text(900_000), text(100_000), text(4_000)];
+        let whole = parts[1].clone();
+        let wholes = cut(&mut parts);
+        assert_eq!(wholes.len(), 1);
+        let Some(Content::Text(words)) = whole.content else { panic!("not a text") };
+        assert_eq!(wholes[0].text, words);
+        let Some(Content::Text(preview)) = &parts[1].content else { panic!("not a text") };
+        assert_eq!(preview.len(), PREVIEW);
+        let blob = parts[1].preview_of.as_ref().expect("a blob");
+        assert_eq!((blob.blob_id.as_str(), blob.size_bytes), (derive::blob(words.as_bytes()).as_str(), 900_000));
+        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
+    }
+
+    #[test]
+    fn many_results_fit_however_many_there_are() {
+        let result = || pb::Part {
+            content: Some(Content::ToolResult(pb::ToolResult {
+                parts: vec![text(480_000)],
+                ..pb::ToolResult::default()
+            })),
+            ..pb::Part::default()
+        };
+        let mut parts: Vec<_> = (0..128).map(|_| result()).collect();
+        cut(&mut parts);
+        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
+    }
+
+    #[test]
+    fn arguments_are_left_out_whole_since_half_of_a_json_is_none() {
+        let call = pb::ToolCall { arguments_json: format!("[{}]", "1,".repeat(600_000)), ..pb::ToolCall::default() };
+        let mut parts = vec![pb::Part { content: Some(Content::ToolCall(call)), ..pb::Part::default() }];
+        cut(&mut parts);
+        let Some(Content::ToolCall(call)) = &parts[0].content else { panic!("not a call") };
+        assert!(call.arguments_json.is_empty());
+        assert!(call.arguments_blob.is_some());
+    }
+}
