@@ -54,7 +54,10 @@ impl Leases {
             lost: CancellationToken::new(),
             cancelled: CancellationToken::new(),
         });
-        lock(&self.held).insert(key.clone(), Arc::clone(&lease));
+        // Whoever ran the turn here under an older epoch must stop.
+        if let Some(older) = lock(&self.held).insert(key.clone(), Arc::clone(&lease)) {
+            older.lost.cancel();
+        }
         lease
     }
 
@@ -160,6 +163,7 @@ mod tests {
         let old = leases.hold(&key("s"), 1, Instant::now());
         let asked = leases.held();
         let new = leases.hold(&key("s"), 2, Instant::now());
+        assert!(old.lost().is_cancelled(), "two owners on one replica");
         leases.take_in(Instant::now(), &asked, &[]);
         assert!(!new.lost().is_cancelled());
         leases.forget(&key("s"), &old);

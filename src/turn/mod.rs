@@ -157,10 +157,22 @@ impl Engine {
         let lease = self.leases.hold(&key, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);
-        let engine = Arc::clone(self);
+        let running = Running { engine: Arc::clone(self), key, lease };
         self.tasks.spawn(async move {
-            run::run(&engine, &key, &grant, &lease, &channel).await;
-            engine.leases.forget(&key, &lease);
+            run::run(&running.engine, &running.key, &grant, &running.lease, &channel).await;
         });
+    }
+}
+
+/// A turn that runs here. When its task ends, by a panic too, nothing keeps its lease alive any more.
+struct Running {
+    engine: Arc<Engine>,
+    key: SessionKey,
+    lease: Arc<leases::Lease>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.engine.leases.forget(&self.key, &self.lease);
     }
 }
