@@ -3,7 +3,11 @@
 
 mod harness;
 
+mod api_surface;
+mod bad_input;
 mod cli;
+mod paging;
 mod postgres;
+mod sessions;
 mod smoke;
 mod tidy;
