@@ -56,7 +56,8 @@ pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
 
 /// A message for the wire.
 pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
-    let Message { id, turn, step, seq, role, parts, created_at, response, pinned, metadata, voided_at } = message;
+    let Message { id, turn, step, seq, role, parts, overhead: _, created_at, response, pinned, metadata, voided_at } =
+        message;
     pb::Message {
         message_id: id.to_string(),
         session_id: session.to_string(),
@@ -77,9 +78,9 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
     }
 }
 
-/// The sizes of the parts added up.
+/// The sizes of the parts and the message's own overhead.
 fn size(message: &Message) -> pb::TokenCount {
-    let tokens = message.parts.iter().fold(0_u32, |sum, part| sum.saturating_add(part.size.tokens));
+    let tokens = message.parts.iter().fold(message.overhead, |sum, part| sum.saturating_add(part.size.tokens));
     usage::size_to_pb(tokens, message.parts.first().map_or("", |part| part.estimator.as_str()))
 }
 
@@ -130,6 +131,7 @@ mod tests {
             seq: Seq(7),
             role: Role::User,
             parts: vec![part("a", 3), part("b", 4)],
+            overhead: 4,
             created_at: jiff::Timestamp::UNIX_EPOCH,
             response: None,
             pinned: true,

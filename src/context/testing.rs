@@ -23,6 +23,7 @@ pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
         seq: Seq(1),
         role,
         parts,
+        overhead: 4,
         created_at: Timestamp::UNIX_EPOCH,
         response: None,
         pinned: false,

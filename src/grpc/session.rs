@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Messages that are read at once; a page is made of as many such reads as it takes.
-const READ: u32 = 50;
+const READ: u32 = 16;
 
 /// SessionService over an engine.
 #[derive(Debug, Clone)]
@@ -75,23 +75,26 @@ impl Sessions {
             Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
             None => start,
         };
-        let (mut messages, mut bytes, mut more) = (Vec::new(), 0, true);
-        while more && messages.len() < size as usize && bytes < PAGE_BYTES {
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        let batch = READ.min(size.saturating_add(1));
+        let more = 'page: loop {
             let page = if newest_first { Page::Before(at) } else { Page::After(at) };
-            let read = self.engine.store().messages(key, page, live, READ).await?;
-            more = read.len() == READ as usize;
+            let read = self.engine.store().messages(key, page, live, batch).await?;
+            let was_last = read.len() < batch as usize;
             for message in read {
                 let mut shown = codec::message::to_pb(&message, &key.session);
                 fit_message(&self.engine, key, &mut shown).await?;
                 bytes += shown.encoded_len();
                 if messages.len() == size as usize || (bytes > PAGE_BYTES && !messages.is_empty()) {
-                    more = true;
-                    break;
+                    break 'page true;
                 }
                 at = message.seq;
                 messages.push(shown);
             }
-        }
+            if was_last {
+                break false;
+            }
+        };
         let next_page_token = if more { page::encode(LIST, &filter, &at.to_string()) } else { String::new() };
         Ok(pb::ListMessagesResponse { messages, next_page_token })
     }

@@ -1,5 +1,5 @@
 //! Errors that the framework reports by itself, before any handler runs, in the words of our table: a request that is larger than
-//! the server reads, and bytes that are not the message.
+//! the server reads, bytes that are not the message, and an RPC that no version of ours has.
 
 use std::{
     pin::Pin,
@@ -11,6 +11,9 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::status;
+
+/// Characters of an unknown RPC's name that are told.
+const RPC_SHOWN: usize = 200;
 
 /// Translates the framework's own refusals.
 #[derive(Debug, Clone, Copy)]
@@ -49,10 +52,11 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let rpc = request.uri().path().trim_start_matches('/').to_owned();
         let (answer, limit) = (self.inner.call(request), self.max_request_bytes);
         Box::pin(async move {
             let response = answer.await?;
-            Ok(match translated(&response, limit) {
+            Ok(match translated(&response, &rpc, limit) {
                 Some(status) => status.into_http(),
                 None => response,
             })
@@ -60,17 +64,20 @@ where
     }
 }
 
-/// The status in our words; none: it is ours already, or not an error at the border.
-fn translated<B>(response: &Response<B>, limit: usize) -> Option<Status> {
+/// The status in our words; none: it is ours already, or not an error at the border. Each of ours carries details, so what has
+/// none was said by the framework, and INTERNAL of its is a request that it could not read.
+fn translated<B>(response: &Response<B>, rpc: &str, limit: usize) -> Option<Status> {
     let status = Status::from_header_map(response.headers())?;
     if !status.details().is_empty() {
         return None;
     }
-    let says = |code: Code, words: &str| status.code() == code && status.message().contains(words);
-    if says(Code::OutOfRange, "message length too large") {
+    let (code, words) = (status.code(), status.message());
+    if code == Code::OutOfRange && words.contains("message length too large") {
         Some(status::request_too_large(limit))
-    } else if says(Code::Internal, "failed to decode Protobuf message") {
+    } else if code == Code::Internal {
         Some(status::undecodable())
+    } else if code == Code::Unimplemented && words.is_empty() {
+        Some(status::not_implemented_rpc(&rpc.chars().take(RPC_SHOWN).collect::<String>()))
     } else {
         None
     }

@@ -47,6 +47,8 @@ pub struct Message {
     pub role: Role,
     /// The content in order.
     pub parts: Vec<StoredPart>,
+    /// Tokens that the message costs beside its parts.
+    pub overhead: u32,
     /// When it was committed.
     pub created_at: Timestamp,
     /// The model call behind an assistant message.

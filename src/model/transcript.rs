@@ -97,6 +97,7 @@ mod tests {
             seq: Seq(1),
             role,
             parts,
+            overhead: 4,
             created_at: Timestamp::UNIX_EPOCH,
             response: None,
             pinned: false,

@@ -18,7 +18,7 @@ use crate::{
 macro_rules! select {
     ($tail:literal) => {
         concat!(
-            "select m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.created_at, m.info, m.voided_at_seq,
+            "select m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.tokens as overhead, m.created_at, m.info, m.voided_at_seq,
                     p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator
                from messages m
                left join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id
@@ -111,6 +111,7 @@ fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
         seq,
         role: role(get(row, "role")?)?,
         parts: Vec::new(),
+        overhead: count(row, "overhead")?,
         created_at: get(row, "created_at")?,
         response,
         pinned: get(row, "pinned")?,

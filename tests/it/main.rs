@@ -3,7 +3,12 @@
 
 mod harness;
 
+mod api_surface;
+mod bad_input;
+mod blobs;
 mod cli;
+mod paging;
 mod postgres;
+mod sessions;
 mod smoke;
 mod tidy;

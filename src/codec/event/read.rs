@@ -217,6 +217,7 @@ mod tests {
             seq: Seq(7),
             role: Role::User,
             parts: vec![StoredPart { part, size, estimator: "chars".to_owned() }],
+            overhead: 4,
             created_at: Timestamp::UNIX_EPOCH,
             response: None,
             pinned: false,

@@ -71,7 +71,7 @@ fn samples() -> Vec<Status> {
         turn::Error::Draining.into(),
         store::Error::Unavailable("connection refused".into()).into(),
         deadline_exceeded(),
-        not_implemented_rpc("contextd.v1.QueueService/EnqueueMessage"),
+        Refused::NotImplemented { rpc: EXECUTE_TURN, field: "generation.seed".into() }.into(),
         turn::Error::Internal("a secret".into()).into(),
     ]
 }

@@ -108,4 +108,18 @@ impl TestDatabase {
         }
         counts
     }
+
+    /// How many rows each table has, and a checksum of them all: the same before and after a request that changed nothing.
+    pub async fn contents(&self, client: &Client) -> Vec<(String, i64, String)> {
+        let tables =
+            client.query("select tablename::text from pg_tables where schemaname = 'public'", &[]).await.unwrap();
+        let look = |table: &str| {
+            format!(
+                "select '{table}', count(*), coalesce(md5(string_agg(t::text, ',' order by t::text)), '') from {table} t"
+            )
+        };
+        let looks: Vec<String> = tables.iter().map(|row| look(row.get(0))).collect();
+        let rows = client.query(&format!("{} order by 1", looks.join(" union all ")), &[]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+    }
 }

@@ -4,7 +4,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
 pub mod database;
+pub mod errors;
 pub mod events;
+pub mod raw;
 pub mod requests;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};

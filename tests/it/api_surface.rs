@@ -1,0 +1,464 @@
+//! The whole API as it is published: what is built answers, what is not says so by name, and nothing is forgotten.
+
+use std::collections::BTreeSet;
+
+use contextd::pb::{self, DESCRIPTOR_SET, event::Payload};
+use prost::Message;
+use prost_types::{DescriptorProto, Duration, FileDescriptorSet};
+use tonic::{Code, Request, Status};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_reflection::pb::{v1, v1alpha};
+
+use crate::harness::{
+    Options, Replica,
+    errors::{Refusal, refusal},
+    events::{PATIENCE, until},
+    raw,
+    requests::{input, result, submit, text, tool, tools, turn},
+};
+
+const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
+const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
+const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
+
+/// RPCs that do their work.
+const BUILT: [&str; 12] = [
+    "contextd.v1.BlobService/GetBlob",
+    CREATE_SESSION,
+    "contextd.v1.SessionService/GetSession",
+    "contextd.v1.SessionService/ListSessions",
+    "contextd.v1.SessionService/ListMessages",
+    EXECUTE_TURN,
+    "contextd.v1.TurnService/WatchEvents",
+    "contextd.v1.TurnService/ListEvents",
+    "contextd.v1.TurnService/GetTurn",
+    "contextd.v1.TurnService/ListTurns",
+    SUBMIT_TOOL_RESULTS,
+    "contextd.v1.TurnService/CancelTurn",
+];
+/// RPCs that a later version builds.
+const NOT_BUILT: [&str; 21] = [
+    "contextd.v1.SessionService/UpdateSession",
+    "contextd.v1.SessionService/DeleteSession",
+    "contextd.v1.SessionService/ForkSession",
+    "contextd.v1.SessionService/AppendMessages",
+    "contextd.v1.QueueService/EnqueueMessage",
+    "contextd.v1.QueueService/ListQueuedMessages",
+    "contextd.v1.QueueService/CancelQueuedMessage",
+    "contextd.v1.QueueService/ClearQueue",
+    "contextd.v1.ContextService/GetContextStats",
+    "contextd.v1.ContextService/Compact",
+    "contextd.v1.ContextService/PruneToolOutputs",
+    "contextd.v1.ContextService/RestoreToolOutputs",
+    "contextd.v1.ContextService/PrepareContext",
+    "contextd.v1.ContextService/RenderContext",
+    "contextd.v1.ContextService/CountTokens",
+    "contextd.v1.ContextService/ListCompactions",
+    "contextd.v1.ContextService/RevertCompaction",
+    "contextd.v1.ContextService/RecordUsage",
+    "contextd.v1.BlobService/PutBlob",
+    "contextd.v1.ModelService/ListModels",
+    "contextd.v1.ModelService/GetModel",
+];
+
+fn files() -> FileDescriptorSet {
+    FileDescriptorSet::decode(DESCRIPTOR_SET).unwrap()
+}
+
+/// The services of the proto, in full.
+fn services() -> BTreeSet<String> {
+    let files = files().file.into_iter().filter(|file| file.package() == "contextd.v1");
+    files.flat_map(|file| file.service).map(|service| format!("contextd.v1.{}", service.name())).collect()
+}
+
+/// The RPCs of the proto, in full.
+fn rpcs() -> BTreeSet<String> {
+    let services = files().file.into_iter().flat_map(|file| file.service);
+    let named = |service: prost_types::ServiceDescriptorProto| {
+        let rpcs: Vec<String> =
+            service.method.iter().map(|rpc| format!("contextd.v1.{}/{}", service.name(), rpc.name())).collect();
+        rpcs
+    };
+    services.flat_map(named).collect()
+}
+
+fn message(name: &str) -> DescriptorProto {
+    files().file.into_iter().flat_map(|file| file.message_type).find(|message| message.name() == name).unwrap()
+}
+
+/// What is not built: an RPC, or one of its fields.
+fn not_built(rpc: &str, field: Option<&str>) -> Refusal {
+    let metadata = [("rpc", Some(rpc)), ("field", field)];
+    Refusal {
+        code: Code::Unimplemented,
+        reason: "NOT_IMPLEMENTED".to_owned(),
+        metadata: metadata.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect(),
+        fields: Vec::new(),
+    }
+}
+
+/// A request that asks for something that is not built, and the path of the field that asks.
+struct Ask {
+    rpc: &'static str,
+    request: Vec<u8>,
+    field: String,
+}
+
+fn ask(rpc: &'static str, request: &impl Message, field: impl Into<String>) -> Ask {
+    Ask { rpc, request: request.encode_to_vec(), field: field.into() }
+}
+
+/// A turn with something changed.
+fn execute(field: &str, change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> Ask {
+    let mut request = turn("new", "scripted/demo", "Hello");
+    change(&mut request);
+    ask(EXECUTE_TURN, &request, field)
+}
+
+/// A session, made by itself and with a turn.
+fn sessions(field: &str, session: pb::Session) -> [Ask; 2] {
+    let create = pb::CreateSessionRequest { session: Some(session.clone()), request_id: String::new() };
+    let field = format!("session.{field}");
+    [ask(CREATE_SESSION, &create, field.as_str()), execute(&field, |it| it.session = Some(session))]
+}
+
+/// Each field of `Generation`.
+fn generations() -> Vec<(&'static str, pb::Generation)> {
+    let choice = pb::tool_choice::Choice::Mode(pb::ToolChoiceMode::None.into());
+    let none = pb::Generation::default;
+    vec![
+        ("temperature", pb::Generation { temperature: Some(0.0), ..none() }),
+        ("top_p", pb::Generation { top_p: Some(0.5), ..none() }),
+        ("top_k", pb::Generation { top_k: Some(0), ..none() }),
+        ("stop_sequences", pb::Generation { stop_sequences: vec!["END".to_owned()], ..none() }),
+        ("seed", pb::Generation { seed: Some(0), ..none() }),
+        ("reasoning_effort", pb::Generation { reasoning_effort: pb::ReasoningEffort::Low.into(), ..none() }),
+        ("reasoning_budget_tokens", pb::Generation { reasoning_budget_tokens: Some(0), ..none() }),
+        ("tool_choice", pb::Generation { tool_choice: Some(pb::ToolChoice { choice: Some(choice) }), ..none() }),
+        ("parallel_tool_calls", pb::Generation { parallel_tool_calls: Some(false), ..none() }),
+        ("response_format", pb::Generation { response_format: Some(pb::ResponseFormat::default()), ..none() }),
+        ("provider_options_json", pb::Generation { provider_options_json: "{}".to_owned(), ..none() }),
+    ]
+}
+
+/// Each field of `CompactionPolicy`.
+fn compactions() -> Vec<(&'static str, pb::CompactionPolicy)> {
+    let none = pb::CompactionPolicy::default;
+    vec![
+        ("enabled", pb::CompactionPolicy { enabled: Some(false), ..none() }),
+        ("strategy", pb::CompactionPolicy { strategy: pb::CompactionStrategy::Truncation.into(), ..none() }),
+        ("threshold", pb::CompactionPolicy { threshold: Some(0.5), ..none() }),
+        ("keep_turns", pb::CompactionPolicy { keep_turns: Some(0), ..none() }),
+        ("keep_ratio", pb::CompactionPolicy { keep_ratio: Some(0.0), ..none() }),
+        ("summary_model", pb::CompactionPolicy { summary_model: "scripted/demo".to_owned(), ..none() }),
+        ("summary_max_tokens", pb::CompactionPolicy { summary_max_tokens: Some(1), ..none() }),
+        ("instructions", pb::CompactionPolicy { instructions: "Be brief.".to_owned(), ..none() }),
+        (
+            "instructions_mode",
+            pb::CompactionPolicy { instructions_mode: pb::InstructionsMode::Append.into(), ..none() },
+        ),
+        ("background", pb::CompactionPolicy { background: Some(false), ..none() }),
+        ("guard", pb::CompactionPolicy { guard: pb::ContextGuard::None.into(), ..none() }),
+        ("guard_request_ratio", pb::CompactionPolicy { guard_request_ratio: Some(1.0), ..none() }),
+        ("guard_stream_ratio", pb::CompactionPolicy { guard_stream_ratio: Some(1.0), ..none() }),
+        ("guard_max_restarts", pb::CompactionPolicy { guard_max_restarts: Some(0), ..none() }),
+    ]
+}
+
+/// Each field of `PrunePolicy`.
+fn prunes() -> Vec<(&'static str, pb::PrunePolicy)> {
+    let none = pb::PrunePolicy::default;
+    vec![
+        ("mode", pb::PrunePolicy { mode: pb::PruneMode::Always.into(), ..none() }),
+        ("minimum_tokens", pb::PrunePolicy { minimum_tokens: Some(0), ..none() }),
+        ("protect_tokens", pb::PrunePolicy { protect_tokens: Some(0), ..none() }),
+        ("protect_turns", pb::PrunePolicy { protect_turns: Some(0), ..none() }),
+        ("protected_tools", pb::PrunePolicy { protected_tools: vec!["look".to_owned()], ..none() }),
+    ]
+}
+
+/// Each field of `QueuePolicy`.
+fn queues() -> Vec<(&'static str, pb::QueuePolicy)> {
+    let none = pb::QueuePolicy::default;
+    vec![
+        ("max_pending", pb::QueuePolicy { max_pending: Some(1), ..none() }),
+        ("take", pb::QueuePolicy { take: pb::TakeMode::All.into(), ..none() }),
+    ]
+}
+
+/// Each part of a policy that is not built.
+fn policies() -> Vec<(String, pb::Policy)> {
+    let none = pb::Policy::default;
+    let sequential = pb::ToolPolicy { execution: pb::ToolExecution::Sequential.into(), ..Default::default() };
+    let cancel_wait = pb::ToolPolicy { cancel_wait: Some(Duration::default()), ..Default::default() };
+    let mut policies = vec![
+        ("output_reserve".to_owned(), pb::Policy { output_reserve: Some(0), ..none() }),
+        ("context_window".to_owned(), pb::Policy { context_window: Some(0), ..none() }),
+        ("unknown_window".to_owned(), pb::Policy { unknown_window: pb::UnknownWindow::Refuse.into(), ..none() }),
+        ("tools.execution".to_owned(), pb::Policy { tools: Some(sequential), ..none() }),
+        ("tools.cancel_wait".to_owned(), pb::Policy { tools: Some(cancel_wait), ..none() }),
+    ];
+    for (field, it) in compactions() {
+        policies.push((format!("compaction.{field}"), pb::Policy { compaction: Some(it), ..none() }));
+    }
+    for (field, it) in prunes() {
+        policies.push((format!("prune.{field}"), pb::Policy { prune: Some(it), ..none() }));
+    }
+    for (field, it) in queues() {
+        policies.push((format!("queue.{field}"), pb::Policy { queue: Some(it), ..none() }));
+    }
+    policies
+}
+
+fn media() -> pb::Part {
+    let source = Some(pb::media::Source::Url("https://example.org/a.png".to_owned()));
+    let media = pb::Media { media_type: "image/png".to_owned(), source, ..pb::Media::default() };
+    pb::Part { content: Some(pb::part::Content::Media(media)), ..pb::Part::default() }
+}
+
+/// Tools that a later version takes, each with its field.
+fn toolsets() -> [(&'static str, pb::ToolSet); 2] {
+    let search = pb::ProviderTool { provider: "anthropic".to_owned(), definition_json: "{}".to_owned() };
+    let careful = pb::Tool { requires_approval: true, ..tool("look") };
+    [
+        ("tools.provider_tools", pb::ToolSet { provider_tools: vec![search], ..Default::default() }),
+        ("tools.host_tools[0].requires_approval", pb::ToolSet { host_tools: vec![careful], ..Default::default() }),
+    ]
+}
+
+fn limits() -> pb::TurnLimits {
+    pb::TurnLimits { grace_period: Some(Duration { seconds: 1, nanos: 0 }), ..Default::default() }
+}
+
+/// What a session may not yet hold.
+fn session_asks() -> Vec<Ask> {
+    let none = pb::Session::default;
+    let mut sessions_of: Vec<(String, pb::Session)> = Vec::new();
+    for (field, it) in generations() {
+        sessions_of.push((format!("generation.{field}"), pb::Session { generation: Some(it), ..none() }));
+    }
+    for (field, it) in policies() {
+        sessions_of.push((format!("policy_overrides.{field}"), pb::Session { policy_overrides: Some(it), ..none() }));
+    }
+    for (field, it) in toolsets() {
+        sessions_of.push((field.to_owned(), pb::Session { tools: Some(it), ..none() }));
+    }
+    sessions_of.push(("limits.grace_period".to_owned(), pb::Session { limits: Some(limits()), ..none() }));
+    sessions_of.into_iter().flat_map(|(field, session)| sessions(&field, session)).collect()
+}
+
+/// What a turn may not yet ask for.
+fn turn_asks() -> Vec<Ask> {
+    let raw_output = || Some(pb::StreamOptions { include_raw_tool_output: true, ..Default::default() });
+    let watch = pb::WatchEventsRequest { session_id: "s".to_owned(), stream: raw_output(), ..Default::default() };
+    let cancel = pb::CancelTurnRequest {
+        session_id: "s".to_owned(),
+        mode: pb::CancelMode::Rollback.into(),
+        ..pb::CancelTurnRequest::default()
+    };
+    let approval = pb::Approval { call_id: "c".to_owned(), decision: 1, ..Default::default() };
+    let approve = pb::SubmitToolResultsRequest { approvals: vec![approval], ..submit("s", Vec::new()) };
+    let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
+    let at_seq = pb::ListMessagesRequest { session_id: "s".to_owned(), at_seq: 1, ..Default::default() };
+    let mut asks = vec![
+        execute("continue_transcript", |it| (it.input, it.continue_transcript) = (None, true)),
+        execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
+        execute("limits.grace_period", |it| it.limits = Some(limits())),
+        execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Enqueue)),
+        execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Interrupt)),
+        execute("cancel_after_disconnect", |it| it.cancel_after_disconnect = Some(Duration::default())),
+        execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
+        ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
+        ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
+        ask(SUBMIT_TOOL_RESULTS, &approve, "approvals"),
+        ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
+        ask("contextd.v1.SessionService/ListMessages", &at_seq, "at_seq"),
+    ];
+    for (field, it) in generations() {
+        asks.push(execute(&format!("generation.{field}"), |request| request.generation = Some(it)));
+    }
+    for (field, it) in toolsets() {
+        asks.push(execute(field, |request| request.tools = Some(it)));
+    }
+    asks
+}
+
+#[test]
+fn every_rpc_is_either_built_or_not() {
+    let named: Vec<&str> = BUILT.into_iter().chain(NOT_BUILT).collect();
+    let unique: BTreeSet<String> = named.iter().map(|&rpc| rpc.to_owned()).collect();
+    assert_eq!(unique.len(), named.len(), "an RPC is named twice");
+    assert_eq!(unique, rpcs());
+}
+
+#[test]
+fn every_field_of_what_is_not_built_has_a_row() {
+    fn check<T>(name: &str, rows: &[(&str, T)]) {
+        let rows: BTreeSet<&str> = rows.iter().map(|(field, _)| *field).collect();
+        let descriptor = message(name);
+        let fields: BTreeSet<&str> = descriptor.field.iter().map(|field| field.name()).collect();
+        assert_eq!(rows, fields, "{name}");
+    }
+    check("Generation", &generations());
+    check("CompactionPolicy", &compactions());
+    check("PrunePolicy", &prunes());
+    check("QueuePolicy", &queues());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_built_says_so_by_name() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let channel = replica.channel().await;
+    for rpc in NOT_BUILT {
+        let status = raw::call(channel.clone(), rpc, Vec::new()).await.expect_err(rpc);
+        assert_eq!(refusal(&status), not_built(rpc, None), "{status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_built_answers() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let channel = replica.channel().await;
+    for rpc in BUILT {
+        if let Err(status) = raw::call(channel.clone(), rpc, Vec::new()).await {
+            assert_eq!(refusal(&status).reason, "INVALID_REQUEST", "{rpc}: {status:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_rpc_or_service_that_never_was_says_so_by_name() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let channel = replica.channel().await;
+    for rpc in ["contextd.v1.TurnService/Sing", "contextd.v2.TurnService/ExecuteTurn", "nobody/knows"] {
+        let status = raw::call(channel.clone(), rpc, Vec::new()).await.expect_err(rpc);
+        assert_eq!(refusal(&status), not_built(rpc, None), "{status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_that_is_not_built_says_so_by_name() {
+    let (database, replica) = Replica::alone(Options::default()).await;
+    let channel = replica.channel().await;
+    let before = database.row_counts().await;
+    for Ask { rpc, request, field } in session_asks().into_iter().chain(turn_asks()) {
+        let status = raw::call(channel.clone(), rpc, request).await.expect_err(&field);
+        assert_eq!(refusal(&status), not_built(rpc, Some(&field)), "{status:?}");
+    }
+    assert_eq!(database.row_counts().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_that_would_have_to_wait_is_not_built() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let mut turns = replica.turns().await;
+    let mut first = turn("chat", "scripted/demo", "What is the weather in Paris?");
+    first.tools = tools(&["get_weather"]);
+    let mut stream = turns.execute_turn(first).await.unwrap().into_inner();
+    until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let second = pb::ExecuteTurnRequest {
+        session_id: "chat".to_owned(),
+        input: Some(input("And in Rome?")),
+        ..pb::ExecuteTurnRequest::default()
+    };
+    let status = turns.execute_turn(second).await.unwrap_err();
+    assert_eq!(refusal(&status), not_built(EXECUTE_TURN, Some("busy_policy")));
+}
+
+/// Lists the services by one version of reflection.
+macro_rules! reflected {
+    ($version:ident, $channel:expr) => {{
+        use $version::{
+            ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+            server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+        };
+        let request = |it| ServerReflectionRequest { host: String::new(), message_request: Some(it) };
+        let requests = [
+            request(MessageRequest::ListServices(String::new())),
+            request(MessageRequest::FileContainingSymbol("contextd.v1.TurnService".to_owned())),
+        ];
+        let mut client = ServerReflectionClient::new($channel);
+        let mut answers = client.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
+        let Some(MessageResponse::ListServicesResponse(list)) =
+            answers.message().await.unwrap().unwrap().message_response
+        else {
+            panic!("no list of services")
+        };
+        let Some(MessageResponse::FileDescriptorResponse(file)) =
+            answers.message().await.unwrap().unwrap().message_response
+        else {
+            panic!("no file")
+        };
+        assert!(!file.file_descriptor_proto.is_empty());
+        list.service.into_iter().map(|service| service.name).collect::<BTreeSet<String>>()
+    }};
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_versions_of_reflection_know_every_service() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let channel = replica.channel().await;
+    for listed in [reflected!(v1, channel.clone()), reflected!(v1alpha, channel)] {
+        assert!(listed.is_superset(&services()), "{listed:?}");
+        assert!(listed.contains("grpc.health.v1.Health"), "{listed:?}");
+    }
+}
+
+/// What `Watch` says of a service, until it says what is wanted.
+async fn watch_until(stream: &mut tonic::Streaming<tonic_health::pb::HealthCheckResponse>, wanted: ServingStatus) {
+    loop {
+        let answer = tokio::time::timeout(PATIENCE, stream.message()).await.expect("nothing changed").unwrap().unwrap();
+        if answer.status() == wanted {
+            return;
+        }
+    }
+}
+
+fn service(name: &str) -> HealthCheckRequest {
+    HealthCheckRequest { service: name.to_owned() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_knows_the_server_each_service_and_the_process() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let mut health = HealthClient::new(replica.channel().await);
+    let services: Vec<String> = services().into_iter().collect();
+    let names = ["", "readiness", "liveness"].into_iter().chain(services.iter().map(String::as_str));
+    for name in names {
+        let mut stream = health.watch(service(name)).await.unwrap().into_inner();
+        watch_until(&mut stream, ServingStatus::Serving).await;
+        let answer = health.check(service(name)).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{name}");
+    }
+    let unknown = || service("contextd.v1.Nothing");
+    let checked: Status = health.check(unknown()).await.unwrap_err();
+    let watched: Status = health.watch(unknown()).await.unwrap_err();
+    assert_eq!((checked.code(), watched.code()), (Code::NotFound, Code::NotFound));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_health_tells_of_the_drain() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let mut health = HealthClient::new(replica.channel().await);
+    for name in ["", "contextd.v1.TurnService"] {
+        watch_until(&mut health.watch(service(name)).await.unwrap().into_inner(), ServingStatus::Serving).await;
+    }
+    let mut whole = health.watch(service("")).await.unwrap().into_inner();
+    let mut turns = health.watch(service("contextd.v1.TurnService")).await.unwrap().into_inner();
+    replica.drain(PATIENCE).await;
+    watch_until(&mut whole, ServingStatus::NotServing).await;
+    watch_until(&mut turns, ServingStatus::NotServing).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_drains_refuses_new_turns_and_says_when_to_come_again() {
+    use tonic_types::StatusExt;
+    let (database, replica) = Replica::alone(Options::default()).await;
+    let mut turns = replica.turns().await;
+    replica.engine.drain(PATIENCE).await;
+    let before = database.row_counts().await;
+    let status = turns.execute_turn(Request::new(turn("chat", "scripted/demo", "Hello"))).await.unwrap_err();
+    assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::Unavailable, "DRAINING"));
+    assert!(status.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
+    assert_eq!(database.row_counts().await, before);
+}

@@ -1,0 +1,216 @@
+//! What stands in the database while mistakes are made, and ordinary requests with something changed.
+
+use std::pin::Pin;
+
+use contextd::pb::{self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use tonic::{Status, transport::Channel};
+
+use crate::harness::{
+    Options, Replica, TestDatabase,
+    events::{all, requested, until},
+    raw,
+    requests::{result, submit, tool, tools, turn},
+};
+
+/// A model that calls two tools, and another that only talks.
+const SCRIPTS: [(&str, &str); 2] = [
+    (
+        "calls",
+        r#"{"steps": [
+            {"when": {"call": 0}, "say": [{"tool_call": {"name": "look"}}, {"tool_call": {"name": "feel"}}]},
+            {"when": {"otherwise": true}, "say": [{"text": "Done."}]}
+        ]}"#,
+    ),
+    ("talks", r#"{"steps": [{"say": [{"text": "Fine."}]}]}"#),
+];
+
+/// A request that is about to be sent.
+pub(super) type Call = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
+/// What stands in the database while mistakes are made: a session with three finished turns, and two that wait for tools.
+pub(super) struct Scene {
+    channel: Channel,
+    sessions: SessionServiceClient<Channel>,
+    turns: TurnServiceClient<Channel>,
+    /// The first turn of `talked`, and the request that started it.
+    pub(super) first: pb::ExecuteTurnRequest,
+    /// The newest seq of `talked`.
+    pub(super) last_seq: i64,
+    /// The turn of `waits`.
+    pub(super) waiting: String,
+    /// The newest seq of `waits`.
+    pub(super) waiting_seq: i64,
+    /// The open call of `waits`; its other one is answered.
+    pub(super) open: String,
+    /// An open call of `waits-too`.
+    pub(super) elsewhere: String,
+    /// Page tokens: of ListSessions, ListTurns and ListMessages.
+    pub(super) tokens: [String; 3],
+}
+
+impl Scene {
+    /// Sets it up, in a database of its own.
+    pub(super) async fn set() -> (TestDatabase, Replica, Self) {
+        let options = SCRIPTS.iter().fold(Options::default(), |options, (name, json)| options.script(name, *json));
+        let (database, replica) = Replica::alone(Options { workers: false, ..options }).await;
+        let scene = Box::pin(Self::new(&replica)).await;
+        (database, replica, scene)
+    }
+
+    async fn new(replica: &Replica) -> Self {
+        let channel = replica.channel().await;
+        let (mut sessions, mut turns) =
+            (SessionServiceClient::new(channel.clone()), TurnServiceClient::new(channel.clone()));
+        let first = turn("talked", "scripted/talks", "Hello");
+        for request in [first.clone(), turn("talked", "", "And?"), turn("talked", "", "Well?")] {
+            all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await;
+        }
+        let (waiting, calls) = wait_for_tools(&mut turns, "waits").await;
+        let (_, others) = wait_for_tools(&mut turns, "waits-too").await;
+        let answer = submit("waits", vec![result(&calls[0], "fine")]);
+        turns.submit_tool_results(answered_once(answer)).await.unwrap();
+        sessions.create_session(created_once(pb::Session::default())).await.unwrap();
+        turns.cancel_turn(cancelled_once("")).await.unwrap();
+        let tokens = tokens(&mut sessions, &mut turns).await;
+        let (last_seq, waiting_seq) = (last_seq(&mut sessions, "talked").await, last_seq(&mut sessions, "waits").await);
+        let (open, elsewhere) = (calls[1].clone(), others[0].clone());
+        Self { channel, sessions, turns, first, last_seq, waiting, waiting_seq, open, elsewhere, tokens }
+    }
+}
+
+/// A turn that waits for its two tools: its id and its calls.
+async fn wait_for_tools(turns: &mut TurnServiceClient<Channel>, session: &str) -> (String, Vec<String>) {
+    let request =
+        pb::ExecuteTurnRequest { tools: tools(&["look", "feel"]), ..turn(session, "scripted/calls", "What is there?") };
+    let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+    let events = until(&mut stream, |payload| matches!(payload, pb::event::Payload::ActionRequired(_))).await;
+    (events[0].turn_id.clone(), requested(&events))
+}
+
+pub(super) fn answered_once(answer: pb::SubmitToolResultsRequest) -> pb::SubmitToolResultsRequest {
+    pb::SubmitToolResultsRequest { request_id: "answered".to_owned(), ..answer }
+}
+
+pub(super) fn created_once(session: pb::Session) -> pb::CreateSessionRequest {
+    pb::CreateSessionRequest { session: Some(session), request_id: "created".to_owned() }
+}
+
+pub(super) fn cancelled_once(reason: &str) -> pb::CancelTurnRequest {
+    pb::CancelTurnRequest {
+        session_id: "talked".to_owned(),
+        request_id: "cancelled".to_owned(),
+        reason: reason.to_owned(),
+        ..pb::CancelTurnRequest::default()
+    }
+}
+
+async fn tokens(sessions: &mut SessionServiceClient<Channel>, turns: &mut TurnServiceClient<Channel>) -> [String; 3] {
+    let (session_id, page_size) = (|| "talked".to_owned(), 1);
+    let of_sessions = pb::ListSessionsRequest { page_size, ..Default::default() };
+    let of_turns = pb::ListTurnsRequest { session_id: session_id(), page_size, ..Default::default() };
+    let of_messages = pb::ListMessagesRequest { session_id: session_id(), page_size, ..Default::default() };
+    let tokens = [
+        sessions.list_sessions(of_sessions).await.unwrap().into_inner().next_page_token,
+        turns.list_turns(of_turns).await.unwrap().into_inner().next_page_token,
+        sessions.list_messages(of_messages).await.unwrap().into_inner().next_page_token,
+    ];
+    assert!(tokens.iter().all(|token| !token.is_empty()), "{tokens:?}");
+    tokens
+}
+
+async fn last_seq(sessions: &mut SessionServiceClient<Channel>, session: &str) -> i64 {
+    let request = pb::GetSessionRequest { session_id: session.to_owned() };
+    sessions.get_session(request).await.unwrap().into_inner().session.unwrap().last_seq
+}
+
+/// For each RPC a function that sends an ordinary request with something changed.
+macro_rules! rpcs {
+    ($($name:ident: $client:ident.$rpc:ident($request:ident, $ordinary:expr);)*) => {
+        impl Scene {
+            $(pub(super) fn $name(&self, change: impl FnOnce(&mut pb::$request)) -> Call {
+                let mut request: pb::$request = $ordinary;
+                change(&mut request);
+                let mut client = self.$client.clone();
+                Box::pin(async move { client.$rpc(request).await.map(drop) })
+            })*
+        }
+    };
+}
+
+rpcs! {
+    create: sessions.create_session(CreateSessionRequest, created(pb::Session::default()));
+    get_session: sessions.get_session(GetSessionRequest, pb::GetSessionRequest { session_id: "talked".into() });
+    list_sessions: sessions.list_sessions(ListSessionsRequest, pb::ListSessionsRequest::default());
+    list_messages: sessions.list_messages(ListMessagesRequest, in_session(|it: &mut pb::ListMessagesRequest| &mut it.session_id));
+    execute: turns.execute_turn(ExecuteTurnRequest, turn("new", "scripted/talks", "Hello"));
+    watch: turns.watch_events(WatchEventsRequest, in_session(|it: &mut pb::WatchEventsRequest| &mut it.session_id));
+    list_events: turns.list_events(ListEventsRequest, in_session(|it: &mut pb::ListEventsRequest| &mut it.session_id));
+    get_turn: turns.get_turn(GetTurnRequest, in_session(|it: &mut pb::GetTurnRequest| &mut it.session_id));
+    list_turns: turns.list_turns(ListTurnsRequest, in_session(|it: &mut pb::ListTurnsRequest| &mut it.session_id));
+    submit: turns.submit_tool_results(SubmitToolResultsRequest, submit("waits", Vec::new()));
+    cancel: turns.cancel_turn(CancelTurnRequest, in_session(|it: &mut pb::CancelTurnRequest| &mut it.session_id));
+}
+
+fn created(session: pb::Session) -> pb::CreateSessionRequest {
+    pb::CreateSessionRequest { session: Some(session), request_id: String::new() }
+}
+
+/// A request about the session `talked`.
+fn in_session<T: Default>(session_id: impl FnOnce(&mut T) -> &mut String) -> T {
+    let mut request = T::default();
+    *session_id(&mut request) = "talked".to_owned();
+    request
+}
+
+impl Scene {
+    /// Creates a session with something changed.
+    pub(super) fn configure(&self, change: impl FnOnce(&mut pb::Session)) -> Call {
+        self.create(|it| change(it.session.get_or_insert_default()))
+    }
+
+    /// Says one part.
+    pub(super) fn say(&self, part: pb::Part) -> Call {
+        self.execute(|it| it.input = Some(pb::InputMessage { parts: vec![part], ..Default::default() }))
+    }
+
+    /// Says something with something about the message changed.
+    pub(super) fn say_so(&self, change: impl FnOnce(&mut pb::InputMessage)) -> Call {
+        self.execute(|it| change(it.input.get_or_insert_default()))
+    }
+
+    /// Offers a tool with something changed.
+    pub(super) fn offer(&self, change: impl FnOnce(&mut pb::Tool)) -> Call {
+        let mut offered = tool("look");
+        change(&mut offered);
+        self.execute(|it| it.tools = Some(pb::ToolSet { host_tools: vec![offered], ..Default::default() }))
+    }
+
+    /// Bounds a turn.
+    pub(super) fn bound(&self, change: impl FnOnce(&mut pb::TurnLimits)) -> Call {
+        self.execute(|it| change(it.limits.get_or_insert_default()))
+    }
+
+    /// Answers the open call with something changed.
+    pub(super) fn answer(&self, change: impl FnOnce(&mut pb::ToolResult)) -> Call {
+        let mut answer = result(&self.open, "fine");
+        change(&mut answer);
+        self.submit(|it| it.results = vec![answer])
+    }
+
+    /// Answers these calls.
+    pub(super) fn answers(&self, calls: &[&str]) -> Call {
+        self.submit(|it| it.results = calls.iter().map(|call| result(call, "fine")).collect())
+    }
+
+    /// Sends bytes that are no message.
+    pub(super) fn send(&self, rpc: &'static str, bytes: &'static [u8]) -> Call {
+        let channel = self.channel.clone();
+        Box::pin(async move { raw::call(channel, rpc, bytes.to_vec()).await })
+    }
+
+    /// Sends a body that is no gRPC.
+    pub(super) fn post(&self, rpc: &'static str, body: &'static str) -> Call {
+        let channel = self.channel.clone();
+        Box::pin(async move { raw::post(channel, rpc, body).await })
+    }
+}

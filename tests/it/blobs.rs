@@ -1,0 +1,121 @@
+//! Large content: events and pages stay within what clients read, and the whole stays readable.
+
+use contextd::pb::{
+    self, blob_service_client::BlobServiceClient, event::Payload, get_blob_response::Data, part::Content,
+};
+use prost::Message as _;
+use tonic::{Code, transport::Channel};
+
+use crate::harness::{
+    Options, Replica,
+    events::{all, messages, requested, until},
+    requests::{result, submit, tools, turn},
+};
+
+/// Bytes that no event exceeds.
+const MOST: usize = 1024 * 1024;
+/// Calls in one answer.
+const CALLS: usize = 40;
+
+/// A model that calls `look` many times at once, and then is done.
+fn many_calls() -> String {
+    let call = r#"{"tool_call":{"name":"look","arguments":{}}}"#;
+    let calls = vec![call; CALLS].join(",");
+    format!(r#"{{"steps":[{{"when":{{"call":0}},"say":[{calls}]}},{{"say":[{{"text":"done"}}]}}]}}"#)
+}
+
+async fn read(client: &mut BlobServiceClient<Channel>, request: pb::GetBlobRequest) -> (pb::Blob, Vec<u8>) {
+    let mut stream = client.get_blob(request).await.unwrap().into_inner();
+    let Some(Data::Blob(blob)) = stream.message().await.unwrap().unwrap().data else { panic!("no description") };
+    let mut content = Vec::new();
+    while let Some(piece) = stream.message().await.unwrap() {
+        let Some(Data::Chunk(bytes)) = piece.data else { panic!("no chunk") };
+        assert!(bytes.len() <= 64 * 1024);
+        content.extend(bytes);
+    }
+    (blob, content)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forty_large_results_are_one_event_of_previews_and_stay_whole_as_blobs() {
+    let (_database, replica) = Replica::alone(Options::default().script("many", many_calls())).await;
+    let mut turns = replica.turns().await;
+    let mut request = turn("large", "scripted/many", "look");
+    request.tools = tools(&["look"]);
+    let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+    let first = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let calls = requested(&first);
+    assert_eq!(calls.len(), CALLS);
+    let output = |index: usize| format!("{index:03}").repeat(119_000 / 3);
+    for (index, chunk) in calls.chunks(10).enumerate() {
+        let results = (0..).zip(chunk).map(|(n, call)| result(call, &output(index * 10 + n))).collect();
+        turns.submit_tool_results(submit("large", results)).await.unwrap();
+    }
+    let rest = all(&mut stream).await;
+    assert!(rest.iter().all(|event| event.encoded_len() <= MOST), "an event is too large");
+
+    let committed = messages(&rest).into_iter().find(|message| message.role() == pb::Role::Tool).unwrap();
+    let listed = replica
+        .sessions()
+        .await
+        .list_messages(pb::ListMessagesRequest { session_id: "large".to_owned(), ..Default::default() })
+        .await
+        .unwrap()
+        .into_inner()
+        .messages;
+    assert_eq!(listed.iter().find(|message| message.role() == pb::Role::Tool).unwrap().parts, committed.parts);
+    let mut blobs = BlobServiceClient::new(replica.channel().await);
+    let mut previews = 0;
+    for (index, part) in committed.parts.iter().enumerate() {
+        let Some(Content::ToolResult(result)) = &part.content else { panic!("not a result") };
+        let Some(Content::Text(words)) = &result.parts[0].content else { panic!("not a text") };
+        let Some(blob) = &result.parts[0].preview_of else {
+            assert_eq!(*words, output(index));
+            continue;
+        };
+        previews += 1;
+        assert_eq!(*words, output(index)[..4096]);
+        let (found, content) =
+            read(&mut blobs, pb::GetBlobRequest { blob_id: blob.blob_id.clone(), ..Default::default() }).await;
+        assert_eq!((found.size_bytes, content), (blob.size_bytes, output(index).into_bytes()));
+    }
+    assert!(previews > 30, "{previews}");
+}
+
+/// Row D6
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_of_a_cut_output_is_read_by_its_id_and_by_range() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let mut turns = replica.turns().await;
+    let mut request = turn("cut", "scripted/demo", "What is the weather and time in Paris?");
+    request.tools = tools(&["get_weather", "get_time"]);
+    let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+    let calls = requested(&until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await);
+    let whole: String = (0..30_000).map(|line| format!("{line:05}\n")).collect();
+    let results = vec![result(&calls[0], &whole), result(&calls[1], "14:05")];
+    turns.submit_tool_results(submit("cut", results)).await.unwrap();
+    let rest = all(&mut stream).await;
+    let truncation = rest
+        .iter()
+        .find_map(|event| match &event.payload {
+            Some(Payload::ToolCallCompleted(completed)) => completed.result.as_ref().unwrap().truncation.clone(),
+            _ => None,
+        })
+        .unwrap();
+    assert_eq!((truncation.original_chars, truncation.kept_chars), (180_000, 120_000));
+    let blob_id = truncation.full_output.unwrap().blob_id;
+    let mut blobs = BlobServiceClient::new(replica.channel().await);
+    let of = |offset_bytes, length_bytes| pb::GetBlobRequest { blob_id: blob_id.clone(), offset_bytes, length_bytes };
+    let (blob, content) = read(&mut blobs, of(0, 0)).await;
+    assert_eq!((blob.size_bytes, content), (180_000, whole.clone().into_bytes()));
+    for (offset, length) in [(0, 1), (65_535, 2), (65_536, 65_536), (179_999, 1), (100_000, 0), (180_000, 0)] {
+        let end = if length == 0 { whole.len() } else { offset + length };
+        let (_, content) = read(&mut blobs, of(offset as i64, length as i64)).await;
+        assert_eq!(content, whole.as_bytes()[offset..end], "{offset} {length}");
+    }
+    for outside in [of(180_001, 0), of(0, 180_001), of(179_999, 2), of(-1, 0)] {
+        assert_eq!(blobs.get_blob(outside).await.unwrap_err().code(), Code::InvalidArgument);
+    }
+    let unknown = pb::GetBlobRequest { blob_id: "0".repeat(64), ..Default::default() };
+    assert_eq!(blobs.get_blob(unknown).await.unwrap_err().code(), Code::NotFound);
+}

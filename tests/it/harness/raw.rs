@@ -1,0 +1,74 @@
+//! Calls below the generated stubs: any RPC by its name, with any bytes.
+
+use http::uri::PathAndQuery;
+use prost::bytes::{Buf, BufMut};
+use tonic::{
+    Request, Status,
+    body::Body,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    transport::Channel,
+};
+use tower::{Service, ServiceExt};
+
+/// Takes messages for the bytes that they are.
+#[derive(Debug, Clone, Copy)]
+struct Bytes;
+
+impl Codec for Bytes {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, message: Vec<u8>, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put_slice(&message);
+        Ok(())
+    }
+}
+
+impl Decoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining()).to_vec()))
+    }
+}
+
+/// Calls an RPC, e.g. `contextd.v1.TurnService/GetTurn`, with one message, and waits for the first answer. On the wire unary calls
+/// and streams are the same.
+pub async fn call(channel: Channel, rpc: &str, message: Vec<u8>) -> Result<(), Status> {
+    let mut client = Grpc::new(channel);
+    client.ready().await.unwrap();
+    let messages = Request::new(tokio_stream::once(message));
+    client.streaming(messages, path(rpc), Bytes).await?.into_inner().message().await.map(drop)
+}
+
+/// Posts a body that need not even be framed as gRPC frames it. Gives the status that answers it.
+pub async fn post(mut channel: Channel, rpc: &str, body: &str) -> Result<(), Status> {
+    let request = http::Request::post(path(rpc).as_str())
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(body.to_owned()))
+        .unwrap();
+    let response = channel.ready().await.unwrap().call(request).await.unwrap();
+    Err(Status::from_header_map(response.headers()).expect("a refusal comes without a body"))
+}
+
+fn path(rpc: &str) -> PathAndQuery {
+    PathAndQuery::try_from(format!("/{rpc}")).unwrap()
+}

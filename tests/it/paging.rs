@@ -1,0 +1,207 @@
+//! Lists, page by page: everything once, in order, and no page too large for a client.
+
+use contextd::pb::{
+    self, MessageView, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+};
+use prost::Message as _;
+use tonic::transport::Channel;
+
+use crate::harness::{
+    Options, Replica, TestDatabase,
+    events::{all, durable},
+    requests::turn,
+};
+
+/// Bytes that a page may have; clients take 4 MiB unless they are told otherwise.
+const LARGEST: usize = 2 * 1024 * 1024;
+const TALKS: &str = r#"{"steps": [{"say": [{"text": "Fine."}]}]}"#;
+
+/// A session with turns that say these words.
+async fn session(words: &[String]) -> (TestDatabase, Replica, Vec<pb::Event>) {
+    let (database, replica) = Replica::alone(Options::default().script("talks", TALKS)).await;
+    let mut turns = replica.turns().await;
+    let mut events = Vec::new();
+    for words in words {
+        let request = turn("chat", "scripted/talks", words);
+        events.extend(all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await);
+    }
+    (database, replica, events)
+}
+
+fn short(turns: usize) -> Vec<String> {
+    (0..turns).map(|i| format!("Hello {i}")).collect()
+}
+
+/// Texts of which two fit into a page, and not three.
+fn long(turns: usize) -> Vec<String> {
+    (0..turns).map(|i| format!("{i}{}", "x".repeat(900 * 1024))).collect()
+}
+
+fn view(view: MessageView, newest_first: bool) -> pb::ListMessagesRequest {
+    pb::ListMessagesRequest { view: view.into(), newest_first, ..Default::default() }
+}
+
+/// All pages of messages.
+async fn messages(
+    sessions: &mut SessionServiceClient<Channel>,
+    request: &pb::ListMessagesRequest,
+    page_size: i32,
+) -> Vec<pb::ListMessagesResponse> {
+    let (mut pages, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request =
+            pb::ListMessagesRequest { session_id: "chat".to_owned(), page_size, page_token, ..request.clone() };
+        let page = sessions.list_messages(request).await.unwrap().into_inner();
+        page_token = page.next_page_token.clone();
+        pages.push(page);
+        if page_token.is_empty() {
+            return pages;
+        }
+    }
+}
+
+/// All pages of events.
+async fn events(turns: &mut TurnServiceClient<Channel>, turn_id: &str, page_size: i32) -> Vec<pb::ListEventsResponse> {
+    let (mut pages, mut after_seq) = (Vec::<pb::ListEventsResponse>::new(), 0);
+    loop {
+        let request =
+            pb::ListEventsRequest { session_id: "chat".to_owned(), turn_id: turn_id.to_owned(), after_seq, page_size };
+        let page = turns.list_events(request).await.unwrap().into_inner();
+        after_seq = page.next_after_seq;
+        let more = after_seq != page.last_seq;
+        pages.push(page);
+        if !more {
+            return pages;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_message_is_listed_once_whatever_the_page() {
+    let (_database, replica, events) = session(&short(4)).await;
+    let mut sessions = replica.sessions().await;
+    let committed: Vec<&pb::Message> = crate::harness::events::messages(&events);
+    for (which, newest_first) in
+        [(MessageView::All, false), (MessageView::All, true), (MessageView::Live, false), (MessageView::Live, true)]
+    {
+        let mut expected = committed.clone();
+        if newest_first {
+            expected.reverse();
+        }
+        for page_size in [0, 1, 2, 3, 4, 5, 8, 1_000, i32::MAX] {
+            let pages = messages(&mut sessions, &view(which, newest_first), page_size).await;
+            let full = pages.len() - 1;
+            assert!(pages[..full].iter().all(|page| page.messages.len() == page_size as usize), "{page_size}");
+            assert!(pages.iter().all(|page| !page.messages.is_empty()), "an empty page of {page_size}");
+            let listed: Vec<&pb::Message> = pages.iter().flat_map(|page| &page.messages).collect();
+            assert_eq!(listed, expected, "{which:?}, newest first: {newest_first}, in pages of {page_size}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_is_empty_where_the_list_ends_with_a_page() {
+    let (_database, replica, _) = session(&short(25)).await;
+    let mut sessions = replica.sessions().await;
+    for page_size in [0, 25, 50] {
+        let pages = messages(&mut sessions, &view(MessageView::All, false), page_size).await;
+        let sizes: Vec<usize> = pages.iter().map(|page| page.messages.len()).collect();
+        let expected = if page_size == 25 { vec![25, 25] } else { vec![50] };
+        assert_eq!(sizes, expected, "in pages of {page_size}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_long_messages_stays_small() {
+    let words = long(5);
+    let (_database, replica, _) = session(&words).await;
+    let mut sessions = replica.sessions().await;
+    for newest_first in [false, true] {
+        let pages = messages(&mut sessions, &view(MessageView::All, newest_first), 1_000).await;
+        assert_eq!(pages.len(), 3);
+        assert!(pages.iter().all(|page| page.encoded_len() <= LARGEST));
+        let mut seqs: Vec<i64> = pages.iter().flat_map(|page| &page.messages).map(|message| message.seq).collect();
+        assert_eq!(seqs.len(), 10);
+        if newest_first {
+            seqs.reverse();
+        }
+        assert!(seqs.is_sorted_by(|one, next| one < next), "{seqs:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_event_is_listed_once_whatever_the_page() {
+    let (_database, replica, streamed) = session(&short(3)).await;
+    let mut turns = replica.turns().await;
+    let streamed: Vec<pb::Event> = durable(&streamed).into_iter().cloned().collect();
+    let second = streamed[streamed.len() / 2].turn_id.clone();
+    for turn_id in ["", second.as_str()] {
+        let expected: Vec<&pb::Event> =
+            streamed.iter().filter(|event| turn_id.is_empty() || event.turn_id == turn_id).collect();
+        for page_size in [0, 1, 2, 3, 4, 5, 7, 1_000, i32::MAX] {
+            let pages = events(&mut turns, turn_id, page_size).await;
+            let listed: Vec<pb::Event> = pages
+                .iter()
+                .flat_map(|page| &page.events)
+                .map(|event| pb::Event { replay: false, ..event.clone() })
+                .collect();
+            assert_eq!(listed.iter().collect::<Vec<_>>(), expected, "of turn {turn_id:?} in pages of {page_size}");
+            assert!(pages.iter().all(|page| page_size == 0 || page.events.len() <= page_size as usize));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_long_events_stays_small() {
+    let (_database, replica, streamed) = session(&long(5)).await;
+    let mut turns = replica.turns().await;
+    let pages = events(&mut turns, "", 1_000).await;
+    assert!(pages.len() >= 3, "{} pages", pages.len());
+    assert!(pages.iter().all(|page| page.encoded_len() <= LARGEST));
+    let listed: Vec<i64> = pages.iter().flat_map(|page| &page.events).map(|event| event.seq).collect();
+    assert_eq!(listed, durable(&streamed).iter().map(|event| event.seq).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_turn_is_listed_once_newest_first() {
+    let (_database, replica, streamed) = session(&short(6)).await;
+    let mut turns = replica.turns().await;
+    let mut expected: Vec<String> = durable(&streamed).iter().map(|event| event.turn_id.clone()).collect();
+    expected.dedup();
+    expected.reverse();
+    for page_size in [0, 1, 2, 3, 4, 5, 6, 7] {
+        let (mut listed, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request = pb::ListTurnsRequest { session_id: "chat".to_owned(), page_size, page_token };
+            let page = turns.list_turns(request).await.unwrap().into_inner();
+            assert!(!page.turns.is_empty(), "an empty page of {page_size}");
+            listed.extend(page.turns);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        let ids: Vec<&str> = listed.iter().map(|turn| turn.turn_id.as_str()).collect();
+        assert_eq!(ids, expected, "in pages of {page_size}");
+        for turn in listed {
+            let request = pb::GetTurnRequest { session_id: "chat".to_owned(), turn_id: turn.turn_id.clone() };
+            assert_eq!(turns.get_turn(request).await.unwrap().into_inner().turn, Some(turn));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_list_is_one_empty_page() {
+    let (_database, replica) = Replica::alone(Options::default()).await;
+    let (mut sessions, mut turns) = (replica.sessions().await, replica.turns().await);
+    let none = sessions.list_sessions(pb::ListSessionsRequest::default()).await.unwrap().into_inner();
+    assert_eq!(none, pb::ListSessionsResponse::default());
+    let session = pb::Session { session_id: "chat".to_owned(), ..pb::Session::default() };
+    let request = pb::CreateSessionRequest { session: Some(session), ..Default::default() };
+    sessions.create_session(request).await.unwrap();
+    let pages = messages(&mut sessions, &view(MessageView::Live, false), 2).await;
+    assert_eq!(pages, [pb::ListMessagesResponse::default()]);
+    assert_eq!(events(&mut turns, "", 2).await, [pb::ListEventsResponse::default()]);
+    let request = pb::ListTurnsRequest { session_id: "chat".to_owned(), ..Default::default() };
+    assert_eq!(turns.list_turns(request).await.unwrap().into_inner(), pb::ListTurnsResponse::default());
+}
