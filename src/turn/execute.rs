@@ -75,6 +75,8 @@ impl Engine {
     /// One try; none: the session changed between the look and the statement.
     async fn try_admit(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
         let request = command.idempotency.request.as_ref();
+        // Read before the request is looked up: a turn that the same request starts in between is found as known, not as busy.
+        let existing = self.store.session(key).await?;
         if request.is_some()
             && let Some(standing) = self.store.standing(key, request).await?
             && let Some(admitted) = self.known(key, command, &standing).await?
@@ -84,7 +86,6 @@ impl Engine {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
-        let existing = self.store.session(key).await?;
         match (existing, &command.create) {
             (Some(session), _) if session.state.is_live() => self.busy(key, command).await.map(Some),
             (Some(session), _) => {
