@@ -155,9 +155,9 @@ impl Channel {
         let _ = self.live.send(live);
     }
 
-    /// The open message is committed or void.
-    pub fn close_message(&self) {
-        lock(&self.open).take();
+    /// The message is committed or void. Another one stays open: it is a newer attempt's.
+    pub fn close_message(&self, message: &MessageId) {
+        lock(&self.open).take_if(|open| open.message == *message);
     }
 
     /// A reader's place, from now on.

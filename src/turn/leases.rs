@@ -46,7 +46,8 @@ impl Lease {
 }
 
 impl Leases {
-    /// Notes a lease that was granted by a statement sent at `sent`.
+    /// Notes a lease that was granted by a statement sent at `sent`. An older one of the same session is lost: this replica may
+    /// take over what it ran itself.
     pub fn hold(&self, key: &SessionKey, epoch: i64, sent: Instant) -> Arc<Lease> {
         let lease = Arc::new(Lease {
             epoch,
@@ -54,7 +55,12 @@ impl Leases {
             lost: CancellationToken::new(),
             cancelled: CancellationToken::new(),
         });
-        lock(&self.held).insert(key.clone(), Arc::clone(&lease));
+        let mut held = lock(&self.held);
+        if held.get(key).is_some_and(|current| current.epoch > epoch) {
+            lease.lost.cancel();
+        } else if let Some(before) = held.insert(key.clone(), Arc::clone(&lease)) {
+            before.lost.cancel();
+        }
         lease
     }
 
@@ -81,9 +87,9 @@ impl Leases {
         lock(&self.held).iter().map(|(key, lease)| Held { key: key.clone(), epoch: lease.epoch }).collect()
     }
 
-    /// Tells a running turn that somebody wants it cancelled.
-    pub fn cancel(&self, key: &SessionKey) {
-        if let Some(lease) = lock(&self.held).get(key) {
+    /// Tells a running turn that somebody wants it cancelled. Another turn of the session, which has another epoch, is left alone.
+    pub fn cancel(&self, key: &SessionKey, epoch: i64) {
+        if let Some(lease) = lock(&self.held).get(key).filter(|lease| lease.epoch == epoch) {
             lease.cancelled.cancel();
         }
     }
@@ -119,4 +125,37 @@ impl Leases {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SessionId, TenantId};
+
+    fn key() -> SessionKey {
+        SessionKey::new(TenantId::new("t"), SessionId::new("s"))
+    }
+
+    #[test]
+    fn a_newer_lease_of_the_session_ends_the_older_one() {
+        for (first, second) in [(1, 2), (2, 1), (1, 1)] {
+            let leases = Leases::default();
+            let (a, b) = (leases.hold(&key(), first, Instant::now()), leases.hold(&key(), second, Instant::now()));
+            let lost = (a.lost().is_cancelled(), b.lost().is_cancelled());
+            assert_eq!(lost, (first <= second, first > second), "{first} then {second}");
+            assert!(leases.holds(&key(), first.max(second)));
+            leases.forget(&key(), if first <= second { &a } else { &b });
+            assert_eq!(leases.count(), 1, "what is lost takes nothing with it");
+        }
+    }
+
+    #[test]
+    fn a_cancel_reaches_only_the_epoch_it_was_meant_for() {
+        let leases = Leases::default();
+        let lease = leases.hold(&key(), 2, Instant::now());
+        leases.cancel(&key(), 1);
+        assert!(!lease.cancelled().is_cancelled());
+        leases.cancel(&key(), 2);
+        assert!(lease.cancelled().is_cancelled());
+    }
 }
