@@ -5,6 +5,7 @@
 
 pub mod database;
 pub mod events;
+pub mod host;
 pub mod requests;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 pub use database::TestDatabase;
+pub use host::Host;
 
 /// One replica in this process: server, workers, engine.
 pub struct Replica {
