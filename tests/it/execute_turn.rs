@@ -1,19 +1,25 @@
 //! ExecuteTurn: what a turn does, step by step, what ends it, what it leaves behind, and what a repeated request gets.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use crate::harness::{
     Host, Options,
     events::{
-        all, closed, completed, content, durable, kind, kinds, messages, next, outline, requested, results, said, seqs,
-        turn_id, turn_state, until, until_written, written,
+        PATIENCE, all, closed, completed, content, durable, kind, kinds, messages, next, outline, requested, results,
+        said, seqs, turn_id, turn_state, until, until_written, written,
     },
-    host::{MODEL, answering, call, finish, refusal},
+    host::{MODEL, answering, call, finish, refusal, until as eventually},
     requests::{result, tools, turn},
 };
-use contextd::pb::{
-    self, Admission, CompletionReason, FinishReason, ToolCallCancelReason, ToolOutcome, TurnState, event::Payload,
+use contextd::{
+    grpc::{decode, stream::Reader},
+    model::{Seq, TenantId},
+    pb::{
+        self, Admission, CompletionReason, FinishReason, ToolCallCancelReason, ToolOutcome, TurnState, event::Payload,
+    },
+    turn::execute::Admitted,
 };
+use futures_util::StreamExt as _;
 use serde_json::json;
 use tonic::Code;
 
@@ -285,11 +291,20 @@ async fn deltas_come_before_the_commit_and_add_up_to_it() {
             {"text": "Ich sehe nach — gleich ☂.", "chunk_chars": 1},
             {"tool_call": {"name": "look", "arguments": {"where": "everywhere"}}, "chunk_chars": 4},
             {"text": "And on."},
+            {"wait_for": "all of it is read"},
         ]),
-        json!([{"text": "Done."}]),
+        json!([{"text": "Done."}, {"wait_for": "the rest is read"}]),
     ])
     .await;
-    let seen = host.run_with(asks("s", &["look"], pb::TurnLimits::default()), fine).await;
+    // Who reads too late gets the message and no deltas of it: the commits wait here until all is read.
+    let mut stream = host.execute(asks("s", &["look"], pb::TurnLimits::default())).await;
+    let mut seen = until_written(&mut stream, "And on.").await;
+    host.release("all of it is read");
+    seen.extend(until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await);
+    host.submit("s", vec![result(&requested(&seen)[0], "fine")]).await;
+    seen.extend(until_written(&mut stream, "Done.").await);
+    host.release("the rest is read");
+    seen.extend(all(&mut stream).await);
     let written = written(&seen);
     let assistants: Vec<_> = messages(&seen).into_iter().filter(|m| m.role() == pb::Role::Assistant).collect();
     assert_eq!(assistants.len(), 2);
@@ -322,6 +337,47 @@ async fn deltas_come_before_the_commit_and_add_up_to_it() {
             assert_eq!((delta.call_id.as_str(), delta.tool_name.as_str()), (call.as_str(), "look"));
         }
     }
+}
+
+/// Row D3: the stream is opened late on purpose, as on a busy machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
+    let host = Host::scripted(&[json!([{"text": "One two three four."}, {"wait_for": "go"}])]).await;
+    let engine = &host.replica.engine;
+    let (command, options) = decode::execute_turn(turn("s", MODEL, "Hello")).unwrap();
+    let Admitted { key, turn, how: _, after, news } = engine.execute(TenantId::new("default"), command).await.unwrap();
+    let channel = engine.hub().enter(&key);
+    eventually("all of it to be said", || async {
+        let open = channel.subscribe().open;
+        open.is_some_and(|open| open.parts.first().is_some_and(|(_, text)| text == "One two three four."))
+    })
+    .await;
+    let reader = Reader {
+        engine: Arc::clone(engine),
+        key,
+        only: None,
+        ends_with: Some(turn),
+        cursor: after,
+        over: false,
+        replay_until: Seq(0),
+        sync: false,
+        follow: true,
+        options,
+        admitted: None,
+        news,
+    };
+    let mut stream = reader.open(64, |event| event);
+    let mut seen = Vec::new();
+    while kinds(&seen) != ["turn_started", "message_committed", "step_started"] || written(&seen).is_empty() {
+        seen.push(tokio::time::timeout(PATIENCE, stream.next()).await.expect("no word came").unwrap().unwrap());
+    }
+    host.release("go");
+    while let Some(Ok(event)) = stream.next().await {
+        seen.push(event);
+    }
+    assert_eq!(kinds(&seen).len(), 6);
+    let said: Vec<String> = written(&seen).into_values().collect();
+    assert_eq!(said, ["One two three four."]);
 }
 
 /// Row D3
@@ -365,8 +421,12 @@ async fn a_newcomer_gets_the_open_message_whole_and_then_what_follows_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reasoning_is_stored_apart_and_its_tokens_are_counted_apart() {
     let usage = json!({"finish": {"usage": {"input": 50, "output": 30, "reasoning": 12}}});
-    let host = Host::scripted(&[json!([{"reasoning": "Let me think."}, {"text": "42."}, usage])]).await;
-    let seen = host.ask("s", "Hello").await;
+    let host =
+        Host::scripted(&[json!([{"reasoning": "Let me think."}, {"text": "42."}, {"wait_for": "go"}, usage])]).await;
+    let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
+    let mut seen = until_written(&mut stream, "42.").await;
+    host.release("go");
+    seen.extend(all(&mut stream).await);
     let stored = host.messages("s").await;
     assert_eq!(outline(&stored)[1], "ASSISTANT: reasoning \"Let me think.\", \"42.\"");
     let shown: String = seen

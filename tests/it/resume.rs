@@ -100,7 +100,7 @@ async fn a_turns_stream_is_taken_up_again_at_every_cut() {
         assert_whole(&host, &session, &seen, cut).await;
         if ended {
             assert_eq!(behind, 15);
-            assert!(cut >= 15 + 4, "fewer cuts than messages: {cut}");
+            assert!(cut > 15, "fewer cuts than messages: {cut}");
             return;
         }
     }
