@@ -64,6 +64,8 @@ pub struct Reader {
     pub options: StreamOptions,
     /// The first event, of ExecuteTurn.
     pub admitted: Option<pb::Admitted>,
+    /// A place among the news that was taken earlier.
+    pub news: Option<Subscription>,
 }
 
 impl Reader {
@@ -146,7 +148,10 @@ impl<T: Send + 'static> Reading<T> {
             return Err(self.ended().await?);
         }
         // The place among the deltas is taken before the events are read, so that nothing falls between.
-        let mut news = self.subscribe();
+        let mut news = match self.reader.news.take() {
+            Some(news) => news,
+            None => self.subscribe(),
+        };
         self.catch_up().await?;
         if self.reader.sync {
             self.sync(news.open.take()).await?;

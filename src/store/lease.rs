@@ -56,9 +56,9 @@ pub struct Followed {
 /// What became of a cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancelled {
-    /// The turn that is to end; none: no such turn is live.
+    /// The turn that is to end, or that the same request named or ended before; none: no such turn was live.
     pub turn: Option<TurnId>,
-    /// The fence, when the canceller became the owner and has to stop the turn itself.
+    /// The fence, when the turn is to end now and this replica owns it, be it since this cancel.
     pub fence: Option<Fence>,
     /// The hash that the idempotency key came with first.
     pub hash: Option<String>,
@@ -86,15 +86,16 @@ impl Store {
     }
 
     /// Which of these turns somebody wants cancelled.
-    pub async fn cancels(&self, held: &[Held]) -> Result<Vec<SessionKey>, Error> {
+    pub async fn cancels(&self, held: &[Held]) -> Result<Vec<Held>, Error> {
         const SQL: &str = "-- store::lease::cancels
-            select r.tenant_id, r.session_id from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
+            select r.tenant_id, r.session_id, r.epoch from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
               join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
              where r.epoch = u.epoch and r.cancel <> 0 and r.state = 1";
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
-        self.database.read(SQL, &[&tenants, &sessions, &epochs]).await?.iter().map(session_key).collect()
+        let rows = self.database.read(SQL, &[&tenants, &sessions, &epochs]).await?;
+        rows.iter().map(|row| Ok(Held { key: session_key(row)?, epoch: get(row, "epoch")? })).collect()
     }
 
     /// Turns that nobody owns, in random order, so that replicas do not race for the same ones.
@@ -130,7 +131,8 @@ impl Store {
         Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
     }
 
-    /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner.
+    /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner. A request
+    /// that is known changes nothing.
     pub async fn cancel(
         &self,
         key: &SessionKey,
@@ -159,11 +161,16 @@ impl Store {
             &idempotency.hash,
         ];
         let request = Request::new(&key, request, &idempotency.hash, "");
-        let queries = [lock_run(&key), Query::new(SQL, params), request.insert(), request.read()];
-        let mut answers = self.database.transact(&queries).await?;
-        let hash = answers.pop().and_then(|rows| rows.first().map(|row| get(row, "req_hash"))).transpose()?;
+        let queries = [lock_run(&key), Query::new(SQL, params), request.read()];
+        let answers = self.database.transact(&queries).await?;
+        let remembered = answers.get(2).and_then(|rows| rows.first());
+        let hash = remembered.map(|row| get(row, "req_hash")).transpose()?;
         let found = answers.get(1).and_then(|rows| rows.first());
-        let Some(row) = found else { return Ok(Cancelled { turn: None, fence: None, hash }) };
+        let Some(row) = found else {
+            let first: Option<String> = remembered.map(|row| get(row, "result")).transpose()?;
+            let turn = first.filter(|turn| !turn.is_empty()).map(TurnId::new);
+            return Ok(Cancelled { turn, fence: None, hash });
+        };
         let owner: Option<String> = get(row, "owner")?;
         let fence = Fence { epoch: get(row, "epoch")?, op: get(row, "op")? };
         Ok(Cancelled {
@@ -217,7 +224,7 @@ impl<'a> Request<'a> {
 
     pub(super) fn read(&self) -> Query<'_> {
         const SQL: &str = "-- store::lease::Request::read
-            select req_hash from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
+            select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
         Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session, &self.request])
     }
 }

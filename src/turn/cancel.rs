@@ -45,12 +45,12 @@ impl Engine {
         {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
-        if let (Some(turn), Some(fence)) = (&cancelled.turn, cancelled.fence)
-            && !self.leases.holds(key, fence.epoch)
-        {
-            self.start(key.clone(), Grant { fence, turn: turn.clone(), last_seq: Seq(0) }, sent);
+        if let (Some(turn), Some(fence)) = (&cancelled.turn, cancelled.fence) {
+            if !self.leases.holds(key, fence.epoch) {
+                self.start(key.clone(), Grant { fence, turn: turn.clone(), last_seq: Seq(0) }, sent);
+            }
+            self.leases.cancel(key, fence.epoch);
         }
-        self.leases.cancel(key);
         Ok(cancelled.turn.or(turn))
     }
 

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::{
     Engine, Error,
+    hub::Subscription,
     sessions::{new_session_id, outside_tokens, sized},
 };
 use crate::{
@@ -29,7 +30,7 @@ use crate::{
 const ADMISSION_TRIES: u32 = 5;
 
 /// What became of an ExecuteTurn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Admitted {
     /// The session.
     pub key: SessionKey,
@@ -39,6 +40,8 @@ pub struct Admitted {
     pub how: How,
     /// The stream goes on behind this seq.
     pub after: Seq,
+    /// Of a turn that was started: a place among its news from before its first word.
+    pub news: Option<Subscription>,
 }
 
 /// How the turn of an ExecuteTurn came about.
@@ -75,6 +78,8 @@ impl Engine {
     /// One try; none: the session changed between the look and the statement.
     async fn try_admit(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
         let request = command.idempotency.request.as_ref();
+        // Read before the request is looked up: a turn that the same request starts in between is found as known, not as busy.
+        let existing = self.store.session(key).await?;
         if request.is_some()
             && let Some(standing) = self.store.standing(key, request).await?
             && let Some(admitted) = self.known(key, command, &standing).await?
@@ -84,7 +89,6 @@ impl Engine {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
-        let existing = self.store.session(key).await?;
         match (existing, &command.create) {
             (Some(session), _) if session.state.is_live() => self.busy(key, command).await.map(Some),
             (Some(session), _) => {
@@ -118,7 +122,7 @@ impl Engine {
         let turn = TurnId::new(remembered.result.clone());
         let found = self.store.turn(key, &turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
         let first = Seq(found.first_seq.0 - 1);
-        Ok(Some(Admitted { key: key.clone(), turn, how: How::Attached, after: command.after.max(first) }))
+        Ok(Some(Admitted { key: key.clone(), turn, how: How::Attached, after: command.after.max(first), news: None }))
     }
 
     /// A turn is running.
@@ -177,9 +181,11 @@ impl Engine {
         };
         let Some(grant) = granted else { return Ok(None) };
         let after = Seq(grant.last_seq.0 - rows.events());
+        // Taken before the turn runs: a quick model may speak before the caller's stream is open.
+        let news = Some(self.hub.enter(key).subscribe());
         self.start(key.clone(), grant, sent);
         let how = How::Started { session_created: existing.is_none() };
-        Ok(Some(Admitted { key: key.clone(), turn, how, after }))
+        Ok(Some(Admitted { key: key.clone(), turn, how, after, news }))
     }
 }
 

@@ -155,9 +155,9 @@ impl Channel {
         let _ = self.live.send(live);
     }
 
-    /// The open message is committed or void.
-    pub fn close_message(&self) {
-        lock(&self.open).take();
+    /// The message is committed or void. Another one stays open: it is a newer attempt's.
+    pub fn close_message(&self, message: &MessageId) {
+        lock(&self.open).take_if(|open| open.message == *message);
     }
 
     /// A reader's place, from now on.
@@ -254,7 +254,7 @@ mod tests {
     fn a_message_that_is_settled_is_not_shown_to_newcomers() {
         let channel = Hub::new(16).enter(&key());
         channel.show(delta("m", 0, "text"));
-        channel.close_message();
+        channel.close_message(&MessageId::new("m"));
         assert!(channel.subscribe().open.is_none());
         channel.show(delta("n", 0, "new"));
         assert_eq!(texts(channel.subscribe().open.as_ref()), ["new"]);

@@ -46,7 +46,8 @@ impl Lease {
 }
 
 impl Leases {
-    /// Notes a lease that was granted by a statement sent at `sent`.
+    /// Notes a lease that was granted by a statement sent at `sent`. An older one of the same session is lost: this replica may
+    /// take over what it ran itself.
     pub fn hold(&self, key: &SessionKey, epoch: i64, sent: Instant) -> Arc<Lease> {
         let lease = Arc::new(Lease {
             epoch,
@@ -55,8 +56,11 @@ impl Leases {
             cancelled: CancellationToken::new(),
         });
         // Whoever ran the turn here under an older epoch must stop.
-        if let Some(older) = lock(&self.held).insert(key.clone(), Arc::clone(&lease)) {
-            older.lost.cancel();
+        let mut held = lock(&self.held);
+        if held.get(key).is_some_and(|current| current.epoch > epoch) {
+            lease.lost.cancel();
+        } else if let Some(before) = held.insert(key.clone(), Arc::clone(&lease)) {
+            before.lost.cancel();
         }
         lease
     }
@@ -84,9 +88,9 @@ impl Leases {
         lock(&self.held).iter().map(|(key, lease)| Held { key: key.clone(), epoch: lease.epoch }).collect()
     }
 
-    /// Tells a running turn that somebody wants it cancelled.
-    pub fn cancel(&self, key: &SessionKey) {
-        if let Some(lease) = lock(&self.held).get(key) {
+    /// Tells a running turn that somebody wants it cancelled. Another turn of the session, which has another epoch, is left alone.
+    pub fn cancel(&self, key: &SessionKey, epoch: i64) {
+        if let Some(lease) = lock(&self.held).get(key).filter(|lease| lease.epoch == epoch) {
             lease.cancelled.cancel();
         }
     }
@@ -171,10 +175,33 @@ mod tests {
     }
 
     #[test]
+    fn a_newer_lease_of_the_session_ends_the_older_one() {
+        for (first, second) in [(1, 2), (2, 1), (1, 1)] {
+            let (leases, key) = (Leases::default(), key("s"));
+            let (a, b) = (leases.hold(&key, first, Instant::now()), leases.hold(&key, second, Instant::now()));
+            let lost = (a.lost().is_cancelled(), b.lost().is_cancelled());
+            assert_eq!(lost, (first <= second, first > second), "{first} then {second}");
+            assert!(leases.holds(&key, first.max(second)));
+            leases.forget(&key, if first <= second { &a } else { &b });
+            assert_eq!(leases.count(), 1, "what is lost takes nothing with it");
+        }
+    }
+
+    #[test]
+    fn a_cancel_reaches_only_the_epoch_it_was_meant_for() {
+        let leases = Leases::default();
+        let lease = leases.hold(&key("s"), 2, Instant::now());
+        leases.cancel(&key("s"), 1);
+        assert!(!lease.cancelled().is_cancelled());
+        leases.cancel(&key("s"), 2);
+        assert!(lease.cancelled().is_cancelled());
+    }
+
+    #[test]
     fn a_cancel_reaches_the_turn_that_runs() {
         let leases = Leases::default();
         let (told, by_flag) = (leases.hold(&key("a"), 1, Instant::now()), leases.hold(&key("b"), 1, Instant::now()));
-        leases.cancel(&key("a"));
+        leases.cancel(&key("a"), 1);
         leases.take_in(Instant::now(), &leases.held(), &[pulse("a", true, true, false), pulse("b", true, true, true)]);
         assert!(told.cancelled().is_cancelled());
         assert!(by_flag.cancelled().is_cancelled());

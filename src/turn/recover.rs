@@ -6,7 +6,7 @@ use super::{Engine, Error};
 use crate::{
     model::SessionKey,
     store::{
-        lease::{Candidate, Followed},
+        lease::{Candidate, Followed, Held},
         session::SessionState,
     },
 };
@@ -30,8 +30,8 @@ impl Engine {
     pub async fn look_for_cancels(&self) -> Result<(), Error> {
         let held = self.leases.held();
         if !held.is_empty() {
-            for key in self.store.cancels(&held).await? {
-                self.leases.cancel(&key);
+            for Held { key, epoch } in self.store.cancels(&held).await? {
+                self.leases.cancel(&key, epoch);
             }
         }
         Ok(())

@@ -52,6 +52,7 @@ pub(super) async fn run(
         fence: grant.fence,
         seq: grant.last_seq,
         last_usage: None,
+        writing: None,
     };
     loop {
         match run.step().await {
@@ -63,7 +64,7 @@ pub(super) async fn run(
             }
         }
     }
-    channel.close_message();
+    run.close_message();
     channel.advance(run.seq);
 }
 
@@ -86,6 +87,7 @@ struct Run<'a> {
     fence: Fence,
     seq: Seq,
     last_usage: Option<Usage>,
+    writing: Option<MessageId>,
 }
 
 /// What one step works with.
@@ -159,6 +161,7 @@ impl Run<'_> {
     /// Calls the model and commits what it said.
     async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
         let message = derive::answer(self.turn, scene.at);
+        self.writing = Some(message.clone());
         let taken = call_ids(transcript.messages());
         let (supports_tools, most) = (scene.model.info.supports_tools, scene.limits.max_output_tokens);
         let prompt =
@@ -360,10 +363,17 @@ impl Run<'_> {
             Written::Applied(Ack { state, cancelled: _, last_seq }) => {
                 self.fence = self.fence.next();
                 self.seq = last_seq;
-                self.channel.close_message();
+                self.close_message();
                 self.channel.advance(last_seq);
                 Ok(if state == SessionState::Running { Flow::On } else { Flow::Over })
             }
+        }
+    }
+
+    /// What was shown of the message that is being written is committed or void.
+    fn close_message(&mut self) {
+        if let Some(message) = self.writing.take() {
+            self.channel.close_message(&message);
         }
     }
 

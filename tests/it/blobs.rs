@@ -1,10 +1,8 @@
 //! Large content: events and pages stay within what clients read, and the whole stays readable.
 
-use contextd::pb::{
-    self, blob_service_client::BlobServiceClient, event::Payload, get_blob_response::Data, part::Content,
-};
+use contextd::pb::{self, blob_service_client::BlobServiceClient, event::Payload, part::Content};
 use prost::Message as _;
-use tonic::{Code, transport::Channel};
+use tonic::Code;
 
 use crate::harness::{
     Options, Replica,
@@ -22,18 +20,6 @@ fn many_calls(calls: usize) -> String {
     let call = r#"{"tool_call":{"name":"look","arguments":{}}}"#;
     let calls = vec![call; calls].join(",");
     format!(r#"{{"steps":[{{"when":{{"call":0}},"say":[{calls}]}},{{"say":[{{"text":"done"}}]}}]}}"#)
-}
-
-async fn read(client: &mut BlobServiceClient<Channel>, request: pb::GetBlobRequest) -> (pb::Blob, Vec<u8>) {
-    let mut stream = client.get_blob(request).await.unwrap().into_inner();
-    let Some(Data::Blob(blob)) = stream.message().await.unwrap().unwrap().data else { panic!("no description") };
-    let mut content = Vec::new();
-    while let Some(piece) = stream.message().await.unwrap() {
-        let Some(Data::Chunk(bytes)) = piece.data else { panic!("no chunk") };
-        assert!(bytes.len() <= 64 * 1024);
-        content.extend(bytes);
-    }
-    (blob, content)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +50,6 @@ async fn forty_large_results_are_one_event_of_previews_and_stay_whole_as_blobs()
         .into_inner()
         .messages;
     assert_eq!(listed.iter().find(|message| message.role() == pb::Role::Tool).unwrap().parts, committed.parts);
-    let mut blobs = BlobServiceClient::new(replica.channel().await);
     let mut previews = 0;
     for (index, part) in committed.parts.iter().enumerate() {
         let Some(Content::ToolResult(result)) = &part.content else { panic!("not a result") };
@@ -76,7 +61,7 @@ async fn forty_large_results_are_one_event_of_previews_and_stay_whole_as_blobs()
         previews += 1;
         assert_eq!(*words, output(index)[..4096]);
         let (found, content) =
-            read(&mut blobs, pb::GetBlobRequest { blob_id: blob.blob_id.clone(), ..Default::default() }).await;
+            replica.blob(pb::GetBlobRequest { blob_id: blob.blob_id.clone(), ..Default::default() }).await;
         assert_eq!((found.size_bytes, content), (blob.size_bytes, output(index).into_bytes()));
     }
     assert!(previews > 30, "{previews}");
@@ -105,11 +90,11 @@ async fn the_whole_of_a_cut_output_is_read_by_its_id_and_by_range() {
     let blob_id = truncation.full_output.unwrap().blob_id;
     let mut blobs = BlobServiceClient::new(replica.channel().await);
     let of = |offset_bytes, length_bytes| pb::GetBlobRequest { blob_id: blob_id.clone(), offset_bytes, length_bytes };
-    let (blob, content) = read(&mut blobs, of(0, 0)).await;
+    let (blob, content) = replica.blob(of(0, 0)).await;
     assert_eq!((blob.size_bytes, content), (180_000, whole.clone().into_bytes()));
     for (offset, length) in [(0, 1), (65_535, 2), (65_536, 65_536), (179_999, 1), (100_000, 0), (180_000, 0)] {
         let end = if length == 0 { whole.len() } else { offset + length };
-        let (_, content) = read(&mut blobs, of(offset as i64, length as i64)).await;
+        let (_, content) = replica.blob(of(offset as i64, length as i64)).await;
         assert_eq!(content, whole.as_bytes()[offset..end], "{offset} {length}");
     }
     for outside in [of(180_001, 0), of(0, 180_001), of(179_999, 2), of(-1, 0)] {

@@ -1,14 +1,20 @@
 //! Integration tests, one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test names the variants it looks for")]
 
 mod harness;
 
 mod api_surface;
 mod bad_input;
 mod blobs;
+mod cancel;
 mod cli;
+mod execute_turn;
+mod failures;
 mod paging;
 mod postgres;
+mod resume;
 mod sessions;
 mod smoke;
 mod tidy;
+mod tools;

@@ -1,5 +1,5 @@
 -- store::turn::cancel: after lock_run. A live owner gets the flag; where nobody owns the turn the canceller becomes its owner in
--- the same statement and stops it.
+-- the same statement and stops it. A request that is known changes nothing; a new one is remembered with the turn that it ended.
 -- $3 turn or null (whichever is live) $4 mode $5 cause $6 words $7 replica $8 lease (s) $9 request id or null $10 its hash
 with f as (
   update session_run r
@@ -11,6 +11,10 @@ with f as (
          state = 1
    where r.tenant_id = $1 and r.session_id = $2 and ($3::text is null or r.turn_id = $3) and r.state in (1, 2)
      and ($9::text is null or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2
-                                             and i.request_id = $9 and i.req_hash <> $10))
-  returning r.epoch, r.op, r.owner, r.turn_id)
+                                             and i.request_id = $9))
+  returning r.epoch, r.op, r.owner, r.turn_id),
+remember as (
+  insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
+  select r.tenant_id, r.session_id, $9, $10, coalesce((select f.turn_id from f), $3, '') from session_run r
+   where r.tenant_id = $1 and r.session_id = $2 and $9 is not null on conflict do nothing)
 select f.epoch, f.op, f.turn_id, f.owner from f

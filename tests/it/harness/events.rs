@@ -1,6 +1,6 @@
 //! Reading streams of events.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use contextd::pb::{self, event::Payload};
 use tonic::{Status, Streaming};
@@ -123,4 +123,127 @@ pub fn said(message: &pb::Message) -> String {
             _ => None,
         })
         .collect()
+}
+
+/// The turn of a stream.
+pub fn turn_id(events: &[pb::Event]) -> String {
+    events.iter().map(|event| event.turn_id.clone()).find(|id| !id.is_empty()).expect("no event of a turn")
+}
+
+/// The seqs of the durable events.
+pub fn seqs(events: &[pb::Event]) -> Vec<i64> {
+    durable(events).into_iter().map(|event| event.seq).collect()
+}
+
+/// How a turn was completed, which is the last event.
+pub fn completed(events: &[pb::Event]) -> &pb::TurnCompleted {
+    match events.last().and_then(|event| event.payload.as_ref()) {
+        Some(Payload::TurnCompleted(completed)) => completed,
+        other => panic!("not completed: {other:?}"),
+    }
+}
+
+/// How a turn failed, which is the last event.
+pub fn failed(events: &[pb::Event]) -> &pb::TurnFailed {
+    match events.last().and_then(|event| event.payload.as_ref()) {
+        Some(Payload::TurnFailed(failed)) => failed,
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+/// How a turn was cancelled, which is the last event.
+pub fn cancelled(events: &[pb::Event]) -> &pb::TurnCancelled {
+    match events.last().and_then(|event| event.payload.as_ref()) {
+        Some(Payload::TurnCancelled(cancelled)) => cancelled,
+        other => panic!("not cancelled: {other:?}"),
+    }
+}
+
+/// The calls that were closed without being run, with the reason.
+pub fn closed(events: &[pb::Event]) -> Vec<(String, pb::ToolCallCancelReason)> {
+    events
+        .iter()
+        .filter_map(|event| match &event.payload {
+            Some(Payload::ToolCallCancelled(closed)) => Some((closed.tool_name.clone(), closed.reason())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The results of the calls that came to an end, in order.
+pub fn results(events: &[pb::Event]) -> Vec<&pb::ToolResult> {
+    events
+        .iter()
+        .filter_map(|event| match &event.payload {
+            Some(Payload::ToolCallCompleted(completed)) => completed.result.as_ref(),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A piece of a part, whichever kind it is: message, part, offset, text.
+fn piece(event: &pb::Event) -> Option<(&str, i32, i32, &str)> {
+    Some(match event.payload.as_ref()? {
+        Payload::TextDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+        Payload::ReasoningDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+        Payload::ToolInputDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+        _ => return None,
+    })
+}
+
+/// What the deltas add up to, by message and part. Each must begin where the one before it ended.
+pub fn written(events: &[pb::Event]) -> BTreeMap<(String, i32), String> {
+    let mut written = BTreeMap::new();
+    extend(&mut written, events);
+    written
+}
+
+/// Adds deltas to what was read before.
+pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event]) {
+    for (message, part, offset, text) in events.iter().filter_map(piece) {
+        let so_far: &mut String = written.entry((message.to_owned(), part)).or_default();
+        assert_eq!(usize::try_from(offset), Ok(so_far.len()), "a gap or an overlap before {text:?}");
+        so_far.push_str(text);
+    }
+}
+
+/// Reads until the deltas of some part add up to the text.
+pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) -> Vec<pb::Event> {
+    let mut events = Vec::new();
+    while !written(&events).values().any(|so_far| so_far == text) {
+        events.push(next(stream).await.unwrap().expect("the stream ended too early"));
+    }
+    events
+}
+
+/// The text of a part, whichever kind it is.
+pub fn content(part: &pb::Part) -> &str {
+    match part.content.as_ref() {
+        Some(pb::part::Content::Text(text) | pb::part::Content::Refusal(text)) => text,
+        Some(pb::part::Content::Reasoning(reasoning)) => &reasoning.text,
+        Some(pb::part::Content::ToolCall(call)) => &call.arguments_json,
+        Some(pb::part::Content::ToolResult(result)) => result.parts.first().map_or("", content),
+        other => panic!("an unexpected part: {other:?}"),
+    }
+}
+
+/// A transcript in short: who speaks, and what each part holds, such as `TOOL: result look "fine"`.
+pub fn outline(messages: &[pb::Message]) -> Vec<String> {
+    let part = |part: &pb::Part| match &part.content {
+        Some(pb::part::Content::ToolCall(call)) => format!("call {}", call.tool_name),
+        Some(pb::part::Content::ToolResult(result)) => format!("result {} {:?}", result.tool_name, content(part)),
+        Some(pb::part::Content::Reasoning(_)) => format!("reasoning {:?}", content(part)),
+        _ => format!("{:?}", content(part)),
+    };
+    let line = |message: &pb::Message| {
+        let parts: Vec<String> = message.parts.iter().map(part).collect();
+        format!("{}: {}", message.role().as_str_name().trim_start_matches("ROLE_"), parts.join(", "))
+    };
+    messages.iter().map(line).collect()
+}
+
+/// The trailer that tells how the turn ended, once the stream is over.
+pub async fn turn_state<T: Carrier>(stream: &mut Streaming<T>) -> String {
+    let trailers = stream.trailers().await.unwrap().expect("no trailers");
+    trailers.get("contextd-turn-state").expect("no contextd-turn-state").to_str().unwrap().to_owned()
 }

@@ -6,6 +6,7 @@
 pub mod database;
 pub mod errors;
 pub mod events;
+pub mod host;
 pub mod raw;
 pub mod requests;
 
@@ -15,7 +16,10 @@ use contextd::{
     clock::SystemClock,
     grpc::{health, server},
     model::{Limits, OutputLimits, config::Policy},
-    pb::{session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient},
+    pb::{
+        self, blob_service_client::BlobServiceClient, get_blob_response::Data,
+        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+    },
     provider::{Registry, scripted::Scripted},
     store::Store,
     turn::{Engine, Hub, Rules},
@@ -26,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 pub use database::TestDatabase;
+pub use host::Host;
 
 /// One replica in this process: server, workers, engine.
 pub struct Replica {
@@ -140,6 +145,20 @@ impl Replica {
     /// SessionService over a connection of its own.
     pub async fn sessions(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.channel().await)
+    }
+
+    /// Reads a blob, or a range of it, with its description.
+    pub async fn blob(&self, request: pb::GetBlobRequest) -> (pb::Blob, Vec<u8>) {
+        let mut blobs = BlobServiceClient::new(self.channel().await);
+        let mut stream = blobs.get_blob(request).await.unwrap().into_inner();
+        let Some(Data::Blob(blob)) = stream.message().await.unwrap().unwrap().data else { panic!("no description") };
+        let mut content = Vec::new();
+        while let Some(piece) = stream.message().await.unwrap() {
+            let Some(Data::Chunk(bytes)) = piece.data else { panic!("no chunk") };
+            assert!(bytes.len() <= 64 * 1024, "a piece is too large");
+            content.extend(bytes);
+        }
+        (blob, content)
     }
 
     /// Stops the workers without giving any lease back: what a killed process leaves behind, as far as the database sees. The

@@ -1,0 +1,244 @@
+//! A host of one replica: everything a test asks of it, in one call each.
+
+use std::{future::Future, time::Duration};
+
+use contextd::pb::{self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic_types::StatusExt as _;
+
+use super::{
+    Options, Replica, TestDatabase,
+    events::{self, PATIENCE},
+    requests::{submit, turn},
+};
+
+/// The model that [`Host::scripted`] serves.
+pub const MODEL: &str = "scripted/it";
+
+/// A replica with open connections to it.
+pub struct Host {
+    /// The database, which may have other replicas.
+    pub database: TestDatabase,
+    /// The replica.
+    pub replica: Replica,
+    turns: TurnServiceClient<Channel>,
+    sessions: SessionServiceClient<Channel>,
+}
+
+/// Options with one script for [`MODEL`], whose answers are told apart by how many came before them since the user spoke.
+pub fn answering(answers: &[Value]) -> Options {
+    Options::default().script("it", script(answers))
+}
+
+/// A script that answers the first call after the user's message with the first of these, the second with the second.
+pub fn script(answers: &[Value]) -> String {
+    let step = |(call, say): (usize, &Value)| json!({"when": {"call": call}, "say": say});
+    json!({"steps": answers.iter().enumerate().map(step).collect::<Vec<_>>()}).to_string()
+}
+
+/// A call of a tool without arguments, in a script.
+pub fn call(tool: &str) -> Value {
+    json!({"tool_call": {"name": tool, "arguments": {}}})
+}
+
+/// The end of an answer, in a script.
+pub fn finish(reason: &str) -> Value {
+    json!({"finish": {"reason": reason}})
+}
+
+impl Host {
+    /// A replica of its own over a database of its own.
+    pub async fn with(options: Options) -> Self {
+        let database = TestDatabase::new().await;
+        Self::over(database, options).await
+    }
+
+    /// A replica over a database that there is.
+    pub async fn over(database: TestDatabase, options: Options) -> Self {
+        let replica = Replica::start(&database, options).await;
+        let (turns, sessions) = (replica.turns().await, replica.sessions().await);
+        Self { database, replica, turns, sessions }
+    }
+
+    /// A replica whose [`MODEL`] answers with these, one after the other.
+    pub async fn scripted(answers: &[Value]) -> Self {
+        Self::with(answering(answers)).await
+    }
+
+    /// Another replica over the same database, with connections of its own.
+    pub async fn beside(&self, options: Options) -> Self {
+        Self::over(TestDatabase { config: self.database.config.clone() }, options).await
+    }
+
+    /// Lets scripts go on that wait for the signal.
+    pub fn release(&self, signal: &str) {
+        self.replica.scripted.release(signal);
+    }
+
+    /// TurnService.
+    pub fn turns(&self) -> TurnServiceClient<Channel> {
+        self.turns.clone()
+    }
+
+    /// Opens a turn's stream.
+    pub async fn try_execute(
+        &self,
+        request: pb::ExecuteTurnRequest,
+    ) -> Result<Streaming<pb::ExecuteTurnResponse>, Status> {
+        Ok(Box::pin(self.turns().execute_turn(request)).await?.into_inner())
+    }
+
+    /// Opens a turn's stream.
+    pub async fn execute(&self, request: pb::ExecuteTurnRequest) -> Streaming<pb::ExecuteTurnResponse> {
+        self.try_execute(request).await.unwrap()
+    }
+
+    /// Runs a turn without tools to its end.
+    pub async fn run(&self, request: pb::ExecuteTurnRequest) -> Vec<pb::Event> {
+        events::all(&mut self.execute(request).await).await
+    }
+
+    /// Asks [`MODEL`] something without tools and reads to the end.
+    pub async fn ask(&self, session: &str, words: &str) -> Vec<pb::Event> {
+        self.run(turn(session, MODEL, words)).await
+    }
+
+    /// Runs a turn to its end and answers each batch of calls at once.
+    pub async fn run_with(
+        &self,
+        request: pb::ExecuteTurnRequest,
+        answer: impl Fn(&pb::ToolCall) -> pb::ToolResult,
+    ) -> Vec<pb::Event> {
+        let session = request.session_id.clone();
+        let mut stream = self.execute(request).await;
+        let mut seen = Vec::new();
+        let mut calls = Vec::new();
+        while let Some(event) = events::next(&mut stream).await.unwrap() {
+            match &event.payload {
+                Some(pb::event::Payload::ToolCallRequested(pending)) => calls.extend(pending.call.clone()),
+                Some(pb::event::Payload::ActionRequired(_)) => {
+                    self.submit(&session, calls.drain(..).map(|call| answer(&call)).collect()).await;
+                }
+                _ => {}
+            }
+            seen.push(event);
+        }
+        seen
+    }
+
+    /// Follows a session.
+    pub async fn watch(&self, session: &str, turn: &str, after: i64) -> Streaming<pb::WatchEventsResponse> {
+        let request = pb::WatchEventsRequest {
+            session_id: session.to_owned(),
+            turn_id: turn.to_owned(),
+            after_seq: after,
+            follow: true,
+            stream: None,
+        };
+        self.turns().watch_events(request).await.unwrap().into_inner()
+    }
+
+    /// Submits results; the status of each.
+    pub async fn submit(&self, session: &str, results: Vec<pb::ToolResult>) -> Vec<pb::AnswerStatus> {
+        statuses(&self.try_submit(submit(session, results)).await.unwrap())
+    }
+
+    /// Submits results.
+    pub async fn try_submit(
+        &self,
+        request: pb::SubmitToolResultsRequest,
+    ) -> Result<pb::SubmitToolResultsResponse, Status> {
+        Ok(self.turns().submit_tool_results(request).await?.into_inner())
+    }
+
+    /// Cancels what runs in the session, or the turn that is named.
+    pub async fn cancel(&self, session: &str, turn: &str) -> pb::CancelTurnResponse {
+        let request = pb::CancelTurnRequest {
+            session_id: session.to_owned(),
+            turn_id: turn.to_owned(),
+            ..pb::CancelTurnRequest::default()
+        };
+        self.turns().cancel_turn(request).await.unwrap().into_inner()
+    }
+
+    /// A turn.
+    pub async fn turn(&self, session: &str, turn: &str) -> pb::Turn {
+        let request = pb::GetTurnRequest { session_id: session.to_owned(), turn_id: turn.to_owned() };
+        self.turns().get_turn(request).await.unwrap().into_inner().turn.unwrap()
+    }
+
+    /// A session.
+    pub async fn session(&self, session: &str) -> pb::Session {
+        let request = pb::GetSessionRequest { session_id: session.to_owned() };
+        self.sessions.clone().get_session(request).await.unwrap().into_inner().session.unwrap()
+    }
+
+    /// All messages of a session, page by page.
+    pub async fn messages(&self, session: &str) -> Vec<pb::Message> {
+        let mut messages = Vec::new();
+        let mut token = String::new();
+        loop {
+            let request = pb::ListMessagesRequest {
+                session_id: session.to_owned(),
+                page_token: token,
+                ..pb::ListMessagesRequest::default()
+            };
+            let page = self.sessions.clone().list_messages(request).await.unwrap().into_inner();
+            messages.extend(page.messages);
+            if page.next_page_token.is_empty() {
+                return messages;
+            }
+            token = page.next_page_token;
+        }
+    }
+
+    /// All durable events behind a seq, of one turn or of the session, with pages of a size.
+    pub async fn events(&self, session: &str, turn: &str, after: i64, page_size: i32) -> Vec<pb::Event> {
+        let mut events = Vec::new();
+        let mut after_seq = after;
+        loop {
+            let request = pb::ListEventsRequest {
+                session_id: session.to_owned(),
+                turn_id: turn.to_owned(),
+                after_seq,
+                page_size,
+            };
+            let page = self.turns().list_events(request).await.unwrap().into_inner();
+            assert!(page.events.len() <= usize::try_from(page_size).unwrap(), "a page of {}", page.events.len());
+            events.extend(page.events);
+            if page.next_after_seq == page.last_seq {
+                return events;
+            }
+            assert!(page.next_after_seq > after_seq, "a page that leads nowhere");
+            after_seq = page.next_after_seq;
+        }
+    }
+
+    /// Waits until no turn runs on this replica.
+    pub async fn at_rest(&self) {
+        until("the replica to come to rest", || async { self.replica.engine.leases().count() == 0 }).await;
+    }
+}
+
+/// The status of each receipt, in order.
+pub fn statuses(response: &pb::SubmitToolResultsResponse) -> Vec<pb::AnswerStatus> {
+    response.receipts.iter().map(pb::AnswerReceipt::status).collect()
+}
+
+/// Looks again and again, for what nobody announces.
+pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A refusal in short: its code, its reason, and one of its metadata.
+pub fn refusal(status: &Status, key: &str) -> (Code, String, String) {
+    let info = status.get_details_error_info().expect("an error without ErrorInfo");
+    assert_eq!(info.domain, "contextd.dev");
+    (status.code(), info.reason, info.metadata.get(key).cloned().unwrap_or_default())
+}
