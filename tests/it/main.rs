@@ -4,6 +4,8 @@
 mod harness;
 
 mod cli;
+mod commits;
 mod postgres;
+mod restart;
 mod smoke;
 mod tidy;

@@ -5,6 +5,7 @@
 
 pub mod database;
 pub mod events;
+pub mod process;
 pub mod requests;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
