@@ -64,6 +64,8 @@ pub struct Reader {
     pub options: StreamOptions,
     /// The first event, of ExecuteTurn.
     pub admitted: Option<pb::Admitted>,
+    /// The place among the deltas, if it was taken before the turn began.
+    pub news: Option<Subscription>,
 }
 
 impl Reader {
@@ -146,7 +148,8 @@ impl<T: Send + 'static> Reading<T> {
             return Err(self.ended().await?);
         }
         // The place among the deltas is taken before the events are read, so that nothing falls between.
-        let mut news = self.subscribe();
+        let mut news = self.reader.news.take().unwrap_or_else(|| self.subscribe());
+        news.head.mark_unchanged();
         self.catch_up().await?;
         if self.reader.sync {
             self.sync(news.open.take()).await?;
@@ -160,9 +163,7 @@ impl<T: Send + 'static> Reading<T> {
     }
 
     fn subscribe(&self) -> Subscription {
-        let mut news = self.reader.engine.hub().enter(&self.reader.key).subscribe();
-        news.head.mark_unchanged();
-        news
+        self.reader.engine.hub().enter(&self.reader.key).subscribe()
     }
 
     /// One thing that happens.

@@ -157,6 +157,7 @@ impl Turns {
             follow: watch.follow,
             options,
             admitted: None,
+            news: None,
         })
     }
 }
@@ -172,7 +173,7 @@ impl TurnService for Turns {
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
         let tenant = tenant(&request);
         let (command, options) = decode::execute_turn(request.into_inner())?;
-        let Admitted { key, turn, how, after } = self.engine.execute(tenant, command).await?;
+        let Admitted { key, turn, how, after, news } = self.engine.execute(tenant, command).await?;
         let (replay_until, admission, session_created) = match how {
             How::Started { session_created } => (None, pb::Admission::Started, session_created),
             How::Attached => (Some(self.engine.session(&key).await?.last_seq), pb::Admission::Attached, false),
@@ -194,6 +195,7 @@ impl TurnService for Turns {
             follow: true,
             options,
             admitted: Some(admitted),
+            news,
         };
         Ok(Response::new(reader.open(self.buffer, |event| pb::ExecuteTurnResponse { event: Some(event) })))
     }

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::{
     Engine, Error,
+    hub::Subscription,
     sessions::{new_session_id, outside_tokens, sized},
 };
 use crate::{
@@ -29,7 +30,7 @@ use crate::{
 const ADMISSION_TRIES: u32 = 5;
 
 /// What became of an ExecuteTurn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Admitted {
     /// The session.
     pub key: SessionKey,
@@ -39,6 +40,9 @@ pub struct Admitted {
     pub how: How,
     /// The stream goes on behind this seq.
     pub after: Seq,
+    /// A place in the session's channel from before the turn began, so that nothing it shows is missed; none for a turn that
+    /// was running already.
+    pub news: Option<Subscription>,
 }
 
 /// How the turn of an ExecuteTurn came about.
@@ -118,7 +122,7 @@ impl Engine {
         let turn = TurnId::new(remembered.result.clone());
         let found = self.store.turn(key, &turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
         let first = Seq(found.first_seq.0 - 1);
-        Ok(Some(Admitted { key: key.clone(), turn, how: How::Attached, after: command.after.max(first) }))
+        Ok(Some(Admitted { key: key.clone(), turn, how: How::Attached, after: command.after.max(first), news: None }))
     }
 
     /// A turn is running.
@@ -177,9 +181,10 @@ impl Engine {
         };
         let Some(grant) = granted else { return Ok(None) };
         let after = Seq(grant.last_seq.0 - rows.events());
+        let news = Some(self.hub.enter(key).subscribe());
         self.start(key.clone(), grant, sent);
         let how = How::Started { session_created: existing.is_none() };
-        Ok(Some(Admitted { key: key.clone(), turn, how, after }))
+        Ok(Some(Admitted { key: key.clone(), turn, how, after, news }))
     }
 }
 
