@@ -109,11 +109,7 @@ impl Host {
         self.send_to(served).await.unwrap();
         let mut answered = false;
         while let Some(event) = self.next().await.unwrap() {
-            let waiting: Vec<String> = match event.payload.unwrap() {
-                Payload::Sync(sync) => sync.pending_calls.into_iter().map(|call| call.call.unwrap().call_id).collect(),
-                Payload::ActionRequired(action) => action.result_call_ids,
-                _ => Vec::new(),
-            };
+            let waiting = waiting_calls(&event);
             if !waiting.is_empty() && !answered {
                 answered = true;
                 self.answer(served, &waiting).await;
@@ -138,7 +134,8 @@ impl Host {
         assert_eq!(ends, [told.last().unwrap().seq], "{:?}", kinds(&told));
         let mut asked = requested(&told);
         let mut answered = completed(&told);
-        (asked.sort(), answered.sort());
+        asked.sort();
+        answered.sort();
         assert_eq!(asked, answered);
         asked.dedup();
         assert_eq!(asked.len(), answered.len());
@@ -149,6 +146,17 @@ impl Host {
 
 fn is_end(event: &pb::Event) -> bool {
     ["turn_completed", "turn_failed", "turn_cancelled"].contains(&kind(event))
+}
+
+/// The calls that an event says wait for results.
+fn waiting_calls(event: &pb::Event) -> Vec<String> {
+    if let Some(Payload::Sync(sync)) = &event.payload {
+        return sync.pending_calls.iter().map(|pending| pending.call.as_ref().unwrap().call_id.clone()).collect();
+    }
+    if let Some(Payload::ActionRequired(action)) = &event.payload {
+        return action.result_call_ids.clone();
+    }
+    Vec::new()
 }
 
 fn completed(events: &[pb::Event]) -> Vec<String> {
