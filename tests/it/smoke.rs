@@ -2,7 +2,7 @@
 
 use crate::harness::{
     Options, Replica,
-    events::{all, kinds, requested, until},
+    events::{all, kind, kinds, requested, until},
     requests::{result, submit, tools, turn},
 };
 use contextd::pb::event::Payload;
@@ -39,4 +39,23 @@ async fn a_turn_with_two_parallel_tools_ends_with_an_answer() {
             "turn_completed",
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_misses_nothing_of_the_turn_it_starts() {
+    let hasty = r#"{"steps": [{"say": [{"text": "one "}, {"text": "two "}, {"delay_ms": 5}, {"text": "three"}]}]}"#;
+    let (_database, replica) = Replica::alone(Options::default().script("hasty", hasty)).await;
+    let turns = replica.turns().await;
+    let run = async |number: u32| {
+        let request = turn(&format!("chat-{number}"), "scripted/hasty", "Go");
+        let events = all(&mut turns.clone().execute_turn(request).await.unwrap().into_inner()).await;
+        let shown: Vec<&str> = events.iter().filter(|event| event.seq == 0).map(kind).collect();
+        assert_eq!(shown[..2], ["admitted", "thinking"], "{shown:?}");
+        let texts = events.iter().filter_map(|event| match &event.payload {
+            Some(Payload::TextDelta(delta)) => Some(delta.text.as_str()),
+            _ => None,
+        });
+        assert_eq!(texts.collect::<String>(), "one two three");
+    };
+    futures_util::future::join_all((0..100).map(run)).await;
 }

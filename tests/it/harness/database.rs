@@ -23,28 +23,29 @@ const TEMPLATE: &str = "contextd_template";
 pub async fn server() -> &'static Postgres {
     SERVER
         .get_or_init(|| async {
-            let mut settings = Settings::new("", env!("CARGO_BIN_EXE_contextd"));
-            settings.search_path = std::env::var_os("PATH").unwrap_or_default();
-            settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
-            settings.max_connections = 200;
-            settings.server_settings = vec![
-                ("max_locks_per_transaction".to_owned(), "128".to_owned()),
-                ("wal_init_zero".to_owned(), "off".to_owned()),
-                ("wal_recycle".to_owned(), "off".to_owned()),
-            ];
-            let postgres = Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings).await.unwrap();
+            let postgres = own_server(&[]).await;
             make_template(&postgres).await;
             postgres
         })
         .await
 }
 
+/// A PostgreSQL that nobody else uses, with further settings.
+pub async fn own_server(more: &[(&str, &str)]) -> Postgres {
+    let mut settings = Settings::new("", env!("CARGO_BIN_EXE_contextd"));
+    settings.search_path = std::env::var_os("PATH").unwrap_or_default();
+    settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+    settings.max_connections = 200;
+    let ours = [("max_locks_per_transaction", "128"), ("wal_init_zero", "off"), ("wal_recycle", "off")];
+    let all = ours.iter().chain(more);
+    settings.server_settings = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings).await.unwrap()
+}
+
 async fn make_template(postgres: &Postgres) {
     let admin = connect(&postgres.config("postgres")).await;
     admin.batch_execute(&format!("drop database if exists {TEMPLATE}")).await.unwrap();
-    admin.batch_execute(&format!("create database {TEMPLATE}")).await.unwrap();
-    let pool = pool(postgres.config(TEMPLATE));
-    migrate::run(&pool).await.unwrap();
+    TestDatabase::migrated(postgres, TEMPLATE).await;
 }
 
 /// A connection of its own, for a look at what is stored.
@@ -81,6 +82,26 @@ impl TestDatabase {
         let admin = connect(&postgres.config("postgres")).await;
         admin.batch_execute(&format!("create database {name} template {TEMPLATE}")).await.unwrap();
         Self { config: postgres.config(&name) }
+    }
+
+    /// A database without anything in it.
+    pub async fn empty() -> Self {
+        let postgres = server().await;
+        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::create(postgres, &name).await
+    }
+
+    /// A database of that name on that server, with the schema.
+    pub async fn migrated(postgres: &Postgres, name: &str) -> Self {
+        let database = Self::create(postgres, name).await;
+        migrate::run(&database.pool()).await.unwrap();
+        database
+    }
+
+    async fn create(postgres: &Postgres, name: &str) -> Self {
+        let admin = connect(&postgres.config("postgres")).await;
+        admin.batch_execute(&format!("create database {name}")).await.unwrap();
+        Self { config: postgres.config(name) }
     }
 
     /// A pool for a replica.

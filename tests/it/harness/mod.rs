@@ -7,6 +7,7 @@ pub mod database;
 pub mod errors;
 pub mod events;
 pub mod host;
+pub mod process;
 pub mod raw;
 pub mod requests;
 

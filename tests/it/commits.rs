@@ -1,0 +1,186 @@
+//! How often a turn is committed, counted by the server: by the commit records in its WAL and by its own statistics of statements.
+
+use std::{path::PathBuf, process::Command};
+
+use contextd::{pb::event::Payload, postgres::Postgres};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::harness::{
+    Options, Replica, TestDatabase, database,
+    events::{messages, said, until},
+    requests::{result, submit, tools, turn},
+};
+
+/// Most steps with tools that are tried.
+const MOST_STEPS: usize = 3;
+/// Words of a short and of a long answer.
+const WORDS: [usize; 2] = [10, 10_000];
+
+/// The statistics of statements are there only if the server loads them.
+const LIBRARY: &str = "pg_stat_statements";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_answers_are() {
+    let server = Quiet::start().await;
+    let mut options = Options { workers: false, ..Options::default() };
+    for steps in 0..=MOST_STEPS {
+        for words in WORDS {
+            options = options.script(&format!("say-{steps}-{words}"), script(steps, words));
+        }
+    }
+    let replica = Replica::start(&server.database, options).await;
+    for steps in 0..=MOST_STEPS {
+        let mut statements = Vec::new();
+        for words in WORDS {
+            let session = format!("chat-{steps}-{words}");
+            for request in ["of a new session", "of an existing session"] {
+                let (admission, whole) = commits_of_turn(&server, &replica, &session, steps, words, request).await;
+                let what = format!("{steps} steps with tools, answers of {words} words, a turn {request}");
+                assert_eq!(admission, 1, "commits before the model is called: {what}");
+                assert_eq!(whole, 1 + 2 * steps + 1, "commits: {what}");
+                statements.push(server.statements().await);
+                if let Some(committed) = statements.last().unwrap().as_ref().map(Statements::commits) {
+                    assert_eq!(committed, whole, "commits by {LIBRARY}: {what}: {statements:#?}");
+                }
+            }
+        }
+        assert_eq!(statements[0], statements[2], "statements of short and of long answers, new session");
+        assert_eq!(statements[1], statements[3], "statements of short and of long answers, existing session");
+    }
+}
+
+/// Waits until it is told to go on; then speaks so many words in each step, and calls a tool in all but the last.
+fn script(steps: usize, words: usize) -> String {
+    let said = json!({ "repeat": { "text": "word ", "times": words } });
+    let wait = json!({ "wait_for": "{{user}}" });
+    let call = json!({ "tool_call": { "name": "probe" } });
+    let say = |step| match step {
+        _ if step == steps => json!([wait, said]),
+        _ => json!([wait, said, call]),
+    };
+    json!({ "steps": (0..=steps).map(|step| json!({ "when": { "call": step }, "say": say(step) })).collect::<Vec<_>>() })
+        .to_string()
+}
+
+/// How many commits one turn makes: before its model is called, and in all.
+async fn commits_of_turn(
+    server: &Quiet,
+    replica: &Replica,
+    session: &str,
+    steps: usize,
+    words: usize,
+    name: &str,
+) -> (usize, usize) {
+    let go = format!("{session} {name}");
+    let mut turns = replica.turns().await;
+    let mut request = turn(session, &format!("scripted/say-{steps}-{words}"), &go);
+    request.tools = tools(&["probe"]);
+    server.forget_statements().await;
+    let begun = server.position().await;
+    let asked = replica.scripted.prompts().last().cloned();
+    let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+    until(&mut stream, |payload| matches!(payload, Payload::StepStarted(_))).await;
+    while replica.scripted.prompts().last().cloned() == asked {
+        tokio::task::yield_now().await; // the model is called a moment after the admission is told
+    }
+    let admission = server.commits_since(&begun).await;
+    replica.scripted.release(&go);
+    for _ in 0..steps {
+        let events = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+        let call = crate::harness::events::requested(&events).remove(0);
+        turns.submit_tool_results(submit(session, vec![result(&call, "fine")])).await.unwrap();
+    }
+    let events = until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    assert_eq!(said(messages(&events).last().unwrap()).split_whitespace().count(), words);
+    (admission, server.commits_since(&begun).await)
+}
+
+/// A server with one database, on which nothing happens but what the test does.
+struct Quiet {
+    database: TestDatabase,
+    admin: Client,
+    /// Whether the server gathers statistics of statements.
+    statistics: bool,
+    _postgres: Postgres,
+}
+
+/// What was written how often.
+#[derive(Debug, PartialEq, Eq)]
+struct Statements(Vec<(String, i64)>);
+
+impl Quiet {
+    async fn start() -> Self {
+        let installed = database::connect(&database::server().await.config("postgres"))
+            .await
+            .query_opt("select from pg_available_extensions where name = $1", &[&LIBRARY])
+            .await
+            .unwrap();
+        let statistics = installed.is_some();
+        // What is committed is written before it is acknowledged, so that it can be read back from the files.
+        let mut settings = vec![("autovacuum", "off"), ("synchronous_commit", "on")];
+        match statistics {
+            true => settings.push(("shared_preload_libraries", LIBRARY)),
+            false => eprintln!("skipped: {LIBRARY} is not installed, so the WAL alone decides"),
+        }
+        let postgres = database::own_server(&settings).await;
+        let database = TestDatabase::migrated(&postgres, "commits").await;
+        let admin = database::connect(&postgres.config("postgres")).await;
+        if statistics {
+            admin.batch_execute(&format!("create extension if not exists {LIBRARY}")).await.unwrap();
+        }
+        Self { database, admin, statistics, _postgres: postgres }
+    }
+
+    async fn text(&self, query: &str) -> String {
+        self.admin.query_one(query, &[]).await.unwrap().get(0)
+    }
+
+    /// Where the WAL ends.
+    async fn position(&self) -> String {
+        self.text("select pg_current_wal_flush_lsn()::text").await
+    }
+
+    /// How many transactions were committed, by the records of the WAL.
+    async fn commits_since(&self, start: &str) -> usize {
+        let end = self.position().await;
+        if end == start {
+            return 0;
+        }
+        let programs = PathBuf::from(self.text("select setting from pg_config where name = 'BINDIR'").await);
+        let wal = PathBuf::from(self.text("show data_directory").await).join("pg_wal");
+        let mut dump = Command::new(programs.join("pg_waldump"));
+        dump.arg("--path").arg(wal).args(["--start", start, "--end", &end, "--rmgr", "Transaction"]);
+        let output = tokio::task::spawn_blocking(move || dump.output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().filter(|line| line.contains("desc: COMMIT")).count()
+    }
+
+    async fn forget_statements(&self) {
+        if self.statistics {
+            self.admin.execute("select pg_stat_statements_reset()", &[]).await.unwrap();
+        }
+    }
+
+    /// What was written on the database since then. How often events are read depends on how they come together.
+    async fn statements(&self) -> Option<Statements> {
+        const ALL: &str = "select split_part(query, E'\\n', 1), sum(calls)::bigint from pg_stat_statements s
+            join pg_database d on d.oid = s.dbid where d.datname = 'commits'
+               and (query = 'commit' or query ~ '\\m(insert into|update|delete from) [a-z]') group by 1 order by 1";
+        if !self.statistics {
+            return None;
+        }
+        let rows = self.admin.query(ALL, &[]).await.unwrap();
+        Some(Statements(rows.iter().map(|row| (row.get(0), row.get(1))).collect()))
+    }
+}
+
+impl Statements {
+    /// Transactions, and writing statements that are one by themselves.
+    fn commits(&self) -> usize {
+        const ALONE: [&str; 3] = ["-- store::turn::admit:", "-- store::turn::admit_new:", "-- store::turn::append:"];
+        let counted = |name: &str| name == "commit" || ALONE.iter().any(|alone| name.starts_with(alone));
+        let calls = self.0.iter().filter(|(name, _)| counted(name)).map(|(_, calls)| calls);
+        usize::try_from(calls.sum::<i64>()).unwrap()
+    }
+}

@@ -1,0 +1,231 @@
+//! contextd as a process: the built program, started, signalled and killed as an operator or an accident would.
+
+use std::{
+    ffi::OsString,
+    fs,
+    net::SocketAddr,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+    process::{ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use contextd::pb::{session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    process::{Child, ChildStderr, Command},
+    time::timeout,
+};
+use tokio_postgres::config::Host;
+use tonic::transport::Channel;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use super::{TestDatabase, events::PATIENCE};
+
+/// A directory of its own for scripts, settings and data. Removed after the PostgreSQL in it ended.
+pub struct Place {
+    root: TempDir,
+    program: PathBuf,
+    user: Option<(u32, u32)>,
+}
+
+impl Place {
+    /// Processes started here have these settings, in TOML.
+    pub fn new(settings: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(root.path().join("scripts")).unwrap();
+        fs::write(root.path().join("contextd.toml"), settings).unwrap();
+        Self { root, program: env!("CARGO_BIN_EXE_contextd").into(), user: None }
+    }
+
+    /// Adds a script.
+    pub fn script(self, name: &str, json: &serde_json::Value) -> Self {
+        fs::write(self.root.path().join("scripts").join(format!("{name}.json")), json.to_string()).unwrap();
+        self
+    }
+
+    /// Everything here is run by this user, to whom the place belongs from now on.
+    pub fn owned_by(mut self, uid: u32, gid: u32) -> Self {
+        let program = self.root.path().join("contextd");
+        fs::copy(&self.program, &program).unwrap(); // where any user can reach it
+        chown(self.root.path(), Some(uid), Some(gid)).unwrap();
+        self.program = program;
+        self.user = Some((uid, gid));
+        self
+    }
+
+    /// `contextd serve` with a PostgreSQL of its own.
+    pub async fn serve(&self) -> Served {
+        Served::start(self.command("serve").arg("--data-dir").arg(self.data_dir())).await
+    }
+
+    /// `contextd serve` over a database.
+    pub async fn serve_over(&self, database: &TestDatabase) -> Served {
+        Served::start(self.command("serve").arg("--database-url").arg(url(database))).await
+    }
+
+    /// A command that ends by itself, over a database.
+    pub async fn run_over(&self, database: &TestDatabase, command: &str) -> Output {
+        let mut command = self.command(command);
+        let output = command.arg("--database-url").arg(url(database)).output();
+        timeout(PATIENCE, output).await.expect("it goes on and on").unwrap()
+    }
+
+    fn command(&self, command: &str) -> Command {
+        let mut process = Command::new(&self.program);
+        process.arg(command).arg("--config").arg(self.root.path().join("contextd.toml"));
+        process.arg("--script-dir").arg(self.root.path().join("scripts"));
+        if command == "serve" {
+            process.args(["--listen", "127.0.0.1:0"]);
+        }
+        if let Some((uid, gid)) = self.user {
+            process.uid(uid).gid(gid);
+        }
+        process.env_clear().envs(inherited("PATH")).env("HOME", self.root.path());
+        process.envs(inherited("HOME").map(|(_, home)| ("XDG_CACHE_HOME", Path::new(&home).join(".cache"))));
+        process.current_dir(self.root.path()).stdin(Stdio::null()).kill_on_drop(true);
+        process
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.root.path().join("data")
+    }
+
+    /// The process id of the PostgreSQL in this place.
+    pub fn postmaster(&self) -> Option<i32> {
+        let file = fs::read_to_string(self.data_dir().join("postgresql/postmaster.pid")).ok()?;
+        file.lines().next()?.parse().ok()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for _ in 0..1000 {
+            if self.postmaster().is_none_or(|pid| !alive(pid)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// A `contextd serve` that is ready. Killed when it is dropped.
+pub struct Served {
+    /// Where it listens.
+    pub address: SocketAddr,
+    child: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Served {
+    async fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = listen(child.stderr.take().unwrap());
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = timeout(PATIENCE, lines.next_line()).await.ok().and_then(Result::unwrap);
+        let address = ready.as_deref().and_then(|line| line.strip_prefix("contextd listens on "));
+        let Some(address) = address.map(|address| address.parse().unwrap()) else {
+            panic!("never ready; stdout: {ready:?}, stderr: {}", said.lock().unwrap());
+        };
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Self { address, child, said }
+    }
+
+    /// Everything that it logged so far.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// SIGKILL: it has no chance to do anything. Returns when it is gone.
+    pub async fn kill_9(mut self) {
+        self.child.start_kill().unwrap();
+        self.ended().await;
+    }
+
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        let pid = i32::try_from(self.child.id().expect("it has ended")).unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let Ok(status) = timeout(PATIENCE, self.child.wait()).await else { panic!("does not end: {}", self.said()) };
+        status.unwrap()
+    }
+
+    /// Stops it as an operator would; it must say that all went well.
+    pub async fn stop(mut self) {
+        self.terminate();
+        let status = self.ended().await;
+        assert_eq!(status.code(), Some(0), "{status}: {}", self.said());
+    }
+
+    /// A connection to it.
+    pub async fn channel(&self) -> Channel {
+        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+    }
+
+    /// TurnService over a connection of its own.
+    pub async fn turns(&self) -> TurnServiceClient<Channel> {
+        TurnServiceClient::new(self.channel().await)
+    }
+
+    /// SessionService over a connection of its own.
+    pub async fn sessions(&self) -> SessionServiceClient<Channel> {
+        SessionServiceClient::new(self.channel().await)
+    }
+
+    /// What it says about itself, from now on.
+    pub async fn health(&self) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
+        let service = "readiness".to_owned();
+        let mut client = HealthClient::new(self.channel().await);
+        client.watch(HealthCheckRequest { service }).await.unwrap().into_inner()
+    }
+}
+
+/// `contextd health` about an address: its exit code and what it printed.
+pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
+    let output = command.args(["health", "--address", &address.to_string()]).env_clear().output();
+    let output = timeout(PATIENCE, output).await.expect("no answer").unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The database as a URL.
+pub fn url(database: &TestDatabase) -> String {
+    let config = &database.config;
+    let [Host::Unix(socket)] = config.get_hosts() else { panic!("not a socket") };
+    let (user, name) = (config.get_user().unwrap(), config.get_dbname().unwrap());
+    format!("postgresql:///{name}?host={}&user={user}", socket.display())
+}
+
+/// Zombies count as ended: where process 1 does not reap, an orphan stays one.
+pub fn alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+fn inherited(name: &str) -> Option<(&str, OsString)> {
+    Some((name, std::env::var_os(name)?))
+}
+
+/// Gathers what a process says on its standard error.
+fn listen(mut stderr: ChildStderr) -> Arc<Mutex<String>> {
+    let said = Arc::new(Mutex::new(String::new()));
+    let heard = Arc::clone(&said);
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
+            heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+        }
+    });
+    said
+}
