@@ -6,4 +6,5 @@ mod harness;
 mod cli;
 mod postgres;
 mod smoke;
+mod store;
 mod tidy;
