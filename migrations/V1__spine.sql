@@ -355,3 +355,18 @@ create table calibration (
   calls       bigint not null default 0,
   updated_at  timestamptz not null default now()
 );
+
+-- Sessions are of very different length and the planner thinks of the average one: where a key names one row it may as well read
+-- all rows of the session. Told that there are few sessions, it takes the whole key. (Set here, in force with the next ANALYZE.)
+alter table session_revisions alter column session_id set (n_distinct = 100);
+alter table turns alter column session_id set (n_distinct = 100);
+alter table events alter column session_id set (n_distinct = 100);
+alter table messages alter column session_id set (n_distinct = 100);
+alter table parts alter column session_id set (n_distinct = 100);
+alter table tool_calls alter column session_id set (n_distinct = 100);
+alter table queue alter column session_id set (n_distinct = 100);
+alter table idempotency alter column session_id set (n_distinct = 100);
+alter table compactions alter column session_id set (n_distinct = 100);
+alter table partial_chunks alter column session_id set (n_distinct = 100);
+alter table part_blobs alter column session_id set (n_distinct = 100);
+alter table usage_totals alter column session_id set (n_distinct = 100);

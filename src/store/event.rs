@@ -30,9 +30,11 @@ pub(super) const FOLLOW: &str = "-- store::event::follow
 pub(super) const RESULTS: &str = "-- store::event::results
     select c.call_id, p.kind, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator,
            coalesce(extract(epoch from c.closed_at - c.requested_at), 0)::float8 as elapsed
-      from tool_calls c
-      join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord
-     where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
+      from unnest($3::text[]) as u(id)
+      join lateral (select * from tool_calls c
+                     where c.tenant_id = $1 and c.session_id = $2 and c.call_id = u.id offset 0) c on true
+      join lateral (select * from parts p
+                     where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
 
 impl Store {
     /// The events behind `after` in order, at most `limit` of them. What a snapshot shows is always a prefix: a seq is taken and
