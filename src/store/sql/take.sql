@@ -18,4 +18,4 @@ f as (
 end_messages as (
   update queue q set status = u.status, seq = f.base + u.ord - 1, ended_at = now(), applied_to = u.target, drop_reason = u.reason
     from f, unnest($32::text[], $33::smallint[], $34::int[], $35::text[], $36::smallint[]) as u(id, status, ord, target, reason)
-   where q.tenant_id = $1 and q.session_id = $2 and q.message_id = u.id)
+   where q.tenant_id = $1 and q.session_id = $2 and q.message_id = u.id and q.status = 0)

@@ -16,7 +16,7 @@ f as (
             case when r.state in (1, 2) then r.turn_id end as turn_id),
 end_messages as (
   update queue q set status = $4::smallint, seq = f.base + p.k - 1, ended_at = now(), drop_reason = $6::smallint
-    from f, picked p where q.tenant_id = $1 and q.session_id = $2 and q.message_id = p.message_id),
+    from f, picked p where q.tenant_id = $1 and q.session_id = $2 and q.message_id = p.message_id and q.status = 0),
 write_events as (
   insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, refs, payload)
   select $1, $2, f.base + p.k - 1, f.epoch, f.turn_id, 0, 0, $7, array[p.message_id], $8::bytea from f, picked p),

@@ -83,7 +83,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
             with(tail("'run'"), &STEP),
             &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''"],
         ),
-        "gate" | "lock_run" | "settle" | "session" | "transcript" => in_session("'run'", &[]),
+        "gate" | "lock_run" | "settle" | "session" => in_session("'run'", &[]),
+        "transcript" => in_session("'long'", &[]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
@@ -338,18 +339,21 @@ async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_
     let few = measure(&prepared(&world.database).await).await;
     fill(&client, "t", 11, 10_000).await;
     let many = measure(&prepared(&world.database).await).await;
-    let scenes = "array(select session_id from session_run where tenant_id = 't' and session_id not like 'other%')";
+    let scenes = "array(select session_id from session_run where tenant_id = 't' and session_id not like 'other%' and session_id <> 'long')";
     client.batch_execute(&PAST.replace("$1", scenes)).await.unwrap();
     client.batch_execute("vacuum analyze").await.unwrap();
     let long = measure(&prepared(&world.database).await).await;
-    assert_eq!([grown(&few, &many), grown(&many, &long)], [Vec::<String>::new(), Vec::new()]);
+    assert_eq!([grown(&few, &many, 0), grown(&many, &long, 4)], [Vec::<String>::new(), Vec::new()]);
 }
 
-/// The statements that touched more than half as many pages again.
-fn grown(before: &Pages, after: &Pages) -> Vec<String> {
-    let grown = before.iter().filter(|(statement, pages)| after[*statement] * 2 > **pages * 3);
-    grown
-        .map(|((name, mode), pages)| format!("{name}, {mode}: {pages} pages, then {}", after[&(*name, *mode)]))
+/// The statements that touched more than half as many pages again, and more than `slack` pages more: looking up two keys in an old
+/// session is two walks, in a young one it is one page.
+fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
+    before
+        .iter()
+        .map(|((name, mode), pages)| (name, mode, pages, after[&(*name, *mode)]))
+        .filter(|(_, _, before, after)| after * 2 > **before * 3 && *after > **before + slack)
+        .map(|(name, mode, before, after)| format!("{name}, {mode}: {before} pages, then {after}"))
         .collect()
 }
 
