@@ -240,44 +240,21 @@ pub(super) const GATE: &str = "-- store::turn::gate
 pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run
     select 1 from session_run where tenant_id = $1 and session_id = $2 for no key update";
 
-pub(super) const ADMIT: &str = concat!(
-    include_str!("sql/admit.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/grown.sql"),
-    include_str!("sql/context_delta.sql"),
-    " select f.epoch, f.op, f.turn_id, f.next_seq from f"
-);
-pub(super) const ADMIT_NEW: &str = concat!(
-    include_str!("sql/admit_new.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/grown.sql"),
-    include_str!("sql/new_context.sql"),
-    " select f.epoch, f.op, f.turn_id, f.next_seq from f"
-);
-pub(super) const APPEND: &str = concat!(
-    include_str!("sql/append.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/grown.sql"),
-    include_str!("sql/context_delta.sql"),
-    include_str!("sql/spent.sql"),
-    " select f.state, f.cancel, f.next_seq from f"
-);
-pub(super) const FINISH: &str = concat!(
-    include_str!("sql/finish.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/grown.sql"),
-    include_str!("sql/context_delta.sql"),
-    include_str!("sql/spent.sql"),
-    " select f.state, f.cancel, f.next_seq from f"
-);
-pub(super) const STOP: &str = concat!(
-    include_str!("sql/stop.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/grown_by_stop.sql"),
-    include_str!("sql/context_delta.sql"),
-    include_str!("sql/spent.sql"),
-    " select f.state, f.cancel, f.next_seq from f"
-);
+/// A long statement, the shared tails behind it, and what it answers.
+macro_rules! statement {
+    ($($file:literal),+; $answer:literal) => { concat!($(include_str!($file)),+, $answer) };
+}
+
+pub(super) const ADMIT: &str = statement!("sql/admit.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql";
+    " select f.epoch, f.op, f.turn_id, f.next_seq from f");
+pub(super) const ADMIT_NEW: &str = statement!("sql/admit_new.sql", "sql/rows.sql", "sql/grown.sql", "sql/new_context.sql";
+    " select f.epoch, f.op, f.turn_id, f.next_seq from f");
+pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
+pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
+pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
 pub(super) const STANDING: &str = "-- store::turn::standing
     select r.state, r.turn_id, r.next_seq, r.revision, i.req_hash, i.result
       from session_run r

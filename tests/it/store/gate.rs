@@ -22,9 +22,8 @@ async fn enqueue_without_commit(client: &tokio_postgres::Client, session: &str) 
     let execute = format!("execute enqueue ('t', '{session}', 'q', '', 1, false, false, null, null, 100, null, null)");
     client.batch_execute(&execute).await.unwrap();
     let answers = client.simple_query(&format!("execute outcome ('t', '{session}', null, 'q')")).await.unwrap();
-    let state = answers.iter().find_map(|answer| match answer {
-        tokio_postgres::SimpleQueryMessage::Row(row) => row.get("state"),
-        _ => None,
+    let state = answers.iter().find_map(|answer| {
+        if let tokio_postgres::SimpleQueryMessage::Row(row) = answer { row.get("state") } else { None }
     });
     state.unwrap().parse().unwrap()
 }
@@ -85,6 +84,27 @@ async fn an_enqueue_waits_for_an_end_that_passed_the_gate_and_then_tells_of_an_i
     let place = queueing.await.unwrap();
     assert_eq!((place.met, place.turn), (SessionState::Idle, None));
     assert_eq!(state_and_waiting(&world, &key).await, (SessionState::Idle, 1));
+}
+
+#[tokio::test]
+async fn a_take_that_waited_for_a_withdrawal_takes_nothing() {
+    let world = World::new().await;
+    let (key, grant) = world.running("s").await;
+    enqueue(&world.store, &key, "q").await;
+    let seen = world.store.look(&key).await.unwrap().unwrap().last_seq;
+    let canceller = world.database.client().await;
+    let (lock, unqueue) = (statement("lock_run"), statement("unqueue"));
+    canceller.batch_execute(&format!("prepare lock as {lock}; prepare unqueue as {unqueue}; begin")).await.unwrap();
+    canceller.batch_execute("execute lock ('t', 's')").await.unwrap();
+    let withdraw = "execute unqueue ('t', 's', null, 2, false, null, 'queued_message_cancelled', '', null, null)";
+    canceller.batch_execute(withdraw).await.unwrap();
+    let (store, session) = (world.store.clone(), key.clone());
+    let taking = tokio::spawn(async move { take(&store, &session, grant.fence, seen, &["q"], false).await });
+    somebody_waits_for_a_lock(&world).await;
+    canceller.batch_execute("commit").await.unwrap();
+    assert_eq!(taking.await.unwrap(), Take::Moved);
+    assert_eq!(state_and_waiting(&world, &key).await, (SessionState::Running, 0));
+    world.assert_dense(&key).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

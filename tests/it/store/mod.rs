@@ -293,10 +293,8 @@ async fn enqueue(store: &Store, key: &SessionKey, id: &str) -> Place {
 }
 
 fn placed(enqueued: Enqueued) -> Place {
-    match enqueued {
-        Enqueued::Queued(place) => place,
-        other => panic!("not queued: {other:?}"),
-    }
+    let Enqueued::Queued(place) = enqueued else { panic!("not queued: {enqueued:?}") };
+    place
 }
 
 /// Takes these messages as one user message.

@@ -183,35 +183,35 @@ const LONG: &str = "
 /// A past for every session above: rows that none of the statements needs.
 const PAST: &str = "
     insert into turns (tenant_id, session_id, turn_id, state, request, model, first_seq, ended_at, last_seq, outcome)
-    select tenant_id, session_id, 'old' || n, 3, '', 'scripted/demo', -n, now(), -n, '' from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, 'old' || n, 3, '', 'scripted/demo', -n, now(), -n, '' from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
                             ord, timeout, closed_at)
     select tenant_id, session_id, 'old' || n, 'old' || n, 1, 3, 'look', 'old' || n, 0, 'old' || n, 0, '1 s', now()
-      from session_run, generate_series(1, 400) n where tenant_id = 't' and session_id = any($1);
+      from session_run, generate_series(1, 1000) n where tenant_id = 't' and session_id = any($1);
     insert into queue (tenant_id, session_id, message_id, status, body, seq, ended_at, applied_to)
-    select tenant_id, session_id, 'old' || n, 1, '', -n, now(), 'old' || n from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, 'old' || n, 1, '', -n, now(), 'old' || n from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-    select tenant_id, session_id, 'old' || n, '', '' from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, 'old' || n, '', '' from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
-    select v.tenant_id, v.session_id, v.revision + n, v.toolset_id, v.config from session_revisions v, generate_series(1, 400) n
+    select v.tenant_id, v.session_id, v.revision + n, v.toolset_id, v.config from session_revisions v, generate_series(1, 1000) n
      where v.tenant_id = 't' and v.session_id = any($1);
     insert into compactions (tenant_id, session_id, compaction_id, status, context_version, info, ended_at)
-    select tenant_id, session_id, 'old' || n, 3, 0, '', now() from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, 'old' || n, 3, 0, '', now() from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into usage_totals (tenant_id, session_id, purpose, model)
-    select tenant_id, session_id, 1, 'old' || n from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, 1, 'old' || n from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info, voided_at_seq)
-    select tenant_id, session_id, -n, 'old' || n, 2, 1, 4, '', 1 from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, -n, 'old' || n, 2, 1, 4, '', 1 from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into parts (tenant_id, session_id, message_id, idx, kind, body, tokens, category, estimator)
-    select tenant_id, session_id, 'old' || n, 0, 'text', 'words', 4, 1, 'test' from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, 'old' || n, 0, 'text', 'words', 4, 1, 'test' from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
-    select tenant_id, session_id, -n, 1, 1, 1, 'message_committed', '' from session_run, generate_series(1, 400) n
+    select tenant_id, session_id, -n, 1, 1, 1, 'message_committed', '' from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1)";
 
 /// Other sessions: copies of those above, as they are stored, under other names.
@@ -243,9 +243,8 @@ async fn explain(client: &Client, name: &str) -> Value {
         arguments(name).join(", ")
     );
     let answers = client.simple_query(&execute).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
-    let json = answers.into_iter().find_map(|answer| match answer {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
+    let json = answers.into_iter().find_map(|answer| {
+        if let SimpleQueryMessage::Row(row) = answer { row.get(0).map(str::to_owned) } else { None }
     });
     let plan: Value = serde_json::from_str(&json.unwrap()).unwrap();
     plan[0]["Plan"].clone()
@@ -305,6 +304,7 @@ async fn measure(client: &Client) -> Pages {
     let mut touched = BTreeMap::new();
     let mut found = Vec::new();
     for mode in ["force_custom_plan", "force_generic_plan"] {
+        client.batch_execute("vacuum").await.unwrap();
         client.batch_execute(&format!("set plan_cache_mode = {mode}")).await.unwrap();
         for (name, _) in hot_statements() {
             explain(client, name).await;
@@ -343,11 +343,11 @@ async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_
     client.batch_execute(&PAST.replace("$1", scenes)).await.unwrap();
     client.batch_execute("vacuum analyze").await.unwrap();
     let long = measure(&prepared(&world.database).await).await;
-    assert_eq!([grown(&few, &many, 0), grown(&many, &long, 4)], [Vec::<String>::new(), Vec::new()]);
+    assert_eq!([grown(&few, &many, 0), grown(&many, &long, 12)], [Vec::<String>::new(), Vec::new()]);
 }
 
-/// The statements that touched more than half as many pages again, and more than `slack` pages more: looking up two keys in an old
-/// session is two walks, in a young one it is one page.
+/// The statements that touched more than half as many pages again, and more than `slack` pages more: in an old session two keys
+/// are two walks, and versions that earlier runs left behind lie on other pages.
 fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
     before
         .iter()

@@ -158,9 +158,8 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     assert_eq!(take(&world.store, &key, grant.fence, look.last_seq, &["q1", "q2"], false).await, Take::Moved);
     let old = Fence { epoch: grant.fence.epoch - 1, ..grant.fence };
     assert_eq!(take(&world.store, &key, old, look.last_seq, &["q2"], false).await, Take::Fenced);
-    let ack = match take(&world.store, &key, grant.fence, look.last_seq, &["q2"], true).await {
-        Take::Applied(ack) => ack,
-        other => panic!("{other:?}"),
+    let Take::Applied(ack) = take(&world.store, &key, grant.fence, look.last_seq, &["q2"], true).await else {
+        panic!("not taken");
     };
     assert_eq!(take(&world.store, &key, grant.fence, look.last_seq, &["q2"], true).await, Take::Applied(ack));
     assert_eq!(world.number("select step::bigint from session_run where session_id = $1", &key).await, 2);
