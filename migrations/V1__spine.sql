@@ -19,6 +19,7 @@ create table session_run (
   tenant_id       text collate "C" not null,
   session_id      text collate "C" not null,
   state           smallint not null default 0 check (state between 0 and 3),  -- 0 IDLE, 1 RUN, 2 AWAITING_TOOLS, 3 DELETED
+  live            boolean not null generated always as (state in (1, 2)) stored,  -- stays as it is while a turn runs and waits
   epoch           bigint not null default 0,           -- fence: + 1 whenever the owner changes; never reset
   op              bigint not null default 0,           -- the owner's statement counter: nobody else writes it
   owner           text collate "C",
@@ -46,7 +47,7 @@ create table session_run (
   check (state not in (1, 2) or turn_id is not null),
   check (state <> 2 or open_calls > 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
-create index session_run_live on session_run (tenant_id, session_id) where state in (1, 2);
+create index session_run_live on session_run (tenant_id, session_id) where live;
 
 -- What the live transcript is made of, by category; changed by deltas under the hot row's lock.
 create table session_context (
@@ -156,7 +157,7 @@ create table events (
 create table messages (
   tenant_id     text collate "C" not null,
   session_id    text collate "C" not null,
-  seq           bigint not null,                       -- of its message_committed event
+  seq           bigint not null,                       -- of the event that committed it
   message_id    text collate "C" not null,
   turn_id       text collate "C",
   step          int not null,
@@ -234,13 +235,19 @@ create table queue (
   request_id    text collate "C",
   enqueued_at   timestamptz not null default now(),
   expires_at    timestamptz,
+  ended_at      timestamptz,
   seq           bigint,                                -- of the event that ended it
-  applied_to    text collate "C",
+  applied_to    text collate "C",                      -- the user message it went into
   drop_reason   smallint,
   primary key (tenant_id, session_id, message_id),
-  check ((status = 0) = (seq is null))
+  check ((status = 0) = (seq is null)),
+  check ((status = 0) = (ended_at is null)),
+  check ((status = 1) = (applied_to is not null)),
+  check ((status = 4) = (drop_reason is not null))
 );
 create index queue_pending on queue (tenant_id, session_id, pos) where status = 0;
+create index queue_starting on queue (tenant_id, session_id) where status = 0 and starts_turn;
+create index queue_expiring on queue (tenant_id, session_id, expires_at) where status = 0 and expires_at is not null;
 
 -- One table for all RPCs; the row is written in the effect's transaction and kept for 7 days.
 create table idempotency (
@@ -254,26 +261,37 @@ create table idempotency (
 );
 create index idempotency_at on idempotency using brin (at);
 
+-- What stands for a stretch of the transcript. The newest applied one is in force; taking it back puts its predecessor in force.
 create table compactions (
   tenant_id       text collate "C" not null,
   session_id      text collate "C" not null,
   compaction_id   text collate "C" not null,
   status          smallint not null check (status between 1 and 4),  -- 1 running, 2 applied, 3 failed, 4 reverted
-  lease_until     timestamptz,
-  from_seq        bigint,
+  lease_until     timestamptz,                         -- while it runs; renewed here, not in the hot row
+  context_version bigint not null,                     -- what it was made from
+  from_seq        bigint,                              -- the first and last message it stands for
   to_seq          bigint,
-  active_from_seq bigint,
-  reverted_at_seq bigint,
+  active_from_seq bigint,                              -- of compaction_completed
+  reverted_at_seq bigint,                              -- of compaction_reverted
   predecessor     text collate "C",
-  context_version bigint not null,
-  tokens_saved    bigint not null default 0,
   summary_message text collate "C",
+  delta_messages  int,                                 -- what it changed in the counters; by category: 1 user, 2 assistant,
+  delta_overhead  bigint,                              -- 3 reasoning, 4 tool calls, 5 tool results, 6 media, 7 summary,
+  delta_tokens    bigint[],                            -- 8 pinned, 9 pruned
+  delta_parts     int[],
   info            bytea not null,                      -- the encoded compaction
   created_at      timestamptz not null default now(),
   ended_at        timestamptz,
-  primary key (tenant_id, session_id, compaction_id)
+  primary key (tenant_id, session_id, compaction_id),
+  check ((status = 1) = (lease_until is not null)),
+  check ((status = 1) = (ended_at is null)),
+  check ((status in (2, 4)) = (active_from_seq is not null)),
+  check ((status = 4) = (reverted_at_seq is not null)),
+  check (active_from_seq is null or (from_seq is not null and to_seq >= from_seq)),
+  check (active_from_seq is null or (delta_messages is not null and delta_overhead is not null and cardinality(delta_tokens) = 9 and cardinality(delta_parts) = 9))
 );
 create unique index compactions_one_running on compactions (tenant_id, session_id) where status = 1;
+create index compactions_applied on compactions (tenant_id, session_id, active_from_seq desc) where status = 2;
 
 -- The text of messages that are being written, insert-only, batched over all turns of a replica; gone at the commit.
 create table partial_chunks (
@@ -337,3 +355,18 @@ create table calibration (
   calls       bigint not null default 0,
   updated_at  timestamptz not null default now()
 );
+
+-- Sessions are of very different length and the planner thinks of the average one: where a key names one row it may as well read
+-- all rows of the session. Told that there are few sessions, it takes the whole key. (Set here, in force with the next ANALYZE.)
+alter table session_revisions alter column session_id set (n_distinct = 100);
+alter table turns alter column session_id set (n_distinct = 100);
+alter table events alter column session_id set (n_distinct = 100);
+alter table messages alter column session_id set (n_distinct = 100);
+alter table parts alter column session_id set (n_distinct = 100);
+alter table tool_calls alter column session_id set (n_distinct = 100);
+alter table queue alter column session_id set (n_distinct = 100);
+alter table idempotency alter column session_id set (n_distinct = 100);
+alter table compactions alter column session_id set (n_distinct = 100);
+alter table partial_chunks alter column session_id set (n_distinct = 100);
+alter table part_blobs alter column session_id set (n_distinct = 100);
+alter table usage_totals alter column session_id set (n_distinct = 100);

@@ -65,6 +65,10 @@ id! {
     RequestId
 }
 id! {
+    /// A compaction of a session.
+    CompactionId
+}
+id! {
     /// Content by its SHA-256, in lower-case hex.
     BlobId
 }

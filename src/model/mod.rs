@@ -19,7 +19,7 @@ pub use config::{PinnedBlock, PinnedKind, SessionConfig};
 pub use delta::Delta;
 pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
-pub use id::{BlobId, CallId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
+pub use id::{BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
 pub use message::{
     Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
     Truncation,

@@ -23,15 +23,26 @@ pub struct Follow {
     pub content: Content,
 }
 
+pub(super) const FOLLOW: &str = "-- store::event::follow
+    select seq, turn_id, step, attempt, at, kind, refs, size, payload from events
+     where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4";
+
+pub(super) const RESULTS: &str = "-- store::event::results
+    select c.call_id, p.kind, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator,
+           coalesce(extract(epoch from c.closed_at - c.requested_at), 0)::float8 as elapsed
+      from unnest($3::text[]) as u(id)
+      join lateral (select * from tool_calls c
+                     where c.tenant_id = $1 and c.session_id = $2 and c.call_id = u.id offset 0) c on true
+      join lateral (select * from parts p
+                     where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
+
 impl Store {
     /// The events behind `after` in order, at most `limit` of them. What a snapshot shows is always a prefix: a seq is taken and
     /// its row written under one row lock.
     pub async fn follow(&self, key: &SessionKey, after: Seq, limit: u32) -> Result<Follow, Error> {
-        const SQL: &str = "-- store::event::follow
-            select seq, turn_id, step, attempt, at, kind, refs, size, payload from events
-             where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4";
         let columns = Key::from(key);
-        let rows = self.database.read(SQL, &[&columns.tenant, &columns.session, &after.0, &i64::from(limit)]).await?;
+        let rows =
+            self.database.read(FOLLOW, &[&columns.tenant, &columns.session, &after.0, &i64::from(limit)]).await?;
         let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         let (messages, calls) = refs_to_load(&events);
         let content =
@@ -41,18 +52,12 @@ impl Store {
 
     /// The results of calls that are answered, also while their message is not committed.
     async fn results(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, CompletedCall>, Error> {
-        const SQL: &str = "-- store::event::results
-            select c.call_id, p.kind, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator,
-                   coalesce(extract(epoch from c.closed_at - c.requested_at), 0)::float8 as elapsed
-              from tool_calls c
-              join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord
-             where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
         if calls.is_empty() {
             return Ok(BTreeMap::new());
         }
         let (columns, calls): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
         let mut results = BTreeMap::new();
-        for row in self.database.read(SQL, &[&columns.tenant, &columns.session, &calls]).await? {
+        for row in self.database.read(RESULTS, &[&columns.tenant, &columns.session, &calls]).await? {
             let elapsed: f64 = get(&row, "elapsed")?;
             if let PartContent::ToolResult(result) = message::part(&row)?.part.content {
                 let elapsed = Duration::try_from_secs_f64(elapsed).unwrap_or_default();

@@ -6,7 +6,7 @@ use super::{
     pipeline::{Param, Query},
     row::get,
     rows::Key,
-    session::SessionState,
+    session::{SessionState, remembered},
     turn::LOCK_RUN,
 };
 use crate::model::{CancelCause, Fence, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId, command::Idempotency};
@@ -56,7 +56,7 @@ pub struct Followed {
 /// What became of a cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancelled {
-    /// The turn that is to end, or that the same request named or ended before; none: no such turn was live.
+    /// The turn that is to end, or that a repeated request reached first; none: no such turn is live.
     pub turn: Option<TurnId>,
     /// The fence, when the turn is to end now and this replica owns it, be it since this cancel.
     pub fence: Option<Fence>,
@@ -64,15 +64,30 @@ pub struct Cancelled {
     pub hash: Option<String>,
 }
 
+pub(super) const BEAT: &str = include_str!("sql/beat.sql");
+pub(super) const TAKEOVER: &str = include_str!("sql/takeover.sql");
+pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
+pub(super) const HAND_OVER: &str = "-- store::lease::hand_over
+    update session_run set op = op + 1, owner = null, lease_until = '-infinity'
+     where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 returning 1";
+pub(super) const HEADS: &str = "-- store::lease::heads
+    select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
+      from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
+      left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
+     where r.next_seq is null or r.next_seq > u.after + 1 or r.state = 3";
+pub(super) const CANCELS: &str = "-- store::lease::cancels
+    select r.tenant_id, r.session_id, r.epoch from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
+      join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
+     where r.epoch = u.epoch and r.cancel <> 0 and r.state = 1";
+
 impl Store {
     /// Renews the leases of the turns in the replica's memory, in one statement that waits for nobody.
     pub async fn beat(&self, held: &[Held]) -> Result<Vec<Pulse>, Error> {
-        const SQL: &str = include_str!("sql/beat.sql");
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let lease = self.lease.as_secs_f64();
-        let rows = self.database.read(SQL, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
+        let rows = self.database.read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Pulse {
@@ -87,14 +102,10 @@ impl Store {
 
     /// Which of these turns somebody wants cancelled.
     pub async fn cancels(&self, held: &[Held]) -> Result<Vec<Held>, Error> {
-        const SQL: &str = "-- store::lease::cancels
-            select r.tenant_id, r.session_id, r.epoch from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
-              join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-             where r.epoch = u.epoch and r.cancel <> 0 and r.state = 1";
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
-        let rows = self.database.read(SQL, &[&tenants, &sessions, &epochs]).await?;
+        let rows = self.database.read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
         rows.iter().map(|row| Ok(Held { key: session_key(row)?, epoch: get(row, "epoch")? })).collect()
     }
 
@@ -102,7 +113,7 @@ impl Store {
     pub async fn candidates(&self, limit: u32) -> Result<Vec<Candidate>, Error> {
         const SQL: &str = "-- store::lease::candidates
             select tenant_id, session_id, epoch, state = 2 as waiting from session_run
-             where state in (1, 2) and ((state = 1 and lease_until < now()) or (state = 2 and tool_deadline < now()))
+             where live and ((state = 1 and lease_until < now()) or (state = 2 and tool_deadline < now()))
              order by random() limit $1";
         let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
         rows.iter()
@@ -114,21 +125,17 @@ impl Store {
 
     /// Takes a turn over. None: somebody else did, or it moved on.
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<super::turn::Grant>, Error> {
-        const SQL: &str = include_str!("sql/takeover.sql");
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &self.replica, &lease];
-        let rows = self.database.write(&Query::new(SQL, params)).await?;
+        let rows = self.database.write(&Query::new(TAKEOVER, params)).await?;
         rows.first().map(super::turn::grant).transpose()
     }
 
     /// Gives a lease back, so that any replica may go on at once. False: it was no longer this replica's.
     pub async fn hand_over(&self, key: &SessionKey, fence: Fence) -> Result<bool, Error> {
-        const SQL: &str = "-- store::lease::hand_over
-            update session_run set op = op + 1, owner = null, lease_until = '-infinity'
-             where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 returning 1";
         let key = Key::from(key);
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
-        Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
+        Ok(!self.database.write(&Query::new(HAND_OVER, params)).await?.is_empty())
     }
 
     /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner. A request
@@ -142,7 +149,6 @@ impl Store {
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
         const STOP: i16 = 1;
-        const SQL: &str = include_str!("sql/cancel.sql");
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
@@ -160,14 +166,12 @@ impl Store {
             &request,
             &idempotency.hash,
         ];
-        let request = Request::new(&key, request, &idempotency.hash, "");
-        let queries = [lock_run(&key), Query::new(SQL, params), request.read()];
-        let answers = self.database.transact(&queries).await?;
-        let remembered = answers.get(2).and_then(|rows| rows.first());
-        let hash = remembered.map(|row| get(row, "req_hash")).transpose()?;
+        let known = Request::new(&key, request, &idempotency.hash, "");
+        let mut answers = self.database.transact(&[lock_run(&key), Query::new(CANCEL, params), known.read()]).await?;
+        let known = answers.pop().and_then(|rows| rows.first().map(remembered)).transpose()?;
+        let (hash, first) = known.map(|known| (known.hash, known.result)).unzip();
         let found = answers.get(1).and_then(|rows| rows.first());
         let Some(row) = found else {
-            let first: Option<String> = remembered.map(|row| get(row, "result")).transpose()?;
             let turn = first.filter(|turn| !turn.is_empty()).map(TurnId::new);
             return Ok(Cancelled { turn, fence: None, hash });
         };
@@ -183,15 +187,10 @@ impl Store {
     /// Which of the followed sessions have news: one statement for all that a replica follows. A session that is gone comes back
     /// as deleted.
     pub async fn heads(&self, followed: &[Followed]) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
-        const SQL: &str = "-- store::lease::heads
-            select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
-              from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
-              left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-             where r.next_seq is null or r.next_seq > u.after + 1 or r.state = 3";
         let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
-        let rows = self.database.read(SQL, &[&tenants, &sessions, &after]).await?;
+        let rows = self.database.read(HEADS, &[&tenants, &sessions, &after]).await?;
         rows.iter()
             .map(|row| {
                 let next_seq: i64 = get(row, "next_seq")?;

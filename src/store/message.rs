@@ -14,16 +14,20 @@ use crate::{
     model::{Counted, Message, MessageId, Seq, SessionKey, TurnId, message::StoredPart},
 };
 
-/// Columns of a message joined with its parts, one row per part.
+/// Messages joined with their parts, one row per part. Each message's parts are looked up by its id: left to itself the planner
+/// takes every session for a short one, and reads all of a long one's parts for each of its messages.
 macro_rules! select {
-    ($tail:literal) => {
+    ($messages:literal, $order:literal) => {
         concat!(
             "select m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.tokens as overhead, m.created_at, m.info, m.voided_at_seq,
                     p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator
-               from messages m
-               left join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id
-              where m.tenant_id = $1 and m.session_id = $2 ",
-            $tail
+               from ",
+            $messages,
+            " left join lateral (
+                 select * from parts p
+                  where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true
+              order by ",
+            $order
         )
     };
 }
@@ -37,13 +41,44 @@ pub enum Page {
     Before(Seq),
 }
 
+pub(super) const TRANSCRIPT: &str = concat!(
+    "-- store::message::transcript\n",
+    select!(
+        "(select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.voided_at_seq is null offset 0) m",
+        "m.seq, p.idx"
+    )
+);
+pub(super) const BY_ID: &str = concat!(
+    "-- store::message::messages_by_id\n",
+    select!(
+        "unnest($3::text[]) as u(id)
+           join lateral (select * from messages n
+                          where n.tenant_id = $1 and n.session_id = $2 and n.message_id = u.id offset 0) m on true",
+        "m.seq, p.idx"
+    )
+);
+pub(super) const AFTER: &str = concat!(
+    "-- store::message::messages (oldest first)\n",
+    select!(
+        "(select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq > $3
+             and (not $4 or n.voided_at_seq is null) order by n.seq limit $5) m",
+        "m.seq, p.idx"
+    )
+);
+pub(super) const BEFORE: &str = concat!(
+    "-- store::message::messages (newest first)\n",
+    select!(
+        "(select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq < $3
+             and (not $4 or n.voided_at_seq is null) order by n.seq desc limit $5) m",
+        "m.seq desc, p.idx"
+    )
+);
+
 impl Store {
     /// The transcript: every message that is not voided, in order.
     pub async fn transcript(&self, key: &SessionKey) -> Result<Vec<Message>, Error> {
-        const SQL: &str =
-            concat!("-- store::message::transcript\n", select!("and m.voided_at_seq is null order by m.seq, p.idx"));
         let key = Key::from(key);
-        messages(&self.database.read(SQL, &[&key.tenant, &key.session]).await?)
+        messages(&self.database.read(TRANSCRIPT, &[&key.tenant, &key.session]).await?)
     }
 
     /// The messages with these ids.
@@ -52,32 +87,16 @@ impl Store {
         key: &SessionKey,
         ids: &[MessageId],
     ) -> Result<BTreeMap<MessageId, Message>, Error> {
-        const SQL: &str =
-            concat!("-- store::message::messages_by_id\n", select!("and m.message_id = any($3) order by m.seq, p.idx"));
         if ids.is_empty() {
             return Ok(BTreeMap::new());
         }
         let (key, ids): (Key, Vec<&str>) = (Key::from(key), ids.iter().map(MessageId::as_str).collect());
-        let found = messages(&self.database.read(SQL, &[&key.tenant, &key.session, &ids]).await?)?;
+        let found = messages(&self.database.read(BY_ID, &[&key.tenant, &key.session, &ids]).await?)?;
         Ok(found.into_iter().map(|message| (message.id.clone(), message)).collect())
     }
 
     /// A page of messages; `live` leaves the voided ones out.
     pub async fn messages(&self, key: &SessionKey, page: Page, live: bool, limit: u32) -> Result<Vec<Message>, Error> {
-        const AFTER: &str = concat!(
-            "-- store::message::messages (oldest first)\n",
-            select!(
-                "and m.seq in (select n.seq from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq > $3
-                    and (not $4 or n.voided_at_seq is null) order by n.seq limit $5) order by m.seq, p.idx"
-            )
-        );
-        const BEFORE: &str = concat!(
-            "-- store::message::messages (newest first)\n",
-            select!(
-                "and m.seq in (select n.seq from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq < $3
-                    and (not $4 or n.voided_at_seq is null) order by n.seq desc limit $5) order by m.seq desc, p.idx"
-            )
-        );
         let (sql, seq) = match page {
             Page::After(seq) => (AFTER, seq),
             Page::Before(seq) => (BEFORE, seq),

@@ -5,6 +5,7 @@
 //! the caller's.
 
 pub mod blob;
+pub mod compaction;
 pub mod error;
 pub mod event;
 pub mod lease;
@@ -12,6 +13,7 @@ pub mod message;
 pub mod migrate;
 pub mod pipeline;
 pub mod pool;
+pub mod queue;
 pub mod row;
 pub mod rows;
 pub mod session;
@@ -52,4 +54,51 @@ impl Store {
     pub async fn ping(&self) -> Result<(), Error> {
         self.database.read("-- store::ping\nselect 1", &[]).await.map(drop)
     }
+}
+
+/// The statements that run for every turn, message or answer, by name. Tests look at their plans.
+#[doc(hidden)]
+pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("admit", turn::ADMIT),
+        ("admit_new", turn::ADMIT_NEW),
+        ("append", turn::APPEND),
+        ("gate", turn::GATE),
+        ("lock_run", turn::LOCK_RUN),
+        ("finish", turn::FINISH),
+        ("stop", turn::STOP),
+        ("settle", turn::SETTLE),
+        ("standing", turn::STANDING),
+        ("owned", turn::OWNED),
+        ("session", session::SESSION),
+        ("calls", tool_call::CALLS),
+        ("open_calls", tool_call::OPEN),
+        ("submit", tool_call::SUBMIT),
+        ("cancel", lease::CANCEL),
+        ("takeover", lease::TAKEOVER),
+        ("hand_over", lease::HAND_OVER),
+        ("beat", lease::BEAT),
+        ("cancels", lease::CANCELS),
+        ("heads", lease::HEADS),
+        ("follow", event::FOLLOW),
+        ("results", event::RESULTS),
+        ("transcript", message::TRANSCRIPT),
+        ("messages_by_id", message::BY_ID),
+        ("messages_after", message::AFTER),
+        ("messages_before", message::BEFORE),
+        ("enqueue", queue::ENQUEUE),
+        ("start_idle", queue::START_IDLE),
+        ("queue_outcome", queue::OUTCOME),
+        ("look", queue::LOOK),
+        ("take", queue::TAKE),
+        ("unqueue", queue::UNQUEUE),
+        ("queued", queue::QUEUED),
+        ("queued_message", queue::QUEUED_MESSAGE),
+        ("begin_compaction", compaction::BEGIN),
+        ("fail_compaction", compaction::FAIL),
+        ("renew_compaction", compaction::RENEW),
+        ("swap", compaction::SWAP),
+        ("revert", compaction::REVERT),
+        ("compaction_outcome", compaction::OUTCOME),
+    ]
 }

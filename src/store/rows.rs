@@ -67,9 +67,14 @@ impl Rows {
     /// Adds an event.
     pub fn event(&mut self, payload: &Payload, at: StepPosition) {
         let codec::event::Encoded { kind, refs, payload } = codec::event::encode(payload);
+        self.encoded_event(kind, refs.into_iter().next().unwrap_or_default(), payload, at);
+    }
+
+    /// Adds an event that is encoded already; `reference` is the id it refers to, or empty.
+    pub fn encoded_event(&mut self, kind: &'static str, reference: String, payload: Vec<u8>, at: StepPosition) {
         self.kinds.push(kind);
         self.payloads.push(payload);
-        self.refs.push(refs.into_iter().next().unwrap_or_default());
+        self.refs.push(reference);
         self.steps.push(signed(at.step));
         self.attempts.push(signed(at.attempt));
     }

@@ -117,6 +117,17 @@ pub struct Remembered {
     pub result: String,
 }
 
+pub(super) const SESSION: &str = "-- store::session::session
+    select s.session_id, s.created_at, a.updated_at, r.state, r.turn_id, r.next_seq, r.revision, r.ctx_tokens, v.config,
+           t.tools, t.tokens as tools_tokens,
+           (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
+      from sessions s
+      join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
+      join session_activity a on a.tenant_id = $1 and a.session_id = $2
+      join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
+      join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
+     where s.tenant_id = $1 and s.session_id = $2";
+
 impl Store {
     /// Creates a session. False: one with this id exists.
     pub async fn create_session(
@@ -157,18 +168,8 @@ impl Store {
 
     /// The session with its configuration; none: there is no such session.
     pub async fn session(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
-        const SQL: &str = "-- store::session::session
-            select s.session_id, s.created_at, a.updated_at, r.state, r.turn_id, r.next_seq, r.revision, r.ctx_tokens, v.config,
-                   t.tools, t.tokens as tools_tokens,
-                   (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
-              from sessions s
-              join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
-              join session_activity a on a.tenant_id = $1 and a.session_id = $2
-              join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
-              join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-             where s.tenant_id = $1 and s.session_id = $2";
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read(SESSION, &[&key.tenant, &key.session]).await?;
         rows.first().map(session).transpose()
     }
 
@@ -205,8 +206,12 @@ impl Store {
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
         let key = Key::from(key);
         let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request.as_str()]).await?;
-        rows.first().map(|row| Ok(Remembered { hash: get(row, "req_hash")?, result: get(row, "result")? })).transpose()
+        rows.first().map(remembered).transpose()
     }
+}
+
+pub(super) fn remembered(row: &Row) -> Result<Remembered, Error> {
+    Ok(Remembered { hash: get(row, "req_hash")?, result: get(row, "result")? })
 }
 
 fn session(row: &Row) -> Result<Session, Error> {

@@ -97,18 +97,20 @@ const ANSWERED: i16 = 3;
 const TIMED_OUT: i16 = 4;
 
 /// The calls by id, with what an answer needs to know.
-const CALLS: &str = "-- store::tool_call::calls
+pub(super) const CALLS: &str = "-- store::tool_call::calls
     select c.call_id, c.turn_id, c.step, c.tool_name, c.status < 3 as open, (c.status < 3 and c.deadline < now()) is true as overdue,
            c.closed_by, c.answer_hash
       from tool_calls c where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
 
 /// The calls that wait, in the order the model made them.
-const OPEN: &str = "-- store::tool_call::open
+pub(super) const OPEN: &str = "-- store::tool_call::open
     select c.call_id, c.turn_id, c.tool_name, c.deadline, (c.deadline < now()) is true as overdue, p.body
       from session_run r
       join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3
       join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.message_id and p.idx = c.part_idx
      where r.tenant_id = $1 and r.session_id = $2 order by c.ord";
+
+pub(super) const SUBMIT: &str = include_str!("sql/submit.sql");
 
 impl Store {
     /// What is known of these calls; those the session never had are missing.
@@ -136,7 +138,6 @@ impl Store {
 
     /// Writes answers. What is no longer open, or belongs to a turn that is being cancelled, is left alone.
     pub async fn submit(&self, key: &SessionKey, submission: &Submission<'_>) -> Result<Submitted, Error> {
-        const SQL: &str = include_str!("sql/submit.sql");
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let columns = AnswerColumns::from(submission.answers);
         let status = if submission.overdue_only { TIMED_OUT } else { ANSWERED };
@@ -155,7 +156,7 @@ impl Store {
         let remembered = Request::new(&key, request, &submission.idempotency.hash, "");
         let queries = [
             lock_run(&key),
-            Query::new(SQL, params),
+            Query::new(SUBMIT, params),
             remembered.insert(),
             remembered.read(),
             Query::new(CALLS, vec![&key.tenant as Param<'_>, &key.session, &columns.calls]),

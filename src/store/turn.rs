@@ -148,6 +148,17 @@ pub enum Written {
     Fenced,
 }
 
+/// What became of a write under a fence that may also depend on what others write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fenced {
+    /// It is committed.
+    Applied(Ack),
+    /// The fence is in force, but a condition was not met: nothing was written.
+    Refused,
+    /// Another owner has the session.
+    Gone,
+}
+
 /// A request to cancel that was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRequest {
@@ -222,28 +233,54 @@ pub struct Turn {
 }
 
 /// Takes the gate between enqueue and the end of a turn.
-const GATE: &str = "-- store::turn::gate
+pub(super) const GATE: &str = "-- store::turn::gate
     select 1 from sessions where tenant_id = $1 and session_id = $2 for update";
 
 /// Locks the hot row, so that the next statement sees everything that was committed under the lock.
 pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run
     select 1 from session_run where tenant_id = $1 and session_id = $2 for no key update";
 
+/// A long statement, the shared tails behind it, and what it answers.
+macro_rules! statement {
+    ($($file:literal),+; $answer:literal) => { concat!($(include_str!($file)),+, $answer) };
+}
+
+pub(super) const ADMIT: &str = statement!("sql/admit.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql";
+    " select f.epoch, f.op, f.turn_id, f.next_seq from f");
+pub(super) const ADMIT_NEW: &str = statement!("sql/admit_new.sql", "sql/rows.sql", "sql/grown.sql", "sql/new_context.sql";
+    " select f.epoch, f.op, f.turn_id, f.next_seq from f");
+pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
+pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
+pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
+pub(super) const STANDING: &str = "-- store::turn::standing
+    select r.state, r.turn_id, r.next_seq, r.revision, i.req_hash, i.result
+      from session_run r
+      left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
+     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+pub(super) const SETTLE: &str = "-- store::turn::settle
+    select epoch, op, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
+pub(super) const OWNED: &str = "-- store::turn::owned
+    select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens, r.revision,
+           coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
+           t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
+           t.cache_read_tokens, t.cache_write_tokens, v.config, s.tools
+      from session_run r
+      join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id
+      join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
+      join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id
+     where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1";
+
 impl Store {
     /// Starts a turn in an existing, idle session. None: it is not idle, the request is known, or the configuration changed since
     /// it was read; [`Store::standing`] tells.
     pub async fn admit(&self, key: &SessionKey, admission: &Admission<'_>) -> Result<Option<Grant>, Error> {
-        const SQL: &str = concat!(
-            include_str!("sql/admit.sql"),
-            include_str!("sql/rows.sql"),
-            include_str!("sql/grown.sql"),
-            include_str!("sql/context_delta.sql"),
-            " select f.epoch, f.op, f.turn_id, f.next_seq from f"
-        );
         let (key, bound) = (Key::from(key), AdmissionParams::new(self, admission));
         let mut params = admission.rows.params(&key);
         params.extend(bound.params());
-        match self.database.write(&Query::new(SQL, params)).await {
+        match self.database.write(&Query::new(ADMIT, params)).await {
             Ok(rows) => rows.first().map(grant).transpose(),
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
@@ -257,30 +294,18 @@ impl Store {
         admission: &Admission<'_>,
         new: &NewConfig<'_>,
     ) -> Result<Option<Grant>, Error> {
-        const SQL: &str = concat!(
-            include_str!("sql/admit_new.sql"),
-            include_str!("sql/rows.sql"),
-            include_str!("sql/grown.sql"),
-            include_str!("sql/new_context.sql"),
-            " select f.epoch, f.op, f.turn_id, f.next_seq from f"
-        );
         let (key, bound, config) = (Key::from(key), AdmissionParams::new(self, admission), ConfigParams::from(new));
         let mut params = admission.rows.params(&key);
         params.extend(bound.params());
         params.extend([&config.toolset_id as Param<'_>, &config.config, &config.tools, &config.tokens]);
-        let rows = self.database.write(&Query::new(SQL, params)).await?;
+        let rows = self.database.write(&Query::new(ADMIT_NEW, params)).await?;
         rows.first().map(grant).transpose()
     }
 
     /// Where a session stands and what became of a request; none: there is no such session.
     pub async fn standing(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Standing>, Error> {
-        const SQL: &str = "-- store::turn::standing
-            select r.state, r.turn_id, r.next_seq, r.revision, i.req_hash, i.result
-              from session_run r
-              left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
-             where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
+        let rows = self.database.read(STANDING, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
         rows.first().map(standing).transpose()
     }
 
@@ -295,14 +320,6 @@ impl Store {
         batch: Option<&Batch>,
         advance: bool,
     ) -> Result<Written, Error> {
-        const SQL: &str = concat!(
-            include_str!("sql/append.sql"),
-            include_str!("sql/rows.sql"),
-            include_str!("sql/grown.sql"),
-            include_str!("sql/context_delta.sql"),
-            include_str!("sql/spent.sql"),
-            " select f.state, f.cancel, f.next_seq from f"
-        );
         let (key, spent, calls) = (Key::from(key), Spent::from(cost), Calls::from(batch));
         let (steps, message, lease) =
             (i32::from(advance), cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
@@ -312,7 +329,7 @@ impl Store {
         params.extend([&steps as Param<'_>, &message]);
         params.extend(calls.params());
         params.push(&lease);
-        self.owner_write(&key, fence, &[Query::new(SQL, params)]).await
+        self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
     }
 
     /// The last step: commits its message in any case, and ends the turn as completed if no message waits for it and nobody
@@ -325,14 +342,6 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
-        const SQL: &str = concat!(
-            include_str!("sql/finish.sql"),
-            include_str!("sql/rows.sql"),
-            include_str!("sql/grown.sql"),
-            include_str!("sql/context_delta.sql"),
-            include_str!("sql/spent.sql"),
-            " select f.state, f.cancel, f.next_seq from f"
-        );
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let (message, lease) = (cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
         let mut params = rows.params(&key);
@@ -340,7 +349,7 @@ impl Store {
         params.extend(spent.params());
         params.extend([&ended.steps as Param<'_>, &message, &ended.payload, &ended.outcome, &lease]);
         let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
-        self.owner_write(&key, fence, &[gate, Query::new(SQL, params)]).await
+        self.owner_write(&key, fence, &[gate, Query::new(FINISH, params)]).await
     }
 
     /// Every other end: closes what is open and ends the turn, whatever waits in the queue.
@@ -352,14 +361,6 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
-        const SQL: &str = concat!(
-            include_str!("sql/stop.sql"),
-            include_str!("sql/rows.sql"),
-            include_str!("sql/grown_by_stop.sql"),
-            include_str!("sql/context_delta.sql"),
-            include_str!("sql/spent.sql"),
-            " select f.state, f.cancel, f.next_seq from f"
-        );
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let message = cost.message.map(MessageId::as_str);
         let (tokens, overhead) = (signed(end.synthetic.tokens), signed(end.synthetic.overhead));
@@ -370,12 +371,20 @@ impl Store {
         params.extend([&ended.steps as Param<'_>, &message, &ended.kind, &ended.payload, &ended.outcome, &ended.state]);
         params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed]);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
-        let queries = [Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(SQL, params)];
+        let queries = [Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
         self.owner_write(&key, fence, &queries).await
     }
 
-    /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then looks whether it had landed.
     async fn owner_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Written, Error> {
+        match self.fenced_write(key, fence, queries).await? {
+            Fenced::Applied(ack) => Ok(Written::Applied(ack)),
+            Fenced::Gone => Ok(Written::Fenced),
+            Fenced::Refused => Err(Error::Corrupt(format!("an owner's write with the fence {fence:?} was refused"))),
+        }
+    }
+
+    /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then looks whether it had landed.
+    pub(super) async fn fenced_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Fenced, Error> {
         let give_up = Instant::now() + self.lease;
         let mut pause = Duration::from_millis(20);
         loop {
@@ -385,7 +394,7 @@ impl Store {
             };
             match result {
                 Ok(rows) => match rows.first() {
-                    Some(row) => return Ok(Written::Applied(ack(row)?)),
+                    Some(row) => return Ok(Fenced::Applied(ack(row)?)),
                     None => return self.settle(key, fence).await,
                 },
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
@@ -399,35 +408,23 @@ impl Store {
     }
 
     /// Whether a write that now changes nothing had landed before: its fence has moved by exactly one operation.
-    async fn settle(&self, key: &Key, fence: Fence) -> Result<Written, Error> {
-        const SQL: &str = "-- store::turn::settle
-            select epoch, op, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session]).await?;
-        let Some(row) = rows.first() else { return Ok(Written::Fenced) };
+    async fn settle(&self, key: &Key, fence: Fence) -> Result<Fenced, Error> {
+        let rows = self.database.read(SETTLE, &[&key.tenant, &key.session]).await?;
+        let Some(row) = rows.first() else { return Ok(Fenced::Gone) };
         let now = Fence { epoch: get(row, "epoch")?, op: get(row, "op")? };
         if now == fence.next() {
-            Ok(Written::Applied(ack(row)?))
+            Ok(Fenced::Applied(ack(row)?))
         } else if now == fence {
-            Err(Error::Corrupt(format!("an owner's write with the fence {fence:?} was refused")))
+            Ok(Fenced::Refused)
         } else {
-            Ok(Written::Fenced)
+            Ok(Fenced::Gone)
         }
     }
 
     /// The turn as its owner needs it; none: the fence is no longer in force.
     pub async fn owned(&self, key: &SessionKey, epoch: i64) -> Result<Option<Owned>, Error> {
-        const SQL: &str = "-- store::turn::owned
-            select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens, r.revision,
-                   coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
-                   t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
-                   t.cache_read_tokens, t.cache_write_tokens, v.config, s.tools
-              from session_run r
-              join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id
-              join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
-              join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id
-             where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1";
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &epoch]).await?;
+        let rows = self.database.read(OWNED, &[&key.tenant, &key.session, &epoch]).await?;
         rows.first().map(owned).transpose()
     }
 

@@ -18,5 +18,6 @@ mod restart;
 mod resume;
 mod sessions;
 mod smoke;
+mod store;
 mod tidy;
 mod tools;

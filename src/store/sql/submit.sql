@@ -1,6 +1,6 @@
 -- store::tool_call::submit: answers to open calls, after lock_run. Only open calls of the live turn count, each once however often
--- it is named. The statement that answers the last open call of a turn that nobody owns takes the lease, closes the batch and
--- begins the next step.
+-- it is named. The statement that answers the last open call closes the batch, whoever owns the turn; if nobody does, it takes the
+-- lease and begins the next step.
 -- $3 call ids $4 outcomes $5 words $6 rests $7 tokens $8 answer hashes $9 full outputs (blob ids or null)
 -- $10 only calls whose deadline passed $11 status to set (3 answered, 4 timed out) $12 request id or null $13 its hash
 -- $14 this replica $15 lease (s) $16 estimator $17 overhead of a message
@@ -22,9 +22,13 @@ s as (
                                              and i.request_id = $12 and i.req_hash <> $13)),
 n as (
   select count(*) as n, coalesce(sum(s.tokens), 0) as tokens, min(s.result_message_id) as message_id, min(s.step) as step,
+         count(*) > 0 and exists (select from run where run.open_calls = (select count(*) from s)) as closes,
          count(*) > 0 and exists (select from run where run.state = 2 and run.open_calls = (select count(*) from s)) as resumes
     from s),
-e as (select case when n.resumes then 1 else 0 end as batch, case when n.resumes and $18::bytea is not null then 1 else 0 end as step from n),
+e as (
+  select case when n.closes then 1 else 0 end as batch, case when n.resumes then 1 else 0 end as owner,
+         case when n.resumes and $18::bytea is not null then 1 else 0 end as step
+    from n),
 rest as (
   select min(c.deadline) as deadline
     from run join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = run.turn_id and c.status < 3
@@ -32,11 +36,11 @@ rest as (
 f as (
   update session_run r
      set next_seq = r.next_seq + n.n + e.batch + e.step, open_calls = r.open_calls - n.n,
-         epoch = r.epoch + e.batch, owner = case when n.resumes then $14 else r.owner end,
+         epoch = r.epoch + e.owner, owner = case when n.resumes then $14 else r.owner end,
          lease_until = case when n.resumes then now() + make_interval(secs => $15) else r.lease_until end,
          state = case when n.resumes then 1 else r.state end, takeovers = case when n.resumes then 0 else r.takeovers end,
          step = r.step + e.step, attempt = case when e.step = 1 then 1 else r.attempt end,
-         tool_deadline = case when n.resumes then null else least(rest.deadline, r.turn_deadline) end,
+         tool_deadline = case when n.closes then null else least(rest.deadline, r.turn_deadline) end,
          ctx_tokens = r.ctx_tokens + n.tokens + e.batch * $17::int
     from n, e, rest
    where r.tenant_id = $1 and r.session_id = $2 and n.n > 0
@@ -53,14 +57,14 @@ write_blobs as (
   select $1, $2, s.result_message_id, s.ord, s.blob from f, s where s.blob is not null),
 write_batch as (
   insert into messages (tenant_id, session_id, seq, message_id, turn_id, role, step, tokens, info)
-  select $1, $2, f.base + n.n, n.message_id, f.turn_id, 4, n.step, $17::int, '' from f, n where n.resumes),
+  select $1, $2, f.base + n.n, n.message_id, f.turn_id, 4, n.step, $17::int, '' from f, n where n.closes),
 write_events as (
   insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, refs, size, payload)
   select $1, $2, f.base + s.k - 1, f.epoch, f.turn_id, s.step, run.attempt, 'tool_call_completed', array[s.call], null::bigint, ''::bytea
     from f, s, run
   union all
   select $1, $2, f.base + n.n, f.epoch, f.turn_id, n.step, run.attempt, 'message_committed', array[n.message_id], null, ''
-    from f, n, run where n.resumes
+    from f, n, run where n.closes
   union all
   select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, f.step, f.attempt, 'step_started', '{}', f.ctx_tokens + $19::bigint, $18::bytea
     from f, e where e.step = 1),

@@ -11,6 +11,7 @@ f as (
          attempt = r.attempt + case when r.state = 1 then 1 else 0 end
     from seen
    where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3
+     and r.state = seen.state and r.owner is not distinct from seen.owner
      and ((r.state = 1 and r.lease_until < now()) or (r.state = 2 and r.tool_deadline < now()))
   returning r.epoch, r.op, r.next_seq, r.turn_id, r.step, r.attempt, r.takeovers, seen.state as was, seen.owner as before),
 write_events as (

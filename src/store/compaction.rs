@@ -1,0 +1,323 @@
+//! Compactions: made aside under a lease of their own, put in force by comparing the context's version, and taken back. What they
+//! change in the counters is a difference, so that it commutes with the owner's appends.
+
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    lease::{Request, lock_run},
+    pipeline::{Param, Query},
+    row::{get, role_number},
+    rows::{Key, NewMessage, Rows, signed},
+    session::{Remembered, remembered},
+};
+use crate::{
+    codec,
+    model::{CompactionId, RequestId, Seq, SessionKey, command::Idempotency, event::StepPosition},
+};
+
+/// Where a compaction stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CompactionStatus {
+    /// It is being made.
+    Running,
+    /// It is in force, or stands under a newer one.
+    Applied,
+    /// It was given up.
+    Failed,
+    /// It was taken back.
+    Reverted,
+}
+
+/// Counters of the context, in the order of their columns in [`Shift`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counter {
+    /// Text of user messages.
+    User,
+    /// Text of assistant messages.
+    Assistant,
+    /// Reasoning.
+    Reasoning,
+    /// Tool calls.
+    ToolCalls,
+    /// Tool results.
+    ToolResults,
+    /// Images and files.
+    Media,
+    /// Summaries.
+    Summary,
+    /// Pinned messages.
+    Pinned,
+    /// What was pruned; no part of the size.
+    Pruned,
+}
+
+impl Counter {
+    fn index(self) -> usize {
+        match self {
+            Self::User => 0,
+            Self::Assistant => 1,
+            Self::Reasoning => 2,
+            Self::ToolCalls => 3,
+            Self::ToolResults => 4,
+            Self::Media => 5,
+            Self::Summary => 6,
+            Self::Pinned => 7,
+            Self::Pruned => 8,
+        }
+    }
+}
+
+/// A change of the context's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shift {
+    messages: i32,
+    overhead: i64,
+    tokens: [i64; 9],
+    parts: [i32; 9],
+}
+
+impl Shift {
+    /// Changes the number of messages and what they cost beside their parts.
+    pub fn messages(&mut self, messages: i32, overhead: i64) {
+        self.messages += messages;
+        self.overhead += overhead;
+    }
+
+    /// Changes one counter.
+    pub fn count(&mut self, counter: Counter, parts: i32, tokens: i64) {
+        self.tokens[counter.index()] += tokens;
+        self.parts[counter.index()] += parts;
+    }
+}
+
+/// What a compaction is begun with.
+#[derive(Debug, Clone)]
+pub struct Beginning<'a> {
+    /// Its id.
+    pub compaction: &'a CompactionId,
+    /// The version of the context that it is made from.
+    pub seen: i64,
+    /// The encoded compaction.
+    pub info: &'a [u8],
+    /// The encoded `compaction_started`.
+    pub started: &'a [u8],
+    /// The encoded `compaction_failed` of one that is met with its lease past.
+    pub expired: &'a [u8],
+    /// Idempotency.
+    pub idempotency: &'a Idempotency,
+}
+
+/// What stands in the transcript's place from now on.
+#[derive(Debug, Clone)]
+pub struct Replacement<'a> {
+    /// The seq of the first message that it stands for.
+    pub from: Seq,
+    /// The seq of the last one.
+    pub to: Seq,
+    /// What changes in the counters, the summary included.
+    pub shift: Shift,
+    /// The summary; none: messages are only left out.
+    pub summary: Option<&'a NewMessage>,
+    /// Which estimator counted the summary.
+    pub estimator: &'a str,
+    /// The encoded compaction.
+    pub info: &'a [u8],
+    /// The encoded `compaction_completed`.
+    pub completed: &'a [u8],
+}
+
+/// The head after a write that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// The version of the context.
+    pub context_version: i64,
+    /// The newest seq.
+    pub last_seq: Seq,
+}
+
+/// What became of a write, and how the session stands after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compacted {
+    /// The head as the write left it; none: nothing was written, the rest says why.
+    pub moved: Option<Moved>,
+    /// The version of the context; none: there is no such session.
+    pub context_version: Option<i64>,
+    /// Where the compaction stands; none: there is no such compaction. Repeated after a lost answer, this tells that it had landed.
+    pub status: Option<CompactionStatus>,
+    /// The compaction that runs.
+    pub running: Option<CompactionId>,
+    /// What the idempotency key led to.
+    pub remembered: Option<Remembered>,
+}
+
+pub(super) const BEGIN: &str = include_str!("sql/begin_compaction.sql");
+pub(super) const FAIL: &str = include_str!("sql/fail_compaction.sql");
+pub(super) const RENEW: &str = "-- store::compaction::renew
+    update compactions set lease_until = now() + make_interval(secs => $4)
+     where tenant_id = $1 and session_id = $2 and compaction_id = $3 and status = 1 returning 1";
+pub(super) const SWAP: &str = concat!(
+    include_str!("sql/swap.sql"),
+    include_str!("sql/rows.sql"),
+    include_str!("sql/context_shift.sql"),
+    " select f.context_version, f.next_seq from f"
+);
+pub(super) const REVERT: &str = concat!(
+    include_str!("sql/revert.sql"),
+    include_str!("sql/context_shift.sql"),
+    " select f.context_version, f.next_seq from f"
+);
+pub(super) const OUTCOME: &str = "-- store::compaction::outcome
+    select r.context_version, c.status, n.compaction_id as running
+      from session_run r
+      left join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3
+      left join compactions n on n.tenant_id = $1 and n.session_id = $2 and n.status = 1
+     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+
+impl Store {
+    /// Begins a compaction, unless one runs or the context is another one. One whose lease passed is failed first.
+    pub async fn begin_compaction(&self, key: &SessionKey, begin: &Beginning<'_>) -> Result<Compacted, Error> {
+        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+        let (id, request) = (begin.compaction.as_str(), begin.idempotency.request.as_ref().map(RequestId::as_str));
+        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &begin.seen, &lease];
+        params.extend([&begin.info as Param<'_>, &begin.started, &request, &begin.idempotency.hash]);
+        let expired: Vec<Param<'_>> = vec![&key.tenant, &key.session, &None::<&str>, &None::<&[u8]>, &begin.expired];
+        let known = Request::new(&key, request, &begin.idempotency.hash, "");
+        let queries =
+            [lock_run(&key), Query::new(FAIL, expired), Query::new(BEGIN, params), outcome(&key, &id), known.read()];
+        compacted(&self.database.transact(&queries).await?)
+    }
+
+    /// Renews the lease of a compaction. False: it no longer runs.
+    pub async fn renew_compaction(&self, key: &SessionKey, compaction: &CompactionId) -> Result<bool, Error> {
+        let (key, id, lease) = (Key::from(key), compaction.as_str(), self.lease.as_secs_f64());
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &lease];
+        Ok(!self.database.read(RENEW, &params).await?.is_empty())
+    }
+
+    /// Puts a compaction in force, if it still runs and the context has the version that it was made from.
+    pub async fn swap_compaction(
+        &self,
+        key: &SessionKey,
+        compaction: &CompactionId,
+        replacement: &Replacement<'_>,
+    ) -> Result<Compacted, Error> {
+        let (key, id) = (Key::from(key), compaction.as_str());
+        let rows = swap_rows(compaction, replacement);
+        let Shift { messages, overhead, tokens, parts } = replacement.shift;
+        let (tokens, parts) = (tokens.as_slice(), parts.as_slice());
+        let summary = SummaryColumns::from(replacement.summary);
+        let mut params = rows.params(&key);
+        params.extend([&id as Param<'_>, &replacement.from.0, &replacement.to.0, &messages, &overhead, &tokens]);
+        params.extend([&parts as Param<'_>, &replacement.info]);
+        params.extend([&summary.id as Param<'_>, &summary.role, &summary.overhead, &summary.info]);
+        let queries = [lock_run(&key), Query::new(SWAP, params), outcome(&key, &id)];
+        compacted(&self.database.transact(&queries).await?)
+    }
+
+    /// Gives a running compaction up.
+    pub async fn fail_compaction(
+        &self,
+        key: &SessionKey,
+        compaction: &CompactionId,
+        info: &[u8],
+        failed: &[u8],
+    ) -> Result<Compacted, Error> {
+        let (key, id) = (Key::from(key), compaction.as_str());
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &info, &failed];
+        let queries = [lock_run(&key), Query::new(FAIL, params), outcome(&key, &id)];
+        compacted(&self.database.transact(&queries).await?)
+    }
+
+    /// Takes the newest applied compaction back, if it is this one and the context has the version that was seen.
+    pub async fn revert_compaction(
+        &self,
+        key: &SessionKey,
+        compaction: &CompactionId,
+        seen: i64,
+        reverted: &[u8],
+        idempotency: &Idempotency,
+    ) -> Result<Compacted, Error> {
+        let (key, id) = (Key::from(key), compaction.as_str());
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let params: Vec<Param<'_>> =
+            vec![&key.tenant, &key.session, &id, &seen, &reverted, &request, &idempotency.hash];
+        let known = Request::new(&key, request, &idempotency.hash, "");
+        let queries = [lock_run(&key), Query::new(REVERT, params), outcome(&key, &id), known.read()];
+        compacted(&self.database.transact(&queries).await?)
+    }
+}
+
+/// The event, and the parts of the summary; its message is written by the statement.
+fn swap_rows(compaction: &CompactionId, replacement: &Replacement<'_>) -> Rows {
+    let mut rows = Rows::new(replacement.estimator, 0);
+    let (id, payload) = (compaction.as_str().to_owned(), replacement.completed.to_vec());
+    rows.encoded_event("compaction_completed", id, payload, StepPosition::default());
+    if let Some(summary) = replacement.summary {
+        for (position, part) in summary.parts.iter().enumerate() {
+            rows.early_part(&summary.id, position, part);
+        }
+    }
+    rows
+}
+
+#[derive(Default)]
+struct SummaryColumns<'a> {
+    id: Option<&'a str>,
+    role: i16,
+    overhead: i32,
+    info: Vec<u8>,
+}
+
+impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
+    fn from(summary: Option<&'a NewMessage>) -> Self {
+        let Some(message) = summary else { return Self::default() };
+        let info =
+            codec::message::MessageInfo { response: message.response.clone(), metadata: message.metadata.clone() };
+        Self {
+            id: Some(message.id.as_str()),
+            role: role_number(message.role),
+            overhead: signed(message.overhead),
+            info: codec::message::encode_info(&info),
+        }
+    }
+}
+
+fn outcome<'a>(key: &'a Key, compaction: &'a &'a str) -> Query<'a> {
+    Query::new(OUTCOME, vec![&key.tenant as Param<'_>, &key.session, compaction])
+}
+
+fn status(number: i16) -> Result<CompactionStatus, Error> {
+    match number {
+        1 => Ok(CompactionStatus::Running),
+        2 => Ok(CompactionStatus::Applied),
+        3 => Ok(CompactionStatus::Failed),
+        4 => Ok(CompactionStatus::Reverted),
+        other => Err(Error::Corrupt(format!("compaction status {other}"))),
+    }
+}
+
+/// Answers in the order of the transactions above: what was written, the outcome, and the idempotency key where there is one.
+fn compacted(answers: &[Vec<Row>]) -> Result<Compacted, Error> {
+    let (written, outcome, known) = match answers {
+        [_, written, outcome] => (written.first(), outcome.first(), None),
+        [_, written, outcome, known] | [_, _, written, outcome, known] => {
+            (written.first(), outcome.first(), known.first())
+        }
+        _ => return Err(Error::Corrupt("a compaction gave another number of answers".to_owned())),
+    };
+    let number: Option<i16> = outcome.map(|row| get(row, "status")).transpose()?.flatten();
+    let running: Option<String> = outcome.map(|row| get(row, "running")).transpose()?.flatten();
+    Ok(Compacted {
+        moved: written.map(moved).transpose()?,
+        context_version: outcome.map(|row| get(row, "context_version")).transpose()?,
+        status: number.map(status).transpose()?,
+        running: running.map(CompactionId::new),
+        remembered: known.map(remembered).transpose()?,
+    })
+}
+
+fn moved(row: &Row) -> Result<Moved, Error> {
+    let next_seq: i64 = get(row, "next_seq")?;
+    Ok(Moved { context_version: get(row, "context_version")?, last_seq: Seq(next_seq - 1) })
+}

@@ -1,0 +1,606 @@
+//! The queue: what users send while a turn runs. A message is taken into the transcript once, or withdrawn with an event that says
+//! why; an acknowledged one is in the turn that runs or visibly waits, never between the two.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    lease::{Request, lock_run},
+    pipeline::{Param, Query},
+    row::{count, get},
+    rows::{Key, Rows},
+    session::{Remembered, SessionState, remembered},
+    turn::{Ack, Admission, Fenced, Grant, grant},
+};
+use crate::{
+    codec,
+    model::{Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+};
+
+/// When a message is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Delivery {
+    /// At the next step boundary of the running turn.
+    Asap,
+    /// After the running turn.
+    WhenIdle,
+    /// In a new turn, for which the running one is cancelled.
+    Interrupt,
+}
+
+/// Why a message was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropReason {
+    /// The session was deleted.
+    SessionDeleted,
+    /// A newer one took its place.
+    Superseded,
+    /// It alone does not fit into the window.
+    TooLarge,
+}
+
+/// Where a message stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueueState {
+    /// It waits.
+    Pending {
+        /// Its rank among those that wait, from 1.
+        position: u32,
+    },
+    /// It went into this user message.
+    Applied(MessageId),
+    /// Withdrawn.
+    Cancelled,
+    /// Its time passed.
+    Expired,
+    /// Given up.
+    Dropped(DropReason),
+}
+
+/// A message to be queued.
+#[derive(Debug, Clone)]
+pub struct NewQueued<'a> {
+    /// Its id.
+    pub message: &'a MessageId,
+    /// The encoded message.
+    pub body: &'a [u8],
+    /// When it is to be taken.
+    pub delivery: Delivery,
+    /// It starts a turn when none runs.
+    pub starts_turn: bool,
+    /// The encoded turn request, when it is the input of an ExecuteTurn.
+    pub execute: Option<&'a [u8]>,
+    /// When it is given up.
+    pub ttl: Option<Duration>,
+    /// Most messages that may wait; racing ones may pass it by their number.
+    pub limit: u32,
+    /// Idempotency.
+    pub idempotency: &'a Idempotency,
+}
+
+/// What became of an enqueue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enqueued {
+    /// It is in the queue, or was.
+    Queued(Place),
+    /// The same request did something else: an ExecuteTurn that found its session idle.
+    Elsewhere(Remembered),
+    /// Too many wait.
+    Full,
+    /// There is no such session.
+    NoSession,
+    /// The idempotency key came with another request before.
+    Mismatch,
+}
+
+/// A message in the queue, and what it met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The message; that of the first request when this is a repetition.
+    pub message: MessageId,
+    /// Where it stands.
+    pub state: QueueState,
+    /// What the session is doing. While it waits and a turn runs, that turn does not end without it.
+    pub met: SessionState,
+    /// The live turn.
+    pub turn: Option<TurnId>,
+    /// The right to run that turn, when this message started it.
+    pub grant: Option<Grant>,
+}
+
+/// A message that is or was in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queued {
+    /// Its id.
+    pub message: MessageId,
+    /// Where it stands; a position is the rank among those that were asked for.
+    pub state: QueueState,
+    /// Its place in the order: a cursor, not a rank.
+    pub cursor: i64,
+    /// When it is to be taken.
+    pub delivery: Delivery,
+    /// It starts a turn when none runs.
+    pub starts_turn: bool,
+    /// The encoded turn request, when it is the input of an ExecuteTurn.
+    pub execute: Option<Vec<u8>>,
+    /// The encoded message.
+    pub body: Vec<u8>,
+    /// The request that brought it.
+    pub request: Option<RequestId>,
+    /// When it came.
+    pub enqueued_at: Timestamp,
+    /// When it is given up.
+    pub expires_at: Option<Timestamp>,
+    /// That time has passed.
+    pub expired: bool,
+}
+
+/// The messages that a turn may take, with the head that they belong to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The fence in force.
+    pub fence: Fence,
+    /// Where the session stands.
+    pub state: SessionState,
+    /// Somebody wants the turn cancelled.
+    pub cancelled: bool,
+    /// Calls that wait for results: nothing can be taken.
+    pub open_calls: u32,
+    /// The newest seq; a take names it.
+    pub last_seq: Seq,
+    /// What waits for the turn, in order.
+    pub waiting: Vec<Queued>,
+}
+
+/// One message that a take ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken<'a> {
+    /// Which.
+    pub message: &'a MessageId,
+    /// The user message it goes into, or why it is given up instead.
+    pub end: Result<&'a MessageId, DropReason>,
+    /// Which of the rows' events says so, from 1: [`Rows::events`] after it was added.
+    pub event: i64,
+}
+
+/// What became of a take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Take {
+    /// The messages are in the transcript.
+    Applied(Ack),
+    /// Something moved since the look: look again. Nothing was written.
+    Moved,
+    /// Another owner has the session.
+    Fenced,
+}
+
+/// Which messages are withdrawn.
+#[derive(Debug, Clone, Copy)]
+pub enum Which<'a> {
+    /// All that wait.
+    All,
+    /// These, as far as they wait.
+    These(&'a [MessageId]),
+}
+
+/// Why messages are withdrawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// A client wants it.
+    Cancelled,
+    /// Their time passed; the database's clock says for which.
+    Expired,
+    /// The server gives them up.
+    Dropped(DropReason),
+}
+
+/// What was withdrawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unqueued {
+    /// The messages, in order; those of the first request when this is a repetition.
+    pub messages: Vec<MessageId>,
+    /// The newest seq that this made; none: nothing was written.
+    pub last_seq: Option<Seq>,
+    /// The hash that the idempotency key came with first.
+    pub hash: Option<String>,
+}
+
+pub(super) const ENQUEUE: &str = include_str!("sql/enqueue.sql");
+pub(super) const START_IDLE: &str = concat!(
+    include_str!("sql/start_idle.sql"),
+    include_str!("sql/rows.sql"),
+    include_str!("sql/grown.sql"),
+    include_str!("sql/context_delta.sql"),
+    " select f.epoch, f.op, f.turn_id, f.next_seq from f"
+);
+pub(super) const OUTCOME: &str = include_str!("sql/queue_outcome.sql");
+pub(super) const TAKE: &str = concat!(
+    include_str!("sql/take.sql"),
+    include_str!("sql/rows.sql"),
+    include_str!("sql/grown.sql"),
+    include_str!("sql/context_delta.sql"),
+    " select f.state, f.cancel, f.next_seq from f"
+);
+pub(super) const UNQUEUE: &str = include_str!("sql/unqueue.sql");
+
+/// The columns of a queued message.
+macro_rules! columns {
+    () => {
+        "q.message_id, q.pos, q.status, q.delivery, q.starts_turn, q.request, q.body, q.request_id, q.enqueued_at, q.expires_at,
+         (q.expires_at < now()) is true as expired, q.applied_to, q.drop_reason"
+    };
+}
+
+pub(super) const LOOK: &str = concat!(
+    "-- store::queue::look\n select r.epoch, r.op, r.next_seq, r.cancel, r.state, r.open_calls, ",
+    columns!(),
+    ", row_number() over (order by q.pos)::int as position
+       from session_run r
+       left join queue q on q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2
+      where r.tenant_id = $1 and r.session_id = $2 order by q.pos"
+);
+pub(super) const QUEUED: &str = concat!(
+    "-- store::queue::queued\n select * from (select ",
+    columns!(),
+    ", row_number() over (order by q.pos)::int as position
+       from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) q
+      where q.pos > $3 order by q.pos limit $4"
+);
+pub(super) const QUEUED_MESSAGE: &str = concat!(
+    "-- store::queue::queued_message\n select ",
+    columns!(),
+    ", (select count(*) from queue p where p.tenant_id = $1 and p.session_id = $2 and p.status = 0 and p.pos <= q.pos)::int as position
+       from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3"
+);
+
+impl Store {
+    /// Queues a message, and with `start` begins a turn for it if the session is idle. One round trip, one commit.
+    pub async fn enqueue(
+        &self,
+        key: &SessionKey,
+        new: &NewQueued<'_>,
+        start: Option<&Admission<'_>>,
+    ) -> Result<Enqueued, Error> {
+        let (key, bound) = (Key::from(key), NewParams::from(new));
+        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
+        params.extend(bound.params());
+        let start = start.map(|admission| (admission, StartParams::new(self, admission, new.message)));
+        let mut queries = vec![Query::new(ENQUEUE, params)];
+        queries.extend(start.iter().map(|(admission, bound)| bound.query(&key, admission.rows)));
+        queries
+            .push(Query::new(OUTCOME, vec![&key.tenant as Param<'_>, &key.session, &bound.request_id, &bound.message]));
+        let answers = self.database.transact(&queries).await?;
+        let [_, started @ .., outcome] = answers.as_slice() else {
+            return Err(Error::Corrupt("enqueue gave no answer".to_owned()));
+        };
+        let grant = started.first().and_then(|rows| rows.first()).map(grant).transpose()?;
+        enqueued(outcome.first(), &new.idempotency.hash, grant)
+    }
+
+    /// Begins a turn in an idle session for a message that waits. None: the session is not idle, its configuration changed, or the
+    /// message waits no longer.
+    pub async fn start_idle(
+        &self,
+        key: &SessionKey,
+        message: &MessageId,
+        admission: &Admission<'_>,
+    ) -> Result<Option<Grant>, Error> {
+        let (key, bound) = (Key::from(key), StartParams::new(self, admission, message));
+        let answers = self.database.transact(&[lock_run(&key), bound.query(&key, admission.rows)]).await?;
+        answers.last().and_then(|rows| rows.first()).map(grant).transpose()
+    }
+
+    /// What waits for the running turn, and the head it belongs to, in one snapshot. None: there is no such session.
+    pub async fn look(&self, key: &SessionKey) -> Result<Option<Look>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(LOOK, &[&key.tenant, &key.session]).await?;
+        let Some(head) = rows.first() else { return Ok(None) };
+        let next_seq: i64 = get(head, "next_seq")?;
+        let empty = get::<Option<String>>(head, "message_id")?.is_none();
+        Ok(Some(Look {
+            fence: Fence { epoch: get(head, "epoch")?, op: get(head, "op")? },
+            state: SessionState::from_number(get(head, "state")?)?,
+            cancelled: get::<i16>(head, "cancel")? != 0,
+            open_calls: count(head, "open_calls")?,
+            last_seq: Seq(next_seq - 1),
+            waiting: if empty { Vec::new() } else { rows.iter().map(queued).collect::<Result<_, _>>()? },
+        }))
+    }
+
+    /// Takes messages into the transcript as `rows` say, if nothing moved since the look. `advance`: the rows begin the next step.
+    pub async fn take(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        seen: Seq,
+        rows: &Rows,
+        taken: &[Taken<'_>],
+        advance: bool,
+    ) -> Result<Take, Error> {
+        let (key, columns) = (Key::from(key), TakenColumns::from(taken));
+        let (next_seq, steps, lease) = (seen.0 + 1, i32::from(advance), self.lease.as_secs_f64());
+        let mut params = rows.params(&key);
+        params.extend([&fence.epoch as Param<'_>, &fence.op, &next_seq, &steps, &lease]);
+        params.extend(columns.params());
+        match self.fenced_write(&key, fence, &[Query::new(TAKE, params)]).await? {
+            Fenced::Applied(ack) => Ok(Take::Applied(ack)),
+            Fenced::Refused => Ok(Take::Moved),
+            Fenced::Gone => Ok(Take::Fenced),
+        }
+    }
+
+    /// Withdraws messages that wait, each with an event of this payload. What waits no longer is left alone.
+    pub async fn unqueue(
+        &self,
+        key: &SessionKey,
+        which: Which<'_>,
+        why: Withdrawal,
+        payload: &[u8],
+        idempotency: &Idempotency,
+    ) -> Result<Unqueued, Error> {
+        let key = Key::from(key);
+        let ids: Option<Vec<&str>> = match which {
+            Which::All => None,
+            Which::These(ids) => Some(ids.iter().map(MessageId::as_str).collect()),
+        };
+        let (status, kind, reason) = withdrawal(why);
+        let expired_only = why == Withdrawal::Expired;
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let params: Vec<Param<'_>> = vec![
+            &key.tenant,
+            &key.session,
+            &ids,
+            &status,
+            &expired_only,
+            &reason,
+            &kind,
+            &payload,
+            &request,
+            &idempotency.hash,
+        ];
+        let known = Request::new(&key, request, &idempotency.hash, "");
+        let answers = self.database.transact(&[lock_run(&key), Query::new(UNQUEUE, params), known.read()]).await?;
+        unqueued(&answers)
+    }
+
+    /// The messages that wait behind `after` (a cursor; 0: from the first), in order.
+    pub async fn queued(&self, key: &SessionKey, after: i64, limit: u32) -> Result<Vec<Queued>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(QUEUED, &[&key.tenant, &key.session, &after, &i64::from(limit)]).await?;
+        rows.iter().map(queued).collect()
+    }
+
+    /// One message, wherever it stands; none: it never was in this queue.
+    pub async fn queued_message(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Queued>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(QUEUED_MESSAGE, &[&key.tenant, &key.session, &message.as_str()]).await?;
+        rows.first().map(queued).transpose()
+    }
+}
+
+struct NewParams<'a> {
+    message: &'a str,
+    body: &'a [u8],
+    delivery: i16,
+    starts_turn: bool,
+    from_execute: bool,
+    execute: Option<&'a [u8]>,
+    ttl: Option<f64>,
+    limit: i64,
+    request_id: Option<&'a str>,
+    hash: &'a str,
+}
+
+impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
+    fn from(new: &NewQueued<'a>) -> Self {
+        let NewQueued { message, body, delivery, starts_turn, execute, ttl, limit, idempotency } = new;
+        Self {
+            message: message.as_str(),
+            body,
+            delivery: delivery_number(*delivery),
+            starts_turn: *starts_turn,
+            from_execute: execute.is_some(),
+            execute: *execute,
+            ttl: ttl.map(|ttl| ttl.as_secs_f64()),
+            limit: i64::from(*limit),
+            request_id: idempotency.request.as_ref().map(RequestId::as_str),
+            hash: &idempotency.hash,
+        }
+    }
+}
+
+impl NewParams<'_> {
+    /// $3 to $12
+    fn params(&self) -> [Param<'_>; 10] {
+        [
+            &self.message,
+            &self.body,
+            &self.delivery,
+            &self.starts_turn,
+            &self.from_execute,
+            &self.execute,
+            &self.ttl,
+            &self.limit,
+            &self.request_id,
+            &self.hash,
+        ]
+    }
+}
+
+struct StartParams<'a> {
+    turn: &'a str,
+    owner: &'a str,
+    lease: f64,
+    timeout: f64,
+    revision: i64,
+    request_id: Option<&'a str>,
+    request: Vec<u8>,
+    model: &'a str,
+    message: &'a str,
+}
+
+impl<'a> StartParams<'a> {
+    fn new(store: &'a Store, admission: &Admission<'a>, message: &'a MessageId) -> Self {
+        Self {
+            turn: admission.turn.as_str(),
+            owner: store.replica(),
+            lease: store.lease().as_secs_f64(),
+            timeout: admission.timeout.as_secs_f64(),
+            revision: admission.revision,
+            request_id: admission.idempotency.request.as_ref().map(RequestId::as_str),
+            request: codec::turn::encode_request(admission.request),
+            model: admission.model,
+            message: message.as_str(),
+        }
+    }
+
+    fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
+        let mut params = rows.params(key);
+        params.extend([&self.turn as Param<'_>, &self.owner, &self.lease, &self.timeout, &self.revision]);
+        params.extend([&self.request_id as Param<'_>, &self.request, &self.model, &self.message]);
+        Query::new(START_IDLE, params)
+    }
+}
+
+struct TakenColumns<'a> {
+    ids: Vec<&'a str>,
+    statuses: Vec<i16>,
+    events: Vec<i32>,
+    into: Vec<Option<&'a str>>,
+    reasons: Vec<Option<i16>>,
+}
+
+impl<'a> From<&[Taken<'a>]> for TakenColumns<'a> {
+    fn from(taken: &[Taken<'a>]) -> Self {
+        Self {
+            ids: taken.iter().map(|taken| taken.message.as_str()).collect(),
+            statuses: taken.iter().map(|taken| if taken.end.is_ok() { APPLIED } else { DROPPED }).collect(),
+            events: taken.iter().map(|taken| i32::try_from(taken.event).unwrap_or(i32::MAX)).collect(),
+            into: taken.iter().map(|taken| taken.end.ok().map(MessageId::as_str)).collect(),
+            reasons: taken.iter().map(|taken| taken.end.err().map(reason_number)).collect(),
+        }
+    }
+}
+
+impl TakenColumns<'_> {
+    /// $32 to $36
+    fn params(&self) -> [Param<'_>; 5] {
+        [&self.ids, &self.statuses, &self.events, &self.into, &self.reasons]
+    }
+}
+
+const PENDING: i16 = 0;
+const APPLIED: i16 = 1;
+const CANCELLED: i16 = 2;
+const EXPIRED: i16 = 3;
+const DROPPED: i16 = 4;
+
+fn delivery_number(delivery: Delivery) -> i16 {
+    match delivery {
+        Delivery::Asap => 1,
+        Delivery::WhenIdle => 2,
+        Delivery::Interrupt => 3,
+    }
+}
+
+fn delivery(number: i16) -> Result<Delivery, Error> {
+    match number {
+        1 => Ok(Delivery::Asap),
+        2 => Ok(Delivery::WhenIdle),
+        3 => Ok(Delivery::Interrupt),
+        other => Err(Error::Corrupt(format!("delivery {other}"))),
+    }
+}
+
+fn reason_number(reason: DropReason) -> i16 {
+    match reason {
+        DropReason::SessionDeleted => 1,
+        DropReason::Superseded => 2,
+        DropReason::TooLarge => 3,
+    }
+}
+
+fn reason(number: i16) -> Result<DropReason, Error> {
+    match number {
+        1 => Ok(DropReason::SessionDeleted),
+        2 => Ok(DropReason::Superseded),
+        3 => Ok(DropReason::TooLarge),
+        other => Err(Error::Corrupt(format!("drop reason {other}"))),
+    }
+}
+
+/// Status, kind of event and drop reason.
+fn withdrawal(why: Withdrawal) -> (i16, &'static str, Option<i16>) {
+    match why {
+        Withdrawal::Cancelled => (CANCELLED, "queued_message_cancelled", None),
+        Withdrawal::Expired => (EXPIRED, "queued_message_expired", None),
+        Withdrawal::Dropped(reason) => (DROPPED, "queued_message_dropped", Some(reason_number(reason))),
+    }
+}
+
+fn state(row: &Row) -> Result<QueueState, Error> {
+    match get::<i16>(row, "status")? {
+        PENDING => Ok(QueueState::Pending { position: count(row, "position")? }),
+        APPLIED => Ok(QueueState::Applied(MessageId::new(get::<String>(row, "applied_to")?))),
+        CANCELLED => Ok(QueueState::Cancelled),
+        EXPIRED => Ok(QueueState::Expired),
+        DROPPED => Ok(QueueState::Dropped(reason(get(row, "drop_reason")?)?)),
+        other => Err(Error::Corrupt(format!("queue status {other}"))),
+    }
+}
+
+fn queued(row: &Row) -> Result<Queued, Error> {
+    Ok(Queued {
+        message: MessageId::new(get::<String>(row, "message_id")?),
+        state: state(row)?,
+        cursor: get(row, "pos")?,
+        delivery: delivery(get(row, "delivery")?)?,
+        starts_turn: get(row, "starts_turn")?,
+        execute: get(row, "request")?,
+        body: get(row, "body")?,
+        request: get::<Option<String>>(row, "request_id")?.map(RequestId::new),
+        enqueued_at: get(row, "enqueued_at")?,
+        expires_at: get(row, "expires_at")?,
+        expired: get(row, "expired")?,
+    })
+}
+
+fn enqueued(row: Option<&Row>, hash: &str, grant: Option<Grant>) -> Result<Enqueued, Error> {
+    let Some(row) = row else { return Ok(Enqueued::NoSession) };
+    let known = get::<Option<String>>(row, "req_hash")?.map(|_| remembered(row)).transpose()?;
+    if known.as_ref().is_some_and(|known| known.hash != hash) {
+        return Ok(Enqueued::Mismatch);
+    }
+    let Some(message) = get::<Option<String>>(row, "message_id")? else {
+        return Ok(known.map_or(Enqueued::Full, Enqueued::Elsewhere));
+    };
+    let met = SessionState::from_number(get(row, "state")?)?;
+    let turn: Option<String> = get(row, "turn_id")?;
+    Ok(Enqueued::Queued(Place {
+        message: MessageId::new(message),
+        state: state(row)?,
+        met,
+        turn: turn.filter(|_| met.is_live()).map(TurnId::new),
+        grant,
+    }))
+}
+
+fn unqueued(answers: &[Vec<Row>]) -> Result<Unqueued, Error> {
+    let [_, withdrawn, known] = answers else {
+        return Err(Error::Corrupt("unqueue gave another number of answers".to_owned()));
+    };
+    let known = known.first().map(remembered).transpose()?;
+    let next_seq: Option<i64> = withdrawn.first().map(|row| get(row, "next_seq")).transpose()?;
+    let messages: Vec<String> = match &known {
+        Some(Remembered { result, .. }) => result.split_whitespace().map(str::to_owned).collect(),
+        None => withdrawn.iter().map(|row| get(row, "message_id")).collect::<Result<_, _>>()?,
+    };
+    Ok(Unqueued {
+        messages: messages.into_iter().map(MessageId::new).collect(),
+        last_seq: next_seq.map(|next| Seq(next - 1)),
+        hash: known.map(|known| known.hash),
+    })
+}

@@ -1,0 +1,19 @@
+-- store::compaction::fail: after lock_run. The running compaction is given up; the context stays as it is.
+-- $3 which, or null for the one whose lease passed $4 info; null: as it is $5 payload
+with k as (
+  select c.compaction_id
+    from compactions c
+   where c.tenant_id = $1 and c.session_id = $2 and c.status = 1
+     and (c.compaction_id = $3 or ($3::text is null and c.lease_until < now()))),
+f as (
+  update session_run r
+     set next_seq = r.next_seq + 1
+    from k where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
+  returning r.epoch, r.next_seq, case when r.state in (1, 2) then r.turn_id end as turn_id, r.context_version),
+end_compaction as (
+  update compactions c set status = 3, lease_until = null, ended_at = now(), info = coalesce($4::bytea, c.info)
+    from f, k where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = k.compaction_id),
+write_event as (
+  insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, refs, payload)
+  select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, 0, 0, 'compaction_failed', array[k.compaction_id], $5::bytea from f, k)
+select f.context_version, f.next_seq from f

@@ -1,0 +1,156 @@
+//! Compactions: one at a time, in force or not, and counters that come back.
+
+use contextd::{
+    model::{CompactionId, Seq},
+    store::compaction::{Beginning, Compacted, CompactionStatus, Counter, Replacement, Shift},
+};
+
+use super::*;
+
+/// Counters of a session: size, then messages, overhead, user and summary tokens.
+async fn counters(world: &World, key: &SessionKey) -> [i64; 5] {
+    let sql = "select r.ctx_tokens, c.messages::bigint, c.overhead_tokens, c.user_tokens, c.summary_tokens
+                 from session_run r join session_context c using (tenant_id, session_id) where r.session_id = $1";
+    let row = world.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap();
+    std::array::from_fn(|column| row.get(column))
+}
+
+pub(super) async fn begin(
+    store: &Store,
+    key: &SessionKey,
+    id: &str,
+    seen: i64,
+    idempotency: &Idempotency,
+) -> Compacted {
+    let compaction = CompactionId::new(id);
+    let begin = Beginning { compaction: &compaction, seen, info: b"", started: b"", expired: b"", idempotency };
+    store.begin_compaction(key, &begin).await.unwrap()
+}
+
+/// Puts a summary of the first message in force.
+pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted {
+    let summary = message(format!("{id}-summary"), Role::User, vec![part("in short", 2, Category::User)]);
+    let mut shift = Shift::default();
+    shift.messages(0, 0);
+    shift.count(Counter::User, -1, -11);
+    shift.count(Counter::Summary, 1, 2);
+    let replacement = Replacement {
+        from: Seq(2),
+        to: Seq(2),
+        shift,
+        summary: Some(&summary),
+        estimator: ESTIMATOR,
+        info: b"info",
+        completed: b"",
+    };
+    store.swap_compaction(key, &CompactionId::new(id), &replacement).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
+    let world = World::new().await;
+    let (key, grant) = world.running("s").await;
+    let before = counters(&world, &key).await;
+    let begun = begin(&world.store, &key, "k1", 0, &request("r")).await;
+    assert_eq!((begun.moved.unwrap().context_version, begun.status), (0, Some(CompactionStatus::Running)));
+    let again = begin(&world.store, &key, "k2", 0, &request("r")).await;
+    assert_eq!((again.moved, again.status, again.remembered.unwrap().result.as_str()), (None, None, "k1"));
+    assert_eq!(again.running, Some(CompactionId::new("k1")));
+    let other = begin(&world.store, &key, "k2", 0, &request("r2")).await;
+    assert_eq!((other.moved, other.running), (None, Some(CompactionId::new("k1"))));
+    assert!(world.store.renew_compaction(&key, &CompactionId::new("k1")).await.unwrap());
+
+    let rows = says("a1", Role::Assistant, 20, Category::Assistant);
+    let cost = StepCost::default();
+    applied(world.store.append(&key, grant.fence, &rows, &cost, None, false).await.unwrap());
+    let swapped = swap(&world.store, &key, "k1").await;
+    assert_eq!((swapped.moved.unwrap().context_version, swapped.status), (1, Some(CompactionStatus::Applied)));
+    let [size, messages, overhead, user, summary] = counters(&world, &key).await;
+    assert_eq!(size, before[0] + 20 + i64::from(OVERHEAD) - 9);
+    assert_eq!([messages, overhead, user, summary], [2, 8, 0, 2]);
+    let repeated = swap(&world.store, &key, "k1").await;
+    assert_eq!((repeated.moved, repeated.status), (None, Some(CompactionStatus::Applied)));
+    assert!(!world.store.renew_compaction(&key, &CompactionId::new("k1")).await.unwrap());
+
+    let id = CompactionId::new("k1");
+    let stale = world.store.revert_compaction(&key, &id, 0, b"", &request("undo")).await.unwrap();
+    assert_eq!((stale.moved, stale.context_version), (None, Some(1)));
+    let reverted = world.store.revert_compaction(&key, &id, 1, b"", &request("undo")).await.unwrap();
+    assert_eq!((reverted.moved.unwrap().context_version, reverted.status), (2, Some(CompactionStatus::Reverted)));
+    let repeated = world.store.revert_compaction(&key, &id, 2, b"", &request("undo")).await.unwrap();
+    assert_eq!((repeated.moved, repeated.remembered.unwrap().result.as_str()), (None, "k1"));
+    assert_eq!(counters(&world, &key).await, [before[0] + 24, 2, 8, 11, 0]);
+    world.assert_dense(&key).await;
+    let sql = "select count(*) from events e join compactions k using (tenant_id, session_id)
+                where session_id = $1 and e.refs = array[k.compaction_id::text]
+                  and (e.kind, e.seq) in (('compaction_completed', k.active_from_seq), ('compaction_reverted', k.reverted_at_seq))";
+    assert_eq!(world.number(sql, &key).await, 2);
+}
+
+#[tokio::test]
+async fn a_swap_is_refused_once_the_context_is_another_one() {
+    let world = World::new().await;
+    let key = world.idle("s").await;
+    begin(&world.store, &key, "k1", 0, &unremembered()).await.moved.unwrap();
+    world.database.client().await.execute("update session_run set context_version = 1", &[]).await.unwrap();
+    let swapped = swap(&world.store, &key, "k1").await;
+    assert_eq!((swapped.moved, swapped.status), (None, Some(CompactionStatus::Running)));
+    let failed = world.store.fail_compaction(&key, &CompactionId::new("k1"), b"", b"").await.unwrap();
+    assert_eq!((failed.moved.is_some(), failed.status), (true, Some(CompactionStatus::Failed)));
+    let again = world.store.fail_compaction(&key, &CompactionId::new("k1"), b"", b"").await.unwrap();
+    assert_eq!(again.moved, None);
+    assert_eq!(begin(&world.store, &key, "k2", 0, &unremembered()).await.context_version, Some(1));
+    begin(&world.store, &key, "k2", 1, &unremembered()).await.moved.unwrap();
+    world.assert_dense(&key).await;
+}
+
+#[tokio::test]
+async fn an_abandoned_compaction_is_failed_by_the_next_and_cannot_come_in_force() {
+    let world = World::new().await;
+    let key = world.idle("s").await;
+    begin(&world.store, &key, "k1", 0, &unremembered()).await.moved.unwrap();
+    let lapse = "update compactions set lease_until = now() - interval '1 second'";
+    world.database.client().await.execute(lapse, &[]).await.unwrap();
+    begin(&world.replica("two"), &key, "k2", 0, &unremembered()).await.moved.unwrap();
+    let late = swap(&world.store, &key, "k1").await;
+    assert_eq!((late.moved, late.status), (None, Some(CompactionStatus::Failed)));
+    swap(&world.store, &key, "k2").await.moved.unwrap();
+    let sql = "select count(*) from events where session_id = $1 and kind like 'compaction_%'";
+    assert_eq!(world.number(sql, &key).await, 4);
+    world.assert_dense(&key).await;
+}
+
+#[tokio::test]
+async fn only_the_newest_one_in_force_is_taken_back_and_its_predecessor_after_it() {
+    let world = World::new().await;
+    let key = world.idle("s").await;
+    let before = counters(&world, &key).await;
+    for (seen, id) in (0..).zip(["k1", "k2"]) {
+        begin(&world.store, &key, id, seen, &unremembered()).await.moved.unwrap();
+        swap(&world.store, &key, id).await.moved.unwrap();
+    }
+    let (first, second) = (CompactionId::new("k1"), CompactionId::new("k2"));
+    let revert = |id, seen| world.store.revert_compaction(&key, id, seen, b"", &NONE);
+    assert_eq!(revert(&first, 2).await.unwrap().moved, None);
+    assert_eq!(revert(&second, 2).await.unwrap().moved.unwrap().context_version, 3);
+    assert_eq!(revert(&second, 3).await.unwrap().moved, None);
+    assert_eq!(revert(&first, 3).await.unwrap().moved.unwrap().context_version, 4);
+    assert_eq!(counters(&world, &key).await, before);
+    let sql = "select count(*) from compactions where session_id = $1 and predecessor = 'k1'";
+    assert_eq!(world.number(sql, &key).await, 1);
+}
+
+#[tokio::test]
+async fn of_many_that_begin_at_once_one_does() {
+    let world = World::new().await;
+    let key = world.idle("s").await;
+    let (world, key) = (&world, &key);
+    let begun = futures_util::future::join_all(
+        (0..6).map(|n| async move { begin(&world.store, key, &format!("k{n}"), 0, &NONE).await.moved.is_some() }),
+    )
+    .await;
+    assert_eq!(begun.iter().filter(|begun| **begun).count(), 1);
+    world.assert_dense(key).await;
+}
+
+static NONE: Idempotency = Idempotency { request: None, hash: String::new() };

@@ -1,0 +1,277 @@
+//! The counters: whatever happens to a session, they equal a recount of what is stored.
+
+use contextd::{
+    model::{CancelCause, CompactionId},
+    store::{
+        compaction::{Counter, Replacement, Shift},
+        queue::Take,
+        session::SessionState,
+    },
+};
+use proptest::{prelude::*, test_runner::TestRunner};
+
+use super::*;
+
+/// Messages, overhead, then tokens and parts of user, assistant, reasoning, tool calls, tool results and summaries, of what the
+/// model sees; results of a batch that is not complete count.
+const RECOUNT: &str = "
+    with active as (select * from compactions where session_id = $1 and status = 2 order by active_from_seq desc limit 1),
+    seen as (
+      select m.* from messages m
+       where m.session_id = $1 and m.voided_at_seq is null
+         and case when m.is_summary then m.message_id = (select summary_message from active)
+                  else not exists (select from active a where m.seq between a.from_seq and a.to_seq) end),
+    counted as (
+      select case when s.is_summary then 7 else p.category end as category, p.tokens
+        from parts p left join messages m using (tenant_id, session_id, message_id) left join seen s using (tenant_id, session_id, message_id)
+       where p.session_id = $1 and (s.seq is not null or m.seq is null)),
+    sums as (
+      select c, coalesce(sum(tokens), 0) as tokens, count(tokens) as parts
+        from unnest(array[1, 2, 3, 4, 5, 7]) c left join counted on category = c group by c)
+    select (select count(*) from seen) || (select array[coalesce(sum(tokens), 0)]::bigint[] from seen)
+           || (select array_agg(tokens::bigint order by c) from sums) || (select array_agg(parts::bigint order by c) from sums)";
+
+/// The same numbers as they are kept, and whether the rest of the hot row agrees.
+const KEPT: &str = "
+    select array[messages, overhead_tokens, user_tokens, assistant_tokens, reasoning_tokens, tool_call_tokens, tool_result_tokens,
+                 summary_tokens, user_parts, assistant_parts, reasoning_parts, tool_call_parts, tool_result_parts, summary_parts],
+           r.ctx_tokens = overhead_tokens + user_tokens + assistant_tokens + reasoning_tokens + tool_call_tokens
+                          + tool_result_tokens + summary_tokens,
+           r.open_calls = (select count(*) from tool_calls c where c.session_id = $1 and c.status < 3),
+           r.open_calls > 0 or not exists (
+             select from parts p left join messages m using (tenant_id, session_id, message_id)
+              where p.session_id = $1 and m.seq is null)
+      from session_run r join session_context using (tenant_id, session_id) where r.session_id = $1";
+
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    Say(u32),
+    Think(u32),
+    Call(usize),
+    Answer(usize),
+    Enqueue,
+    Take,
+    Finish,
+    Stop,
+    Admit,
+    TakeOver,
+    Compact,
+    Revert,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        (1_u32..1000).prop_map(Deed::Say),
+        (1_u32..1000).prop_map(Deed::Think),
+        (1_usize..4).prop_map(Deed::Call),
+        (1_usize..4).prop_map(Deed::Answer),
+        Just(Deed::Enqueue),
+        Just(Deed::Take),
+        Just(Deed::Finish),
+        Just(Deed::Stop),
+        Just(Deed::Admit),
+        Just(Deed::TakeOver),
+        Just(Deed::Compact),
+        Just(Deed::Revert),
+    ]
+}
+
+/// Does what can be done, and leaves out what cannot.
+struct Driver<'a> {
+    world: &'a World,
+    key: SessionKey,
+    made: usize,
+}
+
+impl Driver<'_> {
+    fn name(&mut self, kind: &str) -> String {
+        self.made += 1;
+        format!("{kind}{}", self.made)
+    }
+
+    async fn act(&mut self, deed: Deed) {
+        let store = &self.world.store;
+        let look = store.look(&self.key).await.unwrap().unwrap();
+        let owner = (look.state == SessionState::Running).then_some(look.fence);
+        let closed = owner.filter(|_| look.open_calls == 0);
+        match (deed, owner, closed) {
+            (Deed::Say(tokens), _, Some(fence)) => self.say(fence, tokens, Category::Assistant).await,
+            (Deed::Think(tokens), _, Some(fence)) => self.say(fence, tokens, Category::Reasoning).await,
+            (Deed::Call(count), _, Some(fence)) => self.call(fence, count).await,
+            (Deed::Answer(count), _, _) => {
+                let open = store.open_calls(&self.key).await.unwrap();
+                let calls: Vec<&str> = open.iter().take(count).map(|(pending, _)| pending.call.id.as_str()).collect();
+                submit(store, &self.key, &calls, &unremembered()).await;
+            }
+            (Deed::Enqueue, _, _) => {
+                let id = self.name("q");
+                enqueue(store, &self.key, &id).await;
+            }
+            (Deed::Take, _, Some(fence)) if !look.waiting.is_empty() && !look.cancelled => {
+                let ids: Vec<&str> = look.waiting.iter().map(|queued| queued.message.as_str()).collect();
+                let took = take(store, &self.key, fence, look.last_seq, &ids, false).await;
+                assert!(matches!(took, Take::Applied(_)), "{took:?}");
+            }
+            (Deed::Finish, _, Some(fence)) => {
+                let rows = says(&self.name("m"), Role::Assistant, 13, Category::Assistant);
+                applied(finish(store, &self.key, fence, rows).await);
+            }
+            (Deed::Stop, _, _) if look.state.is_live() => self.stop(owner).await,
+            (Deed::Admit, None, _) if look.state == SessionState::Idle => {
+                let turn = self.name("t");
+                admit(store, &self.key, &turn).await.unwrap();
+            }
+            (Deed::TakeOver, _, _) if look.state.is_live() => self.take_over(look.fence.epoch).await,
+            (Deed::Compact, _, _) if look.open_calls == 0 => self.compact(look.last_seq).await,
+            (Deed::Revert, _, _) => self.revert().await,
+            _ => {}
+        }
+    }
+
+    async fn say(&mut self, fence: Fence, tokens: u32, category: Category) {
+        let rows = says(&self.name("m"), Role::Assistant, tokens, category);
+        let cost = StepCost::default();
+        applied(self.world.store.append(&self.key, fence, &rows, &cost, None, false).await.unwrap());
+    }
+
+    async fn call(&mut self, fence: Fence, count: usize) {
+        let calls: Vec<String> = (0..count).map(|_| self.name("c")).collect();
+        let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
+        let (rows, batch) = answer_with_calls(&self.name("m"), &calls);
+        let cost = StepCost::default();
+        applied(self.world.store.append(&self.key, fence, &rows, &cost, Some(&batch), false).await.unwrap());
+    }
+
+    async fn stop(&self, owner: Option<Fence>) {
+        let store = &self.world.store;
+        let fence = match owner {
+            Some(fence) => fence,
+            None => {
+                let (cause, none) = (CancelCause::Requested, unremembered());
+                store.cancel(&self.key, None, cause, "", &none).await.unwrap().fence.unwrap()
+            }
+        };
+        applied(stop(store, &self.key, fence).await);
+    }
+
+    async fn take_over(&self, epoch: i64) {
+        let client = self.world.database.client().await;
+        let sql = "update session_run set lease_until = '-infinity', tool_deadline = '-infinity' where session_id = $1";
+        client.execute(sql, &[&self.key.session.as_str()]).await.unwrap();
+        self.world.store.takeover(&self.key, epoch).await.unwrap().unwrap();
+    }
+
+    /// Replaces all that the model sees by a summary.
+    async fn compact(&mut self, to: Seq) {
+        let (id, seen) = (self.name("k"), self.version().await);
+        super::compaction::begin(&self.world.store, &self.key, &id, seen, &unremembered()).await.moved.unwrap();
+        let before = recount(self.world, &self.key).await;
+        let mut shift = Shift::default();
+        let number = |value: i64| i32::try_from(value).unwrap();
+        shift.messages(1 - number(before[0]), i64::from(OVERHEAD) - before[1]);
+        let counters = [
+            Counter::User,
+            Counter::Assistant,
+            Counter::Reasoning,
+            Counter::ToolCalls,
+            Counter::ToolResults,
+            Counter::Summary,
+        ];
+        for (n, counter) in counters.into_iter().enumerate() {
+            shift.count(counter, -number(before[8 + n]), -before[2 + n]);
+        }
+        shift.count(Counter::Summary, 1, 17);
+        let summary = message(format!("{id}-summary"), Role::User, vec![part("in short", 17, Category::User)]);
+        let replacement = Replacement {
+            from: Seq(1),
+            to,
+            shift,
+            summary: Some(&summary),
+            estimator: ESTIMATOR,
+            info: b"",
+            completed: b"",
+        };
+        let id = CompactionId::new(id);
+        self.world.store.swap_compaction(&self.key, &id, &replacement).await.unwrap().moved.unwrap();
+    }
+
+    async fn revert(&self) {
+        let client = self.world.database.client().await;
+        let sql = "select compaction_id from compactions where session_id = $1 and status = 2 order by active_from_seq desc limit 1";
+        if let Some(row) = client.query_opt(sql, &[&self.key.session.as_str()]).await.unwrap() {
+            let (id, seen) = (CompactionId::new(row.get::<_, String>(0)), self.version().await);
+            let reverted = self.world.store.revert_compaction(&self.key, &id, seen, b"", &unremembered()).await;
+            reverted.unwrap().moved.unwrap();
+        }
+    }
+
+    async fn version(&self) -> i64 {
+        self.world.number("select context_version from session_run where session_id = $1", &self.key).await
+    }
+}
+
+async fn recount(world: &World, key: &SessionKey) -> Vec<i64> {
+    world.database.client().await.query_one(RECOUNT, &[&key.session.as_str()]).await.unwrap().get(0)
+}
+
+async fn check(world: &World, session: &str, deeds: &[Deed]) {
+    let (key, _) = world.running(session).await;
+    let mut driver = Driver { world, key: key.clone(), made: 0 };
+    let client = world.database.client().await;
+    for deed in deeds {
+        driver.act(*deed).await;
+        let row = client.query_one(KEPT, &[&session]).await.unwrap();
+        assert_eq!(row.get::<_, Vec<i64>>(0), recount(world, &key).await, "after {deed:?} of {deeds:?}");
+        let agreed: [bool; 3] = std::array::from_fn(|n| row.get(n + 1));
+        assert_eq!(agreed, [true; 3], "size, open calls, whole batches after {deed:?} of {deeds:?}");
+    }
+    world.assert_dense(&key).await;
+}
+
+#[test]
+fn counters_equal_a_recount_after_whatever_happened() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let world = runtime.block_on(World::new());
+    let sessions = std::cell::Cell::new(0);
+    let config =
+        ProptestConfig { cases: 20, max_shrink_iters: 100, failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new(config)
+        .run(&proptest::collection::vec(deed(), 5..30), |deeds| {
+            sessions.set(sessions.get() + 1);
+            runtime.block_on(check(&world, &format!("s{}", sessions.get()), &deeds));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[tokio::test]
+async fn counters_survive_a_compaction_between_two_turns_and_its_revert_in_a_waiting_one() {
+    use Deed::{Admit, Answer, Call, Compact, Enqueue, Finish, Revert, Say, Stop, Take, TakeOver};
+    let deeds = [
+        Say(10),
+        Call(3),
+        Answer(2),
+        Answer(1),
+        Finish,
+        Compact,
+        Admit,
+        Enqueue,
+        Say(7),
+        Finish,
+        Take,
+        Call(2),
+        Revert,
+        TakeOver,
+        Answer(2),
+        Compact,
+        Call(2),
+        Answer(1),
+        Stop,
+        Admit,
+        Finish,
+        Compact,
+        Revert,
+        Revert,
+    ];
+    check(&World::new().await, "s", &deeds).await;
+}

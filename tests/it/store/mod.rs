@@ -1,0 +1,312 @@
+//! The store against a real PostgreSQL: facts that the layers above rely on.
+
+mod compaction;
+mod fence;
+mod gate;
+mod ledger;
+mod plans;
+mod queue;
+mod schema;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use contextd::{
+    model::{
+        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part, RequestId, Role, Seq,
+        SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnId, TurnResult,
+        command::{Idempotency, TurnRequest},
+        event::{CallCancelReason, StepPosition},
+        message::StoredPart,
+    },
+    store::{
+        NewMessage, Rows, Store,
+        queue::{Delivery, Enqueued, NewQueued, Place, Take, Taken},
+        session::NewConfig,
+        tool_call::{Answer, NextStep, Submission, Submitted},
+        turn::{Admission, Batch, End, Grant, NewCall, StepCost, Synthetic, Written},
+    },
+};
+
+use crate::harness::TestDatabase;
+
+/// How long leases last where a test does not wait for their end.
+const LEASE: Duration = Duration::from_secs(30);
+/// Who counted the tokens of these tests.
+const ESTIMATOR: &str = "test";
+/// Tokens of a synthetic result, and of a message beside its parts.
+const SYNTHETIC: u32 = 7;
+const OVERHEAD: u32 = 4;
+
+/// A database with stores over it.
+struct World {
+    database: TestDatabase,
+    store: Store,
+}
+
+impl World {
+    async fn new() -> Self {
+        let database = TestDatabase::new().await;
+        let store = Store::new(database.pool(), "one", LEASE);
+        Self { database, store }
+    }
+
+    /// The store of another replica.
+    fn replica(&self, name: &str) -> Store {
+        Store::new(self.database.pool(), name, LEASE)
+    }
+
+    /// A session with a running turn at its first step.
+    async fn running(&self, session: &str) -> (SessionKey, Grant) {
+        let key = key(session);
+        let grant = admit_new(&self.store, &key).await.unwrap();
+        (key, grant)
+    }
+
+    /// A session whose turn waits for these calls.
+    async fn waiting(&self, session: &str, calls: &[&str]) -> (SessionKey, Grant) {
+        let (key, grant) = self.running(session).await;
+        let (rows, batch) = answer_with_calls(session, calls);
+        applied(self.store.append(&key, grant.fence, &rows, &StepCost::default(), Some(&batch), false).await.unwrap());
+        (key, grant)
+    }
+
+    /// An idle session that had one turn.
+    async fn idle(&self, session: &str) -> SessionKey {
+        let (key, grant) = self.running(session).await;
+        applied(finish(&self.store, &key, grant.fence, Rows::new(ESTIMATOR, 0)).await);
+        key
+    }
+
+    /// Ends the lease of a session's turn, as time would.
+    async fn expire(&self, key: &SessionKey) {
+        let client = self.database.client().await;
+        let sql = "update session_run set lease_until = now() - interval '1 second' where session_id = $1";
+        assert_eq!(client.execute(sql, &[&key.session.as_str()]).await.unwrap(), 1);
+    }
+
+    /// One number.
+    async fn number(&self, sql: &str, key: &SessionKey) -> i64 {
+        self.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap().get(0)
+    }
+
+    /// Fails unless the session's seqs are 1, 2, 3 and so on, up to its head.
+    async fn assert_dense(&self, key: &SessionKey) {
+        let sql =
+            "select coalesce(array_agg(seq order by seq), '{}') = array(select generate_series(1, max(r.next_seq) - 1))
+                     from session_run r left join events e using (tenant_id, session_id) where r.session_id = $1";
+        let row = self.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap();
+        assert!(row.get::<_, bool>(0), "the events of {} have gaps", key.session);
+    }
+}
+
+fn key(session: &str) -> SessionKey {
+    SessionKey::new(TenantId::new("t"), SessionId::new(session))
+}
+
+fn request(id: &str) -> Idempotency {
+    Idempotency { request: Some(RequestId::new(id)), hash: format!("hash of {id}") }
+}
+
+fn unremembered() -> Idempotency {
+    Idempotency { request: None, hash: String::new() }
+}
+
+fn at(step: u32) -> StepPosition {
+    StepPosition { step, attempt: 1 }
+}
+
+fn part(text: &str, tokens: u32, category: Category) -> StoredPart {
+    StoredPart { part: Part::text(text), size: Counted { tokens, category }, estimator: ESTIMATOR.to_owned() }
+}
+
+fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMessage {
+    NewMessage {
+        id: MessageId::new(id),
+        role,
+        parts,
+        overhead: OVERHEAD,
+        pinned: false,
+        metadata: BTreeMap::new(),
+        response: None,
+    }
+}
+
+/// Rows that are one message.
+fn says(id: &str, role: Role, tokens: u32, category: Category) -> Rows {
+    let mut rows = Rows::new(ESTIMATOR, 0);
+    rows.message(message(id, role, vec![part("words", tokens, category)]), at(1));
+    rows
+}
+
+/// What a turn begins with.
+fn opening(id: &str) -> Rows {
+    let mut rows = Rows::new(ESTIMATOR, 10);
+    rows.encoded_event("turn_started", String::new(), Vec::new(), StepPosition::default());
+    rows.message(
+        message(format!("{id}-input"), Role::User, vec![part("do it", 11, Category::User)]),
+        StepPosition::default(),
+    );
+    rows.encoded_event("step_started", String::new(), Vec::new(), at(1));
+    rows
+}
+
+/// What a turn for a queued message begins with.
+fn opening_without_input() -> Rows {
+    let mut rows = Rows::new(ESTIMATOR, 10);
+    rows.encoded_event("turn_started", String::new(), Vec::new(), StepPosition::default());
+    rows.encoded_event("step_started", String::new(), Vec::new(), at(1));
+    rows
+}
+
+/// An assistant message that makes calls, and the calls; one that begins with `-` is closed without being run.
+fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
+    let mut rows = Rows::new(ESTIMATOR, 0);
+    let call_part = |call: &&str| StoredPart {
+        part: Part::new(Content::ToolCall(ToolCall {
+            id: CallId::new(*call),
+            name: "look".to_owned(),
+            arguments: "{}".to_owned(),
+        })),
+        size: Counted { tokens: 5, category: Category::ToolCalls },
+        estimator: ESTIMATOR.to_owned(),
+    };
+    rows.message(message(format!("{id}-calls"), Role::Assistant, calls.iter().map(call_part).collect()), at(1));
+    let batch = Batch {
+        message: MessageId::new(format!("{id}-calls")),
+        results: MessageId::new(format!("{id}-results")),
+        calls: calls
+            .iter()
+            .enumerate()
+            .map(|(part, call)| NewCall {
+                id: CallId::new(*call),
+                name: "look".to_owned(),
+                part,
+                open: true,
+                timeout: Duration::from_secs(60),
+            })
+            .collect(),
+    };
+    (rows, batch)
+}
+
+fn admission<'a>(
+    turn: &'a TurnId,
+    rows: &'a Rows,
+    idempotency: &'a Idempotency,
+    request: &'a TurnRequest,
+) -> Admission<'a> {
+    Admission {
+        turn,
+        rows,
+        timeout: Duration::from_secs(600),
+        revision: 1,
+        idempotency,
+        request,
+        model: "scripted/demo",
+    }
+}
+
+async fn admit_new(store: &Store, key: &SessionKey) -> Option<Grant> {
+    let (turn, rows) = (TurnId::new(format!("{}-t1", key.session)), opening(key.session.as_str()));
+    let config = SessionConfig { model: "scripted/demo".to_owned(), ..SessionConfig::default() };
+    let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
+    let (idempotency, request) = (unremembered(), TurnRequest::default());
+    store.admit_new(key, &admission(&turn, &rows, &idempotency, &request), &new).await.unwrap()
+}
+
+async fn admit(store: &Store, key: &SessionKey, turn: &str) -> Option<Grant> {
+    let (id, rows) = (TurnId::new(turn), opening(turn));
+    let (idempotency, request) = (unremembered(), TurnRequest::default());
+    store.admit(key, &admission(&id, &rows, &idempotency, &request)).await.unwrap()
+}
+
+async fn finish(store: &Store, key: &SessionKey, fence: Fence, rows: Rows) -> Written {
+    let ending = Ending::Completed(CompletionReason::Stop);
+    store.finish(key, fence, &rows, &StepCost::default(), &end(&ending, &TurnResult::default())).await.unwrap()
+}
+
+async fn stop(store: &Store, key: &SessionKey, fence: Fence) -> Written {
+    let ending = Ending::Completed(CompletionReason::Deadline);
+    let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
+    store.stop(key, fence, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap()
+}
+
+fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
+    let synthetic =
+        Synthetic { words: "closed", tokens: SYNTHETIC, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded };
+    End { ending, result, synthetic }
+}
+
+fn applied(written: Written) -> contextd::store::turn::Ack {
+    match written {
+        Written::Applied(ack) => ack,
+        Written::Fenced => panic!("fenced"),
+    }
+}
+
+async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &Idempotency) -> Submitted {
+    let answers: Vec<Answer> = calls
+        .iter()
+        .map(|call| Answer {
+            call: CallId::new(*call),
+            part: Part::new(Content::ToolResult(ToolResult {
+                call: CallId::new(*call),
+                name: "look".to_owned(),
+                texts: vec!["seen".to_owned()],
+                outcome: ToolOutcome::Success,
+                truncation: None,
+            })),
+            tokens: 3,
+            hash: "answer".to_owned(),
+            full_output: None,
+        })
+        .collect();
+    let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let submission = Submission {
+        answers: &answers,
+        overdue_only: false,
+        idempotency,
+        estimator: ESTIMATOR,
+        overhead: OVERHEAD,
+        next: &next,
+    };
+    store.submit(key, &submission).await.unwrap()
+}
+
+/// A message to be queued, as soon as possible and without starting a turn.
+fn asap<'a>(message: &'a MessageId, idempotency: &'a Idempotency) -> NewQueued<'a> {
+    NewQueued {
+        message,
+        body: b"body",
+        delivery: Delivery::Asap,
+        starts_turn: false,
+        execute: None,
+        ttl: None,
+        limit: 100,
+        idempotency,
+    }
+}
+
+async fn enqueue(store: &Store, key: &SessionKey, id: &str) -> Place {
+    let (message, idempotency) = (MessageId::new(id), request(id));
+    placed(store.enqueue(key, &asap(&message, &idempotency), None).await.unwrap())
+}
+
+fn placed(enqueued: Enqueued) -> Place {
+    let Enqueued::Queued(place) = enqueued else { panic!("not queued: {enqueued:?}") };
+    place
+}
+
+/// Takes these messages as one user message.
+async fn take(store: &Store, key: &SessionKey, fence: Fence, seen: Seq, ids: &[&str], advance: bool) -> Take {
+    let ids: Vec<MessageId> = ids.iter().map(|id| MessageId::new(*id)).collect();
+    let into = MessageId::new(format!("from-{}", ids[0]));
+    let mut rows = Rows::new(ESTIMATOR, 10);
+    rows.encoded_event("messages_applied", into.to_string(), Vec::new(), at(1));
+    rows.message(message(into.as_str(), Role::User, vec![part("queued words", 9, Category::User)]), at(1));
+    if advance {
+        rows.encoded_event("step_started", String::new(), Vec::new(), at(2));
+    }
+    let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(&into), event: 1 }).collect();
+    store.take(key, fence, seen, &rows, &taken, advance).await.unwrap()
+}

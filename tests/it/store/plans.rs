@@ -1,0 +1,374 @@
+//! The plans of the hot statements: each works on its session alone, however many others its tenant has.
+
+use std::collections::BTreeMap;
+
+use contextd::{model::CancelCause, store::hot_statements};
+use serde_json::Value;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::*;
+
+/// The arguments of the shared tail: a message with a part and two events.
+fn tail(session: &str) -> Vec<&str> {
+    vec![
+        "'t'",
+        session,
+        "array['message_committed', 'step_started']",
+        "array['', '']::bytea[]",
+        "array['new-message', '']",
+        "array[1, 2]",
+        "array[1, 1]",
+        "array[1]",
+        "array['new-message']",
+        "array[2]::smallint[]",
+        "array[1]",
+        "array[4]",
+        "array[false]",
+        "array['']::bytea[]",
+        "array['new-message']",
+        "array[0]",
+        "array['text']",
+        "array[null]::text[]",
+        "array[null]::text[]",
+        "array[null]::smallint[]",
+        "array['words']",
+        "array[null]::bytea[]",
+        "array[9]",
+        "array[1]::smallint[]",
+        "'test'",
+        "10",
+    ]
+}
+
+fn with<'a>(mut arguments: Vec<&'a str>, more: &[&'a str]) -> Vec<&'a str> {
+    arguments.extend(more);
+    arguments
+}
+
+/// The same without a message: its part belongs to one that the statement writes itself.
+fn tail_without_message(session: &str) -> Vec<&str> {
+    let mut arguments = tail(session);
+    arguments[7..14].fill("'{}'");
+    arguments
+}
+
+/// Epoch, op and the cost of a step.
+const STEP: [&str; 9] = ["1", "0", "'scripted/demo'", "1", "100", "10", "0", "0", "0"];
+
+/// The arguments of a finish of the running session `'run'`.
+pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
+    with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30"])
+}
+
+/// A hash, and the request `'r'` that nobody made yet.
+const REQUEST: [&str; 2] = ["'r'", "'hash'"];
+
+/// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
+fn arguments(statement: &str) -> Vec<&'static str> {
+    let admission = ["'new-turn'", "'one'", "30", "600", "1", "'r'", "'hash'", "''", "'scripted/demo'"];
+    let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
+    let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
+    match statement {
+        "admit" => with(tail("'idle'"), &admission),
+        "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
+        "append" => with(
+            with(tail("'run'"), &STEP),
+            &["0", "'new-message'", "array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]"],
+        )
+        .into_iter()
+        .chain(["array[60, 60]", "array[true, true]", "'new-message'", "'new-results'", "30"])
+        .collect(),
+        "finish" => finish_arguments("'run'"),
+        "stop" => with(
+            with(tail("'run'"), &STEP),
+            &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''"],
+        ),
+        "gate" | "lock_run" | "settle" | "session" => in_session("'run'", &[]),
+        "transcript" => in_session("'long'", &[]),
+        "standing" => in_session("'run'", &["'r'"]),
+        "owned" => in_session("'run'", &["1"]),
+        "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
+        "open_calls" => in_session("'wait'", &[]),
+        "results" => in_session("'wait'", &["array['c3']"]),
+        "submit" => in_session(
+            "'wait'",
+            &["array['c1', 'c2']", "array[1, 1]::smallint[]", "array['seen', 'seen']", "array[null, null]::bytea[]"],
+        )
+        .into_iter()
+        .chain(["array[3, 3]", "array['h', 'h']", "array[null, null]::text[]", "false", "3", "'r'", "'hash'", "'two'"])
+        .chain(["30", "'test'", "4", "''", "10"])
+        .collect(),
+        "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
+        "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
+        "hand_over" => in_session("'run'", &["1", "0"]),
+        "beat" => with(vec!["'one'"], &keys(&["array[1]", "30"])),
+        "cancels" => vec!["array['t']", "array['cancelled']", "array[1]"],
+        "heads" => keys(&["array[0]"]),
+        "follow" => in_session("'long'", &["100", "50"]),
+        "messages_by_id" => in_session("'long'", &["array['m10', 'm20']"]),
+        "messages_after" | "messages_before" => in_session("'long'", &["50", "true", "10"]),
+        "enqueue" => {
+            with(in_session("'queue'", &["'new-queued'", "''", "1", "true", "false", "null", "60", "100"]), &REQUEST)
+        }
+        "start_idle" => {
+            with(tail("'idle'"), &["'new-turn'", "'one'", "30", "600", "1", "'r'", "''", "'scripted/demo'", "'waits'"])
+        }
+        "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
+        "look" => in_session("'queue'", &[]),
+        "take" => with(
+            tail("'queue'"),
+            &["1", "0", "4", "0", "30", "array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"],
+        )
+        .into_iter()
+        .chain(["array['new-message', 'new-message']", "array[null, null]::smallint[]"])
+        .collect(),
+        "unqueue" => with(
+            in_session("'queue'", &["array['q1']", "2", "false", "null", "'queued_message_cancelled'", "''"]),
+            &REQUEST,
+        ),
+        "queued" => in_session("'queue'", &["0", "50"]),
+        "queued_message" => in_session("'queue'", &["'q2'"]),
+        "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
+        "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''"]),
+        "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
+        "swap" => with(
+            tail_without_message("'compacting'"),
+            &["'k'", "2", "2", "0", "0", "array_fill(0::bigint, array[9])", "array_fill(0, array[9])", "''"],
+        )
+        .into_iter()
+        .chain(["'new-message'", "2", "4", "''"])
+        .collect(),
+        "revert" => with(in_session("'compacted'", &["'k'", "1", "''"]), &REQUEST),
+        "compaction_outcome" => in_session("'compacting'", &["'k'"]),
+        other => panic!("no arguments for {other}"),
+    }
+}
+
+/// Sessions in the states that the statements are for.
+async fn scenes(world: &World, client: &Client) {
+    let store = &world.store;
+    let (run, _) = world.running("run").await;
+    world.waiting("wait", &["c1", "c2", "c3"]).await;
+    submit(store, &key("wait"), &["c3"], &unremembered()).await;
+    world.running("queue").await;
+    for id in ["q1", "q2"] {
+        enqueue(store, &key("queue"), id).await;
+    }
+    enqueue(store, &world.idle("idle").await, "waits").await;
+    let (lapsed, _) = world.running("lapsed").await;
+    world.expire(&lapsed).await;
+    let (cancelled, _) = world.running("cancelled").await;
+    let none = unremembered();
+    store.cancel(&cancelled, None, CancelCause::Requested, "", &none).await.unwrap();
+    for session in ["compacting", "compacted"] {
+        let key = world.idle(session).await;
+        super::compaction::begin(store, &key, "k", 0, &none).await.moved.unwrap();
+    }
+    super::compaction::swap(store, &key("compacted"), "k").await.moved.unwrap();
+    world.running("long").await;
+    client.batch_execute(LONG).await.unwrap();
+    assert_eq!(run, key("run"));
+}
+
+/// A long conversation.
+const LONG: &str = "
+    insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info)
+    select 't', 'long', n, 'm' || n, 2, 1, 4, '' from generate_series(4, 400) n;
+    insert into parts (tenant_id, session_id, message_id, idx, kind, body, tokens, category, estimator)
+    select 't', 'long', 'm' || n, 0, 'text', 'words', 4, 1, 'test' from generate_series(4, 400) n;
+    insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
+    select 't', 'long', n, 1, 1, 1, 'message_committed', '' from generate_series(4, 400) n;
+    update session_run set next_seq = 401 where session_id = 'long'";
+
+/// A past for every session above: rows that none of the statements needs.
+const PAST: &str = "
+    insert into turns (tenant_id, session_id, turn_id, state, request, model, first_seq, ended_at, last_seq, outcome)
+    select tenant_id, session_id, 'old' || n, 3, '', 'scripted/demo', -n, now(), -n, '' from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1);
+    insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
+                            ord, timeout, closed_at)
+    select tenant_id, session_id, 'old' || n, 'old' || n, 1, 3, 'look', 'old' || n, 0, 'old' || n, 0, '1 s', now()
+      from session_run, generate_series(1, 1000) n where tenant_id = 't' and session_id = any($1);
+    insert into queue (tenant_id, session_id, message_id, status, body, seq, ended_at, applied_to)
+    select tenant_id, session_id, 'old' || n, 1, '', -n, now(), 'old' || n from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1);
+    insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
+    select tenant_id, session_id, 'old' || n, '', '' from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1);
+    insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
+    select v.tenant_id, v.session_id, v.revision + n, v.toolset_id, v.config from session_revisions v, generate_series(1, 1000) n
+     where v.tenant_id = 't' and v.session_id = any($1);
+    insert into compactions (tenant_id, session_id, compaction_id, status, context_version, info, ended_at)
+    select tenant_id, session_id, 'old' || n, 3, 0, '', now() from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1);
+    insert into usage_totals (tenant_id, session_id, purpose, model)
+    select tenant_id, session_id, 1, 'old' || n from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1);
+    insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info, voided_at_seq)
+    select tenant_id, session_id, -n, 'old' || n, 2, 1, 4, '', 1 from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1);
+    insert into parts (tenant_id, session_id, message_id, idx, kind, body, tokens, category, estimator)
+    select tenant_id, session_id, 'old' || n, 0, 'text', 'words', 4, 1, 'test' from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1);
+    insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
+    select tenant_id, session_id, -n, 1, 1, 1, 'message_committed', '' from session_run, generate_series(1, 1000) n
+     where tenant_id = 't' and session_id = any($1)";
+
+/// Other sessions: copies of those above, as they are stored, under other names.
+async fn fill(client: &Client, tenant: &str, from: u32, to: u32) {
+    let tables = "select t.table_name::text, string_agg(c.column_name::text, ', ') from information_schema.tables t
+                    join information_schema.columns c using (table_schema, table_name)
+                   where table_schema = 'public' and c.is_generated = 'NEVER' and c.is_identity = 'NO'
+                     and c.column_name not in ('tenant_id', 'session_id')
+                     and exists (select from information_schema.columns s
+                                  where s.table_name = t.table_name and s.column_name = 'session_id')
+                   group by 1 order by 1";
+    let sources = "array['run', 'wait', 'queue', 'idle', 'compacted']";
+    for row in client.query(tables, &[]).await.unwrap() {
+        let (table, columns): (String, String) = (row.get(0), row.get(1));
+        let copy = format!(
+            "insert into {table} (tenant_id, session_id, {columns})
+             select '{tenant}', 'other' || other, {columns} from generate_series({from}, {to}) other
+               join {table} o on o.tenant_id = 't' and o.session_id = ({sources})[1 + other % 5]"
+        );
+        client.batch_execute(&copy).await.unwrap();
+    }
+    client.batch_execute("vacuum analyze").await.unwrap();
+}
+
+/// The plan of a statement that was run and undone.
+async fn explain(client: &Client, name: &str) -> Value {
+    let execute = format!(
+        "begin; explain (analyze, buffers, format json) execute {name} ({}); rollback",
+        arguments(name).join(", ")
+    );
+    let answers = client.simple_query(&execute).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    let json = answers.into_iter().find_map(|answer| {
+        if let SimpleQueryMessage::Row(row) = answer { row.get(0).map(str::to_owned) } else { None }
+    });
+    let plan: Value = serde_json::from_str(&json.unwrap()).unwrap();
+    plan[0]["Plan"].clone()
+}
+
+fn children(node: &Value) -> impl Iterator<Item = &Value> {
+    node["Plans"].as_array().into_iter().flatten()
+}
+
+fn text<'a>(node: &'a Value, name: &str) -> &'a str {
+    node[name].as_str().unwrap_or_default()
+}
+
+/// Everything in the plan that reaches beyond one session.
+fn complaints(node: &Value) -> Vec<String> {
+    let (kind, relation) = (text(node, "Node Type"), text(node, "Relation Name"));
+    let condition = text(node, "Index Cond");
+    let mut found: Vec<String> = children(node).flat_map(complaints).collect();
+    if kind == "Seq Scan" {
+        found.push(format!("a sequential scan of {relation}"));
+    }
+    if kind.contains("Index") && !bound(condition, text(node, "Index Name"), relation) {
+        found.push(format!("{} of {relation} by {}: ({condition})", kind, text(node, "Index Name")));
+    }
+    found
+}
+
+/// Whether the condition begins with the tenant and, where the relation has sessions, the session.
+fn bound(condition: &str, index: &str, relation: &str) -> bool {
+    let mut columns = condition.split(" AND ").map(|comparison| {
+        let column = comparison.trim_start_matches('(').split(" = ").next().unwrap_or_default();
+        column.rsplit('.').next().unwrap_or_default()
+    });
+    let of_tenant = ["blobs", "toolsets"].iter().any(|table| relation == *table || index.starts_with(table));
+    columns.next() == Some("tenant_id") && (of_tenant || columns.next() == Some("session_id"))
+}
+
+/// Pages that the statement touched: what its scans and writes did themselves. What is computed once and read through a CTE would
+/// otherwise be counted at each place that reads it, or not at all where nobody does.
+fn buffers(node: &Value) -> i64 {
+    let of = |node: &Value| {
+        ["Shared Hit Blocks", "Shared Read Blocks"].iter().filter_map(|n| node[*n].as_i64()).sum::<i64>()
+    };
+    let below: i64 = children(node).filter(|child| text(child, "Parent Relationship") != "InitPlan").map(of).sum();
+    let itself = match text(node, "Node Type") {
+        "CTE Scan" | "Function Scan" | "Result" | "Limit" | "Aggregate" => 0,
+        _ => (of(node) - below).max(0),
+    };
+    itself + children(node).map(buffers).sum::<i64>()
+}
+
+/// Pages by statement and kind of plan.
+type Pages = BTreeMap<(&'static str, &'static str), i64>;
+
+/// Runs them all; fails on a plan that reaches too far or a statement that did nothing.
+async fn measure(client: &Client) -> Pages {
+    let mut touched = BTreeMap::new();
+    let mut found = Vec::new();
+    for mode in ["force_custom_plan", "force_generic_plan"] {
+        client.batch_execute("vacuum").await.unwrap();
+        client.batch_execute(&format!("set plan_cache_mode = {mode}")).await.unwrap();
+        for (name, _) in hot_statements() {
+            explain(client, name).await;
+            let plan = explain(client, name).await;
+            assert!(plan["Actual Rows"].as_f64() > Some(0.0), "{name} did nothing: {plan:#}");
+            found.extend(complaints(&plan).into_iter().map(|complaint| format!("{name}, {mode}: {complaint}")));
+            touched.insert((name, mode), buffers(&plan));
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+    touched
+}
+
+/// A connection with the settings of the service's own, and all statements prepared.
+async fn prepared(database: &TestDatabase) -> Client {
+    let client = database.client().await;
+    client.batch_execute("set enable_seqscan = off; set jit = off; set timezone = 'UTC'").await.unwrap();
+    for (name, sql) in hot_statements() {
+        let prepare = format!("prepare {name} as {sql}");
+        client.batch_execute(&prepare).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    }
+    client
+}
+
+#[tokio::test]
+async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_and_in_an_old_one() {
+    let world = World::new().await;
+    let client = world.database.client().await;
+    scenes(&world, &client).await;
+    fill(&client, "another", 1, 1000).await;
+    fill(&client, "t", 1, 10).await;
+    let few = measure(&prepared(&world.database).await).await;
+    fill(&client, "t", 11, 10_000).await;
+    let many = measure(&prepared(&world.database).await).await;
+    let scenes = "array(select session_id from session_run where tenant_id = 't' and session_id not like 'other%' and session_id <> 'long')";
+    client.batch_execute(&PAST.replace("$1", scenes)).await.unwrap();
+    client.batch_execute("vacuum analyze").await.unwrap();
+    let long = measure(&prepared(&world.database).await).await;
+    assert_eq!([grown(&few, &many, 0), grown(&many, &long, 12)], [Vec::<String>::new(), Vec::new()]);
+}
+
+/// The statements that touched more than half as many pages again, and more than `slack` pages more: in an old session two keys
+/// are two walks, and versions that earlier runs left behind lie on other pages.
+fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
+    before
+        .iter()
+        .map(|((name, mode), pages)| (name, mode, pages, after[&(*name, *mode)]))
+        .filter(|(_, _, before, after)| after * 2 > **before * 3 && *after > **before + slack)
+        .map(|(name, mode, before, after)| format!("{name}, {mode}: {before} pages, then {after}"))
+        .collect()
+}
+
+#[test]
+fn a_plan_that_reaches_too_far_is_noticed() {
+    let index =
+        |condition| serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns", "Index Cond": condition});
+    assert_eq!(
+        complaints(&index("((t.tenant_id = $1) AND (t.session_id = $2) AND (turn_id = $3))")),
+        Vec::<String>::new()
+    );
+    assert_eq!(complaints(&index("(tenant_id = $1)")).len(), 1);
+    assert_eq!(complaints(&index("((session_id = $1) AND (tenant_id = $2))")).len(), 1);
+    assert_eq!(complaints(&serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns"})).len(), 1);
+    let nested =
+        serde_json::json!({"Node Type": "Limit", "Plans": [{"Node Type": "Seq Scan", "Relation Name": "turns"}]});
+    assert_eq!(complaints(&nested).len(), 1);
+}
