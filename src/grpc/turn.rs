@@ -97,7 +97,6 @@ impl Turns {
                 }
                 if ours {
                     let mut shown = codec::event::to_pb(event, &key.session, &read.content);
-                    shown.replay = true;
                     fit_event(&self.engine, key, &mut shown).await?;
                     bytes += shown.encoded_len();
                     if bytes > PAGE_BYTES && !events.is_empty() {
