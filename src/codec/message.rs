@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_message_is_the_sum_of_its_parts() {
+    fn the_size_of_a_message_is_its_parts_and_its_own_overhead() {
         let part = |text: &str, tokens| StoredPart {
             part: Part::text(text),
             size: Counted { tokens, category: Category::User },
@@ -139,7 +139,7 @@ mod tests {
             voided_at: Some(Seq(9)),
         };
         let wire = to_pb(&message, &SessionId::new("s1"));
-        assert_eq!(wire.tokens, Some(usage::size_to_pb(7, "chars")));
+        assert_eq!(wire.tokens, Some(usage::size_to_pb(4 + 3 + 4, "chars")));
         assert_eq!((wire.session_id.as_str(), wire.turn_id.as_str(), wire.voided_at_seq), ("s1", "t1", 9));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::future::try_join;
 use tokio_postgres::Row;
 
 use super::{
@@ -45,8 +46,8 @@ impl Store {
             self.database.read(FOLLOW, &[&columns.tenant, &columns.session, &after.0, &i64::from(limit)]).await?;
         let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         let (messages, calls) = refs_to_load(&events);
-        let content =
-            Content { messages: self.messages_by_id(key, &messages).await?, results: self.results(key, &calls).await? };
+        let (messages, results) = try_join(self.messages_by_id(key, &messages), self.results(key, &calls)).await?;
+        let content = Content { messages, results };
         Ok(Follow { events, content })
     }
 

@@ -13,7 +13,7 @@ use crate::{
     context::estimate,
     model::{
         InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet, TurnId,
-        command::{BusyPolicy, ExecuteTurn},
+        command::{BusyPolicy, ExecuteTurn, SessionDraft},
         derive,
         event::StepPosition,
         message::StoredPart,
@@ -21,8 +21,8 @@ use crate::{
     provider::registry::Resolved,
     store::{
         NewMessage, Rows,
-        session::FIRST_REVISION,
-        turn::{Admission, Standing},
+        session::{FIRST_REVISION, Session},
+        turn::Admission,
     },
 };
 
@@ -75,66 +75,64 @@ impl Engine {
         Err(Error::Store(crate::store::Error::Conflict("the session kept changing".to_owned())))
     }
 
-    /// One try; none: the session changed between the look and the statement.
+    /// One try; none: the session changed between the look and the statement. The statement itself refuses a request that is
+    /// known, so that what it started is looked up only then.
     async fn try_admit(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
-        let request = command.idempotency.request.as_ref();
-        // Read before the request is looked up: a turn that the same request starts in between is found as known, not as busy.
-        let existing = self.store.session(key).await?;
-        if request.is_some()
-            && let Some(standing) = self.store.standing(key, request).await?
-            && let Some(admitted) = self.known(key, command, &standing).await?
-        {
-            return Ok(Some(admitted));
+        let refused = match self.try_begin(key, command).await {
+            Ok(Some(admitted)) => return Ok(Some(admitted)),
+            Ok(None) => None,
+            Err(error @ Error::Store(_)) => return Err(error),
+            Err(error) => Some(error),
+        };
+        // Looked up after the session was read: a turn that the same request started in between is found as known, not as busy.
+        if let Some(known) = self.known(key, command).await? {
+            return Ok(Some(known));
         }
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// Begins a turn in a session that is idle, or is to be created. None: the statement was refused.
+    async fn try_begin(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
-        match (existing, &command.create) {
-            (Some(session), _) if session.state.is_live() => self.busy(key, command).await.map(Some),
+        match (self.store.session(key).await?, &command.create) {
+            (Some(session), _) if session.state.is_live() => Err(self.busy(key, command, session)),
             (Some(session), _) => {
                 let existing = Existing { revision: session.revision, tokens: session.context_tokens };
                 self.begin(key, command, &session.config, Some(existing)).await
             }
             (None, Some(draft)) => self.begin(key, command, &self.complete(draft.clone())?, None).await,
             (None, None) if command.session.is_none() => {
-                self.begin(key, command, &self.complete(Default::default())?, None).await
+                self.begin(key, command, &self.complete(SessionDraft::default())?, None).await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
     }
 
     /// What the same request started before.
-    async fn known(
-        &self,
-        key: &SessionKey,
-        command: &ExecuteTurn,
-        standing: &Standing,
-    ) -> Result<Option<Admitted>, Error> {
-        let (Some(remembered), Some(request)) = (&standing.remembered, &command.idempotency.request) else {
-            return Ok(None);
-        };
+    async fn known(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
+        let Some(request) = &command.idempotency.request else { return Ok(None) };
+        let Some(standing) = self.store.standing(key, Some(request)).await? else { return Ok(None) };
+        let Some(remembered) = standing.remembered else { return Ok(None) };
         if remembered.hash != command.idempotency.hash {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
         if command.after > standing.last_seq {
             return Err(Error::CursorAhead { last: standing.last_seq });
         }
-        let turn = TurnId::new(remembered.result.clone());
+        let turn = TurnId::new(remembered.result);
         let found = self.store.turn(key, &turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
         let first = Seq(found.first_seq.0 - 1);
         Ok(Some(Admitted { key: key.clone(), turn, how: How::Attached, after: command.after.max(first), news: None }))
     }
 
     /// A turn is running.
-    async fn busy(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<Admitted, Error> {
-        match command.busy {
-            BusyPolicy::Enqueue => Err(Error::QueueNotImplemented),
-            BusyPolicy::Reject => {
-                let standing = self.store.standing(key, None).await?;
-                let standing = standing.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-                let turn = standing.turn.ok_or_else(|| Error::Internal("a live session without a turn".to_owned()))?;
-                Err(Error::TurnInProgress { turn, last: standing.last_seq })
-            }
+    fn busy(&self, key: &SessionKey, command: &ExecuteTurn, session: Session) -> Error {
+        match (command.busy, session.current_turn) {
+            (BusyPolicy::Enqueue, _) => Error::QueueNotImplemented,
+            (BusyPolicy::Reject, Some(turn)) => Error::TurnInProgress { turn, last: session.last_seq },
+            (BusyPolicy::Reject, None) => Error::Internal(format!("session {} is live without a turn", key.session)),
         }
     }
 

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::try_join;
+
 use super::{
     Engine, Error,
     answer::{self, Audience, Cut, End, Timing},
@@ -111,10 +113,13 @@ impl Run<'_> {
             return self.hand_over().await;
         }
         let read = Instant::now();
-        let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(Flow::Over) };
+        // Only the owner writes messages, so the two need not be one snapshot.
+        let store = &self.engine.store;
+        let (owned, messages) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
+        let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
-        let transcript = match Transcript::new(self.engine.store.transcript(self.key).await?).close() {
+        let transcript = match Transcript::new(messages).close() {
             Ok(closed) => Some(closed),
             Err(NotClosed::Open(_)) => None,
             Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
