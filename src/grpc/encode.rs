@@ -6,7 +6,7 @@ use crate::{
     pb,
     store::{
         session::{Session, SessionState},
-        turn::Turn,
+        turn_read::Turn,
     },
 };
 

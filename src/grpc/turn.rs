@@ -22,7 +22,7 @@ use crate::{
         command::{AnswerStatus, Watch},
     },
     pb::{self, turn_service_server::TurnService},
-    store::turn::Turn,
+    store::turn_read::Turn,
     turn::{
         Engine, Error,
         execute::{Admitted, How},

@@ -124,11 +124,11 @@ impl Store {
     }
 
     /// Takes a turn over. None: somebody else did, or it moved on.
-    pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<super::turn::Grant>, Error> {
+    pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<super::admission::Grant>, Error> {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &self.replica, &lease];
         let rows = self.database.write(&Query::new(TAKEOVER, params)).await?;
-        rows.first().map(super::turn::grant).transpose()
+        rows.first().map(super::admission::grant).transpose()
     }
 
     /// Gives a lease back, so that any replica may go on at once. False: it was no longer this replica's.

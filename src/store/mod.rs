@@ -4,6 +4,12 @@
 //! caller that goes away leaves no open transaction behind. What decides (leases, deadlines) is the database's clock; ids are
 //! the caller's.
 
+/// A long statement, the shared tails behind it, and what it answers.
+macro_rules! statement {
+    ($($file:literal),+; $answer:literal) => { concat!($(include_str!($file)),+, $answer) };
+}
+
+pub mod admission;
 pub mod blob;
 pub mod compaction;
 pub mod error;
@@ -19,6 +25,7 @@ pub mod rows;
 pub mod session;
 pub mod tool_call;
 pub mod turn;
+pub mod turn_read;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};
@@ -60,16 +67,16 @@ impl Store {
 #[doc(hidden)]
 pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     vec![
-        ("admit", turn::ADMIT),
-        ("admit_new", turn::ADMIT_NEW),
+        ("admit", admission::ADMIT),
+        ("admit_new", admission::ADMIT_NEW),
         ("append", turn::APPEND),
         ("gate", turn::GATE),
         ("lock_run", turn::LOCK_RUN),
         ("finish", turn::FINISH),
         ("stop", turn::STOP),
         ("settle", turn::SETTLE),
-        ("standing", turn::STANDING),
-        ("owned", turn::OWNED),
+        ("standing", admission::STANDING),
+        ("owned", turn_read::OWNED),
         ("session", session::SESSION),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),

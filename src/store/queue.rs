@@ -8,12 +8,13 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    admission::{Admission, Grant, grant},
     lease::{Request, lock_run},
     pipeline::{Param, Query},
     row::{count, get},
     rows::{Key, Rows},
     session::{Remembered, SessionState, remembered},
-    turn::{Ack, Admission, Fenced, Grant, grant},
+    turn::{Ack, Fenced},
 };
 use crate::{
     codec,

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::{
     Error, Store,
+    admission::Grant,
     lease::{Request, lock_run},
     pipeline::{Param, Query},
     row::{count, get},
     rows::{Key, part_row, signed},
-    turn::Grant,
 };
 use crate::model::{
     BlobId, CallId, Fence, Part, RequestId, Seq, SessionKey, ToolCall, TurnId, command::Idempotency, event::PendingCall,

@@ -8,7 +8,7 @@ use std::{
 use super::{Engine, Error};
 use crate::{
     model::{CancelCause, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
-    store::turn::{Grant, Turn},
+    store::{admission::Grant, turn_read::Turn},
 };
 
 /// How often a turn that is being cancelled is looked at, when nobody tells of its end.

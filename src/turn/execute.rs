@@ -21,8 +21,8 @@ use crate::{
     provider::registry::Resolved,
     store::{
         NewMessage, Rows,
+        admission::Admission,
         session::{FIRST_REVISION, Session},
-        turn::Admission,
     },
 };
 

@@ -16,6 +16,7 @@ pub mod recover;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+mod written;
 
 pub use error::Error;
 pub use hub::Hub;
@@ -153,7 +154,7 @@ impl Engine {
     }
 
     /// Runs a turn that this replica was just granted.
-    fn start(self: &Arc<Self>, key: SessionKey, grant: crate::store::turn::Grant, sent: std::time::Instant) {
+    fn start(self: &Arc<Self>, key: SessionKey, grant: crate::store::admission::Grant, sent: std::time::Instant) {
         let lease = self.leases.hold(&key, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);

@@ -1,7 +1,6 @@
 //! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,26 +15,25 @@ use super::{
     leases::Lease,
     next::{Facts, Last, Step, after_step, ending_of, next_step},
     sessions::outside_tokens,
+    written::{assistant, call_ids, new_message, not_run, response, synthetic, usage_recorded},
 };
 use crate::{
     context::{calls::executable, estimate, prompt},
     model::{
-        CallId, CancelOutcome, Closed, CompletionReason, Content, Ending, Failure, FailureReason, Fence, FinishReason,
-        Limits, Message, MessageId, ModelResponse, Part, Payload, Role, Seq, SessionKey, ToolOutcome, ToolResult,
-        ToolSet, Transcript, TurnId, TurnResult, Usage, UsagePurpose, derive,
-        event::{CallCancelReason, Estimate, StepPosition},
+        CancelOutcome, Closed, CompletionReason, Content, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
+        MessageId, Part, Payload, Role, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
+        event::{CallCancelReason, StepPosition},
         transcript::NotClosed,
     },
     provider::{Finish, assemble::Assembled, registry::Resolved},
     store::{
-        NewMessage, Rows,
+        Rows,
+        admission::Grant,
         session::SessionState,
-        turn::{Ack, Batch, End as TurnEnd, Grant, NewCall, Owned, StepCost, Synthetic, Written},
+        turn::{Ack, Batch, End as TurnEnd, NewCall, StepCost, Written},
+        turn_read::Owned,
     },
 };
-
-/// What the model reads in place of a result that will not come.
-const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
 
 /// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
 pub(super) async fn run(
@@ -187,7 +185,7 @@ impl Run<'_> {
             End::Failed(failure) => {
                 let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
                 let mut rows = Self::no_rows(scene);
-                rows.event(&usage_recorded(scene, None, None), scene.at);
+                rows.event(&usage_recorded(scene.model, None, None), scene.at);
                 self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await
             }
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
@@ -204,13 +202,16 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         let Assembled { parts, calls, finish } = answer;
         let mut rows = Self::no_rows(scene);
-        let response = response(scene, &finish, timing);
+        let response = response(scene.model, &finish, timing);
         let estimated = total(scene.owned.context_tokens, scene.outside);
         if !parts.is_empty() {
             rows.message(assistant(message, parts.clone(), response), scene.at);
         }
         let written = (!parts.is_empty()).then_some(message);
-        rows.event(&usage_recorded(scene, finish.usage.as_ref().map(|usage| (usage, estimated)), written), scene.at);
+        rows.event(
+            &usage_recorded(scene.model, finish.usage.as_ref().map(|usage| (usage, estimated)), written),
+            scene.at,
+        );
         self.last_usage.clone_from(&finish.usage);
         let cost = StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written };
         if calls.is_empty() {
@@ -308,9 +309,9 @@ impl Run<'_> {
                 provider_model: String::new(),
                 response_id: String::new(),
             };
-            rows.message(assistant(message, partial, response(scene, &finish, timing)), scene.at);
+            rows.message(assistant(message, partial, response(scene.model, &finish, timing)), scene.at);
         }
-        rows.event(&usage_recorded(scene, None, written), scene.at);
+        rows.event(&usage_recorded(scene.model, None, written), scene.at);
         let cost = StepCost { model: &scene.model.reference, call: Some(None), message: written };
         self.stop(scene, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
     }
@@ -442,92 +443,7 @@ fn elapsed(owned: &Owned) -> Duration {
     Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
 }
 
-fn synthetic(reason: CallCancelReason) -> Synthetic<'static> {
-    Synthetic {
-        words: CLOSED_WORDS,
-        tokens: estimate::text(CLOSED_WORDS),
-        overhead: estimate::MESSAGE_OVERHEAD,
-        reason,
-    }
-}
-
-/// The result of a call that is not run.
-fn not_run(call: CallId, name: String, reason: CallCancelReason) -> Part {
-    let words = match reason {
-        CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
-        CallCancelReason::Incomplete => {
-            "[The call was not run: it was not complete, or its arguments are not a JSON object.]".to_owned()
-        }
-        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
-    };
-    let outcome = match reason {
-        CallCancelReason::UnknownTool | CallCancelReason::Incomplete => ToolOutcome::Error,
-        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => ToolOutcome::Cancelled,
-    };
-    Part::new(Content::ToolResult(ToolResult { call, name, texts: vec![words], outcome, truncation: None }))
-}
-
-fn assistant(id: &MessageId, parts: Vec<Part>, response: ModelResponse) -> NewMessage {
-    let parts = parts.into_iter().map(|part| stored(part, Role::Assistant)).collect();
-    new_message(id.clone(), Role::Assistant, parts, Some(response))
-}
-
-fn new_message(
-    id: MessageId,
-    role: Role,
-    parts: Vec<crate::model::message::StoredPart>,
-    response: Option<ModelResponse>,
-) -> NewMessage {
-    NewMessage {
-        id,
-        role,
-        parts,
-        overhead: estimate::MESSAGE_OVERHEAD,
-        pinned: false,
-        metadata: Default::default(),
-        response,
-    }
-}
-
-fn response(scene: &Scene<'_>, finish: &Finish, timing: Timing) -> ModelResponse {
-    ModelResponse {
-        provider: scene.model.provider_name.clone(),
-        model: scene.model.reference.clone(),
-        provider_model: finish.provider_model.clone(),
-        provider_response_id: finish.response_id.clone(),
-        finish: finish.reason,
-        provider_finish: finish.provider_reason.clone(),
-        usage: finish.usage.clone(),
-        failure: None,
-        time_to_first_token: timing.first,
-        elapsed: timing.total,
-    }
-}
-
-/// A call as it is accounted for; `usage` comes with the prediction that was made.
-fn usage_recorded(scene: &Scene<'_>, usage: Option<(&Usage, u32)>, message: Option<&MessageId>) -> Payload {
-    let basis = estimate::count(0).basis;
-    Payload::UsageRecorded {
-        purpose: UsagePurpose::Turn,
-        model: scene.model.reference.clone(),
-        usage: usage.map(|(usage, _)| usage.clone()),
-        estimate: usage.map(|(usage, estimated)| Estimate { estimated, actual: usage.input, basis }),
-        message: message.cloned(),
-    }
-}
-
 /// Why the model stopped that spoke last.
 fn last_finish(transcript: &Closed) -> Option<FinishReason> {
     Last::of(transcript).and_then(|last| last.finish)
-}
-
-/// The ids of all calls in these messages.
-fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
-    let parts = messages.iter().flat_map(|message| &message.parts);
-    parts
-        .filter_map(|part| match &part.part.content {
-            Content::ToolCall(call) => Some(call.id.clone()),
-            Content::Text(_) | Content::Reasoning { .. } | Content::ToolResult(_) | Content::Refusal(_) => None,
-        })
-        .collect()
 }

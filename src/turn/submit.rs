@@ -21,7 +21,7 @@ use crate::{
     },
     store::{
         tool_call::{Answer, KnownCall, NextStep, Submission, Submitted},
-        turn::Turn,
+        turn_read::Turn,
     },
 };
 

@@ -1,4 +1,4 @@
--- store::turn::admit: IDLE -> RUN for an existing session, with its input and first events. 0 rows: busy, a repeated request, or
+-- store::admission::admit: IDLE -> RUN for an existing session, with its input and first events. 0 rows: busy, a repeated request, or
 -- a configuration that changed since it was read; outcome tells.
 -- $27 turn $28 owner $29 lease (s) $30 turn timeout (s) $31 revision as read $32 request id or null $33 hash $34 turn request
 -- $35 model

@@ -1,4 +1,4 @@
--- store::turn::admit_new: a session and its first turn in one statement. 0 rows: the session exists.
+-- store::admission::admit_new: a session and its first turn in one statement. 0 rows: the session exists.
 -- $27 to $35 as in admit ($31 is the first revision) $36 toolset id $37 config $38 tools $39 their tokens
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),

@@ -1,4 +1,4 @@
--- store::turn::takeover: compare-and-set on the epoch that was seen. A hand-off (owner null) is no failed attempt; a waiting turn
+-- store::lease::takeover: compare-and-set on the epoch that was seen. A hand-off (owner null) is no failed attempt; a waiting turn
 -- whose time is up is no recovery at all.
 -- $3 epoch $4 replica $5 lease (s)
 with seen as (

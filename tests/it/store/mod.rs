@@ -20,10 +20,11 @@ use contextd::{
     },
     store::{
         NewMessage, Rows, Store,
+        admission::{Admission, Grant},
         queue::{Delivery, Enqueued, NewQueued, Place, Take, Taken},
         session::NewConfig,
         tool_call::{Answer, NextStep, Submission, Submitted},
-        turn::{Admission, Batch, End, Grant, NewCall, StepCost, Synthetic, Written},
+        turn::{Batch, End, NewCall, StepCost, Synthetic, Written},
     },
 };
 

@@ -1,0 +1,216 @@
+//! Turns as they are read: by their owner, and by clients.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    row::{count, get, turn_state},
+    rows::Key,
+};
+use crate::{
+    codec,
+    model::{
+        CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, TurnId, TurnResult, TurnState, UsageTotals,
+        command::TurnRequest,
+    },
+};
+
+/// A request to cancel that was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRequest {
+    /// By what.
+    pub cause: CancelCause,
+    /// The canceller's words.
+    pub reason: String,
+}
+
+/// A turn as its owner needs it.
+#[derive(Debug, Clone)]
+pub struct Owned {
+    /// The step it is at.
+    pub step: u32,
+    /// The attempt at it.
+    pub attempt: u32,
+    /// Takeovers without progress.
+    pub takeovers: u32,
+    /// Calls that wait for results.
+    pub open_calls: u32,
+    /// Somebody wants it cancelled.
+    pub cancel: Option<CancelRequest>,
+    /// How much time is left; zero when it passed.
+    pub time_left: Duration,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// The database's time when this was read.
+    pub read_at: Timestamp,
+    /// What it does differently from its session.
+    pub request: TurnRequest,
+    /// The session's configuration in force.
+    pub config: SessionConfig,
+    /// Its revision.
+    pub revision: i64,
+    /// Tokens spent so far.
+    pub totals: UsageTotals,
+    /// The last assistant message.
+    pub final_message: Option<MessageId>,
+    /// Tokens of the live transcript.
+    pub context_tokens: i64,
+    /// The newest seq.
+    pub last_seq: Seq,
+}
+
+/// A turn as clients see it.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// Its id.
+    pub id: TurnId,
+    /// Where it stands.
+    pub state: TurnState,
+    /// The request that started it.
+    pub request_id: Option<RequestId>,
+    /// Model reference.
+    pub model: String,
+    /// What it does differently from its session.
+    pub request: TurnRequest,
+    /// The session's configuration in force.
+    pub config: SessionConfig,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The seq of its first event.
+    pub first_seq: Seq,
+    /// The seq of its terminal event.
+    pub last_seq: Option<Seq>,
+    /// What came of it so far, without finish reason and last usage.
+    pub so_far: TurnResult,
+    /// How it ended, encoded.
+    pub outcome: Option<Vec<u8>>,
+}
+
+pub(super) const OWNED: &str = "-- store::turn_read::owned
+    select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens, r.revision,
+           coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
+           t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
+           t.cache_read_tokens, t.cache_write_tokens, v.config, s.tools
+      from session_run r
+      join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id
+      join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
+      join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id
+     where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1";
+
+/// The columns of a turn.
+macro_rules! turns_select {
+    () => {
+        "select t.turn_id, t.state, r.state as run_state, t.request_id, t.request, t.model, t.started_at, t.ended_at, t.first_seq,
+                t.last_seq, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
+                t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.config, s.tools,
+                extract(epoch from coalesce(t.ended_at, now()) - t.started_at)::float8 as elapsed,
+                case when t.state = 1 then r.step else t.step_count end as steps_begun
+           from turns t
+           join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
+           join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
+           join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id
+          where t.tenant_id = $1 and t.session_id = $2 "
+    };
+}
+
+impl Store {
+    /// The turn as its owner needs it; none: the fence is no longer in force.
+    pub async fn owned(&self, key: &SessionKey, epoch: i64) -> Result<Option<Owned>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(OWNED, &[&key.tenant, &key.session, &epoch]).await?;
+        rows.first().map(owned).transpose()
+    }
+
+    /// One turn; none: the session has no such turn.
+    pub async fn turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Option<Turn>, Error> {
+        const SQL: &str = concat!("-- store::turn_read::turn\n", turns_select!(), "and t.turn_id = $3");
+        let key = Key::from(key);
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &turn.as_str()]).await?;
+        rows.first().map(turn_row).transpose()
+    }
+
+    /// The turns of a session that started before `before`, newest first.
+    pub async fn turns(&self, key: &SessionKey, before: Seq, limit: u32) -> Result<Vec<Turn>, Error> {
+        const SQL: &str = concat!(
+            "-- store::turn_read::turns\n",
+            turns_select!(),
+            "and t.first_seq < $3 order by t.first_seq desc limit $4"
+        );
+        let key = Key::from(key);
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &before.0, &i64::from(limit)]).await?;
+        rows.iter().map(turn_row).collect()
+    }
+}
+
+fn totals(row: &Row) -> Result<UsageTotals, Error> {
+    Ok(UsageTotals {
+        calls: get(row, "calls")?,
+        input: get(row, "input_tokens")?,
+        output: get(row, "output_tokens")?,
+        reasoning: get(row, "reasoning_tokens")?,
+        cache_read: get(row, "cache_read_tokens")?,
+        cache_write: get(row, "cache_write_tokens")?,
+    })
+}
+
+fn owned(row: &Row) -> Result<Owned, Error> {
+    let next_seq: i64 = get(row, "next_seq")?;
+    let takeovers: i16 = get(row, "takeovers")?;
+    Ok(Owned {
+        step: count(row, "step")?,
+        attempt: count(row, "attempt")?,
+        takeovers: u32::try_from(takeovers).unwrap_or_default(),
+        open_calls: count(row, "open_calls")?,
+        cancel: cancel_request(row)?,
+        time_left: Duration::try_from_secs_f64(get(row, "time_left")?).unwrap_or_default(),
+        started_at: get(row, "started_at")?,
+        read_at: get(row, "read_at")?,
+        request: codec::turn::decode_request(get(row, "request")?)?,
+        config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
+        revision: get(row, "revision")?,
+        totals: totals(row)?,
+        final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
+        context_tokens: get(row, "ctx_tokens")?,
+        last_seq: Seq(next_seq - 1),
+    })
+}
+
+fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
+    if get::<i16>(row, "cancel")? == 0 {
+        return Ok(None);
+    }
+    let cause = match get::<i16>(row, "cancel_cause")? {
+        1 => CancelCause::Requested,
+        other => return Err(Error::Corrupt(format!("cancel cause {other}"))),
+    };
+    Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")? }))
+}
+
+fn turn_row(row: &Row) -> Result<Turn, Error> {
+    let elapsed: f64 = get(row, "elapsed")?;
+    Ok(Turn {
+        id: TurnId::new(get::<String>(row, "turn_id")?),
+        state: turn_state(get(row, "state")?, get(row, "run_state")?)?,
+        request_id: get::<Option<String>>(row, "request_id")?.map(RequestId::new),
+        model: get(row, "model")?,
+        request: codec::turn::decode_request(get(row, "request")?)?,
+        config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
+        started_at: get(row, "started_at")?,
+        ended_at: get(row, "ended_at")?,
+        first_seq: Seq(get(row, "first_seq")?),
+        last_seq: get::<Option<i64>>(row, "last_seq")?.map(Seq),
+        so_far: TurnResult {
+            step_count: count(row, "steps_begun")?,
+            final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
+            total_usage: totals(row)?,
+            elapsed: Duration::try_from_secs_f64(elapsed).unwrap_or_default(),
+            ..TurnResult::default()
+        },
+        outcome: get(row, "outcome")?,
+    })
+}
