@@ -687,3 +687,21 @@ async fn two_turns_of_one_session_have_one_line_of_seqs() {
     let prompt = host.replica.scripted.prompts().pop().unwrap();
     assert_eq!(prompt.transcript.messages().len(), 3, "the second call is given the first turn");
 }
+
+// --- Frames --------------------------------------------------------------------------------------------------------
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_10_000_words_comes_in_a_few_deltas_and_the_first_word_at_once() {
+    // Nothing but the size of what waits makes a delta go out, after the first.
+    let answer = json!([{"text": "first "}, {"wait_for": "more"}, {"repeat": {"text": "word ", "times": 10_000}}]);
+    let options = Options { delta_flush: Duration::from_secs(600), ..answering(&[answer]) };
+    let host = Host::with(options).await;
+    let mut stream = host.execute(turn("s", MODEL, "Go on.")).await;
+    let mut seen = until(&mut stream, |payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.release("more");
+    seen.extend(all(&mut stream).await);
+    let deltas = seen.iter().filter(|event| matches!(event.payload, Some(Payload::TextDelta(_)))).count();
+    assert!((2..=20).contains(&deltas), "{deltas} deltas");
+    let text: String = written(&seen).into_values().collect();
+    assert_eq!(text, format!("first {}", "word ".repeat(10_000)));
+}
