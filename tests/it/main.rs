@@ -10,6 +10,7 @@ mod blobs;
 mod cancel;
 mod cli;
 mod commits;
+mod deltas;
 mod execute_turn;
 mod failures;
 mod paging;
