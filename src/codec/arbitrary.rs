@@ -301,6 +301,8 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ActionRequired { calls: vec![call] },
         Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
+        Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 2 },
+        Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub mod failure;
 pub mod limits;
+pub mod mask;
 pub mod message;
 mod number;
 pub mod output;

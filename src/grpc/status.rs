@@ -86,6 +86,7 @@ impl From<turn::Error> for Status {
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
             Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
             Error::QueueNotImplemented => not_implemented_field(EXECUTE_TURN, "busy_policy"),
+            Error::EtagMismatch { session, current } => etag_mismatch(message, session.as_str(), &current),
             Error::IdempotencyMismatch(key) => Row::new(ErrorReason::IdempotencyMismatch, message)
                 .with("request_id", key)
                 .field("request_id", FieldReason::Conflict, "was used with a different request")
@@ -160,6 +161,13 @@ fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
     let mut row = Row::new(ErrorReason::TurnInProgress, message).with("turn_id", turn).with("last_seq", last);
     let kind = reason_name(ErrorReason::TurnInProgress);
     row.details.add_precondition_failure_violation(kind, turn.as_str(), "watch it, or cancel it");
+    row.status()
+}
+
+fn etag_mismatch(message: String, session: &str, current: &str) -> Status {
+    let mut row = Row::new(ErrorReason::EtagMismatch, message).with("etag", current);
+    let kind = reason_name(ErrorReason::EtagMismatch);
+    row.details.add_precondition_failure_violation(kind, session, "read the session again, then repeat");
     row.status()
 }
 

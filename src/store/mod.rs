@@ -12,6 +12,7 @@ macro_rules! statement {
 pub mod admission;
 pub mod blob;
 pub mod compaction;
+pub mod delete;
 pub mod error;
 pub mod event;
 pub mod lease;
@@ -23,9 +24,11 @@ pub mod queue;
 pub mod row;
 pub mod rows;
 pub mod session;
+pub mod step;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
+pub mod update;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};
@@ -69,6 +72,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("admit", admission::ADMIT),
         ("admit_new", admission::ADMIT_NEW),
+        ("begin_step", step::BEGIN_STEP),
         ("append", turn::APPEND),
         ("gate", turn::GATE),
         ("lock_run", turn::LOCK_RUN),
@@ -78,6 +82,10 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
+        ("session_at", update::SESSION_AT),
+        ("update", update::UPDATE),
+        ("doomed", delete::DOOMED),
+        ("delete", delete::DELETE),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
         ("submit", tool_call::SUBMIT),

@@ -57,6 +57,8 @@ pub struct NextStep {
     pub started: Option<Vec<u8>>,
     /// Tokens of the prompt outside of the transcript.
     pub outside: u32,
+    /// The revision that both are made for. When another one is in force, beginning the step is left to the owner.
+    pub revision: i64,
 }
 
 /// Answers to be written.
@@ -153,6 +155,7 @@ impl Store {
             &self.replica,
         ]);
         params.extend([&lease as Param<'_>, &submission.estimator, &overhead, &submission.next.started, &outside]);
+        params.push(&submission.next.revision);
         let remembered = Request::new(&key, request, &submission.idempotency.hash, "");
         let queries = [
             lock_run(&key),

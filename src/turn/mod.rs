@@ -7,6 +7,7 @@
 
 pub mod answer;
 pub mod cancel;
+pub mod delete;
 pub mod error;
 pub mod execute;
 pub mod hub;
@@ -16,6 +17,7 @@ pub mod recover;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+pub mod update;
 mod written;
 
 pub use error::Error;

@@ -5,13 +5,14 @@
 -- $10 only calls whose deadline passed $11 status to set (3 answered, 4 timed out) $12 request id or null $13 its hash
 -- $14 this replica $15 lease (s) $16 estimator $17 overhead of a message
 -- $18 payload of the next step_started; null: the turn takes no further step $19 tokens outside of the transcript
+-- $20 revision that the next step is made for: when another one is in force the owner begins the step
 with d as (
   select distinct on (u.call) u.*
     from unnest($3::text[], $4::smallint[], $5::text[], $6::bytea[], $7::int[], $8::text[], $9::text[])
          with ordinality as u(call, outcome, body, rest, tokens, hash, blob, n)
    order by u.call, u.n),
 run as (
-  select r.state, r.open_calls, r.turn_id, r.cancel, r.step, r.attempt from session_run r where r.tenant_id = $1 and r.session_id = $2),
+  select r.state, r.open_calls, r.turn_id, r.cancel, r.step, r.attempt, r.revision from session_run r where r.tenant_id = $1 and r.session_id = $2),
 s as (
   select d.*, c.tool_name, c.ord, c.result_message_id, c.step, row_number() over (order by d.n) as k
     from run
@@ -27,8 +28,8 @@ n as (
     from s),
 e as (
   select case when n.closes then 1 else 0 end as batch, case when n.resumes then 1 else 0 end as owner,
-         case when n.resumes and $18::bytea is not null then 1 else 0 end as step
-    from n),
+         case when n.resumes and $18::bytea is not null and run.revision = $20 then 1 else 0 end as step
+    from n, run),
 rest as (
   select min(c.deadline) as deadline
     from run join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = run.turn_id and c.status < 3
@@ -66,7 +67,7 @@ write_events as (
   select $1, $2, f.base + n.n, f.epoch, f.turn_id, n.step, run.attempt, 'message_committed', array[n.message_id], null, ''
     from f, n, run where n.closes
   union all
-  select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, f.step, f.attempt, 'step_started', '{}', f.ctx_tokens + $19::bigint, $18::bytea
+  select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, f.step, f.attempt, 'step_started', array[$20::bigint::text], f.ctx_tokens + $19::bigint, $18::bytea
     from f, e where e.step = 1),
 write_context as (
   update session_context c

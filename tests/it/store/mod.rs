@@ -262,7 +262,7 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
             full_output: None,
         })
         .collect();
-    let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
     let submission = Submission {
         answers: &answers,
         overdue_only: false,
