@@ -118,6 +118,21 @@ impl Store {
         }
     }
 
+    /// Takes the live turn from its owner, for a session that is to be deleted: it moves no further but to its end. False: no turn is
+    /// live, it was taken before, or the configuration is another than the one that was named.
+    pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
+        const SQL: &str = "-- store::delete::seize
+            update session_run r
+               set epoch = r.epoch + 1, state = 1, owner = $3, lease_until = now() + make_interval(secs => $4), cancel = 1,
+                   cancel_cause = 4, cancel_reason = ''
+             where r.tenant_id = $1 and r.session_id = $2 and r.state in (1, 2) and not (r.cancel <> 0 and r.cancel_cause = 4)
+               and ($5::bigint is null or r.revision = $5)
+            returning 1";
+        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &self.replica, &lease, &revision];
+        Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
+    }
+
     /// Whether a deleted session keeps this id taken.
     pub async fn is_deleted(&self, key: &SessionKey) -> Result<bool, Error> {
         const SQL: &str = "-- store::delete::is_deleted

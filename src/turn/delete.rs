@@ -6,7 +6,7 @@ use super::{Engine, Error, update::check_etag, written::synthetic};
 use crate::{
     context::estimate,
     model::{
-        CancelCause, CancelOutcome, Ending, SessionKey, TenantId, TurnResult,
+        CancelCause, CancelOutcome, Ending, Seq, SessionKey, TenantId,
         command::{DeleteSession, Idempotency},
         event::CallCancelReason,
     },
@@ -31,13 +31,14 @@ impl Engine {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
+            let mut decided = false;
             for _ in 0..TRIES {
-                if engine.try_delete(&key, &command).await? {
+                if engine.try_delete(&key, &command, decided).await? {
                     return Ok(());
                 }
-                if command.etag.is_none() {
-                    engine.hold_up(&key).await?;
-                }
+                // Its owner is faster than this: it loses the turn first. From here on there is no way back.
+                let revision = command.etag.as_deref().and_then(|etag| etag.parse().ok()).filter(|_| !decided);
+                decided |= engine.store.seize(&key, revision).await?;
                 tokio::time::sleep(PAUSE).await;
             }
             Err(Error::Store(store::Error::Conflict("the session kept moving".to_owned())))
@@ -45,8 +46,8 @@ impl Engine {
         .await
     }
 
-    /// One try; false: the session moved between the look and the statement.
-    async fn try_delete(&self, key: &SessionKey, command: &DeleteSession) -> Result<bool, Error> {
+    /// One try; false: the session moved between the look and the statement. `decided`: the etag was right when it mattered.
+    async fn try_delete(&self, key: &SessionKey, command: &DeleteSession, decided: bool) -> Result<bool, Error> {
         let DeleteSession { session: _, etag, idempotency } = command;
         let Some(seen) = self.store.doomed(key, idempotency.request.as_ref()).await? else {
             return self.deleted_before(key, idempotency).await.map(|()| true);
@@ -56,41 +57,38 @@ impl Engine {
             let same = first.hash == idempotency.hash;
             return if same { Ok(true) } else { Err(Error::IdempotencyMismatch(request.clone())) };
         }
-        check_etag(key, etag.as_deref(), seen.revision)?;
+        let etag = etag.as_deref().filter(|_| !decided);
+        check_etag(key, etag, seen.revision)?;
         // Read after the fence was: if the fence holds, nothing of the turn has changed.
         let result = match &seen.turn {
             Some(turn) => self.store.turn(key, turn).await?.map(|turn| turn.so_far),
             None => None,
         };
         let (ending, result) = (ending(&seen), result.unwrap_or_default());
-        self.write_end(key, &seen, command, &ending, &result).await
-    }
-
-    async fn write_end(
-        &self,
-        key: &SessionKey,
-        seen: &Doomed,
-        command: &DeleteSession,
-        ending: &Ending,
-        result: &TurnResult,
-    ) -> Result<bool, Error> {
-        let end = End { ending, result, synthetic: synthetic(CallCancelReason::TurnCancelled) };
+        let end = End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnCancelled) };
         let deletion = Deletion {
-            seen,
-            revision: command.etag.as_ref().map(|_| seen.revision),
+            seen: &seen,
+            revision: etag.map(|_| seen.revision),
             end: seen.turn.as_ref().map(|_| &end),
             estimator: estimate::ESTIMATOR,
             stay: self.store.lease(),
-            idempotency: &command.idempotency,
+            idempotency,
         };
-        let Some(last) = self.store.delete(key, &deletion).await? else { return Ok(false) };
+        match self.store.delete(key, &deletion).await? {
+            Some(last) => self.forget(key, seen.fence.epoch, last),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Ends what this replica has of a session that was deleted.
+    fn forget(&self, key: &SessionKey, epoch: i64, last: Seq) {
         tracing::info!(session.id = %key.session, "a session was deleted");
-        self.leases.lose(key, seen.fence.epoch);
+        self.leases.lose(key, epoch);
         if let Some(channel) = self.hub.get(key) {
             channel.advance(last);
             channel.end();
         }
-        Ok(true)
     }
 
     /// There is no such session; fine for whoever repeats the request that ended it.
@@ -103,13 +101,6 @@ impl Engine {
             Some(_) => Ok(()),
             None => Err(not_found()),
         }
-    }
-
-    /// Tells the turn to stop, so that it moves no further. Not where the deletion may yet be refused.
-    async fn hold_up(&self, key: &SessionKey) -> Result<(), Error> {
-        let nobody = Idempotency { request: None, hash: String::new() };
-        self.store.cancel(key, None, CancelCause::SessionDeleted, "", &nobody).await?;
-        Ok(())
     }
 
     /// Removes what deleted sessions left behind, once nobody can be following them any more.
