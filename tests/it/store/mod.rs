@@ -1,6 +1,7 @@
 //! The store against a real PostgreSQL: facts that the layers above rely on.
 
 mod compaction;
+mod delete;
 mod fence;
 mod gate;
 mod ledger;
