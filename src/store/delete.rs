@@ -78,10 +78,10 @@ macro_rules! purge {
 }
 
 /// Everything of a session, in an order in which nothing that is left refers to what is gone. What remembers a deletion stays for
-/// whoever repeats it; the hot row, which keeps the id taken, goes last.
+/// whoever repeats it, and how far the epoch got for whoever takes the id; the hot row, which keeps the id taken, goes last.
 const PURGE: [&str; 13] = purge! {
     "partial_chunks"; "part_blobs"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns"; "compactions"; "usage_totals";
-    "session_context"; "session_revisions"; "idempotency", "x.result <> 'session deleted'"
+    "session_context"; "session_revisions"; "idempotency", "x.request_id <> '' and x.result <> 'session deleted'"
 };
 
 impl Store {
@@ -152,9 +152,11 @@ impl Store {
                 from tenants t where t.tenant_id is not null)
             select r.tenant_id, r.session_id
               from tenants t
-              join session_activity a on a.tenant_id = t.tenant_id and a.updated_at = '-infinity'
-              join session_run r on r.tenant_id = a.tenant_id and r.session_id = a.session_id and r.state = 3 and r.lease_until < now()
-             limit $1";
+              join lateral (select * from session_activity a
+                             where a.tenant_id = t.tenant_id and a.updated_at = '-infinity' offset 0) a on true
+              join lateral (select * from session_run r
+                             where r.tenant_id = a.tenant_id and r.session_id = a.session_id offset 0) r on true
+             where r.state = 3 and r.lease_until < now() limit $1";
         self.database.read(SQL, &[&i64::from(limit)]).await?.iter().map(session_key).collect()
     }
 

@@ -139,7 +139,9 @@ impl Store {
         const SQL: &str = "-- store::session::create_session
             -- $3 revision $4 toolset id $5 config $6 tools $7 their tokens $8 estimator $9 request id or null $10 hash
             with s as (insert into sessions (tenant_id, session_id) values ($1, $2) on conflict do nothing returning 1),
-            r as (insert into session_run (tenant_id, session_id, revision) select $1, $2, $3 from s),
+            r as (insert into session_run (tenant_id, session_id, revision, epoch)
+                  select $1, $2, $3, coalesce((select i.result::bigint from idempotency i
+                                                where i.tenant_id = $1 and i.session_id = $2 and i.request_id = ''), 0) from s),
             c as (insert into session_context (tenant_id, session_id) select $1, $2 from s),
             a as (insert into session_activity (tenant_id, session_id) select $1, $2 from s),
             t as (insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)

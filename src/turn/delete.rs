@@ -22,6 +22,8 @@ use crate::{
 const TRIES: u32 = 10;
 /// How long the next try waits.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long the rows of a deleted session stay at most.
+const LONGEST_STAY: Duration = Duration::from_mins(1);
 /// Sessions that are purged in one round.
 const ROUND: u32 = 32;
 
@@ -71,7 +73,7 @@ impl Engine {
             revision: etag.map(|_| seen.revision),
             end: seen.turn.as_ref().map(|_| &end),
             estimator: estimate::ESTIMATOR,
-            stay: self.store.lease(),
+            stay: self.stay(),
             idempotency,
         };
         match self.store.delete(key, &deletion).await? {
@@ -101,6 +103,11 @@ impl Engine {
             Some(_) => Ok(()),
             None => Err(not_found()),
         }
+    }
+
+    /// How long the rows of a deleted session stay for those who follow it. A lease is many times as long as it takes to hear of it.
+    pub fn stay(&self) -> Duration {
+        self.store.lease().min(LONGEST_STAY)
     }
 
     /// Removes what deleted sessions left behind, once nobody can be following them any more.

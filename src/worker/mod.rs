@@ -27,7 +27,7 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
     ));
     tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
-    let purge = engine.store().lease();
+    let purge = engine.stay();
     tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
     tasks.close();
     tasks

@@ -3,6 +3,7 @@
 
 mod rows;
 mod scene;
+mod updates;
 
 use contextd::pb;
 

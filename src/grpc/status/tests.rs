@@ -67,6 +67,7 @@ fn samples() -> Vec<Status> {
         turn::Error::PolicyNotFound("p".into()).into(),
         turn::Error::SessionExists(session()).into(),
         turn::Error::TurnInProgress { turn: TurnId::new("t-1"), last: Seq(7) }.into(),
+        turn::Error::EtagMismatch { session: session(), current: "7".into() }.into(),
         turn::Error::Overloaded.into(),
         turn::Error::Draining.into(),
         store::Error::Unavailable("connection refused".into()).into(),
@@ -118,6 +119,15 @@ fn a_running_turn_is_a_failed_precondition() {
     let details = status.get_error_details();
     let violation = &details.precondition_failure().expect("checked").violations[0];
     assert_eq!((violation.r#type.as_str(), violation.subject.as_str()), ("TURN_IN_PROGRESS", "t"));
+}
+
+#[test]
+fn an_etag_that_is_not_the_sessions_is_answered_with_the_one_it_has() {
+    let status = turn::Error::EtagMismatch { session: SessionId::new("s-1"), current: "7".into() }.into();
+    check(&status, Code::Aborted, "ETAG_MISMATCH", &[("etag", "7")], &["PreconditionFailure"]);
+    let details = status.get_error_details();
+    let violation = &details.precondition_failure().expect("checked").violations[0];
+    assert_eq!((violation.r#type.as_str(), violation.subject.as_str()), ("ETAG_MISMATCH", "s-1"));
 }
 
 #[test]

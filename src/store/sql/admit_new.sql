@@ -1,4 +1,5 @@
 -- store::admission::admit_new: a session and its first turn in one statement. 0 rows: the session exists.
+-- The epoch begins behind that of a deleted session which had this id.
 -- $27 to $35 as in admit ($31 is the first revision) $36 toolset id $37 config $38 tools $39 their tokens
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
@@ -6,7 +7,8 @@ s as (insert into sessions (tenant_id, session_id) values ($1, $2) on conflict d
 f as (
   insert into session_run (tenant_id, session_id, state, owner, epoch, lease_until, turn_id, step, attempt, turn_deadline, next_seq,
                            ctx_tokens, revision)
-  select $1, $2, 1, $28, 1, now() + make_interval(secs => $29), $27, 1, 1, now() + make_interval(secs => $30),
+  select $1, $2, 1, $28, 1 + coalesce((select i.result::bigint from idempotency i
+                                        where i.tenant_id = $1 and i.session_id = $2 and i.request_id = ''), 0), now() + make_interval(secs => $29), $27, 1, 1, now() + make_interval(secs => $30),
          1 + cardinality($3::text[]), delta.tokens, $31::bigint
     from s, delta
   returning epoch, op, next_seq, 1::bigint as base, turn_id, ctx_tokens),

@@ -1,6 +1,8 @@
 -- store::delete::delete: behind the gate and after lock_run. The session is no more: whoever owns its turn is fenced, the turn ends
 -- with its terminal event, calls that are open are closed, messages that wait are dropped. 0 rows: deleted, or it moved since it
--- was looked at. The rows stay for those who follow it, and its id with them, until they are purged.
+-- was looked at. The rows stay for those who follow it, and its id with them, until they are purged. How far the epoch got is
+-- remembered longer, under a key that no client can send: a session that takes the id later begins behind it, so that the fence of
+-- an owner of this one is never in force again.
 -- $3 epoch and $4 op as seen $5 the live turn as seen, or null $6 revision that the caller has seen, or null
 -- $7 terminal payload $8 outcome $9 step count
 -- $10 words of a synthetic result $11 their tokens $12 overhead of a message $13 estimator
@@ -61,5 +63,8 @@ write_turn as (
     from f, run where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = run.turn_id),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-  select $1, $2, $17, $18, $19 from f where $17::text is not null)
+  select $1, $2, $17, $18, $19 from f where $17::text is not null),
+write_epoch as (
+  insert into idempotency as i (tenant_id, session_id, request_id, req_hash, result) select $1, $2, '', '', f.epoch::text from f
+  on conflict (tenant_id, session_id, request_id) do update set result = excluded.result, at = now())
 select f.next_seq from f

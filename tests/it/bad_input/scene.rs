@@ -141,6 +141,8 @@ rpcs! {
     create: sessions.create_session(CreateSessionRequest, created(pb::Session::default()));
     get_session: sessions.get_session(GetSessionRequest, pb::GetSessionRequest { session_id: "talked".into() });
     list_sessions: sessions.list_sessions(ListSessionsRequest, pb::ListSessionsRequest::default());
+    update: sessions.update_session(UpdateSessionRequest, change(pb::Session::default()));
+    delete: sessions.delete_session(DeleteSessionRequest, in_session(|it: &mut pb::DeleteSessionRequest| &mut it.session_id));
     list_messages: sessions.list_messages(ListMessagesRequest, in_session(|it: &mut pb::ListMessagesRequest| &mut it.session_id));
     execute: turns.execute_turn(ExecuteTurnRequest, turn("new", "scripted/talks", "Hello"));
     watch: turns.watch_events(WatchEventsRequest, in_session(|it: &mut pb::WatchEventsRequest| &mut it.session_id));
@@ -155,6 +157,11 @@ fn created(session: pb::Session) -> pb::CreateSessionRequest {
     pb::CreateSessionRequest { session: Some(session), request_id: String::new() }
 }
 
+fn change(session: pb::Session) -> pb::UpdateSessionRequest {
+    let session = pb::Session { session_id: "talked".to_owned(), ..session };
+    pb::UpdateSessionRequest { session: Some(session), ..pb::UpdateSessionRequest::default() }
+}
+
 /// A request about the session `talked`.
 fn in_session<T: Default>(session_id: impl FnOnce(&mut T) -> &mut String) -> T {
     let mut request = T::default();
@@ -166,6 +173,15 @@ impl Scene {
     /// Creates a session with something changed.
     pub(super) fn configure(&self, change: impl FnOnce(&mut pb::Session)) -> Call {
         self.create(|it| change(it.session.get_or_insert_default()))
+    }
+
+    /// Changes the session `talked` in what is listed.
+    pub(super) fn change(&self, paths: &[&str], change: impl FnOnce(&mut pb::Session)) -> Call {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        self.update(|it| {
+            it.update_mask = Some(prost_types::FieldMask { paths });
+            change(it.session.get_or_insert_default());
+        })
     }
 
     /// Says one part.

@@ -106,3 +106,28 @@ async fn a_message_that_meets_a_deletion_is_dropped_or_finds_no_session() {
     }
     assert!(dropped > 0 && refused > 0, "{dropped} dropped, {refused} refused: they did not meet");
 }
+
+#[tokio::test]
+async fn an_owner_from_before_a_deletion_is_fenced_in_the_session_that_takes_the_id() {
+    let world = World::new().await;
+    let (key, old) = world.running("s").await;
+    delete(&world.replica("two"), &key).await.unwrap();
+    assert_eq!(admit_new(&world.store, &key).await, None, "its id is taken");
+    world.expire(&key).await;
+    world.store.purge(&key).await.unwrap();
+    let new = admit_new(&world.store, &key).await.unwrap();
+    assert_eq!((new.turn, new.last_seq), (old.turn, old.last_seq), "all but the fence is as before");
+    let rows = says("late", Role::Assistant, 3, Category::Assistant);
+    let append = world.store.append(&key, old.fence, &rows, &StepCost::default(), None, false).await.unwrap();
+    assert_eq!(append, Written::Fenced);
+    assert_eq!(stop(&world.store, &key, old.fence).await, Written::Fenced);
+
+    applied(finish(&world.store, &key, new.fence, Rows::new(ESTIMATOR, 0)).await);
+    delete(&world.store, &key).await.unwrap();
+    world.expire(&key).await;
+    world.store.purge(&key).await.unwrap();
+    let config = SessionConfig::default();
+    let new_config = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
+    assert!(world.store.create_session(&key, &new_config, &unremembered()).await.unwrap());
+    assert!(admit(&world.store, &key, "again").await.unwrap().fence.epoch > new.fence.epoch);
+}

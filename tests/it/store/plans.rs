@@ -63,10 +63,13 @@ pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
+fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str> {
+    with(vec!["'t'", session], more)
+}
+
 /// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
 fn arguments(statement: &str) -> Vec<&'static str> {
     let admission = ["'new-turn'", "'one'", "30", "600", "1", "'r'", "'hash'", "''", "'scripted/demo'"];
-    let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
         "admit" => with(tail("'idle'"), &admission),
@@ -88,19 +91,6 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "transcript" => in_session("'long'", &[]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
-        "update" => with(
-            in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'", "true"]),
-            &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'"],
-        ),
-        "session_at" => in_session("'run'", &["1"]),
-        "doomed" => in_session("'run'", &["'r'"]),
-        "delete" => with(
-            in_session(
-                "'wait'",
-                &["1", "1", "'wait-t1'", "1", "''", "''", "1", "'closed'", "7", "4", "'test'", "''", "''"],
-            ),
-            &["30", "'r'", "'hash'", "'session deleted'"],
-        ),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
@@ -142,6 +132,26 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         ),
         "queued" => in_session("'queue'", &["0", "50"]),
         "queued_message" => in_session("'queue'", &["'q2'"]),
+        other => arguments_beside_turns(other),
+    }
+}
+
+/// The same for those that change a session, or what its context is made of.
+fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
+    match statement {
+        "update" => with(
+            in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'", "true"]),
+            &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'"],
+        ),
+        "session_at" => in_session("'run'", &["1"]),
+        "doomed" => in_session("'run'", &["'r'"]),
+        "delete" => with(
+            in_session(
+                "'wait'",
+                &["1", "1", "'wait-t1'", "1", "''", "''", "1", "'closed'", "7", "4", "'test'", "''", "''"],
+            ),
+            &["30", "'r'", "'hash'", "'session deleted'"],
+        ),
         "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
         "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),

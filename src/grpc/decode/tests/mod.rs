@@ -7,6 +7,7 @@ mod input;
 mod reads;
 mod same;
 mod tools;
+mod update_session;
 
 use std::fmt::Debug;
 
