@@ -12,7 +12,7 @@ use crate::{
     clock::SystemClock,
     config::{self, Config, Environment, KeepPart, PolicyConfig, ProviderConfig},
     grpc::{health, server},
-    model::{Keep, Limits, OutputLimits, config::Policy},
+    model::{Keep, Limits, OutputLimits, ToolExecution, config::Policy},
     postgres::{self, Postgres},
     provider::{Registry, scripted::Scripted},
     store::{self, Connection, Database, Store, migrate},
@@ -216,7 +216,11 @@ fn policy(config: &PolicyConfig) -> Policy {
     let tools = &config.tools;
     let by_name: BTreeMap<_, _> =
         tools.output_limits.iter().map(|(name, limits)| (name.clone(), output_limits(limits))).collect();
-    Policy { default_output_limits: output_limits(&tools.default_output_limits), output_limits: by_name }
+    let execution = match tools.execution {
+        config::ToolExecution::Parallel => ToolExecution::Parallel,
+        config::ToolExecution::Sequential => ToolExecution::Sequential,
+    };
+    Policy { execution, default_output_limits: output_limits(&tools.default_output_limits), output_limits: by_name }
 }
 
 fn output_limits(limits: &config::OutputLimits) -> OutputLimits {

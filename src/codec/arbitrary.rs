@@ -7,9 +7,9 @@ use proptest::{collection, option, prelude::*};
 use crate::model::{
     BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, Ending, Failure, FailurePhase,
     FailureReason, FinishReason, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits, Part, Payload,
-    PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolOutcome,
-    ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, command::TurnRequest, config::PolicyOverrides,
-    event::CallCancelReason,
+    PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolExecution,
+    ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, command::TurnRequest,
+    config::PolicyOverrides, event::CallCancelReason,
 };
 
 /// Any text that PostgreSQL can store.
@@ -186,12 +186,19 @@ fn tool() -> impl Strategy<Value = Tool> {
         Just(ToolCategory::Agents),
     ];
     let texts = (text(), text(), option::of(text()));
-    let flags = (any::<bool>(), any::<Option<bool>>());
+    let flags = (any::<bool>(), any::<bool>(), any::<Option<bool>>());
     (texts, option::of(duration()), option::of(output_limits()), category, flags).prop_map(
-        |((name, description, input_schema), timeout, output_limits, category, (deferred, strict))| Tool {
+        |(
+            (name, description, input_schema),
+            timeout,
+            output_limits,
+            category,
+            (requires_approval, deferred, strict),
+        )| Tool {
             name,
             description,
             input_schema,
+            requires_approval,
             timeout,
             output_limits,
             category,
@@ -241,8 +248,14 @@ fn block() -> impl Strategy<Value = PinnedBlock> {
 }
 
 fn overrides() -> impl Strategy<Value = PolicyOverrides> {
-    (option::of(output_limits()), collection::btree_map(text(), output_limits(), 0..3))
-        .prop_map(|(default_output_limits, output_limits)| PolicyOverrides { default_output_limits, output_limits })
+    let execution = prop_oneof![Just(ToolExecution::Parallel), Just(ToolExecution::Sequential)];
+    (option::of(execution), option::of(output_limits()), collection::btree_map(text(), output_limits(), 0..3)).prop_map(
+        |(execution, default_output_limits, output_limits)| PolicyOverrides {
+            execution,
+            default_output_limits,
+            output_limits,
+        },
+    )
 }
 
 pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
@@ -295,10 +308,15 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ToolCallRequested {
             call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },
             timeout: second,
+            edited: false,
+        },
+        Payload::ApprovalRequested {
+            call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },
+            timeout: second,
         },
         Payload::ToolCallCompleted { call: call.clone() },
         Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
-        Payload::ActionRequired { calls: vec![call] },
+        Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
         Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
         ended(Ending::Completed(CompletionReason::Stop)),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use crate::{
-    model::{PinnedBlock, PinnedKind, SessionConfig, ToolSet, config::PolicyOverrides},
+    model::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution, ToolSet, config::PolicyOverrides},
     pb,
 };
 
@@ -76,9 +76,9 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
 
 /// What a session changes in its policy, for the wire.
 pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
-    let PolicyOverrides { default_output_limits, output_limits } = overrides;
+    let PolicyOverrides { execution, default_output_limits, output_limits } = overrides;
     let tools = pb::ToolPolicy {
-        execution: pb::ToolExecution::Unspecified.into(),
+        execution: execution_to_pb(*execution).into(),
         default_output_limits: default_output_limits.map(output::to_pb),
         output_limits: output_limits.iter().map(|(name, limits)| (name.clone(), output::to_pb(*limits))).collect(),
         cancel_wait: None,
@@ -97,15 +97,31 @@ pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeEr
         context_window: _,
         unknown_window: _,
     } = policy;
-    let pb::ToolPolicy { execution: _, default_output_limits, output_limits, cancel_wait: _ } =
-        tools.unwrap_or_default();
+    let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait: _ } = tools.unwrap_or_default();
     Ok(PolicyOverrides {
+        execution: execution_from_pb(known("tool execution", execution)?),
         default_output_limits: default_output_limits.map(output::from_pb).transpose()?,
         output_limits: output_limits
             .into_iter()
             .map(|(name, limits)| Ok((name, output::from_pb(limits)?)))
             .collect::<Result<BTreeMap<_, _>, DecodeError>>()?,
     })
+}
+
+fn execution_to_pb(execution: Option<ToolExecution>) -> pb::ToolExecution {
+    match execution {
+        None => pb::ToolExecution::Unspecified,
+        Some(ToolExecution::Parallel) => pb::ToolExecution::Parallel,
+        Some(ToolExecution::Sequential) => pb::ToolExecution::Sequential,
+    }
+}
+
+fn execution_from_pb(execution: pb::ToolExecution) -> Option<ToolExecution> {
+    match execution {
+        pb::ToolExecution::Unspecified => None,
+        pb::ToolExecution::Parallel => Some(ToolExecution::Parallel),
+        pb::ToolExecution::Sequential => Some(ToolExecution::Sequential),
+    }
 }
 
 fn block_to_pb(block: &PinnedBlock) -> pb::PinnedBlock {

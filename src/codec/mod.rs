@@ -1,6 +1,6 @@
 //! Bytes that last: model values to and from their stored and wire forms. Knows the model and the proto, nothing else.
 
-mod call;
+pub mod call;
 pub mod config;
 pub mod delta;
 pub mod error;

@@ -37,12 +37,13 @@ pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
 }
 
 fn tool_to_pb(tool: &Tool) -> pb::Tool {
-    let Tool { name, description, input_schema, timeout, output_limits, category, deferred, strict } = tool;
+    let Tool { name, description, input_schema, requires_approval, timeout, output_limits, category, deferred, strict } =
+        tool;
     pb::Tool {
         name: name.clone(),
         description: description.clone(),
         input_schema: input_schema.as_deref().map(schema_to_pb),
-        requires_approval: false,
+        requires_approval: *requires_approval,
         timeout: timeout.map(time::duration_to_pb),
         output_limits: output_limits.map(output::to_pb),
         category: category_to_pb(*category).into(),
@@ -56,7 +57,7 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
         name,
         description,
         input_schema,
-        requires_approval: _,
+        requires_approval,
         timeout,
         output_limits,
         category,
@@ -67,6 +68,7 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
         name,
         description,
         input_schema: input_schema.map(schema_from_pb).transpose()?,
+        requires_approval,
         timeout: timeout.map(time::duration_from_pb).transpose()?,
         output_limits: output_limits.map(output::from_pb).transpose()?,
         category: category_from_pb(known("tool category", category)?)?,

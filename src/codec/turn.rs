@@ -4,8 +4,9 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        CancelCause, CancelOutcome, CompletionReason, Ending, TurnResult, TurnState, command::TurnRequest,
-        event::PendingCall,
+        CancelCause, CancelOutcome, CompletionReason, Ending, TurnResult, TurnState,
+        command::TurnRequest,
+        event::{PendingCall, WaitsFor},
     },
     pb,
 };
@@ -103,15 +104,24 @@ pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
     }
 }
 
-/// A call that waits for the host.
-pub fn pending_to_pb(pending: &PendingCall) -> pb::PendingCall {
-    let PendingCall { call, deadline } = pending;
-    pb::PendingCall {
-        call: Some(part::call_to_pb(call)),
-        executor: pb::ToolExecutor::Host.into(),
-        deadline: Some(time::timestamp_to_pb(*deadline)),
-        arguments_edited: false,
+/// The calls that wait for the host: those that wait for a result, and those that wait for a person.
+pub fn pending_to_pb<'a>(
+    pending: impl IntoIterator<Item = &'a PendingCall>,
+) -> (Vec<pb::PendingCall>, Vec<pb::PendingApproval>) {
+    let (mut calls, mut approvals) = (Vec::new(), Vec::new());
+    for PendingCall { call, deadline, waits_for } in pending {
+        let (call, deadline) = (Some(part::call_to_pb(call)), Some(time::timestamp_to_pb(*deadline)));
+        match waits_for {
+            WaitsFor::Result { edited } => calls.push(pb::PendingCall {
+                call,
+                executor: pb::ToolExecutor::Host.into(),
+                deadline,
+                arguments_edited: *edited,
+            }),
+            WaitsFor::Approval => approvals.push(pb::PendingApproval { call, deadline }),
+        }
     }
+    (calls, approvals)
 }
 
 /// Where a turn stands.

@@ -33,7 +33,9 @@ pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::{Loaded, Origins, Sources, defaults, load};
 pub use models::ModelsConfig;
-pub use policy::{KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolPolicyConfig};
+pub use policy::{
+    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolExecution, ToolPolicyConfig,
+};
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
 pub use secret::redact_url;

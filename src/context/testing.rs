@@ -85,6 +85,7 @@ pub(crate) fn tool(name: &str) -> Tool {
         name: name.to_owned(),
         description: format!("Does {name}."),
         input_schema: Some(r#"{"type":"object"}"#.to_owned()),
+        requires_approval: false,
         timeout: None,
         output_limits: None,
         category: ToolCategory::Tools,

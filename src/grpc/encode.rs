@@ -65,13 +65,14 @@ pub fn session_state(state: SessionState) -> pb::SessionState {
     }
 }
 
-/// A turn as clients see it; `pending` are its open calls.
+/// A turn as clients see it; `pending` are its calls that wait for the host.
 pub fn turn(
     turn: &Turn,
     session: &str,
     limits: &Limits,
     pending: &[PendingCall],
 ) -> Result<pb::Turn, codec::DecodeError> {
+    let (pending_calls, pending_approvals) = codec::turn::pending_to_pb(pending);
     let mut answer = pb::Turn {
         turn_id: turn.id.to_string(),
         session_id: session.to_owned(),
@@ -83,7 +84,8 @@ pub fn turn(
         end_time: turn.ended_at.map(codec::time::timestamp_to_pb),
         first_seq: turn.first_seq.0,
         last_seq: turn.last_seq.unwrap_or_default().0,
-        pending_calls: pending.iter().map(codec::turn::pending_to_pb).collect(),
+        pending_calls,
+        pending_approvals,
         result: Some(codec::turn::result_to_pb(&turn.so_far)),
         ..pb::Turn::default()
     };

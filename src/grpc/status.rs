@@ -94,7 +94,8 @@ impl From<turn::Error> for Status {
                 .with("last_seq", last)
                 .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
                 .status(),
-            Error::UnknownCalls(calls) => invalid(unknown_calls(calls)),
+            Error::UnknownCalls { results, approvals } => invalid(unknown_calls(results, approvals)),
+            Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
             Error::Overloaded => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
             Error::Store(error) => error.into(),
@@ -164,13 +165,15 @@ fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
 }
 
 /// The calls themselves are not repeated: the index says which.
-fn unknown_calls(calls: Vec<(usize, CallId)>) -> Violations {
-    let unknown = |(i, _)| Violation {
-        field: format!("results[{i}].call_id"),
-        reason: FieldReason::Unknown,
-        description: "the session has no such call".into(),
+fn unknown_calls(results: Vec<(usize, CallId)>, approvals: Vec<(usize, CallId)>) -> Violations {
+    let unknown = |list: &'static str| {
+        move |(i, _)| Violation {
+            field: format!("{list}[{i}].call_id"),
+            reason: FieldReason::Unknown,
+            description: "the session has no such call".into(),
+        }
     };
-    calls.into_iter().map(unknown).collect()
+    results.into_iter().map(unknown("results")).chain(approvals.into_iter().map(unknown("approvals"))).collect()
 }
 
 fn retry(reason: ErrorReason, message: &str, after: Duration) -> Status {

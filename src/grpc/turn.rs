@@ -51,7 +51,7 @@ impl Turns {
     async fn show(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
         let pending = match turn.state {
             TurnState::AwaitingTools => {
-                self.engine.store().open_calls(key).await?.into_iter().map(|(pending, _)| pending).collect()
+                self.engine.store().open_calls(key).await?.into_iter().map(|open| open.pending).collect()
             }
             TurnState::Running | TurnState::Completed | TurnState::Cancelled | TurnState::Failed => Vec::new(),
         };
@@ -283,5 +283,6 @@ fn answer_status(status: AnswerStatus) -> pb::AnswerStatus {
         AnswerStatus::Accepted => pb::AnswerStatus::Accepted,
         AnswerStatus::Duplicate => pb::AnswerStatus::Duplicate,
         AnswerStatus::Stale => pb::AnswerStatus::Stale,
+        AnswerStatus::NotRequested => pb::AnswerStatus::NotRequested,
     }
 }

@@ -40,14 +40,25 @@ pub struct ExecuteTurn {
     pub idempotency: Idempotency,
     /// Where the stream goes on when the request is repeated.
     pub after: Seq,
-    /// What the user says.
-    pub input: InputMessage,
+    /// Where the turn begins.
+    pub start: Start,
     /// What this turn does differently from its session.
     pub request: TurnRequest,
     /// What to do when a turn is running.
     pub busy: BusyPolicy,
     /// The session to create when there is none.
     pub create: Option<SessionDraft>,
+}
+
+/// Where a turn begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// With what the user says.
+    Input(InputMessage),
+    /// With what waits in the queue.
+    Queue,
+    /// With the transcript as it stands.
+    Transcript,
 }
 
 /// What a turn does differently from its session. Stored with the turn, so that any replica can go on with it.
@@ -90,8 +101,34 @@ pub struct SubmitToolResults {
     pub session: SessionId,
     /// Idempotency.
     pub idempotency: Idempotency,
-    /// The answers in order; no call is named twice.
+    /// The results in order; no call is named twice, nor in both lists.
     pub results: Vec<SubmittedResult>,
+    /// The decisions in order.
+    pub decisions: Vec<Decision>,
+}
+
+/// What a person decided about one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The call.
+    pub call: CallId,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// What a person decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Run it.
+    Approve {
+        /// With these arguments instead, a JSON object.
+        edited: Option<String>,
+    },
+    /// Do not run it.
+    Deny {
+        /// Why, for the model; may be empty.
+        reason: String,
+    },
 }
 
 /// The answer to one call, as the host sent it.
@@ -116,6 +153,8 @@ pub enum AnswerStatus {
     Duplicate,
     /// Too late; nothing changed.
     Stale,
+    /// Too early; nothing changed.
+    NotRequested,
 }
 
 /// Cancel a turn.

@@ -47,6 +47,15 @@ pub enum Payload {
         call: ToolCall,
         /// How long the result is awaited.
         timeout: Duration,
+        /// A person changed the arguments.
+        edited: bool,
+    },
+    /// A person is to decide about a call.
+    ApprovalRequested {
+        /// What the model wants to run.
+        call: ToolCall,
+        /// How long the decision is awaited.
+        timeout: Duration,
     },
     /// A call has its result.
     ToolCallCompleted {
@@ -65,7 +74,9 @@ pub enum Payload {
     /// Nothing goes on until the host acts.
     ActionRequired {
         /// Calls that wait for a result.
-        calls: Vec<CallId>,
+        results: Vec<CallId>,
+        /// Calls that wait for an approval.
+        approvals: Vec<CallId>,
     },
     /// A model call was accounted for.
     UsageRecorded {
@@ -124,13 +135,27 @@ pub struct Estimate {
     pub basis: TokenBasis,
 }
 
-/// A call that waits for its result.
+/// A call that waits for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCall {
-    /// What to run.
+    /// What to run, or to decide about; with the approver's arguments, if they were changed.
     pub call: ToolCall,
     /// When it is closed with an error result.
     pub deadline: Timestamp,
+    /// What it waits for.
+    pub waits_for: WaitsFor,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WaitsFor {
+    /// Its result.
+    Result {
+        /// A person changed the arguments.
+        edited: bool,
+    },
+    /// A person's decision.
+    Approval,
 }
 
 /// A durable event as it is kept: what only the writing statement knew stands in columns, the rest is encoded.

@@ -15,7 +15,7 @@ pub mod transcript;
 pub mod turn;
 pub mod usage;
 
-pub use config::{PinnedBlock, PinnedKind, SessionConfig};
+pub use config::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution};
 pub use delta::Delta;
 pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};

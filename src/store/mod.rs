@@ -23,6 +23,7 @@ pub mod queue;
 pub mod row;
 pub mod rows;
 pub mod session;
+pub mod submission;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
@@ -75,12 +76,13 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("finish", turn::FINISH),
         ("stop", turn::STOP),
         ("settle", turn::SETTLE),
+        ("last_role", admission::LAST_ROLE),
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
-        ("submit", tool_call::SUBMIT),
+        ("submit", submission::SUBMIT),
         ("cancel", lease::CANCEL),
         ("takeover", lease::TAKEOVER),
         ("hand_over", lease::HAND_OVER),

@@ -47,8 +47,16 @@ pub enum Error {
         last: Seq,
     },
     /// Calls that the session never had; the indices are positions in the request.
-    #[error("the session has no such calls: {0:?}")]
-    UnknownCalls(Vec<(usize, CallId)>),
+    #[error("the session has no such calls: {results:?}, {approvals:?}")]
+    UnknownCalls {
+        /// Among the results.
+        results: Vec<(usize, CallId)>,
+        /// Among the approvals.
+        approvals: Vec<(usize, CallId)>,
+    },
+    /// There is nothing that the model is to answer.
+    #[error("there is nothing to run: no input, no queued message, and no transcript to continue")]
+    NoInput,
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,

@@ -6,6 +6,7 @@
 //! a caller asks for runs to its end also when the caller has left.
 
 pub mod answer;
+mod batch;
 pub mod cancel;
 pub mod error;
 pub mod execute;
@@ -16,6 +17,7 @@ pub mod recover;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+mod verdict;
 mod written;
 
 pub use error::Error;

@@ -10,18 +10,19 @@ use futures_util::future::try_join;
 use super::{
     Engine, Error,
     answer::{self, Audience, Cut, End, Timing},
-    execute::{step_started, stored, total},
+    batch::Handing,
+    execute::{step_started, total},
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, after_step, ending_of, next_step},
     sessions::outside_tokens,
-    written::{assistant, call_ids, new_message, not_run, response, synthetic, usage_recorded},
+    written::{assistant, call_ids, response, synthetic, usage_recorded},
 };
 use crate::{
-    context::{calls::executable, estimate, prompt},
+    context::{estimate, prompt},
     model::{
-        CancelOutcome, Closed, CompletionReason, Content, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
-        MessageId, Part, Payload, Role, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
+        CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
+        MessageId, Part, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
         event::{CallCancelReason, StepPosition},
         transcript::NotClosed,
     },
@@ -30,7 +31,7 @@ use crate::{
         Rows,
         admission::Grant,
         session::SessionState,
-        turn::{Ack, Batch, End as TurnEnd, NewCall, StepCost, Written},
+        turn::{Ack, End as TurnEnd, StepCost, Written},
         turn_read::Owned,
     },
 };
@@ -137,7 +138,8 @@ impl Run<'_> {
             (Step::Call, Some(transcript)) => self.call(&scene, transcript).await,
             (Step::Begin, Some(_)) => self.begin(&scene).await,
             (Step::Finish, Some(transcript)) => {
-                self.finish(&scene, Self::no_rows(&scene), None, last_finish(&transcript)).await
+                let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
+                self.finish(&scene, Self::no_rows(&scene), None, finish).await
             }
             (Step::Stop(ending), _) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             (Step::Call | Step::Begin | Step::Finish, None) => {
@@ -157,7 +159,7 @@ impl Run<'_> {
             time_left: owned.time_left,
             spent: owned.totals,
             limits: scene.limits,
-            last: transcript.and_then(Last::of),
+            last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
         }
     }
 
@@ -222,8 +224,15 @@ impl Run<'_> {
                 }
             };
         }
-        let batch = self.batch(scene, message, &parts, &finish, &mut rows);
-        let waits = batch.calls.iter().any(|call| call.open);
+        let handing = Handing {
+            tools: scene.tools,
+            execution: self.engine.policy(&scene.owned.config)?.execution,
+            timeout: scene.limits.tool_timeout,
+            results: derive::results(self.turn, scene.owned.step),
+            at: scene.at,
+        };
+        let batch = handing.batch(message, &parts, finish.reason, &mut rows);
+        let waits = batch.calls.iter().any(|call| call.fate.is_open());
         let goes_on = !waits
             && matches!(ending_of(finish.reason), Step::Finish)
             && after_step(scene.owned.step, &scene.owned.totals.plus(finish.usage.as_ref()), &scene.limits).is_none();
@@ -233,50 +242,6 @@ impl Run<'_> {
         }
         let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), goes_on).await?;
         self.after(written)
-    }
-
-    /// The calls of an answer, with the events that hand them out; those that cannot be run are closed with a result that says why.
-    fn batch(&self, scene: &Scene<'_>, message: &MessageId, parts: &[Part], finish: &Finish, rows: &mut Rows) -> Batch {
-        let results = derive::results(self.turn, scene.owned.step);
-        let mut batch = Batch { message: message.clone(), results: results.clone(), calls: Vec::new() };
-        let (mut open, mut closed) = (Vec::new(), Vec::new());
-        for (position, part) in parts.iter().enumerate() {
-            let Content::ToolCall(call) = &part.content else { continue };
-            let timeout =
-                scene.tools.get(&call.name).and_then(|tool| tool.timeout).unwrap_or(scene.limits.tool_timeout);
-            let verdict = executable(finish.reason, call, scene.tools);
-            match verdict {
-                Ok(()) => {
-                    rows.event(&Payload::ToolCallRequested { call: call.clone(), timeout }, scene.at);
-                    open.push(call.id.clone());
-                }
-                Err(reason) => {
-                    let (call_id, name) = (call.id.clone(), call.name.clone());
-                    rows.event(
-                        &Payload::ToolCallCancelled { call: call_id.clone(), name: name.clone(), reason },
-                        scene.at,
-                    );
-                    closed.push((batch.calls.len(), stored(not_run(call_id, name, reason), Role::Tool)));
-                }
-            }
-            batch.calls.push(NewCall {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                part: position,
-                open: verdict.is_ok(),
-                timeout,
-            });
-        }
-        if open.is_empty() {
-            let parts = closed.into_iter().map(|(_, part)| part).collect();
-            rows.message(new_message(results, Role::Tool, parts, None), scene.at);
-        } else {
-            for (position, part) in &closed {
-                rows.early_part(&results, *position, part);
-            }
-            rows.event(&Payload::ActionRequired { calls: open }, scene.at);
-        }
-        batch
     }
 
     /// An answer that was cut short: what was said is kept, unless another owner has the turn.
@@ -441,9 +406,4 @@ impl Run<'_> {
 /// From the start of the turn to the last look at it.
 fn elapsed(owned: &Owned) -> Duration {
     Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
-}
-
-/// Why the model stopped that spoke last.
-fn last_finish(transcript: &Closed) -> Option<FinishReason> {
-    Last::of(transcript).and_then(|last| last.finish)
 }

@@ -14,7 +14,7 @@ use crate::harness::{
     errors::{Refusal, refusal},
     events::{PATIENCE, until},
     raw,
-    requests::{input, result, submit, text, tool, tools, turn},
+    requests::{input, result, submit, text, tools, turn},
 };
 
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
@@ -189,13 +189,11 @@ fn queues() -> Vec<(&'static str, pb::QueuePolicy)> {
 /// Each part of a policy that is not built.
 fn policies() -> Vec<(String, pb::Policy)> {
     let none = pb::Policy::default;
-    let sequential = pb::ToolPolicy { execution: pb::ToolExecution::Sequential.into(), ..Default::default() };
     let cancel_wait = pb::ToolPolicy { cancel_wait: Some(Duration::default()), ..Default::default() };
     let mut policies = vec![
         ("output_reserve".to_owned(), pb::Policy { output_reserve: Some(0), ..none() }),
         ("context_window".to_owned(), pb::Policy { context_window: Some(0), ..none() }),
         ("unknown_window".to_owned(), pb::Policy { unknown_window: pb::UnknownWindow::Refuse.into(), ..none() }),
-        ("tools.execution".to_owned(), pb::Policy { tools: Some(sequential), ..none() }),
         ("tools.cancel_wait".to_owned(), pb::Policy { tools: Some(cancel_wait), ..none() }),
     ];
     for (field, it) in compactions() {
@@ -217,13 +215,9 @@ fn media() -> pb::Part {
 }
 
 /// Tools that a later version takes, each with its field.
-fn toolsets() -> [(&'static str, pb::ToolSet); 2] {
+fn toolsets() -> [(&'static str, pb::ToolSet); 1] {
     let search = pb::ProviderTool { provider: "anthropic".to_owned(), definition_json: "{}".to_owned() };
-    let careful = pb::Tool { requires_approval: true, ..tool("look") };
-    [
-        ("tools.provider_tools", pb::ToolSet { provider_tools: vec![search], ..Default::default() }),
-        ("tools.host_tools[0].requires_approval", pb::ToolSet { host_tools: vec![careful], ..Default::default() }),
-    ]
+    [("tools.provider_tools", pb::ToolSet { provider_tools: vec![search], ..Default::default() })]
 }
 
 fn limits() -> pb::TurnLimits {
@@ -256,12 +250,9 @@ fn turn_asks() -> Vec<Ask> {
         mode: pb::CancelMode::Rollback.into(),
         ..pb::CancelTurnRequest::default()
     };
-    let approval = pb::Approval { call_id: "c".to_owned(), decision: 1, ..Default::default() };
-    let approve = pb::SubmitToolResultsRequest { approvals: vec![approval], ..submit("s", Vec::new()) };
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
     let at_seq = pb::ListMessagesRequest { session_id: "s".to_owned(), at_seq: 1, ..Default::default() };
     let mut asks = vec![
-        execute("continue_transcript", |it| (it.input, it.continue_transcript) = (None, true)),
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
         execute("limits.grace_period", |it| it.limits = Some(limits())),
         execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Enqueue)),
@@ -270,7 +261,6 @@ fn turn_asks() -> Vec<Ask> {
         execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
         ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
-        ask(SUBMIT_TOOL_RESULTS, &approve, "approvals"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
         ask("contextd.v1.SessionService/ListMessages", &at_seq, "at_seq"),
     ];

@@ -4,6 +4,7 @@ pub(super) const TURN_STARTED: &str = "turn_started";
 pub(super) const STEP_STARTED: &str = "step_started";
 pub(super) const MESSAGE_COMMITTED: &str = "message_committed";
 pub(super) const TOOL_CALL_REQUESTED: &str = "tool_call_requested";
+pub(super) const APPROVAL_REQUESTED: &str = "approval_requested";
 pub(super) const TOOL_CALL_COMPLETED: &str = "tool_call_completed";
 pub(super) const TOOL_CALL_CANCELLED: &str = "tool_call_cancelled";
 pub(super) const ACTION_REQUIRED: &str = "action_required";

@@ -8,14 +8,17 @@ use contextd::pb::{
 use prost_types::{Duration, Struct, Timestamp, Value, value::Kind};
 use tonic::Code;
 
-use super::scene::{Call, Scene, answered_once, cancelled_once, created_once};
+use super::{
+    answers::{answers, starts},
+    scene::{Call, Scene, answered_once, cancelled_once, created_once},
+};
 use crate::harness::{
     errors::Refusal,
     requests::{result, submit, text, tools, turn},
 };
 
-const KIB: usize = 1_024;
-const MIB: usize = 1_024 * KIB;
+pub(super) const KIB: usize = 1_024;
+pub(super) const MIB: usize = 1_024 * KIB;
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
 /// A mistake, and how it is answered.
@@ -28,19 +31,19 @@ pub(super) struct Row {
     pub(super) expected: Refusal,
 }
 
-fn refused(what: &'static str, call: Call, code: Code, reason: &str) -> Row {
+pub(super) fn refused(what: &'static str, call: Call, code: Code, reason: &str) -> Row {
     let expected = Refusal { code, reason: reason.to_owned(), metadata: BTreeMap::new(), fields: Vec::new() };
     Row { what, call, expected }
 }
 
 /// A request with wrong fields.
-fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> Row {
+pub(super) fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> Row {
     let row = refused(what, call, Code::InvalidArgument, "INVALID_REQUEST");
     fields.iter().fold(row, |row, &(field, reason)| row.field(field, reason))
 }
 
 /// A request about something that is not there.
-fn missing(what: &'static str, call: Call, reason: &str) -> Row {
+pub(super) fn missing(what: &'static str, call: Call, reason: &str) -> Row {
     refused(what, call, Code::NotFound, reason)
 }
 
@@ -138,7 +141,6 @@ fn messages(s: &Scene) -> Vec<Row> {
     let (key, value) = ("k".repeat(65), "v".repeat(1_025));
     let metadata = format!("input.metadata[\"{}\"]", "k".repeat(40));
     vec![
-        invalid("nothing said", s.execute(|it| it.input = None), &[("input", F::Required)]),
         invalid("no parts", s.say_so(|it| it.parts.clear()), &[("input.parts", F::Required)]),
         invalid("257 parts", s.say_so(|it| it.parts = vec![text("Hello"); 257]), &[("input.parts", F::TooLarge)]),
         invalid("a part without content", s.say(pb::Part::default()), &[("input.parts[0]", F::Invalid)]),
@@ -414,58 +416,6 @@ fn configurations(s: &Scene) -> Vec<Row> {
     ]
 }
 
-fn answers(s: &Scene) -> Vec<Row> {
-    let approval =
-        |call: &str| pb::Approval { call_id: call.into(), edited_arguments_json: "no".into(), ..Default::default() };
-    vec![
-        invalid("no answer", s.submit(|_| ()), &[("results", F::Required)]),
-        invalid(
-            "129 answers",
-            s.submit(|it| it.results = (0..129).map(|i| result(&i.to_string(), "")).collect()),
-            &[("results", F::TooLarge)],
-        ),
-        invalid("a call nobody made", s.answers(&["never"]), &[("results[0].call_id", F::Unknown)]),
-        invalid("a call of another session", s.answers(&[&s.elsewhere]), &[("results[0].call_id", F::Unknown)]),
-        invalid("a call and one nobody made", s.answers(&[&s.open, "never"]), &[("results[1].call_id", F::Unknown)]),
-        invalid("one call twice", s.answers(&[&s.open, &s.open]), &[("results[1].call_id", F::Conflict)]),
-        invalid(
-            "a result and an approval",
-            s.submit(|it| {
-                (it.results, it.approvals) = (
-                    vec![result(&s.open, "fine")],
-                    vec![pb::Approval { decision: 1, call_id: s.open.clone(), ..Default::default() }],
-                )
-            }),
-            &[("approvals[0].call_id", F::Conflict)],
-        ),
-        invalid(
-            "an approval of nothing",
-            s.submit(|it| it.approvals = vec![approval("")]),
-            &[
-                ("approvals[0].call_id", F::Required),
-                ("approvals[0].decision", F::Required),
-                ("approvals[0].edited_arguments_json", F::NotJson),
-            ],
-        ),
-        invalid(
-            "an outcome that is not the host's",
-            s.answer(|it| it.set_outcome(pb::ToolOutcome::TimedOut)),
-            &[("results[0].outcome", F::Unsupported)],
-        ),
-        invalid("an outcome that is not known", s.answer(|it| it.outcome = 99), &[("results[0].outcome", F::Unknown)]),
-        invalid(
-            "a result's part without content",
-            s.answer(|it| it.parts = vec![pb::Part::default()]),
-            &[("results[0].parts[0]", F::Invalid)],
-        ),
-        invalid(
-            "a result over 3 MiB",
-            s.answer(|it| it.parts = vec![text(&"x".repeat(MIB + MIB / 2 + 1)); 2]),
-            &[("results[0].parts", F::TooLarge)],
-        ),
-    ]
-}
-
 fn lists(s: &Scene) -> Vec<Row> {
     let [of_sessions, of_turns, of_messages] = &s.tokens;
     let damaged = of_turns.replace(|c: char| c.is_ascii_digit(), "x");
@@ -619,6 +569,6 @@ fn wire(s: &Scene) -> Vec<Row> {
 
 /// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
-    let tables = [identifiers, messages, turns, offers, configurations, answers, lists, names, conflicts, wire];
+    let tables = [identifiers, messages, turns, offers, configurations, answers, starts, lists, names, conflicts, wire];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }

@@ -83,6 +83,7 @@ pub fn kind(event: &pb::Event) -> &'static str {
         Payload::StepStarted(_) => "step_started",
         Payload::MessageCommitted(_) => "message_committed",
         Payload::ToolCallRequested(_) => "tool_call_requested",
+        Payload::ApprovalRequested(_) => "approval_requested",
         Payload::ToolCallCompleted(_) => "tool_call_completed",
         Payload::ToolCallCancelled(_) => "tool_call_cancelled",
         Payload::ActionRequired(_) => "action_required",

@@ -16,7 +16,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use contextd::{
     clock::SystemClock,
     grpc::{health, server},
-    model::{Limits, OutputLimits, config::Policy},
+    model::{Limits, OutputLimits, ToolExecution, config::Policy},
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
@@ -192,6 +192,7 @@ fn rules(options: &Options) -> Rules {
         keep: None,
     };
     let policy = Policy {
+        execution: ToolExecution::Parallel,
         default_output_limits: limits(Some(120_000), None, None, None),
         output_limits: [
             ("bash".to_owned(), limits(Some(30_000), None, None, None)),

@@ -100,7 +100,7 @@ impl Driver<'_> {
             (Deed::Call(count), _, Some(fence)) => self.call(fence, count).await,
             (Deed::Answer(count), _, _) => {
                 let open = store.open_calls(&self.key).await.unwrap();
-                let calls: Vec<&str> = open.iter().take(count).map(|(pending, _)| pending.call.id.as_str()).collect();
+                let calls: Vec<&str> = open.iter().take(count).map(|open| open.pending.call.id.as_str()).collect();
                 submit(store, &self.key, &calls, &unremembered()).await;
             }
             (Deed::Enqueue, _, _) => {

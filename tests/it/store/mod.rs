@@ -12,10 +12,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use contextd::{
     model::{
-        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part, RequestId, Role, Seq,
-        SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnId, TurnResult,
+        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part, Payload, RequestId, Role,
+        Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnId, TurnResult,
         command::{Idempotency, TurnRequest},
-        event::{CallCancelReason, StepPosition},
+        event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
     store::{
@@ -23,8 +23,8 @@ use contextd::{
         admission::{Admission, Grant},
         queue::{Delivery, Enqueued, NewQueued, Place, Take, Taken},
         session::NewConfig,
-        tool_call::{Answer, NextStep, Submission, Submitted},
-        turn::{Batch, End, NewCall, StepCost, Synthetic, Written},
+        submission::{Answer, AnswerKind, NextStep, Submission, Submitted},
+        turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic, Written},
     },
 };
 
@@ -159,9 +159,11 @@ fn opening_without_input() -> Rows {
     rows
 }
 
-/// An assistant message that makes calls, and the calls; one that begins with `-` is closed without being run.
+/// An assistant message that makes calls, and the calls. `?c` asks a person first, `>c` waits for its turn, `>?c` both.
 fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
     let mut rows = Rows::new(ESTIMATOR, 0);
+    let fates: Vec<CallFate> = calls.iter().map(|call| fate(call)).collect();
+    let calls: Vec<&str> = calls.iter().map(|call| call.trim_start_matches(['>', '?'])).collect();
     let call_part = |call: &&str| StoredPart {
         part: Part::new(Content::ToolCall(ToolCall {
             id: CallId::new(*call),
@@ -178,16 +180,29 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
         calls: calls
             .iter()
             .enumerate()
-            .map(|(part, call)| NewCall {
+            .zip(fates)
+            .map(|((part, call), fate)| NewCall {
                 id: CallId::new(*call),
                 name: "look".to_owned(),
                 part,
-                open: true,
+                fate,
                 timeout: Duration::from_secs(60),
             })
             .collect(),
     };
     (rows, batch)
+}
+
+fn fate(notation: &str) -> CallFate {
+    let id = CallId::new(notation.trim_start_matches(['>', '?']));
+    let (call, timeout) =
+        (ToolCall { id, name: "look".to_owned(), arguments: "{}".to_owned() }, Duration::from_secs(60));
+    let (waits_for, request) = if notation.contains('?') {
+        (WaitsFor::Approval, Payload::ApprovalRequested { call, timeout })
+    } else {
+        (WaitsFor::Result { edited: false }, Payload::ToolCallRequested { call, timeout, edited: false })
+    };
+    if notation.starts_with('>') { CallFate::Later { waits_for, request } } else { CallFate::Asked(waits_for) }
 }
 
 fn admission<'a>(
@@ -204,6 +219,7 @@ fn admission<'a>(
         idempotency,
         request,
         model: "scripted/demo",
+        continues: false,
     }
 }
 
@@ -250,6 +266,7 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
         .iter()
         .map(|call| Answer {
             call: CallId::new(*call),
+            kind: AnswerKind::Result { edited: false },
             part: Part::new(Content::ToolResult(ToolResult {
                 call: CallId::new(*call),
                 name: "look".to_owned(),
@@ -263,9 +280,11 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
         })
         .collect();
     let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
         answers: &answers,
-        overdue_only: false,
+        approvals: &[],
+        named: &ids,
         idempotency,
         estimator: ESTIMATOR,
         overhead: OVERHEAD,

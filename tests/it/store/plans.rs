@@ -69,35 +69,48 @@ fn arguments(statement: &str) -> Vec<&'static str> {
     let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
-        "admit" => with(tail("'idle'"), &admission),
+        "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
         "append" => with(
             with(tail("'run'"), &STEP),
             &["0", "'new-message'", "array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]"],
         )
         .into_iter()
-        .chain(["array[60, 60]", "array[true, true]", "'new-message'", "'new-results'", "30"])
+        .chain([
+            "array[60, 60]",
+            "array[0, 1]::smallint[]",
+            "array[null, '']::bytea[]",
+            "'new-message'",
+            "'new-results'",
+            "30",
+        ])
         .collect(),
         "finish" => finish_arguments("'run'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
             &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''"],
         ),
-        "gate" | "lock_run" | "settle" | "session" => in_session("'run'", &[]),
+        "gate" | "lock_run" | "settle" | "session" | "last_role" => in_session("'run'", &[]),
         "transcript" => in_session("'long'", &[]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
-        "submit" => in_session(
-            "'wait'",
-            &["array['c1', 'c2']", "array[1, 1]::smallint[]", "array['seen', 'seen']", "array[null, null]::bytea[]"],
-        )
-        .into_iter()
-        .chain(["array[3, 3]", "array['h', 'h']", "array[null, null]::text[]", "false", "3", "'r'", "'hash'", "'two'"])
-        .chain(["30", "'test'", "4", "''", "10"])
-        .collect(),
+        "submit" => {
+            in_session("'turns'", &["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]"])
+                .into_iter()
+                .chain([
+                    "array[3]",
+                    "array['h']",
+                    "array[null]::text[]",
+                    "array[0]::smallint[]",
+                    "array[3]::smallint[]",
+                ])
+                .chain(["array[false]", "array['d2']", "array['']::bytea[]", "array['{}']", "'r'", "'hash'", "'two'"])
+                .chain(["30", "'test'", "4", "''", "10"])
+                .collect()
+        }
         "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
         "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
         "hand_over" => in_session("'run'", &["1", "0"]),
@@ -150,6 +163,7 @@ async fn scenes(world: &World, client: &Client) {
     let (run, _) = world.running("run").await;
     world.waiting("wait", &["c1", "c2", "c3"]).await;
     submit(store, &key("wait"), &["c3"], &unremembered()).await;
+    world.waiting("turns", &["d1", "?d2", ">d3"]).await;
     world.running("queue").await;
     for id in ["q1", "q2"] {
         enqueue(store, &key("queue"), id).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::model::{
     LimitsOverride, Role, Seq, SessionId,
-    command::{BusyPolicy, TurnRequest},
+    command::{BusyPolicy, Start, TurnRequest},
 };
 
 #[track_caller]
@@ -24,8 +24,9 @@ fn the_smallest_turn_is_taken_with_defaults() {
     assert_eq!(command.session, None);
     assert_eq!(command.idempotency.request, None);
     assert_eq!(command.after, Seq(0));
-    assert_eq!(command.input.role, Role::User);
-    assert_eq!(command.input.parts, [crate::model::Part::text("Hello")]);
+    let Start::Input(input) = command.start else { panic!("no input") };
+    assert_eq!(input.role, Role::User);
+    assert_eq!(input.parts, [crate::model::Part::text("Hello")]);
     assert_eq!(command.request, TurnRequest::default());
     assert_eq!(command.busy, BusyPolicy::Enqueue);
     assert_eq!(command.create, None);
@@ -67,16 +68,12 @@ fn a_model_reference_is_one_bounded_line() {
 }
 
 #[test]
-fn input_is_required_and_excludes_continue() {
-    check_turn(|r| r.input = None, &[("input", Required)]);
+fn a_turn_begins_with_its_input_the_queue_or_the_transcript_but_not_with_two_of_them() {
+    let start = |change: fn(&mut pb::ExecuteTurnRequest)| execute_turn(turn_with(change)).unwrap().0.start;
+    assert!(matches!(start(|_| ()), Start::Input(_)));
+    assert_eq!(start(|r| r.input = None), Start::Queue);
+    assert_eq!(start(|r| (r.input, r.continue_transcript) = (None, true)), Start::Transcript);
     check_turn(|r| r.continue_transcript = true, &[("continue_transcript", Conflict)]);
-    check_later(
-        |r| {
-            r.input = None;
-            r.continue_transcript = true;
-        },
-        "continue_transcript",
-    );
 }
 
 #[test]
