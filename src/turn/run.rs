@@ -166,9 +166,14 @@ impl Run<'_> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
         let taken = call_ids(transcript.messages());
-        let (supports_tools, most) = (scene.model.info.supports_tools, scene.limits.max_output_tokens);
-        let prompt =
-            prompt::build(&scene.owned.config, &scene.model.info.name, supports_tools, scene.tools, transcript, most);
+        let asked = prompt::Asked {
+            model: &scene.model.info.name,
+            supports_tools: scene.model.info.supports_tools,
+            step: scene.owned.step,
+            max_output_tokens: scene.limits.max_output_tokens,
+            generation: scene.owned.request.generation.or(&scene.owned.config.generation),
+        };
+        let prompt = prompt::build(&scene.owned.config, scene.tools, transcript, &asked);
         let call = answer::Call {
             model: scene.model,
             prompt,

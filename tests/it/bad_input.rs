@@ -1,6 +1,7 @@
 //! Everything a caller can get wrong: each mistake is refused before admission, named by code, reason and fields, and leaves the
 //! database as it was.
 
+mod models;
 mod rows;
 mod scene;
 

@@ -8,7 +8,10 @@ use contextd::pb::{
 use prost_types::{Duration, Struct, Timestamp, Value, value::Kind};
 use tonic::Code;
 
-use super::scene::{Call, Scene, answered_once, cancelled_once, created_once};
+use super::{
+    models,
+    scene::{Call, Scene, answered_once, cancelled_once, created_once},
+};
 use crate::harness::{
     errors::Refusal,
     requests::{result, submit, text, tools, turn},
@@ -28,19 +31,19 @@ pub(super) struct Row {
     pub(super) expected: Refusal,
 }
 
-fn refused(what: &'static str, call: Call, code: Code, reason: &str) -> Row {
+pub(super) fn refused(what: &'static str, call: Call, code: Code, reason: &str) -> Row {
     let expected = Refusal { code, reason: reason.to_owned(), metadata: BTreeMap::new(), fields: Vec::new() };
     Row { what, call, expected }
 }
 
 /// A request with wrong fields.
-fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> Row {
+pub(super) fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> Row {
     let row = refused(what, call, Code::InvalidArgument, "INVALID_REQUEST");
     fields.iter().fold(row, |row, &(field, reason)| row.field(field, reason))
 }
 
 /// A request about something that is not there.
-fn missing(what: &'static str, call: Call, reason: &str) -> Row {
+pub(super) fn missing(what: &'static str, call: Call, reason: &str) -> Row {
     refused(what, call, Code::NotFound, reason)
 }
 
@@ -52,7 +55,7 @@ fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
 }
 
 /// A page token from elsewhere.
-fn bad_token(what: &'static str, call: Call) -> Row {
+pub(super) fn bad_token(what: &'static str, call: Call) -> Row {
     refused(what, call, Code::InvalidArgument, "PAGE_TOKEN_INVALID").field("page_token", F::Invalid)
 }
 
@@ -68,7 +71,7 @@ impl Row {
         self
     }
 
-    fn with(mut self, key: &str, value: impl ToString) -> Self {
+    pub(super) fn with(mut self, key: &str, value: impl ToString) -> Self {
         self.expected.metadata.insert(key.to_owned(), value.to_string());
         self
     }
@@ -199,8 +202,6 @@ fn messages(s: &Scene) -> Vec<Row> {
 fn turns(s: &Scene) -> Vec<Row> {
     let heartbeat = |heartbeat_interval| pb::StreamOptions { heartbeat_interval, ..Default::default() };
     let malformed = Some(Duration { seconds: 2, nanos: -1 });
-    let generation =
-        pb::Generation { temperature: Some(3.0), provider_options_json: "no".into(), ..Default::default() };
     vec![
         invalid(
             "input and transcript",
@@ -255,11 +256,6 @@ fn turns(s: &Scene) -> Vec<Row> {
             "a tool of less than no time",
             s.bound(|it| it.tool_timeout = seconds(-1)),
             &[("limits.tool_timeout", F::OutOfRange)],
-        ),
-        invalid(
-            "wishes out of bounds",
-            s.execute(|it| it.generation = Some(generation)),
-            &[("generation.temperature", F::OutOfRange), ("generation.provider_options_json", F::NotJson)],
         ),
         invalid("a cancel mode that is not known", s.cancel(|it| it.mode = 99), &[("mode", F::Unknown)]),
         invalid("a long reason", s.cancel(|it| it.reason = "x".repeat(1_025)), &[("reason", F::TooLarge)]),
@@ -619,6 +615,7 @@ fn wire(s: &Scene) -> Vec<Row> {
 
 /// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
-    let tables = [identifiers, messages, turns, offers, configurations, answers, lists, names, conflicts, wire];
+    let tables =
+        [identifiers, messages, turns, offers, configurations, answers, lists, names, conflicts, wire, models::rows];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }
