@@ -12,7 +12,7 @@ use crate::model::{
     command::TurnRequest,
     config::PolicyOverrides,
     event::CallCancelReason,
-    generation::{ReasoningEffort, ResponseFormat, ToolChoice, UpTo},
+    generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
 };
 
 /// Any text that PostgreSQL can store.
@@ -368,6 +368,11 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
         Payload::ActionRequired { calls: vec![call] },
         Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
+        Payload::UnsupportedSetting {
+            unsupported: Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() },
+            provider: "a".to_owned(),
+            model: "a/b".to_owned(),
+        },
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),

@@ -1,6 +1,6 @@
 //! Builds the prompt: what the session says, what the model can take, and the transcript.
 
-use super::{estimate, generation};
+use super::estimate;
 use crate::model::{Closed, Generation, Prompt, SessionConfig, Tool, ToolSet};
 
 /// Whom one call goes to, and how it is to be answered.
@@ -10,28 +10,25 @@ pub struct Asked<'a> {
     pub model: &'a str,
     /// Whether it can call tools; when not, it is told of none.
     pub supports_tools: bool,
-    /// The step of the turn, from 1.
-    pub step: u32,
     /// Tokens of the answer; none: the model's limit.
     pub max_output_tokens: Option<u32>,
-    /// The wishes of turn and session together.
+    /// How it is to be answered, as far as the model can take it.
     pub generation: Generation,
 }
 
 /// The prompt for one call. `tools` are those of the turn.
 pub fn build(config: &SessionConfig, tools: &ToolSet, transcript: Closed, asked: &Asked<'_>) -> Prompt {
-    let Asked { model, supports_tools, step, max_output_tokens, generation } = asked;
+    let Asked { model, supports_tools, max_output_tokens, generation } = asked;
     let system = system(config);
     let tools: Vec<Tool> = if *supports_tools { tools.visible().cloned().collect() } else { Vec::new() };
     let size = estimate::prompt(&system, &tools, &transcript);
-    let generation = generation::for_step(generation, *step, &tools);
     Prompt {
         model: (*model).to_owned(),
         system,
         transcript,
         tools,
         max_output_tokens: *max_output_tokens,
-        generation,
+        generation: generation.clone(),
         size,
     }
 }
@@ -84,13 +81,8 @@ mod tests {
         let tools = ToolSet { tools: vec![testing::tool("read"), hidden] };
         let names = |supports_tools| {
             let transcript = testing::closed(vec![testing::user("Hello")]);
-            let asked = Asked {
-                model: "demo",
-                supports_tools,
-                step: 1,
-                max_output_tokens: Some(9),
-                generation: Generation::default(),
-            };
+            let asked =
+                Asked { model: "demo", supports_tools, max_output_tokens: Some(9), generation: Generation::default() };
             let prompt = build(&config("", &[]), &tools, transcript, &asked);
             assert_eq!((prompt.model.as_str(), prompt.max_output_tokens), ("demo", Some(9)));
             prompt.tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()

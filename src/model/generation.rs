@@ -61,6 +61,74 @@ impl Generation {
             provider_options: provider_options.as_ref().or(below.provider_options.as_ref()).cloned(),
         }
     }
+
+    /// Takes a wish back.
+    pub fn clear(&mut self, setting: Setting) {
+        match setting {
+            Setting::Temperature => self.temperature = None,
+            Setting::TopP => self.top_p = None,
+            Setting::TopK => self.top_k = None,
+            Setting::StopSequences => self.stop_sequences.clear(),
+            Setting::Seed => self.seed = None,
+            Setting::ReasoningEffort => self.reasoning_effort = None,
+            Setting::ReasoningBudget => self.reasoning_budget_tokens = None,
+            Setting::ToolChoice => self.tool_choice = None,
+            Setting::ParallelToolCalls => self.parallel_tool_calls = None,
+            Setting::ResponseFormat => self.response_format = None,
+        }
+    }
+}
+
+/// One of the wishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Setting {
+    /// `temperature`.
+    Temperature,
+    /// `top_p`.
+    TopP,
+    /// `top_k`.
+    TopK,
+    /// `stop_sequences`.
+    StopSequences,
+    /// `seed`.
+    Seed,
+    /// `reasoning_effort`.
+    ReasoningEffort,
+    /// `reasoning_budget_tokens`.
+    ReasoningBudget,
+    /// `tool_choice`.
+    ToolChoice,
+    /// `parallel_tool_calls`.
+    ParallelToolCalls,
+    /// `response_format`.
+    ResponseFormat,
+}
+
+impl Setting {
+    /// Its path in a session or turn, as in the API.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Temperature => "generation.temperature",
+            Self::TopP => "generation.top_p",
+            Self::TopK => "generation.top_k",
+            Self::StopSequences => "generation.stop_sequences",
+            Self::Seed => "generation.seed",
+            Self::ReasoningEffort => "generation.reasoning_effort",
+            Self::ReasoningBudget => "generation.reasoning_budget_tokens",
+            Self::ToolChoice => "generation.tool_choice",
+            Self::ParallelToolCalls => "generation.parallel_tool_calls",
+            Self::ResponseFormat => "generation.response_format",
+        }
+    }
+}
+
+/// A wish that a model cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Which one.
+    pub setting: Setting,
+    /// Why, in a sentence.
+    pub why: String,
 }
 
 /// Randomness, 0 to 2.

@@ -8,11 +8,12 @@ use super::{
     Engine, Error,
     hub::Subscription,
     sessions::{new_session_id, outside_tokens, sized},
+    wishes,
 };
 use crate::{
     context::estimate,
     model::{
-        InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet, TurnId,
+        Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft},
         derive,
         event::StepPosition,
@@ -162,7 +163,7 @@ impl Engine {
             tokens,
         };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
-        let rows = plan.first_rows(tools, &command.input);
+        let rows = plan.first_rows(tools, command);
         let admission = Admission {
             turn: &turn,
             rows: &rows,
@@ -207,7 +208,8 @@ struct Existing {
 
 impl Plan<'_> {
     /// Its first events and its input.
-    fn first_rows(&self, tools: &ToolSet, input: &InputMessage) -> Rows {
+    fn first_rows(&self, tools: &ToolSet, command: &ExecuteTurn) -> Rows {
+        let input = &command.input;
         let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
         let mut rows = Rows::new(estimate::ESTIMATOR, outside);
         let message = derive::input(self.turn);
@@ -236,6 +238,10 @@ impl Plan<'_> {
             },
             StepPosition::default(),
         );
+        let (_, unsupported) = wishes::fitting(self.model, self.config, &command.request, tools, 1);
+        for wish in unsupported {
+            rows.event(&wishes::left_out(self.model, wish), StepPosition::default());
+        }
         let expected = total(self.tokens, outside.saturating_add(said).saturating_add(estimate::MESSAGE_OVERHEAD));
         rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });
         rows

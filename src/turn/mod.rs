@@ -16,6 +16,7 @@ pub mod recover;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+mod wishes;
 mod written;
 
 pub use error::Error;

@@ -5,15 +5,16 @@ use contextd::{
         Generation,
         generation::{ReasoningEffort, ResponseFormat, Temperature, ToolChoice, TopP},
     },
-    pb::{self, json_schema::Schema, tool_choice::Choice},
+    pb::{self, event::Payload, json_schema::Schema, tool_choice::Choice},
 };
 use serde_json::json;
 use tonic::Code;
 
 use crate::harness::{
     Host,
+    events::completed,
     host::{MODEL, call, refusal},
-    requests::{result, tools, turn},
+    requests::{result, tool, tools, turn},
 };
 
 fn choose(choice: Choice) -> Option<pb::ToolChoice> {
@@ -130,4 +131,40 @@ async fn a_forced_call_holds_for_the_first_step_of_a_turn_only() {
     let choices: Vec<_> = prompted(&host).into_iter().map(|generation| generation.tool_choice.unwrap()).collect();
     let look = ToolChoice::Tool("look".to_owned());
     assert_eq!(choices, [ToolChoice::Required, ToolChoice::Auto, look, ToolChoice::Auto]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_a_tool_that_is_not_there_is_left_out_and_reported() {
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    let hidden = pb::Tool { deferred: true, ..tool("later") };
+    let offered = pb::ToolSet { host_tools: vec![tool("look"), hidden], ..pb::ToolSet::default() };
+    let named = |name: &str| choose(Choice::ToolName(name.to_owned()));
+    let rows = [
+        (named("look"), Some(offered.clone()), Some(ToolChoice::Tool("look".to_owned())), false),
+        (named("list"), Some(offered.clone()), None, true),
+        (named("later"), Some(offered), None, true),
+        (required(), Some(pb::ToolSet::default()), None, true),
+        (choose(Choice::Mode(pb::ToolChoiceMode::Auto.into())), Some(pb::ToolSet::default()), None, false),
+    ];
+    for (tool_choice, tools, told, reported) in rows {
+        let generation = pb::Generation { tool_choice, temperature: Some(1.0), ..pb::Generation::default() };
+        let request = pb::ExecuteTurnRequest { tools, generation: Some(generation), ..turn("s", MODEL, "Hello") };
+        let events = host.run(request.clone()).await;
+        let last = prompted(&host).pop().unwrap();
+        assert_eq!((last.tool_choice, last.temperature), (told, Temperature::new(1.0)), "{request:?}");
+        let reports: Vec<_> = events
+            .iter()
+            .filter_map(|event| match &event.payload {
+                Some(Payload::UnsupportedInput(report)) => Some((report, event.seq > 0)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(reports.len(), usize::from(reported), "{request:?}");
+        for (report, durable) in reports {
+            assert!(durable && !report.errors.is_empty(), "{report:?}");
+            let seen = (report.field.as_str(), report.part_index, report.provider.as_str(), report.model.as_str());
+            assert_eq!(seen, ("generation.tool_choice", -1, "scripted", MODEL));
+        }
+        completed(&events);
+    }
 }
