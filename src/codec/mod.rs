@@ -6,6 +6,7 @@ pub mod delta;
 pub mod error;
 pub mod event;
 pub mod failure;
+pub mod generation;
 pub mod limits;
 pub mod message;
 mod number;

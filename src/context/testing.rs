@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::estimate;
 use crate::model::{
-    CallId, Closed, Content, Message, MessageId, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome,
-    ToolResult, Transcript, message::StoredPart,
+    CallId, Closed, Content, Generation, Message, MessageId, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory,
+    ToolOutcome, ToolResult, Transcript, message::StoredPart,
 };
 
 /// A message of that role with these parts.
@@ -75,6 +75,7 @@ pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
         transcript,
         tools: Vec::new(),
         max_output_tokens: None,
+        generation: Generation::default(),
         size,
     }
 }

@@ -1,7 +1,8 @@
 //! Commands: what a valid request asks for, in words instead of wire types.
 
 use super::{
-    CallId, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId,
+    CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet,
+    TurnId,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -70,6 +71,8 @@ pub struct TurnRequest {
     pub limits: LimitsOverride,
     /// Model reference in place of the session's.
     pub model: Option<String>,
+    /// How the model is to answer, over the session's.
+    pub generation: Generation,
 }
 
 /// What ExecuteTurn does when a turn is running.

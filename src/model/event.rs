@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult,
-    Usage, UsagePurpose,
+    Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -90,6 +90,15 @@ pub enum Payload {
         estimate: Option<Estimate>,
         /// The message that was written.
         message: Option<MessageId>,
+    },
+    /// The model could not take a wish about its answer: it was left out.
+    UnsupportedSetting {
+        /// Which wish, and why.
+        unsupported: Unsupported,
+        /// Configured name of the provider.
+        provider: String,
+        /// Model reference.
+        model: String,
     },
     /// A step is being repeated.
     TurnRetrying {

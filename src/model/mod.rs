@@ -6,6 +6,7 @@ pub mod delta;
 pub mod derive;
 pub mod event;
 pub mod failure;
+pub mod generation;
 pub mod id;
 pub mod message;
 pub mod prompt;
@@ -19,6 +20,7 @@ pub use config::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution};
 pub use delta::Delta;
 pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
+pub use generation::Generation;
 pub use id::{BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
 pub use message::{
     Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,

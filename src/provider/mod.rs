@@ -4,7 +4,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 use futures_util::Stream;
 
-use crate::model::{FinishReason, Prompt, Usage};
+use crate::model::{FinishReason, Generation, Prompt, Usage, generation::Unsupported};
 
 pub mod assemble;
 pub mod error;
@@ -26,6 +26,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// The models it has, in order of their names.
     fn models(&self) -> Vec<ModelInfo>;
+
+    /// What of these wishes the model cannot be told: it is left out of the prompt, and the host hears of it. Nothing, unless a
+    /// provider knows better.
+    fn cannot_take(&self, _model: &ModelInfo, _wanted: &Generation) -> Vec<Unsupported> {
+        Vec::new()
+    }
 
     /// Calls the model once. Nothing happens before the stream is polled; dropping the stream aborts the call.
     fn call(&self, prompt: Arc<Prompt>) -> Answer;

@@ -8,6 +8,7 @@ use super::{
     Engine, Error,
     hub::Subscription,
     sessions::{new_session_id, outside_tokens, sized},
+    wishes,
 };
 use crate::{
     context::estimate,
@@ -178,7 +179,7 @@ impl Engine {
             tokens,
         };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
-        let rows = plan.first_rows(tools, &command.start);
+        let rows = plan.first_rows(tools, command);
         let admission = Admission {
             turn: &turn,
             rows: &rows,
@@ -224,10 +225,10 @@ struct Existing {
 
 impl Plan<'_> {
     /// Its first events, and its input if it has one.
-    fn first_rows(&self, tools: &ToolSet, start: &Start) -> Rows {
+    fn first_rows(&self, tools: &ToolSet, command: &ExecuteTurn) -> Rows {
         let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
         let mut rows = Rows::new(estimate::ESTIMATOR, outside);
-        let input = match start {
+        let input = match &command.start {
             Start::Input(input) => Some(self.input(input)),
             Start::Queue | Start::Transcript => None,
         };
@@ -245,6 +246,10 @@ impl Plan<'_> {
         let said = input.as_ref().map_or(0, said);
         if let Some(input) = input {
             rows.message(input, StepPosition::default());
+        }
+        let (_, unsupported) = wishes::fitting(self.model, self.config, &command.request, tools, 1);
+        for wish in unsupported {
+            rows.event(&wishes::left_out(self.model, wish), StepPosition::default());
         }
         let expected = total(self.tokens, outside.saturating_add(said));
         rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });

@@ -18,6 +18,7 @@ pub mod run;
 pub mod sessions;
 pub mod submit;
 mod verdict;
+mod wishes;
 mod written;
 
 pub use error::Error;

@@ -16,6 +16,7 @@ use super::{
     leases::Lease,
     next::{Facts, Last, Step, after_step, ending_of, next_step},
     sessions::outside_tokens,
+    wishes,
     written::{assistant, call_ids, response, synthetic, usage_recorded},
 };
 use crate::{
@@ -168,9 +169,15 @@ impl Run<'_> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
         let taken = call_ids(transcript.messages());
-        let (supports_tools, most) = (scene.model.info.supports_tools, scene.limits.max_output_tokens);
-        let prompt =
-            prompt::build(&scene.owned.config, &scene.model.info.name, supports_tools, scene.tools, transcript, most);
+        let owned = scene.owned;
+        let (generation, _) = wishes::fitting(scene.model, &owned.config, &owned.request, scene.tools, owned.step);
+        let asked = prompt::Asked {
+            model: &scene.model.info.name,
+            supports_tools: scene.model.info.supports_tools,
+            max_output_tokens: scene.limits.max_output_tokens,
+            generation,
+        };
+        let prompt = prompt::build(&owned.config, scene.tools, transcript, &asked);
         let call = answer::Call {
             model: scene.model,
             prompt,

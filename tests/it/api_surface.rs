@@ -122,25 +122,6 @@ fn sessions(field: &str, session: pb::Session) -> [Ask; 2] {
     [ask(CREATE_SESSION, &create, field.as_str()), execute(&field, |it| it.session = Some(session))]
 }
 
-/// Each field of `Generation`.
-fn generations() -> Vec<(&'static str, pb::Generation)> {
-    let choice = pb::tool_choice::Choice::Mode(pb::ToolChoiceMode::None.into());
-    let none = pb::Generation::default;
-    vec![
-        ("temperature", pb::Generation { temperature: Some(0.0), ..none() }),
-        ("top_p", pb::Generation { top_p: Some(0.5), ..none() }),
-        ("top_k", pb::Generation { top_k: Some(0), ..none() }),
-        ("stop_sequences", pb::Generation { stop_sequences: vec!["END".to_owned()], ..none() }),
-        ("seed", pb::Generation { seed: Some(0), ..none() }),
-        ("reasoning_effort", pb::Generation { reasoning_effort: pb::ReasoningEffort::Low.into(), ..none() }),
-        ("reasoning_budget_tokens", pb::Generation { reasoning_budget_tokens: Some(0), ..none() }),
-        ("tool_choice", pb::Generation { tool_choice: Some(pb::ToolChoice { choice: Some(choice) }), ..none() }),
-        ("parallel_tool_calls", pb::Generation { parallel_tool_calls: Some(false), ..none() }),
-        ("response_format", pb::Generation { response_format: Some(pb::ResponseFormat::default()), ..none() }),
-        ("provider_options_json", pb::Generation { provider_options_json: "{}".to_owned(), ..none() }),
-    ]
-}
-
 /// Each field of `CompactionPolicy`.
 fn compactions() -> Vec<(&'static str, pb::CompactionPolicy)> {
     let none = pb::CompactionPolicy::default;
@@ -228,9 +209,6 @@ fn limits() -> pb::TurnLimits {
 fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
     let mut sessions_of: Vec<(String, pb::Session)> = Vec::new();
-    for (field, it) in generations() {
-        sessions_of.push((format!("generation.{field}"), pb::Session { generation: Some(it), ..none() }));
-    }
     for (field, it) in policies() {
         sessions_of.push((format!("policy_overrides.{field}"), pb::Session { policy_overrides: Some(it), ..none() }));
     }
@@ -264,9 +242,6 @@ fn turn_asks() -> Vec<Ask> {
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
         ask("contextd.v1.SessionService/ListMessages", &at_seq, "at_seq"),
     ];
-    for (field, it) in generations() {
-        asks.push(execute(&format!("generation.{field}"), |request| request.generation = Some(it)));
-    }
     for (field, it) in toolsets() {
         asks.push(execute(field, |request| request.tools = Some(it)));
     }
@@ -289,7 +264,6 @@ fn every_field_of_what_is_not_built_has_a_row() {
         let fields: BTreeSet<&str> = descriptor.field.iter().map(|field| field.name()).collect();
         assert_eq!(rows, fields, "{name}");
     }
-    check("Generation", &generations());
     check("CompactionPolicy", &compactions());
     check("PrunePolicy", &prunes());
     check("QueuePolicy", &queues());

@@ -2,6 +2,7 @@
 //! database as it was.
 
 mod answers;
+mod models;
 mod rows;
 mod scene;
 

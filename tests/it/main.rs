@@ -13,6 +13,7 @@ mod commits;
 mod deltas;
 mod execute_turn;
 mod failures;
+mod generation;
 mod paging;
 mod postgres;
 mod restart;

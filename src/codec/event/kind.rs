@@ -9,6 +9,7 @@ pub(super) const TOOL_CALL_COMPLETED: &str = "tool_call_completed";
 pub(super) const TOOL_CALL_CANCELLED: &str = "tool_call_cancelled";
 pub(super) const ACTION_REQUIRED: &str = "action_required";
 pub(super) const USAGE_RECORDED: &str = "usage_recorded";
+pub(super) const UNSUPPORTED_INPUT: &str = "unsupported_input";
 pub(super) const TURN_RETRYING: &str = "turn_retrying";
 pub(super) const TURN_RECOVERED: &str = "turn_recovered";
 pub(super) const TURN_COMPLETED: &str = "turn_completed";

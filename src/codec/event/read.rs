@@ -82,6 +82,7 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs)),
         kind::ACTION_REQUIRED => Payload::ActionRequired(action_required(member(event)?, event)),
         kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
+        kind::UNSUPPORTED_INPUT => Payload::UnsupportedInput(member(event)?),
         kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
         kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
         kind::TURN_COMPLETED => {

@@ -16,6 +16,7 @@ use crate::{
     model::{
         Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
+        generation::Unsupported,
     },
     pb,
 };
@@ -71,6 +72,9 @@ pub fn encode(payload: &Payload) -> Encoded {
             kind::USAGE_RECORDED,
             &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref()),
         ),
+        Payload::UnsupportedSetting { unsupported, provider, model } => {
+            encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(unsupported, provider, model))
+        }
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
         }
@@ -105,6 +109,18 @@ fn turn_started(
         limits: Some(limits::to_pb(limits)),
         tool_names: tool_names.to_vec(),
         input_message_id: input.map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+fn unsupported_setting(unsupported: &Unsupported, provider: &str, model: &str) -> pb::UnsupportedInput {
+    let Unsupported { setting, why } = unsupported;
+    pb::UnsupportedInput {
+        part_index: -1,
+        field: setting.path().to_owned(),
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        errors: vec![why.clone()],
+        ..pb::UnsupportedInput::default()
     }
 }
 

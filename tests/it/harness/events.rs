@@ -88,6 +88,7 @@ pub fn kind(event: &pb::Event) -> &'static str {
         Payload::ToolCallCancelled(_) => "tool_call_cancelled",
         Payload::ActionRequired(_) => "action_required",
         Payload::UsageRecorded(_) => "usage_recorded",
+        Payload::UnsupportedInput(_) => "unsupported_input",
         Payload::TurnRetrying(_) => "turn_retrying",
         Payload::TurnRecovered(_) => "turn_recovered",
         Payload::TurnCompleted(_) => "turn_completed",
