@@ -94,6 +94,13 @@ impl From<turn::Error> for Status {
                 .with("last_seq", last)
                 .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
                 .status(),
+            Error::TranscriptOpen(calls) => {
+                Row::new(ErrorReason::TranscriptOpen, message).with("call_ids", listed(&calls)).status()
+            }
+            Error::AtSeqAhead { last } => Row::new(ErrorReason::CursorAhead, message)
+                .with("last_seq", last)
+                .field("at_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
+                .status(),
             Error::UnknownCalls(calls) => invalid(unknown_calls(calls)),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
             Error::Overloaded => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
@@ -161,6 +168,16 @@ fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
     let kind = reason_name(ErrorReason::TurnInProgress);
     row.details.add_precondition_failure_violation(kind, turn.as_str(), "watch it, or cancel it");
     row.status()
+}
+
+/// Calls, as many as a status can carry.
+fn listed(calls: &[CallId]) -> String {
+    let mut bytes = 0;
+    let fits = calls.iter().take_while(|call| {
+        bytes += call.as_str().len() + 1;
+        bytes <= Violations::MOST_BYTES
+    });
+    fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
 }
 
 /// The calls themselves are not repeated: the index says which.

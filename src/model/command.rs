@@ -31,6 +31,19 @@ pub struct SessionDraft {
     pub config: SessionConfig,
 }
 
+/// Make a session from the transcript of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkSession {
+    /// The session to copy.
+    pub session: SessionId,
+    /// Up to which seq; none: all of it.
+    pub at: Option<Seq>,
+    /// The id of the new session.
+    pub new: Option<SessionId>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
 /// Run a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecuteTurn {

@@ -96,6 +96,10 @@ pub struct Submitted {
 const ANSWERED: i16 = 3;
 const TIMED_OUT: i16 = 4;
 
+/// All calls that there ever were.
+pub(super) const CALL_IDS: &str = "-- store::tool_call::call_ids
+    select c.call_id from tool_calls c where c.tenant_id = $1 and c.session_id = $2";
+
 /// The calls by id, with what an answer needs to know.
 pub(super) const CALLS: &str = "-- store::tool_call::calls
     select c.call_id, c.turn_id, c.step, c.tool_name, c.status < 3 as open, (c.status < 3 and c.deadline < now()) is true as overdue,
@@ -113,6 +117,13 @@ pub(super) const OPEN: &str = "-- store::tool_call::open
 pub(super) const SUBMIT: &str = include_str!("sql/submit.sql");
 
 impl Store {
+    /// The ids of all calls that the session ever had, those that the model no longer sees too.
+    pub async fn call_ids(&self, key: &SessionKey) -> Result<Vec<CallId>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(CALL_IDS, &[&key.tenant, &key.session]).await?;
+        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
+    }
+
     /// What is known of these calls; those the session never had are missing.
     pub async fn calls(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
         let (key, ids) = (Key::from(key), ids(calls.iter()));

@@ -46,6 +46,15 @@ pub enum Error {
         /// The newest seq of the session.
         last: Seq,
     },
+    /// The transcript ends in calls without results.
+    #[error("the transcript ends in tool calls without results")]
+    TranscriptOpen(Vec<CallId>),
+    /// A seq to look back at is ahead of the session.
+    #[error("at_seq is ahead of the session, whose newest seq is {last}")]
+    AtSeqAhead {
+        /// The newest seq of the session.
+        last: Seq,
+    },
     /// Calls that the session never had; the indices are positions in the request.
     #[error("the session has no such calls: {0:?}")]
     UnknownCalls(Vec<(usize, CallId)>),

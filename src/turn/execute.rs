@@ -12,7 +12,8 @@ use super::{
 use crate::{
     context::estimate,
     model::{
-        InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet, TurnId,
+        Category, InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet,
+        TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft},
         derive,
         event::StepPosition,
@@ -222,8 +223,8 @@ impl Plan<'_> {
             },
             StepPosition::default(),
         );
-        let parts: Vec<_> = input.parts.iter().map(|part| stored(part.clone(), Role::User)).collect();
-        let said: u32 = parts.iter().map(|part| part.size.tokens).sum();
+        let parts: Vec<_> = input.parts.iter().map(|part| said(part.clone(), Role::User, input.pinned)).collect();
+        let tokens: u32 = parts.iter().map(|part| part.size.tokens).sum();
         rows.message(
             NewMessage {
                 id: message,
@@ -236,7 +237,7 @@ impl Plan<'_> {
             },
             StepPosition::default(),
         );
-        let expected = total(self.tokens, outside.saturating_add(said).saturating_add(estimate::MESSAGE_OVERHEAD));
+        let expected = total(self.tokens, outside.saturating_add(tokens).saturating_add(estimate::MESSAGE_OVERHEAD));
         rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });
         rows
     }
@@ -257,8 +258,17 @@ pub(super) fn total(transcript: i64, more: u32) -> u32 {
     u32::try_from(transcript).unwrap_or_default().saturating_add(more)
 }
 
+/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
+pub(super) fn said(part: crate::model::Part, role: Role, pinned: bool) -> StoredPart {
+    let mut stored = stored(part, role);
+    if pinned {
+        stored.size.category = Category::Pinned;
+    }
+    stored
+}
+
 /// A part with its size.
 pub(super) fn stored(part: crate::model::Part, role: Role) -> StoredPart {
     let size = estimate::part(&part, role);
-    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned() }
+    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None }
 }

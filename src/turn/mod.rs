@@ -9,6 +9,7 @@ pub mod answer;
 pub mod cancel;
 pub mod error;
 pub mod execute;
+pub mod fork;
 pub mod hub;
 pub mod leases;
 pub mod next;

@@ -6,9 +6,10 @@ use super::{
     Findings, Path,
     hash::{idempotency, request_hash},
     id, ignored, json, number, part,
-    text::{self, MIB},
+    text::MIB,
 };
 use crate::{
+    context::sanitize::{self, Clean},
     grpc::violations::Refused,
     model::{
         ToolOutcome,
@@ -93,8 +94,14 @@ fn texts(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Strin
         found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_RESULT} bytes together"));
     }
     let (texts, replaced): (Vec<_>, Vec<_>) =
-        texts.into_iter().filter(|text| !text.is_empty()).map(text::clean).unzip();
+        texts.into_iter().filter(|text| !text.is_empty()).map(|text| cleaned(&text)).unzip();
     (texts, replaced.contains(&true))
+}
+
+/// What of a tool's text can be stored and read, and whether something in it was replaced.
+fn cleaned(text: &str) -> (String, bool) {
+    let Clean { text, replaced } = sanitize::clean(text);
+    (text, replaced)
 }
 
 fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {

@@ -8,6 +8,7 @@ mod answers;
 mod blobs;
 mod events;
 mod execute_turn;
+mod fork_session;
 mod sessions;
 mod turns;
 
@@ -45,6 +46,7 @@ pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use blobs::{GET_BLOB, GetBlob, get_blob, outside_of_blob};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
+pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
 pub use page::PageRequest;
 pub use sessions::{
