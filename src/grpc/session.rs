@@ -158,9 +158,16 @@ impl SessionService for Sessions {
 
     async fn append_messages(
         &self,
-        _: Request<pb::AppendMessagesRequest>,
+        request: Request<pb::AppendMessagesRequest>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.SessionService/AppendMessages"))
+        let tenant = tenant(&request);
+        let command = decode::append_messages(request.into_inner())?;
+        let receipt = self.engine.append_messages(tenant, command).await?;
+        Ok(Response::new(pb::AppendMessagesResponse {
+            message_ids: receipt.messages.into_iter().map(|message| message.into_string()).collect(),
+            context_version: receipt.version,
+            context_tokens: Some(codec::usage::count_to_pb(&receipt.size)),
+        }))
     }
 
     async fn list_messages(

@@ -14,7 +14,10 @@ use super::{
     violations::{Refused, Violation, Violations},
 };
 use crate::{
-    model::{CallId, Seq, TurnId},
+    model::{
+        CallId, Seq, TurnId,
+        import::{Flaw, Place},
+    },
     pb::{ErrorReason, FieldReason},
     store, turn,
 };
@@ -94,6 +97,9 @@ impl From<turn::Error> for Status {
                 .with("last_seq", last)
                 .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
                 .status(),
+            Error::AppendedCalls(calls) => invalid(appended_calls(calls)),
+            Error::Misfit(flaws) => invalid(flaws.iter().map(flawed).collect()),
+            Error::ContextChanged { version } => context_changed(message, version),
             Error::TranscriptOpen(calls) => {
                 Row::new(ErrorReason::TranscriptOpen, message).with("call_ids", listed(&calls)).status()
             }
@@ -178,6 +184,55 @@ fn listed(calls: &[CallId]) -> String {
         bytes <= Violations::MOST_BYTES
     });
     fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
+}
+
+fn context_changed(message: String, version: i64) -> Status {
+    let mut row = Row::new(ErrorReason::ContextChanged, message).with("context_version", version);
+    let kind = reason_name(ErrorReason::ContextChanged);
+    row.details.add_precondition_failure_violation(kind, version.to_string(), "prepare the context again");
+    row.status()
+}
+
+fn appended_calls(calls: Vec<(usize, CallId)>) -> Violations {
+    let appended = |(i, _)| Violation {
+        field: format!("results[{i}].call_id"),
+        reason: FieldReason::Unsupported,
+        description: "the call was appended: its result comes with AppendMessages".into(),
+    };
+    calls.into_iter().map(appended).collect()
+}
+
+/// A message that does not fit, by the field that is to blame.
+fn flawed(flaw: &Flaw) -> Violation {
+    let violation = |field, reason, description: String| Violation { field, reason, description };
+    let part = |Place { message, part }: &Place| format!("messages[{message}].parts[{part}]");
+    match flaw {
+        Flaw::Taken(place) => violation(
+            format!("{}.tool_call.call_id", part(place)),
+            FieldReason::Conflict,
+            "the session has a call of this id already".into(),
+        ),
+        Flaw::Orphan(place) => violation(
+            format!("{}.tool_result.call_id", part(place)),
+            FieldReason::Unknown,
+            "no call of this id waits for a result".into(),
+        ),
+        Flaw::Repeated(place) => violation(
+            format!("{}.tool_result.call_id", part(place)),
+            FieldReason::Conflict,
+            "the call has a result already".into(),
+        ),
+        Flaw::Unanswered { call, before } => violation(
+            format!("{}.tool_call", part(call)),
+            FieldReason::Invalid,
+            format!("has no result before messages[{before}]"),
+        ),
+        Flaw::PinnedApart(message) => violation(
+            format!("messages[{message}].pinned"),
+            FieldReason::Conflict,
+            "the message with the calls is not pinned; pin that one".into(),
+        ),
+    }
 }
 
 /// The calls themselves are not repeated: the index says which.

@@ -7,6 +7,7 @@ pub mod derive;
 pub mod event;
 pub mod failure;
 pub mod id;
+pub mod import;
 pub mod message;
 pub mod prompt;
 pub mod tally;

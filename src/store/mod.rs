@@ -15,6 +15,7 @@ pub mod compaction;
 pub mod error;
 pub mod event;
 pub mod fork;
+pub mod import;
 pub mod lease;
 pub mod message;
 pub mod migrate;
@@ -81,6 +82,9 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("session", session::SESSION),
         ("fork", fork::FORK),
         ("open_at", fork::OPEN_AT),
+        ("import", import::IMPORT),
+        ("tail", import::TAIL),
+        ("appended_calls", import::APPENDED_CALLS),
         ("call_ids", tool_call::CALL_IDS),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),

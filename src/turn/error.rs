@@ -1,7 +1,7 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
-    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId},
+    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId, import::Flaw},
     store,
 };
 
@@ -45,6 +45,18 @@ pub enum Error {
     CursorAhead {
         /// The newest seq of the session.
         last: Seq,
+    },
+    /// Calls that the host appended: their results are appended, too.
+    #[error("the calls were appended: {0:?}")]
+    AppendedCalls(Vec<(usize, CallId)>),
+    /// Messages that do not fit behind what the session has.
+    #[error("the messages do not fit: {0:?}")]
+    Misfit(Vec<Flaw>),
+    /// The transcript is not the one that was looked at.
+    #[error("the transcript changed; its version is {version}")]
+    ContextChanged {
+        /// Its version now.
+        version: i64,
     },
     /// The transcript ends in calls without results.
     #[error("the transcript ends in tool calls without results")]

@@ -99,6 +99,14 @@ impl Engine {
         }
         match (self.store.session(key).await?, &command.create) {
             (Some(session), _) if session.state.is_live() => Err(self.busy(key, command, session)),
+            // Calls that the host appended: the model is asked once their results are there.
+            (Some(session), _) if session.open_calls > 0 => {
+                let open = self.store.appended_calls(key).await?;
+                if open.is_empty() {
+                    return Ok(None); // answered in between
+                }
+                Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
+            }
             (Some(session), _) => {
                 let existing = Existing { revision: session.revision, tokens: session.context_tokens };
                 self.begin(key, command, &session.config, Some(existing)).await

@@ -11,6 +11,7 @@ pub mod error;
 pub mod execute;
 pub mod fork;
 pub mod hub;
+pub mod import;
 pub mod leases;
 pub mod next;
 pub mod recover;

@@ -20,6 +20,7 @@ use crate::{
         derive,
     },
     store::{
+        import::NO_TURN,
         tool_call::{Answer, KnownCall, NextStep, Submission, Submitted},
         turn_read::Turn,
     },
@@ -72,6 +73,12 @@ impl Engine {
         let unknown: Vec<_> = ids.iter().cloned().enumerate().filter(|(_, id)| !known.contains_key(id)).collect();
         if !unknown.is_empty() {
             return Err(Error::UnknownCalls(unknown));
+        }
+        // Calls that the host appended belong to no turn.
+        let appended = |id: &CallId| known.get(id).is_some_and(|call| call.turn.as_str() == NO_TURN);
+        let appended: Vec<_> = ids.iter().cloned().enumerate().filter(|(_, id)| appended(id)).collect();
+        if !appended.is_empty() {
+            return Err(Error::AppendedCalls(appended));
         }
         let open = known.values().find(|call| call.open).map(|call| (call.turn.clone(), call.step));
         let addressee = match open {
@@ -153,7 +160,7 @@ impl Engine {
     }
 
     /// Cuts a result to its limits. What is cut is kept whole first, so that nothing ever refers to a blob that is not there.
-    async fn cut(
+    pub(super) async fn cut(
         &self,
         key: &SessionKey,
         result: &mut ToolResult,

@@ -75,7 +75,8 @@ fn check_once(
     }
 }
 
-fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
+/// Reads a result. Which tool gave it, the call knows.
+pub(super) fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
     let pb::ToolResult { call_id, tool_name: _, parts, outcome, truncation: _, prune_mark: _ } = result;
     let (texts, sanitized) = texts(at.field("parts"), parts, found);
     SubmittedResult {
