@@ -14,7 +14,12 @@ use crate::model::{
 pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
     let parts = parts
         .into_iter()
-        .map(|part| StoredPart { size: estimate::part(&part, role), estimator: estimate::ESTIMATOR.to_owned(), part })
+        .map(|part| StoredPart {
+            size: estimate::part(&part, role),
+            estimator: estimate::ESTIMATOR.to_owned(),
+            pruned: None,
+            part,
+        })
         .collect();
     Message {
         id: MessageId::new("m"),
@@ -28,6 +33,8 @@ pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
         response: None,
         pinned: false,
         metadata: BTreeMap::new(),
+        is_summary: false,
+        compacted_by: None,
         voided_at: None,
     }
 }

@@ -14,7 +14,10 @@ use super::{
     violations::{Refused, Violation, Violations},
 };
 use crate::{
-    model::{CallId, Seq, TurnId},
+    model::{
+        CallId, Seq, TurnId,
+        import::{Flaw, Place},
+    },
     pb::{ErrorReason, FieldReason},
     store, turn,
 };
@@ -94,7 +97,17 @@ impl From<turn::Error> for Status {
                 .with("last_seq", last)
                 .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
                 .status(),
-            Error::UnknownCalls { results, approvals } => invalid(unknown_calls(results, approvals)),
+            Error::UnknownCalls { results, approvals } => invalid(named_calls(results, approvals, NO_SUCH_CALL)),
+            Error::AppendedCalls { results, approvals } => invalid(named_calls(results, approvals, APPENDED_CALL)),
+            Error::Misfit(flaws) => invalid(flaws.iter().map(flawed).collect()),
+            Error::ContextChanged { version } => context_changed(message, version),
+            Error::TranscriptOpen(calls) => {
+                Row::new(ErrorReason::TranscriptOpen, message).with("call_ids", listed(&calls)).status()
+            }
+            Error::AtSeqAhead { last } => Row::new(ErrorReason::CursorAhead, message)
+                .with("last_seq", last)
+                .field("at_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
+                .status(),
             Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
             Error::Overloaded => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
@@ -164,16 +177,70 @@ fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
     row.status()
 }
 
+/// Calls, as many as a status can carry.
+fn listed(calls: &[CallId]) -> String {
+    let mut bytes = 0;
+    let fits = calls.iter().take_while(|call| {
+        bytes += call.as_str().len() + 1;
+        bytes <= Violations::MOST_BYTES
+    });
+    fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
+}
+
+fn context_changed(message: String, version: i64) -> Status {
+    let mut row = Row::new(ErrorReason::ContextChanged, message).with("context_version", version);
+    let kind = reason_name(ErrorReason::ContextChanged);
+    row.details.add_precondition_failure_violation(kind, version.to_string(), "prepare the context again");
+    row.status()
+}
+
+/// A message that does not fit, by the field that is to blame.
+fn flawed(flaw: &Flaw) -> Violation {
+    let violation = |field, reason, description: String| Violation { field, reason, description };
+    let part = |Place { message, part }: &Place| format!("messages[{message}].parts[{part}]");
+    match flaw {
+        Flaw::Taken(place) => violation(
+            format!("{}.tool_call.call_id", part(place)),
+            FieldReason::Conflict,
+            "the session has a call of this id already".into(),
+        ),
+        Flaw::Orphan(place) => violation(
+            format!("{}.tool_result.call_id", part(place)),
+            FieldReason::Unknown,
+            "no call of this id waits for a result".into(),
+        ),
+        Flaw::Repeated(place) => violation(
+            format!("{}.tool_result.call_id", part(place)),
+            FieldReason::Conflict,
+            "the call has a result already".into(),
+        ),
+        Flaw::Unanswered { call, before } => violation(
+            format!("{}.tool_call", part(call)),
+            FieldReason::Invalid,
+            format!("has no result before messages[{before}]"),
+        ),
+        Flaw::PinnedApart(message) => violation(
+            format!("messages[{message}].pinned"),
+            FieldReason::Conflict,
+            "the message with the calls is not pinned; pin that one".into(),
+        ),
+    }
+}
+
+const NO_SUCH_CALL: (FieldReason, &str) = (FieldReason::Unknown, "the session has no such call");
+const APPENDED_CALL: (FieldReason, &str) =
+    (FieldReason::Unsupported, "the call was appended: its result comes with AppendMessages");
+
 /// The calls themselves are not repeated: the index says which.
-fn unknown_calls(results: Vec<(usize, CallId)>, approvals: Vec<(usize, CallId)>) -> Violations {
-    let unknown = |list: &'static str| {
-        move |(i, _)| Violation {
-            field: format!("{list}[{i}].call_id"),
-            reason: FieldReason::Unknown,
-            description: "the session has no such call".into(),
-        }
+fn named_calls(
+    results: Vec<(usize, CallId)>,
+    approvals: Vec<(usize, CallId)>,
+    (reason, description): (FieldReason, &'static str),
+) -> Violations {
+    let violation = |list: &'static str| {
+        move |(i, _)| Violation { field: format!("{list}[{i}].call_id"), reason, description: description.into() }
     };
-    results.into_iter().map(unknown("results")).chain(approvals.into_iter().map(unknown("approvals"))).collect()
+    results.into_iter().map(violation("results")).chain(approvals.into_iter().map(violation("approvals"))).collect()
 }
 
 fn retry(reason: ErrorReason, message: &str, after: Duration) -> Status {

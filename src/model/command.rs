@@ -2,7 +2,7 @@
 
 use super::{
     CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet,
-    TurnId,
+    TurnId, import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -30,6 +30,32 @@ pub struct CreateSession {
 pub struct SessionDraft {
     /// Everything but the model and policy, which may be empty.
     pub config: SessionConfig,
+}
+
+/// Append messages without running a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppendMessages {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The messages in order; never empty.
+    pub messages: Vec<Appended>,
+    /// The version that the transcript must have; none: any.
+    pub version: Option<i64>,
+}
+
+/// Make a session from the transcript of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkSession {
+    /// The session to copy.
+    pub session: SessionId,
+    /// Up to which seq; none: all of it.
+    pub at: Option<Seq>,
+    /// The id of the new session.
+    pub new: Option<SessionId>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
 }
 
 /// Run a turn.

@@ -26,6 +26,12 @@ pub fn results(turn: &TurnId, step: u32) -> MessageId {
     of_turn(turn, "results", StepPosition { step, attempt: 0 })
 }
 
+/// A message that a host appends: the append names itself by a UUID, and so each of its messages.
+pub fn appended(append: &str, index: usize) -> MessageId {
+    let time = Uuid::parse_str(append).ok();
+    MessageId::new(derived(time, &["appended", append, &index.to_string()]).to_string())
+}
+
 /// A call for which the model service gave no id of its own, or one that is taken.
 pub fn call(message: &MessageId, index: usize) -> CallId {
     CallId::new(format!("call_{}", derived(None, &["call", message.as_str(), &index.to_string()]).simple()))

@@ -8,6 +8,7 @@ pub mod event;
 pub mod failure;
 pub mod generation;
 pub mod id;
+pub mod import;
 pub mod message;
 pub mod prompt;
 pub mod tally;

@@ -14,6 +14,8 @@ pub mod blob;
 pub mod compaction;
 pub mod error;
 pub mod event;
+pub mod fork;
+pub mod import;
 pub mod lease;
 pub mod message;
 pub mod migrate;
@@ -80,6 +82,12 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
+        ("fork", fork::FORK),
+        ("open_at", fork::OPEN_AT),
+        ("import", import::IMPORT),
+        ("tail", import::TAIL),
+        ("appended_calls", import::APPENDED_CALLS),
+        ("call_ids", tool_call::CALL_IDS),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
         ("submit", submission::SUBMIT),
@@ -91,10 +99,11 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("heads", lease::HEADS),
         ("follow", event::FOLLOW),
         ("results", event::RESULTS),
-        ("transcript", message::TRANSCRIPT),
         ("messages_by_id", message::BY_ID),
-        ("messages_after", message::AFTER),
-        ("messages_before", message::BEFORE),
+        ("live_after", message::LIVE_AFTER),
+        ("live_before", message::LIVE_BEFORE),
+        ("all_after", message::ALL_AFTER),
+        ("all_before", message::ALL_BEFORE),
         ("enqueue", queue::ENQUEUE),
         ("start_idle", queue::START_IDLE),
         ("queue_outcome", queue::OUTCOME),

@@ -1,7 +1,7 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
-    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId},
+    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId, import::Flaw},
     store,
 };
 
@@ -43,6 +43,32 @@ pub enum Error {
     /// A cursor is ahead of the session.
     #[error("the cursor is ahead of the session, whose newest seq is {last}")]
     CursorAhead {
+        /// The newest seq of the session.
+        last: Seq,
+    },
+    /// Calls that the host appended: their results are appended, too.
+    #[error("the calls were appended: {results:?}, {approvals:?}")]
+    AppendedCalls {
+        /// Among the results.
+        results: Vec<(usize, CallId)>,
+        /// Among the approvals.
+        approvals: Vec<(usize, CallId)>,
+    },
+    /// Messages that do not fit behind what the session has.
+    #[error("the messages do not fit: {0:?}")]
+    Misfit(Vec<Flaw>),
+    /// The transcript is not the one that was looked at.
+    #[error("the transcript changed; its version is {version}")]
+    ContextChanged {
+        /// Its version now.
+        version: i64,
+    },
+    /// The transcript ends in calls without results.
+    #[error("the transcript ends in tool calls without results")]
+    TranscriptOpen(Vec<CallId>),
+    /// A seq to look back at is ahead of the session.
+    #[error("at_seq is ahead of the session, whose newest seq is {last}")]
+    AtSeqAhead {
         /// The newest seq of the session.
         last: Seq,
     },

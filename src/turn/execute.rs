@@ -13,7 +13,8 @@ use super::{
 use crate::{
     context::estimate,
     model::{
-        InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet, TurnId,
+        Category, InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet,
+        TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start},
         derive,
         event::StepPosition,
@@ -99,6 +100,14 @@ impl Engine {
         }
         match (self.store.session(key).await?, &command.create) {
             (Some(session), _) if session.state.is_live() => Err(self.busy(key, command, session)),
+            // Calls that the host appended: the model is asked once their results are there.
+            (Some(session), _) if session.open_calls > 0 => {
+                let open = self.store.appended_calls(key).await?;
+                if open.is_empty() {
+                    return Ok(None); // answered in between
+                }
+                Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
+            }
             (Some(session), _) => {
                 self.something_to_answer(key, command).await?;
                 let existing = Existing { revision: session.revision, tokens: session.context_tokens };
@@ -260,7 +269,7 @@ impl Plan<'_> {
         NewMessage {
             id: derive::input(self.turn),
             role: Role::User,
-            parts: input.parts.iter().map(|part| stored(part.clone(), Role::User)).collect(),
+            parts: input.parts.iter().map(|part| host_part(part.clone(), Role::User, input.pinned)).collect(),
             overhead: estimate::MESSAGE_OVERHEAD,
             pinned: input.pinned,
             metadata: input.metadata.clone(),
@@ -290,8 +299,17 @@ pub(super) fn total(transcript: i64, more: u32) -> u32 {
     u32::try_from(transcript).unwrap_or_default().saturating_add(more)
 }
 
+/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
+pub(super) fn host_part(part: crate::model::Part, role: Role, pinned: bool) -> StoredPart {
+    let mut stored = stored(part, role);
+    if pinned {
+        stored.size.category = Category::Pinned;
+    }
+    stored
+}
+
 /// A part with its size.
 pub(super) fn stored(part: crate::model::Part, role: Role) -> StoredPart {
     let size = estimate::part(&part, role);
-    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned() }
+    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None }
 }

@@ -98,6 +98,8 @@ struct Scene<'a> {
     model: &'a Resolved,
     limits: Limits,
     tools: &'a ToolSet,
+    /// There may be calls that the model does not see.
+    hides: bool,
     outside: u32,
     at: StepPosition,
     read: Instant,
@@ -115,11 +117,12 @@ impl Run<'_> {
         let read = Instant::now();
         // Only the owner writes messages, so the two need not be one snapshot.
         let store = &self.engine.store;
-        let (owned, messages) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
+        let (owned, seen) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
-        let transcript = match Transcript::new(messages).close() {
+        let hides = seen.context_version != Some(0);
+        let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
             Err(NotClosed::Open(_)) => None,
             Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
@@ -132,6 +135,7 @@ impl Run<'_> {
             outside: outside_tokens(&owned.config, tools, model.info.supports_tools),
             model: &model,
             tools,
+            hides,
             at: StepPosition { step: owned.step, attempt: owned.attempt },
             read,
         };
@@ -168,7 +172,10 @@ impl Run<'_> {
     async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
-        let taken = call_ids(transcript.messages());
+        let mut taken = call_ids(transcript.messages());
+        if scene.hides {
+            taken.extend(self.engine.store.call_ids(self.key).await?);
+        }
         let owned = scene.owned;
         let (generation, _) = wishes::fitting(scene.model, &owned.config, &owned.request, scene.tools, owned.step);
         let asked = prompt::Asked {

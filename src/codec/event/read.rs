@@ -232,12 +232,14 @@ mod tests {
             step: 0,
             seq: Seq(7),
             role: Role::User,
-            parts: vec![StoredPart { part, size, estimator: "chars".to_owned() }],
+            parts: vec![StoredPart { part, size, estimator: "chars".to_owned(), pruned: None }],
             overhead: 4,
             created_at: Timestamp::UNIX_EPOCH,
             response: None,
             pinned: false,
             metadata: BTreeMap::new(),
+            is_summary: false,
+            compacted_by: None,
             voided_at: None,
         };
         let result = ToolResult {

@@ -5,9 +5,11 @@
 //! so that a new field stops the build here.
 
 mod answers;
+mod append_messages;
 mod blobs;
 mod events;
 mod execute_turn;
+mod fork_session;
 mod sessions;
 mod turns;
 
@@ -21,6 +23,7 @@ mod page;
 mod part;
 mod pinned;
 mod policy;
+mod response;
 mod schema;
 mod stream;
 mod tools;
@@ -42,9 +45,11 @@ mod path;
 mod tests;
 
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
+pub use append_messages::{APPEND_MESSAGES, append_messages};
 pub use blobs::{GET_BLOB, GetBlob, get_blob, outside_of_blob};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
+pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
 pub use page::PageRequest;
 pub use sessions::{

@@ -117,7 +117,12 @@ fn at(step: u32) -> StepPosition {
 }
 
 fn part(text: &str, tokens: u32, category: Category) -> StoredPart {
-    StoredPart { part: Part::text(text), size: Counted { tokens, category }, estimator: ESTIMATOR.to_owned() }
+    StoredPart {
+        part: Part::text(text),
+        size: Counted { tokens, category },
+        estimator: ESTIMATOR.to_owned(),
+        pruned: None,
+    }
 }
 
 fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMessage {
@@ -172,6 +177,7 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
         })),
         size: Counted { tokens: 5, category: Category::ToolCalls },
         estimator: ESTIMATOR.to_owned(),
+        pruned: None,
     };
     rows.message(message(format!("{id}-calls"), Role::Assistant, calls.iter().map(call_part).collect()), at(1));
     let batch = Batch {
