@@ -8,6 +8,7 @@ mod api_surface;
 mod bad_input;
 mod blobs;
 mod cancel;
+mod chat;
 mod cli;
 mod commits;
 mod deltas;
