@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod blobs;
 mod check;
 mod database;
 mod duration;
@@ -25,6 +26,7 @@ mod suggest;
 mod telemetry;
 mod turn;
 
+pub use blobs::BlobsConfig;
 pub use check::Checks;
 pub use database::DatabaseConfig;
 pub use duration::{format_duration, parse_duration};
@@ -56,6 +58,8 @@ pub struct Config {
     pub turn: TurnConfig,
     /// How events are handed to readers.
     pub stream: StreamConfig,
+    /// What clients may store.
+    pub blobs: BlobsConfig,
     /// Which model is used when nobody names one.
     pub models: ModelsConfig,
     /// The model services, by name.
@@ -74,6 +78,7 @@ impl Default for Config {
             embedded: EmbeddedConfig::default(),
             turn: TurnConfig::default(),
             stream: StreamConfig::default(),
+            blobs: BlobsConfig::default(),
             models: ModelsConfig::default(),
             providers: provider::shipped_providers(),
             policies: policy::shipped_policies(),
@@ -85,13 +90,14 @@ impl Default for Config {
 impl Config {
     /// Everything that is wrong with the values, empty when they can be served with.
     pub fn problems(&self) -> Vec<(String, String)> {
-        let Self { server, database, embedded, turn, stream, models, providers, policies, telemetry } = self;
+        let Self { server, database, embedded, turn, stream, blobs, models, providers, policies, telemetry } = self;
         let mut checks = Checks::default();
         server.check(&mut checks);
         database.check(&mut checks);
         embedded.check(&mut checks, database);
         turn.check(&mut checks);
         stream.check(&mut checks);
+        blobs.check(&mut checks);
         models.check(&mut checks, providers);
         for (name, policy) in policies {
             policy.check(&mut checks, name);

@@ -26,6 +26,7 @@ pub mod session;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
+pub mod upload;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};

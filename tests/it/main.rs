@@ -23,3 +23,4 @@ mod smoke;
 mod store;
 mod tidy;
 mod tools;
+mod uploads;
