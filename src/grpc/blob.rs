@@ -58,10 +58,10 @@ impl BlobService for Blobs {
         let fed = async { in_time(total, feed(messages, &ended, pieces, idle)).await? };
         let (fed, stored) = tokio::join!(fed, self.engine.put_blob(tenant, command, arriving));
         fed?;
-        let blob = stored.map_err(|error| match error {
-            Error::IdempotencyMismatch(key) => idempotency_mismatch(&key, "header.request_id"),
-            other => other.into(),
-        })?;
+        let blob = match stored {
+            Err(Error::IdempotencyMismatch(key)) => return Err(idempotency_mismatch(&key, "header.request_id")),
+            stored => stored?,
+        };
         Ok(Response::new(pb::PutBlobResponse { blob: Some(blob_to_pb(&blob)) }))
     }
 
