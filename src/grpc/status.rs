@@ -9,13 +9,13 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 use uuid::Uuid;
 
 use super::{
-    decode::EXECUTE_TURN,
+    decode::{EXECUTE_TURN, not_as_announced},
     page::BadToken,
     violations::{Refused, Violation, Violations},
 };
 use crate::{
     model::{
-        CallId, Seq, TurnId,
+        CallId, RequestId, Seq, TurnId,
         import::{Flaw, Place},
     },
     pb::{ErrorReason, FieldReason},
@@ -48,6 +48,24 @@ pub fn undecodable() -> Status {
 /// The caller's deadline passed.
 pub fn deadline_exceeded() -> Status {
     Row::new(ErrorReason::DeadlineExceeded, "the deadline passed; what was begun goes on").status()
+}
+
+/// An upload of which nothing came for too long, or that took too long.
+pub fn upload_too_slow() -> Status {
+    Row::new(ErrorReason::DeadlineExceeded, "the upload stood still or took too long; nothing is stored").status()
+}
+
+/// An upload whose client left: nobody reads this.
+pub fn upload_broke_off() -> Status {
+    Row::new(ErrorReason::DeadlineExceeded, "the upload broke off; nothing is stored").status()
+}
+
+/// A request_id, in that field, that was used with another request.
+pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
+    Row::new(ErrorReason::IdempotencyMismatch, format!("request_id {key} was used with a different request"))
+        .with("request_id", key)
+        .field(field, FieldReason::Conflict, "was used with a different request")
+        .status()
 }
 
 /// A defect: logged in full, and sent as nothing but the id it is logged under.
@@ -89,10 +107,7 @@ impl From<turn::Error> for Status {
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
             Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
             Error::QueueNotImplemented => not_implemented_field(EXECUTE_TURN, "busy_policy"),
-            Error::IdempotencyMismatch(key) => Row::new(ErrorReason::IdempotencyMismatch, message)
-                .with("request_id", key)
-                .field("request_id", FieldReason::Conflict, "was used with a different request")
-                .status(),
+            Error::IdempotencyMismatch(key) => idempotency_mismatch(&key, "request_id"),
             Error::CursorAhead { last } => Row::new(ErrorReason::CursorAhead, message)
                 .with("last_seq", last)
                 .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
@@ -110,6 +125,12 @@ impl From<turn::Error> for Status {
                 .status(),
             Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
+            Error::ContentTooLarge { limit } => {
+                Row::new(ErrorReason::RequestTooLarge, message).with("limit_bytes", limit).status()
+            }
+            Error::ContentMismatch { bytes, sha256 } => invalid(not_as_announced(bytes, sha256.as_ref())),
+            Error::UploadAbandoned => upload_broke_off(),
+            Error::TooManyUploads => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
             Error::Overloaded => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
             Error::Store(error) => error.into(),
             Error::Internal(_) => internal(&message),

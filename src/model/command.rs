@@ -1,8 +1,8 @@
 //! Commands: what a valid request asks for, in words instead of wire types.
 
 use super::{
-    CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet,
-    TurnId, import::Appended,
+    BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
+    ToolSet, TurnId, import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -184,6 +184,19 @@ pub enum AnswerStatus {
     Stale,
     /// Too early; nothing changed.
     NotRequested,
+}
+
+/// Store content, which follows piece by piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutBlob {
+    /// Its MIME type.
+    pub media_type: String,
+    /// The length in bytes that it is said to have.
+    pub bytes: Option<u64>,
+    /// The id, its SHA-256, that it is said to have.
+    pub id: Option<BlobId>,
+    /// Idempotency; the hash does not know the content yet.
+    pub idempotency: Idempotency,
 }
 
 /// Cancel a turn.

@@ -42,6 +42,28 @@ pub fn blob(content: &[u8]) -> BlobId {
     BlobId::new(hex(&Sha256::digest(content)))
 }
 
+/// The id of content that comes piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct ContentHash(Sha256);
+
+impl ContentHash {
+    /// Takes in the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The id of all of it: the same as of [`blob`].
+    pub fn finish(self) -> BlobId {
+        BlobId::new(hex(&self.0.finalize()))
+    }
+}
+
+/// Under which id the chunks of an upload are kept until it is complete. `unique` is a UUID of version 7: its time comes first,
+/// so that those that were left lying are found by it.
+pub fn upload(unique: Uuid) -> BlobId {
+    BlobId::new(format!("upload:{}", unique.simple()))
+}
+
 /// A fingerprint of several texts, in hex.
 pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hex(&digest(texts))

@@ -29,6 +29,7 @@ pub mod submission;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
+pub mod upload;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};

@@ -89,6 +89,26 @@ pub enum Error {
     /// The server runs as many turns as it may.
     #[error("the server runs as many turns as it may")]
     Overloaded,
+    /// The server takes as many uploads as it may.
+    #[error("the server takes as many uploads as it may")]
+    TooManyUploads,
+    /// Content over the limit.
+    #[error("the content is larger than {limit} bytes")]
+    ContentTooLarge {
+        /// The most bytes that are taken.
+        limit: u64,
+    },
+    /// Content is not what its header said: what it is instead, where that was said.
+    #[error("the content is not what its header says")]
+    ContentMismatch {
+        /// Its length in bytes; none: as said.
+        bytes: Option<u64>,
+        /// Its SHA-256; none: as said.
+        sha256: Option<BlobId>,
+    },
+    /// The caller left before the content was complete.
+    #[error("the upload was abandoned")]
+    UploadAbandoned,
     /// The database.
     #[error(transparent)]
     Store(#[from] store::Error),

@@ -19,15 +19,18 @@ pub mod recover;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+pub mod upload;
 mod verdict;
 mod wishes;
 mod written;
 
 pub use error::Error;
 pub use hub::Hub;
+pub use upload::UploadBounds;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -57,6 +60,8 @@ pub struct Rules {
     pub max_answer_bytes: usize,
     /// How often the database is asked for what nobody told.
     pub poll_interval: Duration,
+    /// Bounds of uploads.
+    pub uploads: UploadBounds,
 }
 
 /// Name of the policy of sessions that name none.
@@ -74,11 +79,13 @@ pub struct Engine {
     tasks: TaskTracker,
     draining: CancellationToken,
     aborting: CancellationToken,
+    uploads: Semaphore,
 }
 
 impl Engine {
     /// Joins the parts.
     pub fn new(store: Store, models: Registry, rules: Rules, hub: Hub, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
             store,
             models,
@@ -89,6 +96,7 @@ impl Engine {
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
+            uploads,
         })
     }
 

@@ -24,3 +24,4 @@ mod smoke;
 mod store;
 mod tidy;
 mod tools;
+mod uploads;

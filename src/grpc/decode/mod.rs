@@ -18,6 +18,7 @@ mod generation;
 mod input;
 mod limits;
 mod media;
+mod media_type;
 mod output_limits;
 mod page;
 mod part;
@@ -46,7 +47,9 @@ mod tests;
 
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use append_messages::{APPEND_MESSAGES, append_messages};
-pub use blobs::{GET_BLOB, GetBlob, get_blob, outside_of_blob};
+pub use blobs::{
+    GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob, not_as_announced, outside_of_blob,
+};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
 pub use fork_session::{FORK_SESSION, fork_session};

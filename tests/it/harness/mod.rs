@@ -24,7 +24,7 @@ use contextd::{
     },
     provider::{Registry, scripted::Scripted},
     store::Store,
-    turn::{Engine, Hub, Rules},
+    turn::{Engine, Hub, Rules, UploadBounds},
     worker,
 };
 use tokio::net::TcpListener;
@@ -65,6 +65,8 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// Takeovers that are borne.
     pub max_takeovers: u32,
+    /// Bounds of uploads.
+    pub uploads: UploadBounds,
 }
 
 impl Default for Options {
@@ -84,6 +86,12 @@ impl Default for Options {
             buffer: 1024,
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
+            uploads: UploadBounds {
+                max_bytes: 8 * 1024 * 1024,
+                max_at_once: 4,
+                idle: Duration::from_secs(30),
+                total: Duration::from_secs(600),
+            },
         }
     }
 }
@@ -211,5 +219,6 @@ fn rules(options: &Options) -> Rules {
         delta_flush: options.delta_flush,
         max_answer_bytes: 768 * 1024,
         poll_interval: Duration::from_millis(100),
+        uploads: options.uploads,
     }
 }
