@@ -8,6 +8,7 @@ pub mod event;
 pub mod failure;
 pub mod generation;
 pub mod limits;
+pub mod mask;
 pub mod message;
 mod number;
 pub mod output;

@@ -153,6 +153,7 @@ pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
 pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
     match cause {
         CancelCause::Requested => pb::CancelCause::Requested,
+        CancelCause::SessionDeleted => pb::CancelCause::SessionDeleted,
     }
 }
 
@@ -162,6 +163,7 @@ pub fn cancel_outcome_to_pb(outcome: CancelOutcome) -> pb::CancelOutcome {
         CancelOutcome::None => pb::CancelOutcome::None,
         CancelOutcome::PartialAssistant => pb::CancelOutcome::PartialAssistant,
         CancelOutcome::ToolsInProgress => pb::CancelOutcome::ToolsInProgress,
+        CancelOutcome::Unknown => pb::CancelOutcome::Unspecified,
     }
 }
 

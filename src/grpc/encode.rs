@@ -83,7 +83,7 @@ pub fn turn(
         session_id: session.to_owned(),
         request_id: turn.request_id.as_ref().map(ToString::to_string).unwrap_or_default(),
         state: codec::turn::state_to_pb(turn.state).into(),
-        model: turn.model.clone(),
+        model: turn.request.model.as_ref().unwrap_or(&turn.config.model).clone(),
         limits: Some(codec::limits::to_pb(limits)),
         create_time: Some(codec::time::timestamp_to_pb(turn.started_at)),
         end_time: turn.ended_at.map(codec::time::timestamp_to_pb),

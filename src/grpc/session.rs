@@ -11,7 +11,6 @@ use super::{
     encode::{self, Detail},
     page,
     preview::fit_message,
-    status::not_implemented_rpc,
     tenant,
 };
 use crate::{
@@ -134,16 +133,22 @@ impl SessionService for Sessions {
 
     async fn update_session(
         &self,
-        _: Request<pb::UpdateSessionRequest>,
+        request: Request<pb::UpdateSessionRequest>,
     ) -> Result<Response<pb::UpdateSessionResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.SessionService/UpdateSession"))
+        let tenant = tenant(&request);
+        let command = decode::update_session(request.into_inner())?;
+        let session = self.engine.update_session(tenant, command).await?;
+        Ok(Response::new(pb::UpdateSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
     }
 
     async fn delete_session(
         &self,
-        _: Request<pb::DeleteSessionRequest>,
+        request: Request<pb::DeleteSessionRequest>,
     ) -> Result<Response<pb::DeleteSessionResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.SessionService/DeleteSession"))
+        let tenant = tenant(&request);
+        let command = decode::delete_session(request.into_inner())?;
+        self.engine.delete_session(tenant, command).await?;
+        Ok(Response::new(pb::DeleteSessionResponse {}))
     }
 
     async fn fork_session(

@@ -107,6 +107,7 @@ impl From<turn::Error> for Status {
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
             Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
             Error::QueueNotImplemented => not_implemented_field(EXECUTE_TURN, "busy_policy"),
+            Error::EtagMismatch { session, current } => etag_mismatch(message, session.as_str(), &current),
             Error::IdempotencyMismatch(key) => idempotency_mismatch(&key, "request_id"),
             Error::CursorAhead { last } => Row::new(ErrorReason::CursorAhead, message)
                 .with("last_seq", last)
@@ -251,6 +252,13 @@ fn flawed(flaw: &Flaw) -> Violation {
 const NO_SUCH_CALL: (FieldReason, &str) = (FieldReason::Unknown, "the session has no such call");
 const APPENDED_CALL: (FieldReason, &str) =
     (FieldReason::Unsupported, "the call was appended: its result comes with AppendMessages");
+
+fn etag_mismatch(message: String, session: &str, current: &str) -> Status {
+    let mut row = Row::new(ErrorReason::EtagMismatch, message).with("etag", current);
+    let kind = reason_name(ErrorReason::EtagMismatch);
+    row.details.add_precondition_failure_violation(kind, session, "read the session again, then repeat");
+    row.status()
+}
 
 /// The calls themselves are not repeated: the index says which.
 fn named_calls(

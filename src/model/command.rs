@@ -58,6 +58,39 @@ pub struct ForkSession {
     pub idempotency: Idempotency,
 }
 
+/// Change a session's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpdateSession {
+    /// The session.
+    pub session: SessionId,
+    /// Only if its configuration still has this etag; none: in any case.
+    pub etag: Option<String>,
+    /// What changes.
+    pub change: ConfigChange,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
+/// A change of some fields of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigChange {
+    /// The fields, by their paths in the API.
+    pub paths: Vec<String>,
+    /// Their new values; what is empty or none goes back to its default. The other fields say nothing.
+    pub values: SessionConfig,
+}
+
+/// Delete a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteSession {
+    /// The session.
+    pub session: SessionId,
+    /// Only if its configuration still has this etag; none: in any case.
+    pub etag: Option<String>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
 /// Run a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecuteTurn {

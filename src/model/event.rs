@@ -111,6 +111,22 @@ pub enum Payload {
         /// The open message that is void.
         voided: Option<MessageId>,
     },
+    /// The session's model changed. How many messages stay is filled in by the statement that writes the event.
+    ModelSwitched {
+        /// The model before.
+        from: String,
+        /// The model from the next step on.
+        to: String,
+        /// The revision that says so.
+        revision: i64,
+    },
+    /// The session's configuration changed.
+    SessionUpdated {
+        /// The revision that is in force now.
+        revision: i64,
+        /// The fields that differ from before, by their paths in the API.
+        paths: Vec<String>,
+    },
     /// The turn ended.
     TurnEnded {
         /// How.

@@ -12,6 +12,7 @@ macro_rules! statement {
 pub mod admission;
 pub mod blob;
 pub mod compaction;
+pub mod delete;
 pub mod error;
 pub mod event;
 pub mod fork;
@@ -25,10 +26,12 @@ pub mod queue;
 pub mod row;
 pub mod rows;
 pub mod session;
+pub mod step;
 pub mod submission;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
+pub mod update;
 pub mod upload;
 
 pub use error::Error;
@@ -73,6 +76,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("admit", admission::ADMIT),
         ("admit_new", admission::ADMIT_NEW),
+        ("begin_step", step::BEGIN_STEP),
         ("append", turn::APPEND),
         ("gate", turn::GATE),
         ("lock_run", turn::LOCK_RUN),
@@ -89,6 +93,10 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("tail", import::TAIL),
         ("appended_calls", import::APPENDED_CALLS),
         ("call_ids", tool_call::CALL_IDS),
+        ("session_at", update::SESSION_AT),
+        ("update", update::UPDATE),
+        ("doomed", delete::DOOMED),
+        ("delete", delete::DELETE),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
         ("submit", submission::SUBMIT),

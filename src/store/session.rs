@@ -174,7 +174,12 @@ impl Store {
             &request,
             &idempotency.hash,
         ];
-        Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
+        match self.database.write(&Query::new(SQL, params)).await {
+            Ok(rows) => Ok(!rows.is_empty()),
+            // A deleted session keeps its id until it is purged; a request_id may have ended one that had this id before.
+            Err(Error::Duplicate(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The session with its configuration; none: there is no such session.
@@ -194,7 +199,8 @@ impl Store {
         const SQL: &str = "-- store::session::sessions
             with page as (
               select a.session_id, a.updated_at from session_activity a
-               where a.tenant_id = $1 and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
+               where a.tenant_id = $1 and a.updated_at > '-infinity'
+                 and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
                order by a.updated_at desc, a.session_id desc limit $4)
             select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, page.updated_at, r.state, r.turn_id, r.next_seq,
                    r.revision, r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens,
@@ -225,7 +231,7 @@ pub(super) fn remembered(row: &Row) -> Result<Remembered, Error> {
     Ok(Remembered { hash: get(row, "req_hash")?, result: get(row, "result")? })
 }
 
-fn session(row: &Row) -> Result<Session, Error> {
+pub(super) fn session(row: &Row) -> Result<Session, Error> {
     let state = SessionState::from_number(get(row, "state")?)?;
     let next_seq: i64 = get(row, "next_seq")?;
     let from: Option<String> = get(row, "forked_from")?;

@@ -37,6 +37,14 @@ pub enum Error {
     /// The configuration names no such policy.
     #[error("the configuration names no policy {0}")]
     PolicyNotFound(String),
+    /// The session's configuration is not the one that the caller has seen.
+    #[error("the session has the etag {current}, not the one given")]
+    EtagMismatch {
+        /// The session.
+        session: SessionId,
+        /// The etag it has.
+        current: String,
+    },
     /// The key was used with another request.
     #[error("request_id {0} was used with a different request")]
     IdempotencyMismatch(RequestId),

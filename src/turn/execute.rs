@@ -13,9 +13,9 @@ use super::{
 use crate::{
     context::estimate,
     model::{
-        Category, InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet,
-        TurnId,
-        command::{BusyPolicy, ExecuteTurn, SessionDraft, Start},
+        Category, InputMessage, Limits, LimitsOverride, Payload, RequestId, Role, Seq, SessionConfig, SessionKey,
+        TenantId, ToolSet, TurnId,
+        command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         event::StepPosition,
         message::StoredPart,
@@ -90,7 +90,11 @@ impl Engine {
         if let Some(known) = self.known(key, command).await? {
             return Ok(Some(known));
         }
-        refused.map_or(Ok(None), Err)
+        match refused {
+            Some(error) => Err(error),
+            None if self.store.is_deleted(key).await? => Err(Error::SessionNotFound(key.session.clone())),
+            None => Ok(None),
+        }
     }
 
     /// Begins a turn in a session that is idle, or is to be created. None: the statement was refused.
@@ -189,13 +193,19 @@ impl Engine {
         };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
         let rows = plan.first_rows(tools, command);
+        // Its time is set now: a session's turn_timeout that changes later is for later turns.
+        let turn_timeout = Some(limits.turn_timeout);
+        let request = TurnRequest {
+            limits: LimitsOverride { turn_timeout, ..command.request.limits },
+            ..command.request.clone()
+        };
         let admission = Admission {
             turn: &turn,
             rows: &rows,
             timeout: limits.turn_timeout,
             revision,
             idempotency: &command.idempotency,
-            request: &command.request,
+            request: &request,
             model: &model.reference,
             continues: command.start == Start::Transcript,
         };

@@ -8,6 +8,7 @@
 pub mod answer;
 mod batch;
 pub mod cancel;
+pub mod delete;
 pub mod error;
 pub mod execute;
 pub mod fork;
@@ -19,6 +20,7 @@ pub mod recover;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+pub mod update;
 pub mod upload;
 mod verdict;
 mod wishes;

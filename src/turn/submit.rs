@@ -116,7 +116,7 @@ impl Engine {
                 }
             }
         }
-        let next = addressee.map_or(NextStep { started: None, outside: 0 }, |addressee| addressee.next);
+        let next = addressee.map_or(NextStep { started: None, outside: 0, revision: 0 }, |addressee| addressee.next);
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
         let submitted = self.write(key, &answers, &approvals, &ids, &idempotency, &next).await?;
         let receipts = sent.into_iter().map(|(call, sent)| {
@@ -153,16 +153,18 @@ impl Engine {
     async fn addressee(&self, key: &SessionKey, turn: &TurnId, step: u32) -> Result<Addressee, Error> {
         let turn = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
         let session = self.session(key).await?;
+        // The results are those of a step that was made for its own configuration; the next one is made for what is in force now.
         let policy = self.policy(&turn.config)?;
-        let model = self.model(turn.request.model.as_ref().unwrap_or(&turn.config.model))?;
-        let limits = self.limits(&turn.config, &turn.request);
-        let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
-        let outside = outside_tokens(&turn.config, tools, model.info.supports_tools);
+        let config = &session.config;
+        let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model))?;
+        let limits = self.limits(config, &turn.request);
+        let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
+        let outside = outside_tokens(config, tools, model.info.supports_tools);
         let started = after_step(step, &turn.so_far.total_usage, &limits).is_none().then(|| {
             let expected = total(session.context_tokens, outside);
             crate::codec::event::encode(&step_started(&model, session.revision, expected)).payload
         });
-        Ok(Addressee { policy, next: NextStep { started, outside }, turn })
+        Ok(Addressee { policy, next: NextStep { started, outside, revision: session.revision }, turn })
     }
 
     /// An answer as it is written: cut to the tool's limits, the whole output kept as a blob.

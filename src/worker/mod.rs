@@ -37,6 +37,8 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         each(engine),
         |engine| async move { engine.sweep_uploads().await },
     ));
+    let purge = engine.store().lease();
+    tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
     tasks.close();
     tasks
 }

@@ -18,16 +18,21 @@ use crate::harness::{
 };
 
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
+const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 13] = [
+const BUILT: [&str; 17] = [
     "contextd.v1.BlobService/GetBlob",
     "contextd.v1.BlobService/PutBlob",
     CREATE_SESSION,
     "contextd.v1.SessionService/GetSession",
     "contextd.v1.SessionService/ListSessions",
+    UPDATE_SESSION,
+    "contextd.v1.SessionService/DeleteSession",
+    "contextd.v1.SessionService/ForkSession",
+    "contextd.v1.SessionService/AppendMessages",
     "contextd.v1.SessionService/ListMessages",
     EXECUTE_TURN,
     "contextd.v1.TurnService/WatchEvents",
@@ -38,11 +43,7 @@ const BUILT: [&str; 13] = [
     "contextd.v1.TurnService/CancelTurn",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 20] = [
-    "contextd.v1.SessionService/UpdateSession",
-    "contextd.v1.SessionService/DeleteSession",
-    "contextd.v1.SessionService/ForkSession",
-    "contextd.v1.SessionService/AppendMessages",
+const NOT_BUILT: [&str; 16] = [
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
@@ -115,11 +116,17 @@ fn execute(field: &str, change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> Ask
     ask(EXECUTE_TURN, &request, field)
 }
 
-/// A session, made by itself and with a turn.
-fn sessions(field: &str, session: pb::Session) -> [Ask; 2] {
+/// A session, made by itself, with a turn, and of another one.
+fn sessions(field: &str, session: pb::Session) -> [Ask; 3] {
     let create = pb::CreateSessionRequest { session: Some(session.clone()), request_id: String::new() };
+    let changed = pb::Session { session_id: "s".to_owned(), ..session.clone() };
+    let update = pb::UpdateSessionRequest { session: Some(changed), ..pb::UpdateSessionRequest::default() };
     let field = format!("session.{field}");
-    [ask(CREATE_SESSION, &create, field.as_str()), execute(&field, |it| it.session = Some(session))]
+    [
+        ask(CREATE_SESSION, &create, field.as_str()),
+        ask(UPDATE_SESSION, &update, field.as_str()),
+        execute(&field, |it| it.session = Some(session)),
+    ]
 }
 
 /// Each field of `CompactionPolicy`.

@@ -12,6 +12,7 @@ mod execute_turn;
 mod fork_session;
 mod sessions;
 mod turns;
+mod update_session;
 
 mod config;
 mod generation;
@@ -61,6 +62,7 @@ pub use sessions::{
 };
 pub use stream::StreamOptions;
 pub use turns::{CANCEL_TURN, GET_TURN, GetTurn, LIST_TURNS, ListTurns, cancel_turn, get_turn, list_turns};
+pub use update_session::{DELETE_SESSION, UPDATE_SESSION, delete_session, update_session};
 
 use findings::Findings;
 use path::Path;

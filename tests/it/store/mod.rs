@@ -1,6 +1,7 @@
 //! The store against a real PostgreSQL: facts that the layers above rely on.
 
 mod compaction;
+mod delete;
 mod fence;
 mod gate;
 mod ledger;
@@ -285,7 +286,7 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
             full_output: None,
         })
         .collect();
-    let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
     let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
         answers: &answers,

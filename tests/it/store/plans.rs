@@ -71,6 +71,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
     match statement {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
+        "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30"]),
         "append" => with(
             with(tail("'run'"), &STEP),
             &["0", "'new-message'", "array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]"],
@@ -94,6 +95,19 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "transcript" => in_session("'long'", &[]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
+        "update" => with(
+            in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'", "true"]),
+            &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'"],
+        ),
+        "session_at" => in_session("'run'", &["1"]),
+        "doomed" => in_session("'run'", &["'r'"]),
+        "delete" => with(
+            in_session(
+                "'wait'",
+                &["1", "1", "'wait-t1'", "1", "''", "''", "1", "'closed'", "7", "4", "'test'", "''", "''"],
+            ),
+            &["30", "'r'", "'hash'", "'session deleted'"],
+        ),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
@@ -108,7 +122,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
                     "array[3]::smallint[]",
                 ])
                 .chain(["array[false]", "array['d2']", "array['']::bytea[]", "array['{}']", "'r'", "'hash'", "'two'"])
-                .chain(["30", "'test'", "4", "''", "10"])
+                .chain(["30", "'test'", "4", "''", "10", "1"])
                 .collect()
         }
         "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
@@ -210,7 +224,7 @@ const PAST: &str = "
     select tenant_id, session_id, 'old' || n, '', '' from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
-    select v.tenant_id, v.session_id, v.revision + n, v.toolset_id, v.config from session_revisions v, generate_series(1, 1000) n
+    select v.tenant_id, v.session_id, -n, v.toolset_id, v.config from session_revisions v, generate_series(1, 1000) n
      where v.tenant_id = 't' and v.session_id = any($1);
     insert into compactions (tenant_id, session_id, compaction_id, status, context_version, info, ended_at)
     select tenant_id, session_id, 'old' || n, 3, 0, '', now() from session_run, generate_series(1, 1000) n
