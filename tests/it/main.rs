@@ -5,11 +5,13 @@
 mod harness;
 
 mod api_surface;
+mod approvals;
 mod bad_input;
 mod blobs;
 mod cancel;
 mod cli;
 mod commits;
+mod continue_turn;
 mod deltas;
 mod execute_turn;
 mod failures;
@@ -17,6 +19,7 @@ mod paging;
 mod postgres;
 mod restart;
 mod resume;
+mod sequential;
 mod sessions;
 mod smoke;
 mod store;
