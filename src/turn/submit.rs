@@ -97,7 +97,7 @@ impl Engine {
         for result in results {
             let (call, edited) = (result.call.clone(), edited(&result.call, &known));
             let answer = self.prepare(key, result, AnswerKind::Result { edited }, &known, addressee.as_ref()).await?;
-            sent.push((call, Sent::Result { hash: answer.hash.clone(), edited }));
+            sent.push((call, Sent::Result(answer.hash.clone())));
             answers.push(answer);
         }
         let mut approvals = Vec::new();
@@ -120,8 +120,8 @@ impl Engine {
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
         let submitted = self.write(key, &answers, &approvals, &ids, &idempotency, &next).await?;
         let receipts = sent.into_iter().map(|(call, sent)| {
-            let status = status(&call, &sent, &submitted);
-            (call, status)
+            let status = known.get(&call).map(|seen| status(&call, &sent, seen, &submitted));
+            (call, status.unwrap_or(AnswerStatus::Stale))
         });
         Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
     }

@@ -5,6 +5,7 @@
 mod harness;
 
 mod api_surface;
+mod approvals;
 mod bad_input;
 mod blobs;
 mod cancel;
@@ -12,6 +13,7 @@ mod chat;
 mod cli;
 mod commits;
 mod delete_session;
+mod continue_turn;
 mod deltas;
 mod execute_turn;
 mod failures;
@@ -21,6 +23,7 @@ mod postgres;
 mod restart;
 mod resume;
 mod session_races;
+mod sequential;
 mod sessions;
 mod smoke;
 mod store;

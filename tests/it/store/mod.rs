@@ -4,6 +4,7 @@ mod compaction;
 mod delete;
 mod fence;
 mod gate;
+mod handing;
 mod ledger;
 mod plans;
 mod queue;
@@ -24,7 +25,7 @@ use contextd::{
         admission::{Admission, Grant},
         queue::{Delivery, Enqueued, NewQueued, Place, Take, Taken},
         session::NewConfig,
-        submission::{Answer, AnswerKind, NextStep, Submission, Submitted},
+        submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
         turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic, Written},
     },
 };
@@ -293,6 +294,40 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
         approvals: &[],
         named: &ids,
         idempotency,
+        estimator: ESTIMATOR,
+        overhead: OVERHEAD,
+        next: &next,
+    };
+    store.submit(key, &submission).await.unwrap()
+}
+
+/// A yes or a no to a call.
+async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submitted {
+    let id = CallId::new(call);
+    let denial = Answer {
+        call: id.clone(),
+        kind: AnswerKind::Denial,
+        part: Part::new(Content::ToolResult(ToolResult {
+            call: id.clone(),
+            name: "look".to_owned(),
+            texts: vec!["no".to_owned()],
+            outcome: ToolOutcome::Denied,
+            truncation: None,
+        })),
+        tokens: 2,
+        hash: "denial".to_owned(),
+        full_output: None,
+    };
+    let asked = ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() };
+    let request = Payload::ToolCallRequested { call: asked, timeout: Duration::from_secs(60), edited: false };
+    let approval = Approval { call: id.clone(), edited: None, request };
+    let (answers, approvals) = if yes { (vec![], vec![approval]) } else { (vec![denial], vec![]) };
+    let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let submission = Submission {
+        answers: &answers,
+        approvals: &approvals,
+        named: &[id],
+        idempotency: &unremembered(),
         estimator: ESTIMATOR,
         overhead: OVERHEAD,
         next: &next,
