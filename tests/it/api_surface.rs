@@ -18,16 +18,20 @@ use crate::harness::{
 };
 
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
+const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
+const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 12] = [
+const BUILT: [&str; 14] = [
     "contextd.v1.BlobService/GetBlob",
     CREATE_SESSION,
     "contextd.v1.SessionService/GetSession",
     "contextd.v1.SessionService/ListSessions",
     "contextd.v1.SessionService/ListMessages",
+    FORK_SESSION,
+    APPEND_MESSAGES,
     EXECUTE_TURN,
     "contextd.v1.TurnService/WatchEvents",
     "contextd.v1.TurnService/ListEvents",
@@ -37,11 +41,9 @@ const BUILT: [&str; 12] = [
     "contextd.v1.TurnService/CancelTurn",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 21] = [
+const NOT_BUILT: [&str; 19] = [
     "contextd.v1.SessionService/UpdateSession",
     "contextd.v1.SessionService/DeleteSession",
-    "contextd.v1.SessionService/ForkSession",
-    "contextd.v1.SessionService/AppendMessages",
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
@@ -259,7 +261,6 @@ fn turn_asks() -> Vec<Ask> {
     let approval = pb::Approval { call_id: "c".to_owned(), decision: 1, ..Default::default() };
     let approve = pb::SubmitToolResultsRequest { approvals: vec![approval], ..submit("s", Vec::new()) };
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
-    let at_seq = pb::ListMessagesRequest { session_id: "s".to_owned(), at_seq: 1, ..Default::default() };
     let mut asks = vec![
         execute("continue_transcript", |it| (it.input, it.continue_transcript) = (None, true)),
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
@@ -272,7 +273,6 @@ fn turn_asks() -> Vec<Ask> {
         ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
         ask(SUBMIT_TOOL_RESULTS, &approve, "approvals"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
-        ask("contextd.v1.SessionService/ListMessages", &at_seq, "at_seq"),
     ];
     for (field, it) in generations() {
         asks.push(execute(&format!("generation.{field}"), |request| request.generation = Some(it)));
@@ -280,6 +280,33 @@ fn turn_asks() -> Vec<Ask> {
     for (field, it) in toolsets() {
         asks.push(execute(field, |request| request.tools = Some(it)));
     }
+    asks.extend(append_asks());
+    asks
+}
+
+/// What appended messages may not yet hold.
+fn append_asks() -> Vec<Ask> {
+    let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
+    let cited = pb::Part { citations: vec![pb::Citation::default()], ..text("It is so.") };
+    let parts = [
+        ("media", media()),
+        ("citations", cited),
+        ("provider_item", part(pb::part::Content::ProviderItem(pb::ProviderItem::default()))),
+        ("step_start", part(pb::part::Content::StepStart(pb::StepStart { step: 1 }))),
+    ];
+    let append = || pb::AppendMessagesRequest { session_id: "s".to_owned(), ..Default::default() };
+    let answer = |parts| pb::InputMessage { role: pb::Role::Assistant.into(), parts, ..Default::default() };
+    let mut asks: Vec<Ask> = parts
+        .into_iter()
+        .map(|(field, part)| {
+            let messages = vec![answer(vec![text("So:"), part])];
+            let field = format!("messages[0].parts[1].{field}");
+            ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field)
+        })
+        .collect();
+    let format = pb::PromptFormat::OpenaiChat.into();
+    let json = pb::AppendMessagesRequest { messages_json: "[]".to_owned(), messages_format: format, ..append() };
+    asks.push(ask(APPEND_MESSAGES, &json, "messages_json"));
     asks
 }
 

@@ -5,6 +5,7 @@
 mod harness;
 
 mod api_surface;
+mod append_messages;
 mod bad_input;
 mod blobs;
 mod cancel;
@@ -13,6 +14,8 @@ mod commits;
 mod deltas;
 mod execute_turn;
 mod failures;
+mod fork_session;
+mod list_messages;
 mod paging;
 mod postgres;
 mod restart;

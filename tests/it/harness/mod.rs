@@ -10,6 +10,7 @@ pub mod host;
 pub mod process;
 pub mod raw;
 pub mod requests;
+pub mod transcripts;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
