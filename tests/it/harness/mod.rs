@@ -6,6 +6,7 @@
 pub mod database;
 pub mod errors;
 pub mod events;
+pub mod history;
 pub mod host;
 pub mod process;
 pub mod raw;
