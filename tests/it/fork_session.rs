@@ -10,7 +10,7 @@ use crate::harness::{
     Host, Options,
     errors::refusal,
     events::{self, completed, kinds, outline, seqs},
-    history::{History, Point},
+    history::{History, Point, take_back},
     host::{MODEL, answering, call, finish},
     requests::{result, tools, turn},
     transcripts::{calls, check_books, fork, ids, message, results, says},
@@ -73,10 +73,12 @@ async fn a_fork_is_what_was_there_at_its_seq_and_the_original_is_untouched() {
     }
     assert_eq!(client.query_one(source, &[]).await.unwrap().get::<_, String>(0), before);
     // Compactions that were copied can be taken back, as in the original.
-    let last = points.len() - 1;
-    let seen = host.run_with(turn(&format!("fork-{last}"), MODEL, "On"), |call| result(&call.call_id, "seen")).await;
-    completed(&seen);
-    check_books(&client, &format!("fork-{last}")).await;
+    let last = format!("fork-{}", points.len() - 1);
+    completed(&host.run_with(turn(&last, MODEL, "On"), |call| result(&call.call_id, "seen")).await);
+    for compaction in ["k3", "k1"] {
+        take_back(&host, &last, compaction).await;
+        check_books(&client, &last).await;
+    }
     assert_eq!(client.query_one(source, &[]).await.unwrap().get::<_, String>(0), before);
 }
 

@@ -28,24 +28,24 @@ pub(super) struct Row {
     pub(super) expected: Refusal,
 }
 
-fn refused(what: &'static str, call: Call, code: Code, reason: &str) -> Row {
+pub(super) fn refused(what: &'static str, call: Call, code: Code, reason: &str) -> Row {
     let expected = Refusal { code, reason: reason.to_owned(), metadata: BTreeMap::new(), fields: Vec::new() };
     Row { what, call, expected }
 }
 
 /// A request with wrong fields.
-fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> Row {
+pub(super) fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> Row {
     let row = refused(what, call, Code::InvalidArgument, "INVALID_REQUEST");
     fields.iter().fold(row, |row, &(field, reason)| row.field(field, reason))
 }
 
 /// A request about something that is not there.
-fn missing(what: &'static str, call: Call, reason: &str) -> Row {
+pub(super) fn missing(what: &'static str, call: Call, reason: &str) -> Row {
     refused(what, call, Code::NotFound, reason)
 }
 
 /// A request_id that belongs to another request.
-fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
+pub(super) fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
     refused(what, call, Code::InvalidArgument, "IDEMPOTENCY_MISMATCH")
         .with("request_id", request)
         .field("request_id", F::Conflict)
@@ -62,13 +62,13 @@ fn ahead(what: &'static str, call: Call, last: i64) -> Row {
 }
 
 impl Row {
-    fn field(mut self, field: &str, reason: F) -> Self {
+    pub(super) fn field(mut self, field: &str, reason: F) -> Self {
         let reason = reason.as_str_name().trim_start_matches("FIELD_REASON_");
         self.expected.fields.push((field.to_owned(), reason.to_owned()));
         self
     }
 
-    fn with(mut self, key: &str, value: impl ToString) -> Self {
+    pub(super) fn with(mut self, key: &str, value: impl ToString) -> Self {
         self.expected.metadata.insert(key.to_owned(), value.to_string());
         self
     }
@@ -619,6 +619,18 @@ fn wire(s: &Scene) -> Vec<Row> {
 
 /// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
-    let tables = [identifiers, messages, turns, offers, configurations, answers, lists, names, conflicts, wire];
+    let tables = [
+        identifiers,
+        messages,
+        turns,
+        offers,
+        configurations,
+        answers,
+        lists,
+        names,
+        conflicts,
+        wire,
+        super::history::table,
+    ];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }

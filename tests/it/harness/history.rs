@@ -74,7 +74,7 @@ impl<'a> History<'a> {
         history.note("a rollback").await;
         history.compact("k2", 1, 9, None).await;
         history.note("a compaction upon the other, without a summary").await;
-        history.revert("k2").await;
+        take_back(host, session, "k2").await;
         history.note("it was taken back").await;
         host.run_with(turn(session, MODEL, "And now?"), |call| result(&call.call_id, "seen")).await;
         history.note("a turn").await;
@@ -133,13 +133,6 @@ impl<'a> History<'a> {
         store.swap_compaction(&key, &compaction, &replacement).await.unwrap().moved.unwrap();
     }
 
-    async fn revert(&self, id: &str) {
-        let seen = self.number("select context_version from session_run where session_id = $1").await;
-        let nobody = Idempotency { request: None, hash: String::new() };
-        let (store, compaction) = (self.host.replica.engine.store(), CompactionId::new(id));
-        store.revert_compaction(&self.key(), &compaction, seen, b"", &nobody).await.unwrap().moved.unwrap();
-    }
-
     /// Prunes a result, as a later version will. Its placeholder takes 2 tokens here.
     async fn prune(&self, call: &str) {
         let mark = "update parts set original_tokens = tokens, tokens = 2, pruned_at_seq = $3
@@ -183,6 +176,16 @@ impl<'a> History<'a> {
     async fn number(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[&self.session]).await.unwrap().get(0)
     }
+}
+
+/// Takes the newest compaction of a session back.
+pub async fn take_back(host: &Host, session: &str, id: &str) {
+    let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
+    let version = "select context_version from session_run where session_id = $1";
+    let seen: i64 = host.database.client().await.query_one(version, &[&session]).await.unwrap().get(0);
+    let nobody = Idempotency { request: None, hash: String::new() };
+    let (store, compaction) = (host.replica.engine.store(), CompactionId::new(id));
+    store.revert_compaction(&key, &compaction, seen, b"", &nobody).await.unwrap().moved.unwrap();
 }
 
 fn counter(message: &pb::Message, part: &pb::Part) -> Counter {
