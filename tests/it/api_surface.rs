@@ -19,6 +19,8 @@ use crate::harness::{
 
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
 const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
+const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
+const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
@@ -31,9 +33,9 @@ const BUILT: [&str; 17] = [
     "contextd.v1.SessionService/ListSessions",
     UPDATE_SESSION,
     "contextd.v1.SessionService/DeleteSession",
-    "contextd.v1.SessionService/ForkSession",
-    "contextd.v1.SessionService/AppendMessages",
     "contextd.v1.SessionService/ListMessages",
+    FORK_SESSION,
+    APPEND_MESSAGES,
     EXECUTE_TURN,
     "contextd.v1.TurnService/WatchEvents",
     "contextd.v1.TurnService/ListEvents",
@@ -236,7 +238,6 @@ fn turn_asks() -> Vec<Ask> {
         ..pb::CancelTurnRequest::default()
     };
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
-    let at_seq = pb::ListMessagesRequest { session_id: "s".to_owned(), at_seq: 1, ..Default::default() };
     let mut asks = vec![
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
         execute("limits.grace_period", |it| it.limits = Some(limits())),
@@ -247,11 +248,37 @@ fn turn_asks() -> Vec<Ask> {
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
         ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
-        ask("contextd.v1.SessionService/ListMessages", &at_seq, "at_seq"),
     ];
     for (field, it) in toolsets() {
         asks.push(execute(field, |request| request.tools = Some(it)));
     }
+    asks.extend(append_asks());
+    asks
+}
+
+/// What appended messages may not yet hold.
+fn append_asks() -> Vec<Ask> {
+    let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
+    let cited = pb::Part { citations: vec![pb::Citation::default()], ..text("It is so.") };
+    let parts = [
+        ("media", media()),
+        ("citations", cited),
+        ("provider_item", part(pb::part::Content::ProviderItem(pb::ProviderItem::default()))),
+        ("step_start", part(pb::part::Content::StepStart(pb::StepStart { step: 1 }))),
+    ];
+    let append = || pb::AppendMessagesRequest { session_id: "s".to_owned(), ..Default::default() };
+    let answer = |parts| pb::InputMessage { role: pb::Role::Assistant.into(), parts, ..Default::default() };
+    let mut asks: Vec<Ask> = parts
+        .into_iter()
+        .map(|(field, part)| {
+            let messages = vec![answer(vec![text("So:"), part])];
+            let field = format!("messages[0].parts[1].{field}");
+            ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field)
+        })
+        .collect();
+    let format = pb::PromptFormat::OpenaiChat.into();
+    let json = pb::AppendMessagesRequest { messages_json: "[]".to_owned(), messages_format: format, ..append() };
+    asks.push(ask(APPEND_MESSAGES, &json, "messages_json"));
     asks
 }
 

@@ -49,7 +49,7 @@ pub(super) fn missing(what: &'static str, call: Call, reason: &str) -> Row {
 }
 
 /// A request_id that belongs to another request.
-fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
+pub(super) fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
     refused(what, call, Code::InvalidArgument, "IDEMPOTENCY_MISMATCH")
         .with("request_id", request)
         .field("request_id", F::Conflict)
@@ -66,7 +66,7 @@ fn ahead(what: &'static str, call: Call, last: i64) -> Row {
 }
 
 impl Row {
-    fn field(mut self, field: &str, reason: F) -> Self {
+    pub(super) fn field(mut self, field: &str, reason: F) -> Self {
         let reason = reason.as_str_name().trim_start_matches("FIELD_REASON_");
         self.expected.fields.push((field.to_owned(), reason.to_owned()));
         self
@@ -576,6 +576,7 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         conflicts,
         wire,
         models::rows,
+        super::history::table,
     ];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }

@@ -7,9 +7,11 @@ use tonic::{Status, transport::Channel};
 
 use crate::harness::{
     Options, Replica, TestDatabase,
+    errors::refusal,
     events::{all, requested, until},
     raw,
     requests::{result, submit, tool, tools, turn},
+    transcripts::{append, calls, fork, message, results, says},
 };
 
 /// A model that calls two tools, and another that only talks.
@@ -42,6 +44,10 @@ pub(super) struct Scene {
     pub(super) waiting_seq: i64,
     /// The open call of `waits`; its other one is answered.
     pub(super) open: String,
+    /// The calls of `waits`, in order, as a refusal lists them.
+    pub(super) calls: String,
+    /// The version of the transcript of `talked`.
+    pub(super) version: i64,
     /// An open call of `waits-too`.
     pub(super) elsewhere: String,
     /// Page tokens: of ListSessions, ListTurns and ListMessages.
@@ -65,16 +71,42 @@ impl Scene {
         for request in [first.clone(), turn("talked", "", "And?"), turn("talked", "", "Well?")] {
             all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await;
         }
-        let (waiting, calls) = wait_for_tools(&mut turns, "waits").await;
+        let (waiting, waiting_calls) = wait_for_tools(&mut turns, "waits").await;
         let (_, others) = wait_for_tools(&mut turns, "waits-too").await;
-        let answer = submit("waits", vec![result(&calls[0], "fine")]);
+        let answer = submit("waits", vec![result(&waiting_calls[0], "fine")]);
         turns.submit_tool_results(answered_once(answer)).await.unwrap();
         sessions.create_session(created_once(pb::Session::default())).await.unwrap();
+        sessions
+            .create_session(created(pb::Session { session_id: "imported".into(), ..Default::default() }))
+            .await
+            .unwrap();
+        let imported = vec![says(pb::Role::User, "Look."), calls(&["c1", "c2"]), results(&["c2"])];
+        let once = pb::AppendMessagesRequest { request_id: "appended".into(), ..append("imported", imported) };
+        sessions.append_messages(once).await.unwrap();
+        let once = pb::ForkSessionRequest { request_id: "forked".into(), ..fork("talked", 0, "forked") };
+        sessions.fork_session(once).await.unwrap();
         turns.cancel_turn(cancelled_once("")).await.unwrap();
         let tokens = tokens(&mut sessions, &mut turns).await;
         let (last_seq, waiting_seq) = (last_seq(&mut sessions, "talked").await, last_seq(&mut sessions, "waits").await);
-        let (open, elsewhere) = (calls[1].clone(), others[0].clone());
-        Self { channel, sessions, turns, first, last_seq, waiting, waiting_seq, open, elsewhere, tokens }
+        let (open, elsewhere, calls) = (waiting_calls[1].clone(), others[0].clone(), waiting_calls.join(","));
+        let stale =
+            pb::AppendMessagesRequest { context_version: 1, ..append("talked", vec![says(pb::Role::User, "?")]) };
+        let changed = refusal(&sessions.append_messages(stale).await.unwrap_err());
+        let version = changed.metadata["context_version"].parse().unwrap();
+        Self {
+            channel,
+            sessions,
+            turns,
+            first,
+            last_seq,
+            waiting,
+            waiting_seq,
+            open,
+            calls,
+            version,
+            elsewhere,
+            tokens,
+        }
     }
 }
 
@@ -141,6 +173,8 @@ rpcs! {
     create: sessions.create_session(CreateSessionRequest, created(pb::Session::default()));
     get_session: sessions.get_session(GetSessionRequest, pb::GetSessionRequest { session_id: "talked".into() });
     list_sessions: sessions.list_sessions(ListSessionsRequest, pb::ListSessionsRequest::default());
+    fork: sessions.fork_session(ForkSessionRequest, fork("talked", 0, ""));
+    append: sessions.append_messages(AppendMessagesRequest, append("talked", vec![says(pb::Role::User, "Hello")]));
     list_messages: sessions.list_messages(ListMessagesRequest, in_session(|it: &mut pb::ListMessagesRequest| &mut it.session_id));
     execute: turns.execute_turn(ExecuteTurnRequest, turn("new", "scripted/talks", "Hello"));
     watch: turns.watch_events(WatchEventsRequest, in_session(|it: &mut pb::WatchEventsRequest| &mut it.session_id));
@@ -163,6 +197,16 @@ fn in_session<T: Default>(session_id: impl FnOnce(&mut T) -> &mut String) -> T {
 }
 
 impl Scene {
+    /// Appends these messages.
+    pub(super) fn append_all(&self, messages: Vec<pb::InputMessage>) -> Call {
+        self.append(|it| it.messages = messages)
+    }
+
+    /// Appends an assistant's message with one part.
+    pub(super) fn append_answer(&self, part: pb::Part) -> Call {
+        self.append_all(vec![message(pb::Role::Assistant, vec![part])])
+    }
+
     /// Creates a session with something changed.
     pub(super) fn configure(&self, change: impl FnOnce(&mut pb::Session)) -> Call {
         self.create(|it| change(it.session.get_or_insert_default()))

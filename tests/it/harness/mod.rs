@@ -6,11 +6,13 @@
 pub mod database;
 pub mod errors;
 pub mod events;
+pub mod history;
 pub mod host;
 pub mod process;
 pub mod raw;
 pub mod requests;
 pub mod terminal;
+pub mod transcripts;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

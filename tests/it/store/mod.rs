@@ -322,7 +322,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
     let request = Payload::ToolCallRequested { call: asked, timeout: Duration::from_secs(60), edited: false };
     let approval = Approval { call: id.clone(), edited: None, request };
     let (answers, approvals) = if yes { (vec![], vec![approval]) } else { (vec![denial], vec![]) };
-    let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
     let submission = Submission {
         answers: &answers,
         approvals: &approvals,
