@@ -4,6 +4,7 @@ use contextd::pb;
 use serde_json::{Value, json};
 
 use crate::harness::{
+    TestDatabase,
     events::said,
     process::{Place, Served},
     requests::turn,
@@ -42,8 +43,8 @@ async fn newest_turn(served: &Served, session: &str) -> pb::Turn {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demos_turn_with_two_tools_runs_in_a_script() {
-    let place = Place::new(SHORT_LEASE);
-    let served = place.serve().await;
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
     let question = "What is the weather and time in Paris?";
     let output = chat_output(served.address, &["--session", "trip", "--once", question]).await;
     let aside = String::from_utf8(output.stderr).unwrap();
@@ -104,8 +105,8 @@ async fn a_server_that_is_killed_in_mid_answer_and_comes_back_finishes_the_answe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
-    let place = Place::new(SHORT_LEASE).script("slow", &slow());
-    let served = place.serve().await;
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let served = place.serve_over(&database).await;
     let mut terminal =
         Terminal::chat(served.address, &["--session", "count", "--model", "scripted/slow", "--once", "Count"]);
     terminal.shows("three").await;
@@ -139,8 +140,8 @@ async fn ctrl_c_leaves_when_it_is_pressed_twice_although_the_server_is_gone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_talks_looks_back_and_leaves() {
-    let place = Place::new(SHORT_LEASE);
-    let served = place.serve().await;
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
     let mut terminal = Terminal::chat(served.address, &["--session", "talk", "--system", "Be brief."]);
     let dialogue: [(&str, &[&str]); 9] = [
         ("What is the time in Rome?", &["Have a good trip!\n", "; 4 messages\n"]),
@@ -173,8 +174,8 @@ async fn a_person_talks_looks_back_and_leaves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_in_which_a_turn_runs_is_followed_first() {
-    let place = Place::new(SHORT_LEASE).script("slow", &slow());
-    let served = place.serve().await;
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let served = place.serve_over(&database).await;
     let mut turns = served.turns().await;
     let request = pb::ExecuteTurnRequest { model: "scripted/slow".to_owned(), ..turn("busy", "", "Count") };
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
@@ -188,8 +189,8 @@ async fn a_conversation_in_which_a_turn_runs_is_followed_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_script_cannot_do_is_told_with_exit_code_1() {
-    let place = Place::new(SHORT_LEASE);
-    let served = place.serve().await;
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
     let address = served.address;
     let told = async |args: &[&str]| {
         let output = chat_output(address, args).await;
@@ -202,4 +203,91 @@ async fn what_a_script_cannot_do_is_told_with_exit_code_1() {
     assert!(told(&[]).await.contains("there is nothing to say"), "stdin is empty");
     served.stop().await;
     assert!(told(&["--once", "Hello"]).await.contains(&format!("cannot reach {address}")));
+}
+
+// --- Approvals -----------------------------------------------------------------------------------------------------
+
+const BOTH: &str = "What is the weather and time in Paris?";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_lets_one_call_run_and_not_the_other() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let mut terminal = Terminal::chat(served.address, &["--session", "ask", "--approve-tools", "--once", BOTH]);
+    terminal.asks(1).await;
+    terminal.types("perhaps");
+    terminal.asks(2).await;
+    terminal.types("y");
+    terminal.asks(3).await;
+    terminal.types("n");
+    terminal.asks(4).await;
+    terminal.types("It is late.");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    let order = [
+        "?  get_weather {\"city\":\"Paris\"} needs approval\n",
+        "?  get_time {\"city\":\"Paris\"} needs approval\n",
+        "<- get_time denied: ",
+    ];
+    assert!(order.is_sorted_by_key(|text| screen.find(text).expect(text)), "{screen}");
+    assert!(screen.contains("-> get_weather ") && !screen.contains("-> get_time "), "{screen}");
+    assert!(screen.contains("\nWeather: 18 °C and sunny in Paris (made-up demo data)\n"), "{screen}");
+    assert!(screen.contains("It is late.\n\nHave a good trip!\n"), "the model is told why: {screen}");
+    assert_eq!(messages(&served, "ask").await.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_changes_the_arguments_of_a_call() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let question = "What is the weather in Paris?";
+    let mut terminal = Terminal::chat(served.address, &["--approve-tools", "--once", question]);
+    terminal.asks(1).await;
+    terminal.types("e");
+    terminal.asks(2).await;
+    terminal.shows("arguments: {\"city\":\"Paris\"}").await;
+    terminal.types("\x15not an object");
+    terminal.asks(3).await;
+    terminal.types("\x15{\"city\":\"Rome\"}");
+    terminal.asks(4).await;
+    terminal.types("no");
+    terminal.asks(5).await;
+    terminal.types("");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains("-> get_weather {\"city\":\"Rome\"} (arguments edited)\n"), "{screen}");
+    assert!(screen.contains("18 °C and sunny in Rome (made-up demo data)\n"), "{screen}");
+    assert!(screen.contains("The user does not want this call to run."), "{screen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_can_be_asked_a_call_is_denied_and_the_turn_goes_on() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let output = chat_output(served.address, &["--approve-tools", "--once", BOTH]).await;
+    let (answer, aside) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{aside}");
+    assert!(!aside.contains("-> "), "a tool ran: {aside}");
+    assert_eq!(answer.matches("Nobody is at a terminal to approve this call.").count(), 2, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_may_be_killed_while_a_person_thinks() {
+    let place = Place::new(SHORT_LEASE);
+    let served = place.serve().await;
+    let address = served.address;
+    let mut terminal = Terminal::chat(address, &["--session", "think", "--approve-tools", "--once", BOTH]);
+    terminal.asks(1).await;
+    served.kill_9().await;
+    let served = place.serve_at(address).await;
+    terminal.types("yes");
+    terminal.asks(2).await;
+    terminal.types("yes");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    for once in ["?  get_weather", "?  get_time", "-> get_weather", "-> get_time", "Let me look.", "Have a good trip!"]
+    {
+        assert_eq!(screen.matches(once).count(), 1, "{once}: {screen}");
+    }
+    assert_eq!(messages(&served, "think").await.len(), 4);
 }
