@@ -22,7 +22,9 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 13] = [
+const BUILT: [&str; 15] = [
+    "contextd.v1.ModelService/ListModels",
+    "contextd.v1.ModelService/GetModel",
     "contextd.v1.BlobService/GetBlob",
     "contextd.v1.BlobService/PutBlob",
     CREATE_SESSION,
@@ -38,7 +40,7 @@ const BUILT: [&str; 13] = [
     "contextd.v1.TurnService/CancelTurn",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 20] = [
+const NOT_BUILT: [&str; 18] = [
     "contextd.v1.SessionService/UpdateSession",
     "contextd.v1.SessionService/DeleteSession",
     "contextd.v1.SessionService/ForkSession",
@@ -57,8 +59,6 @@ const NOT_BUILT: [&str; 20] = [
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
     "contextd.v1.ContextService/RecordUsage",
-    "contextd.v1.ModelService/ListModels",
-    "contextd.v1.ModelService/GetModel",
 ];
 
 fn files() -> FileDescriptorSet {

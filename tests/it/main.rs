@@ -14,6 +14,7 @@ mod deltas;
 mod execute_turn;
 mod failures;
 mod generation;
+mod models;
 mod paging;
 mod postgres;
 mod restart;

@@ -8,6 +8,7 @@ mod answers;
 mod blobs;
 mod events;
 mod execute_turn;
+mod models;
 mod sessions;
 mod turns;
 
@@ -49,6 +50,7 @@ pub use blobs::{
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
 pub use hash::request_hash;
+pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;
 pub use sessions::{
     CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView, create_session, get_session,

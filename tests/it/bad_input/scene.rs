@@ -2,7 +2,10 @@
 
 use std::pin::Pin;
 
-use contextd::pb::{self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use contextd::pb::{
+    self, blob_service_client::BlobServiceClient, model_service_client::ModelServiceClient, put_blob_request::Data,
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+};
 use tonic::{Status, transport::Channel};
 
 use crate::harness::{
@@ -32,6 +35,7 @@ pub(super) struct Scene {
     channel: Channel,
     sessions: SessionServiceClient<Channel>,
     turns: TurnServiceClient<Channel>,
+    models: ModelServiceClient<Channel>,
     /// The first turn of `talked`, and the request that started it.
     pub(super) first: pb::ExecuteTurnRequest,
     /// The newest seq of `talked`.
@@ -74,7 +78,8 @@ impl Scene {
         let tokens = tokens(&mut sessions, &mut turns).await;
         let (last_seq, waiting_seq) = (last_seq(&mut sessions, "talked").await, last_seq(&mut sessions, "waits").await);
         let (open, elsewhere) = (calls[1].clone(), others[0].clone());
-        Self { channel, sessions, turns, first, last_seq, waiting, waiting_seq, open, elsewhere, tokens }
+        let models = ModelServiceClient::new(channel.clone());
+        Self { channel, sessions, turns, models, first, last_seq, waiting, waiting_seq, open, elsewhere, tokens }
     }
 }
 
@@ -148,6 +153,8 @@ rpcs! {
     get_turn: turns.get_turn(GetTurnRequest, in_session(|it: &mut pb::GetTurnRequest| &mut it.session_id));
     list_turns: turns.list_turns(ListTurnsRequest, in_session(|it: &mut pb::ListTurnsRequest| &mut it.session_id));
     submit: turns.submit_tool_results(SubmitToolResultsRequest, submit("waits", Vec::new()));
+    get_model: models.get_model(GetModelRequest, pb::GetModelRequest { model: "scripted/talks".into() });
+    list_models: models.list_models(ListModelsRequest, pb::ListModelsRequest::default());
     cancel: turns.cancel_turn(CancelTurnRequest, in_session(|it: &mut pb::CancelTurnRequest| &mut it.session_id));
 }
 
@@ -163,6 +170,16 @@ fn in_session<T: Default>(session_id: impl FnOnce(&mut T) -> &mut String) -> T {
 }
 
 impl Scene {
+    /// Stores the content `hello` with something about its header changed.
+    pub(super) fn put(&self, change: impl FnOnce(&mut pb::BlobHeader)) -> Call {
+        let mut header = pb::BlobHeader { media_type: "text/plain".into(), ..Default::default() };
+        change(&mut header);
+        let message = |data| pb::PutBlobRequest { data: Some(data) };
+        let messages = vec![message(Data::Header(header)), message(Data::Chunk(b"hello".to_vec()))];
+        let mut client = BlobServiceClient::new(self.channel.clone());
+        Box::pin(async move { client.put_blob(tokio_stream::iter(messages)).await.map(drop) })
+    }
+
     /// Creates a session with something changed.
     pub(super) fn configure(&self, change: impl FnOnce(&mut pb::Session)) -> Call {
         self.create(|it| change(it.session.get_or_insert_default()))
