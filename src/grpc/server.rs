@@ -58,6 +58,7 @@ pub async fn serve(
     let (read, write) = (bounds.max_request_bytes, MAX_RESPONSE_BYTES);
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
+    let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader_buffer));
     let router = Server::builder()
         .tcp_nodelay(true)
@@ -72,7 +73,7 @@ pub async fn serve(
         .add_service(QueueServiceServer::new(Queue).max_decoding_message_size(read))
         .add_service(ContextServiceServer::new(Contexts).max_decoding_message_size(read))
         .add_service(blobs.max_decoding_message_size(read.max(LARGEST_CHUNK + CHUNK_FRAME)))
-        .add_service(ModelServiceServer::new(Models).max_decoding_message_size(read));
+        .add_service(models.max_decoding_message_size(read).max_encoding_message_size(write));
     let router = if bounds.reflection {
         let described = || {
             tonic_reflection::server::Builder::configure()

@@ -33,7 +33,7 @@ pub enum Payload {
         revision: i64,
         /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes the event.
         context: TokenCount,
-        /// The model's window in tokens.
+        /// The model's window in tokens; 0: not known.
         window: u32,
     },
     /// A message is final.

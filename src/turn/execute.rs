@@ -300,7 +300,7 @@ pub(super) fn step_started(model: &Resolved, revision: i64, expected: u32) -> Pa
         model: model.reference.clone(),
         revision,
         context: estimate::count(expected),
-        window: model.info.context_window,
+        window: model.info.context_window.map_or(0, |limit| limit.tokens),
     }
 }
 

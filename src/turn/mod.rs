@@ -148,6 +148,11 @@ impl Engine {
         self.models.resolve(reference).ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
     }
 
+    /// The models that providers know by name, in order of their references.
+    pub fn models(&self) -> Vec<Resolved> {
+        self.models.models()
+    }
+
     /// The policy of a session, with its changes.
     pub fn policy(&self, config: &SessionConfig) -> Result<Policy, Error> {
         let named =

@@ -25,7 +25,9 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 17] = [
+const BUILT: [&str; 19] = [
+    "contextd.v1.ModelService/ListModels",
+    "contextd.v1.ModelService/GetModel",
     "contextd.v1.BlobService/GetBlob",
     "contextd.v1.BlobService/PutBlob",
     CREATE_SESSION,
@@ -45,7 +47,7 @@ const BUILT: [&str; 17] = [
     "contextd.v1.TurnService/CancelTurn",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 16] = [
+const NOT_BUILT: [&str; 14] = [
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
@@ -60,8 +62,6 @@ const NOT_BUILT: [&str; 16] = [
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
     "contextd.v1.ContextService/RecordUsage",
-    "contextd.v1.ModelService/ListModels",
-    "contextd.v1.ModelService/GetModel",
 ];
 
 fn files() -> FileDescriptorSet {

@@ -21,6 +21,7 @@ mod failures;
 mod fork_session;
 mod generation;
 mod list_messages;
+mod models;
 mod paging;
 mod postgres;
 mod restart;

@@ -10,6 +10,7 @@ mod blobs;
 mod events;
 mod execute_turn;
 mod fork_session;
+mod models;
 mod sessions;
 mod turns;
 mod update_session;
@@ -55,6 +56,7 @@ pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_event
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
 pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
+pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;
 pub use sessions::{
     CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView, create_session, get_session,

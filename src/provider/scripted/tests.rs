@@ -143,7 +143,8 @@ fn a_directory_is_read_whole_and_every_bad_file_is_named() {
     assert_eq!(names, ["demo", "good"]);
     let good = provider.model("good").unwrap();
     assert_eq!((good.display_name.as_str(), good.supports_tools), ("Good", false));
-    assert_eq!((good.context_window, good.max_output), (16_000, 4_096));
+    let tokens = [good.context_window, good.max_output].map(|limit| limit.unwrap().tokens);
+    assert_eq!(tokens, [16_000, 4_096]);
     assert_eq!(provider.model("other"), None);
     assert_eq!(text_of(&beats(&provider, asked("demo", vec![user("Hello")], &[]))), "mine");
 

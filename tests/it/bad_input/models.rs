@@ -1,9 +1,10 @@
-//! Mistakes about models and how they are to answer.
+//! Mistakes about models, how they are to answer, and content for them.
 
 use contextd::pb::{self, FieldReason as F};
+use tonic::Code;
 
 use super::{
-    rows::{Row, invalid},
+    rows::{Row, bad_token, invalid, missing, refused},
     scene::Scene,
 };
 
@@ -41,7 +42,54 @@ fn wishes(s: &Scene) -> Vec<Row> {
     ]
 }
 
+fn references(s: &Scene) -> Vec<Row> {
+    vec![
+        invalid("no model to read", s.get_model(|it| it.model.clear()), &[("model", F::Required)]),
+        invalid("a model to read too long", s.get_model(|it| it.model = "x".repeat(257)), &[("model", F::TooLarge)]),
+        invalid("a line break in a model", s.get_model(|it| it.model = "a/\n".into()), &[("model", F::Invalid)]),
+        missing("a model nobody has", s.get_model(|it| it.model = "scripted/none".into()), "MODEL_NOT_FOUND"),
+        missing("a model of nobody", s.get_model(|it| it.model = "talks".into()), "MODEL_NOT_FOUND"),
+        invalid("a negative page of models", s.list_models(|it| it.page_size = -1), &[("page_size", F::OutOfRange)]),
+        invalid("NUL in a provider", s.list_models(|it| it.provider = "\0".into()), &[("provider", F::Invalid)]),
+        bad_token("a token of no list of models", s.list_models(|it| it.page_token = s.tokens[0].clone())),
+    ]
+}
+
+fn uploads(s: &Scene) -> Vec<Row> {
+    let everything = |it: &mut pb::BlobHeader| {
+        (it.media_type, it.size_bytes) = (String::new(), -1);
+        (it.sha256, it.request_id) = ("XYZ".into(), "\0".into());
+    };
+    vec![
+        invalid(
+            "a header of mistakes",
+            s.put(everything),
+            &[
+                ("header.media_type", F::Required),
+                ("header.size_bytes", F::OutOfRange),
+                ("header.sha256", F::Invalid),
+                ("header.request_id", F::Invalid),
+            ],
+        ),
+        invalid("no media type", s.put(|it| it.media_type = "picture".into()), &[("header.media_type", F::Invalid)]),
+        invalid(
+            "a media type too long",
+            s.put(|it| it.media_type = format!("text/{}", "x".repeat(251))),
+            &[("header.media_type", F::TooLarge)],
+        ),
+        invalid("other content", s.put(|it| it.sha256 = "0".repeat(64)), &[("header.sha256", F::Conflict)]),
+        invalid("less content", s.put(|it| it.size_bytes = 6), &[("header.size_bytes", F::Conflict)]),
+        refused(
+            "content over the limit",
+            s.put(|it| it.size_bytes = i64::MAX),
+            Code::ResourceExhausted,
+            "REQUEST_TOO_LARGE",
+        )
+        .with("limit_bytes", 8 * 1024 * 1024),
+    ]
+}
+
 /// All of them.
 pub(super) fn rows(s: &Scene) -> Vec<Row> {
-    wishes(s)
+    [wishes, references, uploads].into_iter().flat_map(|rows| rows(s)).collect()
 }

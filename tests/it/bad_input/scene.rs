@@ -2,7 +2,10 @@
 
 use std::pin::Pin;
 
-use contextd::pb::{self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use contextd::pb::{
+    self, blob_service_client::BlobServiceClient, model_service_client::ModelServiceClient, put_blob_request::Data,
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+};
 use tonic::{Status, transport::Channel};
 
 use crate::harness::{
@@ -34,6 +37,7 @@ pub(super) struct Scene {
     channel: Channel,
     sessions: SessionServiceClient<Channel>,
     turns: TurnServiceClient<Channel>,
+    models: ModelServiceClient<Channel>,
     /// The first turn of `talked`, and the request that started it.
     pub(super) first: pb::ExecuteTurnRequest,
     /// The newest seq of `talked`.
@@ -93,10 +97,12 @@ impl Scene {
             pb::AppendMessagesRequest { context_version: 1, ..append("talked", vec![says(pb::Role::User, "?")]) };
         let changed = refusal(&sessions.append_messages(stale).await.unwrap_err());
         let version = changed.metadata["context_version"].parse().unwrap();
+        let models = ModelServiceClient::new(channel.clone());
         Self {
             channel,
             sessions,
             turns,
+            models,
             first,
             last_seq,
             waiting,
@@ -182,6 +188,8 @@ rpcs! {
     get_turn: turns.get_turn(GetTurnRequest, in_session(|it: &mut pb::GetTurnRequest| &mut it.session_id));
     list_turns: turns.list_turns(ListTurnsRequest, in_session(|it: &mut pb::ListTurnsRequest| &mut it.session_id));
     submit: turns.submit_tool_results(SubmitToolResultsRequest, submit("waits", Vec::new()));
+    get_model: models.get_model(GetModelRequest, pb::GetModelRequest { model: "scripted/talks".into() });
+    list_models: models.list_models(ListModelsRequest, pb::ListModelsRequest::default());
     cancel: turns.cancel_turn(CancelTurnRequest, in_session(|it: &mut pb::CancelTurnRequest| &mut it.session_id));
 }
 
@@ -205,6 +213,16 @@ impl Scene {
     /// Appends an assistant's message with one part.
     pub(super) fn append_answer(&self, part: pb::Part) -> Call {
         self.append_all(vec![message(pb::Role::Assistant, vec![part])])
+    }
+
+    /// Stores the content `hello` with something about its header changed.
+    pub(super) fn put(&self, change: impl FnOnce(&mut pb::BlobHeader)) -> Call {
+        let mut header = pb::BlobHeader { media_type: "text/plain".into(), ..Default::default() };
+        change(&mut header);
+        let message = |data| pb::PutBlobRequest { data: Some(data) };
+        let messages = vec![message(Data::Header(header)), message(Data::Chunk(b"hello".to_vec()))];
+        let mut client = BlobServiceClient::new(self.channel.clone());
+        Box::pin(async move { client.put_blob(tokio_stream::iter(messages)).await.map(drop) })
     }
 
     /// Creates a session with something changed.

@@ -24,7 +24,7 @@ use contextd::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
-    provider::{Registry, scripted::Scripted},
+    provider::{Provider, Registry, scripted::Scripted},
     store::Store,
     turn::{Engine, Hub, Rules, UploadBounds},
     worker,
@@ -53,6 +53,8 @@ pub struct Replica {
 pub struct Options {
     /// Scripts by name, as JSON.
     pub scripts: Vec<(String, String)>,
+    /// Providers beside `scripted`, by name.
+    pub providers: Vec<(String, Arc<dyn Provider>)>,
     /// The lease.
     pub lease: Duration,
     /// Bounds of turns that set none.
@@ -75,6 +77,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             scripts: Vec::new(),
+            providers: Vec::new(),
             lease: Duration::from_secs(15),
             limits: Limits {
                 max_steps: 50,
@@ -115,6 +118,7 @@ impl Replica {
         }
         let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
+        let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
         let engine = Engine::new(store, registry, rules(&options), Hub::new(options.buffer), Arc::new(SystemClock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
