@@ -8,6 +8,8 @@ use crate::model::{FinishReason, Generation, Prompt, Usage, generation::Unsuppor
 
 pub mod assemble;
 pub mod error;
+pub mod http;
+pub mod openai;
 pub mod registry;
 pub mod scripted;
 

@@ -13,8 +13,9 @@ use super::{
 use crate::{
     model::{CallId, Delta, Failure, FailurePhase, MessageId, Part, Prompt, Seq, TurnId, derive, event::StepPosition},
     provider::{
-        Answer,
+        self, Answer,
         assemble::{Assembled, Assembly, Progress},
+        error::Kind,
         registry::Resolved,
     },
 };
@@ -211,14 +212,5 @@ impl Audience<'_> {
 
 /// The stream ended without a finish: never taken for a complete answer.
 fn broke_off(provider: &str, phase: FailurePhase) -> Failure {
-    crate::provider::Error {
-        kind: crate::provider::error::Kind::Broken,
-        provider: provider.to_owned(),
-        message: "the answer ended without its end marker".to_owned(),
-        status: 0,
-        code: String::new(),
-        request_id: String::new(),
-        retry_after: None,
-    }
-    .to_failure(phase)
+    provider::Error::new(Kind::Broken, provider, "the answer ended without its end marker").to_failure(phase)
 }
