@@ -14,6 +14,7 @@ mod error;
 mod layers;
 mod load;
 mod models;
+mod openai;
 mod policy;
 mod print;
 mod provider;
@@ -33,6 +34,7 @@ pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::{Loaded, Origins, Sources, defaults, load};
 pub use models::ModelsConfig;
+pub use openai::{Dialect, KeyError, ModelConfig, OpenAiConfig};
 pub use policy::{KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolPolicyConfig};
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
@@ -93,6 +95,9 @@ impl Config {
         turn.check(&mut checks);
         stream.check(&mut checks);
         models.check(&mut checks, providers);
+        for (name, provider) in providers {
+            provider.check(&mut checks, name);
+        }
         for (name, policy) in policies {
             policy.check(&mut checks, name);
         }

@@ -70,6 +70,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("admit", admission::ADMIT),
         ("admit_new", admission::ADMIT_NEW),
         ("append", turn::APPEND),
+        ("retry", turn::RETRY),
         ("gate", turn::GATE),
         ("lock_run", turn::LOCK_RUN),
         ("finish", turn::FINISH),

@@ -9,11 +9,12 @@ use futures_util::future::try_join;
 
 use super::{
     Engine, Error,
-    answer::{self, Audience, Cut, End, Timing},
+    answer::{self, Audience, Broken, Cut, End, Timing},
     execute::{step_started, stored, total},
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, after_step, ending_of, next_step},
+    retry::Failed,
     sessions::outside_tokens,
     wishes,
     written::{assistant, call_ids, new_message, not_run, response, synthetic, usage_recorded},
@@ -54,6 +55,7 @@ pub(super) async fn run(
         seq: grant.last_seq,
         last_usage: None,
         writing: None,
+        calls: (0, 0),
     };
     loop {
         match run.step().await {
@@ -89,6 +91,8 @@ struct Run<'a> {
     seq: Seq,
     last_usage: Option<Usage>,
     writing: Option<MessageId>,
+    /// A step, and the calls that this owner made for it.
+    calls: (u32, u32),
 }
 
 /// What one step works with.
@@ -166,6 +170,7 @@ impl Run<'_> {
     async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
+        self.calls = (scene.at.step, if self.calls.0 == scene.at.step { self.calls.1 + 1 } else { 1 });
         let taken = call_ids(transcript.messages());
         let owned = scene.owned;
         let (generation, _) = wishes::fitting(scene.model, &owned.config, &owned.request, scene.tools, owned.step);
@@ -189,12 +194,7 @@ impl Run<'_> {
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
         match end {
             End::Complete(assembled) => self.commit(scene, &message, assembled, timing).await,
-            End::Failed(failure) => {
-                let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
-                let mut rows = Self::no_rows(scene);
-                rows.event(&usage_recorded(scene.model, None, None), scene.at);
-                self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await
-            }
+            End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }
     }
@@ -284,6 +284,47 @@ impl Run<'_> {
             rows.event(&Payload::ActionRequired { calls: open }, scene.at);
         }
         batch
+    }
+
+    /// A call that failed: the step is repeated where that may help, else the turn ends.
+    async fn failed(&mut self, scene: &Scene<'_>, message: &MessageId, broken: Broken) -> Result<Flow, Error> {
+        let Broken { error, phase, shown } = broken;
+        let failure = error.to_failure(phase);
+        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
+        let mut rows = Self::no_rows(scene);
+        rows.event(&usage_recorded(scene.model, None, None), scene.at);
+        let wait = self.engine.rules.retries.wait(Failed {
+            error: &error,
+            calls: self.calls.1,
+            time_left: scene.owned.time_left.saturating_sub(scene.read.elapsed()),
+            jitter: derive::share(self.turn, scene.at),
+        });
+        let Some(delay) = wait else {
+            return self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await;
+        };
+        tracing::warn!(
+            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
+            ?delay, %error, "a call of the model failed and is made again"
+        );
+        let voided = shown.then(|| message.clone());
+        let next_attempt = scene.at.attempt + 1;
+        rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
+        let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
+        let flow = self.after(written)?;
+        if flow == Flow::On {
+            self.wait(delay).await;
+        }
+        Ok(flow)
+    }
+
+    /// Waits, unless something happens that the next look must not wait for.
+    async fn wait(&self, delay: Duration) {
+        tokio::select! {
+            () = self.lease.lost().cancelled() => {}
+            () = self.lease.cancelled().cancelled() => {}
+            () = self.engine.draining.cancelled() => {}
+            () = tokio::time::sleep(delay) => {}
+        }
     }
 
     /// An answer that was cut short: what was said is kept, unless another owner has the turn.

@@ -35,7 +35,7 @@ const REQUEST_ID_HEADERS: &[&str] =
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where it is, without the path of the single call.
-    pub base_url: Url,
+    pub base_url: String,
     /// What every request carries. Those that are secret are in `secrets` too.
     pub headers: Vec<(HeaderName, SecretString)>,
     /// How long making a connection may take.
@@ -49,6 +49,9 @@ pub struct Settings {
 /// The settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
+    /// The address is none.
+    #[error("the base URL is not a URL: {0}")]
+    BaseUrl(String),
     /// The value cannot be sent. It is not shown: it may be a key.
     #[error("the value of the header {0} holds characters that cannot be sent")]
     Header(HeaderName),
@@ -79,6 +82,7 @@ impl Client {
     /// A client of the provider of that configured name.
     pub fn new(provider: &str, settings: Settings) -> Result<Self, Unusable> {
         let Settings { base_url, headers: given, connect_timeout, first_byte_timeout, stall_timeout } = settings;
+        let base_url: Url = base_url.parse().map_err(|error| Unusable::BaseUrl(format!("{error}")))?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(connect_timeout)
@@ -107,6 +111,11 @@ impl Client {
         }
         let provider = provider.to_owned();
         Ok(Self { provider, http, base_url, headers, secrets, first_byte_timeout, stall_timeout })
+    }
+
+    /// The host of the service.
+    pub fn host(&self) -> &str {
+        self.base_url.host_str().unwrap_or_default()
     }
 
     /// Sends a body and waits for the head of a good answer.
@@ -250,7 +259,7 @@ mod tests {
         Client::new(
             "main",
             Settings {
-                base_url: "http://127.0.0.1:9/v1/?api-version=2".parse().expect("a URL"),
+                base_url: "http://127.0.0.1:9/v1/?api-version=2".to_owned(),
                 headers: headers.collect(),
                 connect_timeout: second,
                 first_byte_timeout: second,

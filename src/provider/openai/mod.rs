@@ -51,8 +51,8 @@ pub struct OpenAi {
 impl OpenAi {
     /// The provider of that configured name. Without a dialect the host tells it.
     pub fn new(name: &str, settings: Settings, dialect: Option<&'static Dialect>) -> Result<Self, Unusable> {
-        let dialect = dialect.unwrap_or_else(|| dialect::of_host(settings.base_url.host_str().unwrap_or_default()));
         let client = Client::new(name, settings)?;
+        let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
         Ok(Self { name: name.to_owned(), client, dialect, developer: false, declared: BTreeMap::new() })
     }
 

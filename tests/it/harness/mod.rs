@@ -10,6 +10,7 @@ pub mod host;
 pub mod process;
 pub mod raw;
 pub mod requests;
+pub mod upstream;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,9 +22,9 @@ use contextd::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
-    provider::{Registry, scripted::Scripted},
+    provider::{Provider, Registry, scripted::Scripted},
     store::Store,
-    turn::{Engine, Hub, Rules},
+    turn::{Engine, Hub, Rules, retry::Retries},
     worker,
 };
 use tokio::net::TcpListener;
@@ -50,6 +51,8 @@ pub struct Replica {
 pub struct Options {
     /// Scripts by name, as JSON.
     pub scripts: Vec<(String, String)>,
+    /// Further providers by name.
+    pub providers: Vec<(String, Arc<dyn Provider>)>,
     /// The lease.
     pub lease: Duration,
     /// Bounds of turns that set none.
@@ -64,12 +67,17 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// Takeovers that are borne.
     pub max_takeovers: u32,
+    /// Calls of a model for one step. They follow each other at once; one only, unless a test is about the others.
+    pub call_attempts: u32,
+    /// Longest wait between them.
+    pub retry_delay: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             scripts: Vec::new(),
+            providers: Vec::new(),
             lease: Duration::from_secs(15),
             limits: Limits {
                 max_steps: 50,
@@ -83,6 +91,8 @@ impl Default for Options {
             buffer: 1024,
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
+            call_attempts: 1,
+            retry_delay: Duration::ZERO,
         }
     }
 }
@@ -91,6 +101,12 @@ impl Options {
     /// The usual replica with one more script.
     pub fn script(mut self, name: &str, json: impl Into<String>) -> Self {
         self.scripts.push((name.to_owned(), json.into()));
+        self
+    }
+
+    /// The usual replica with one more provider.
+    pub fn provider(mut self, name: &str, provider: Arc<dyn Provider>) -> Self {
+        self.providers.push((name.to_owned(), provider));
         self
     }
 }
@@ -103,7 +119,10 @@ impl Replica {
             scripted = scripted.with_script(name, json).unwrap();
         }
         let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
-        let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
+        let mut registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
+        for (name, provider) in &options.providers {
+            registry = registry.with(name, Arc::clone(provider));
+        }
         let engine = Engine::new(store, registry, rules(&options), Hub::new(options.buffer), Arc::new(SystemClock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -208,6 +227,12 @@ fn rules(options: &Options) -> Rules {
         max_running: 100,
         delta_flush: options.delta_flush,
         max_answer_bytes: 768 * 1024,
+        retries: Retries {
+            attempts: options.call_attempts,
+            base: options.retry_delay,
+            most: options.retry_delay,
+            most_asked: Duration::from_secs(60),
+        },
         poll_interval: Duration::from_millis(100),
     }
 }
