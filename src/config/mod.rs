@@ -15,6 +15,7 @@ mod error;
 mod layers;
 mod load;
 mod models;
+mod openai;
 mod policy;
 mod print;
 mod provider;
@@ -35,6 +36,7 @@ pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::{Loaded, Origins, Sources, defaults, load};
 pub use models::ModelsConfig;
+pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
 pub use policy::{
     KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolExecution, ToolPolicyConfig,
 };
@@ -101,6 +103,9 @@ impl Config {
         stream.check(&mut checks);
         blobs.check(&mut checks);
         models.check(&mut checks, providers);
+        for (name, provider) in providers {
+            provider.check(&mut checks, name);
+        }
         for (name, policy) in policies {
             policy.check(&mut checks, name);
         }

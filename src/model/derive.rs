@@ -69,6 +69,13 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hex(&digest(texts))
 }
 
+/// A share from 0 to 1, spread evenly over all attempts: by it they wait apart from each other.
+pub fn share(turn: &TurnId, at: StepPosition) -> f64 {
+    let place = format!("{}.{}", at.step, at.attempt);
+    let digest = digest(["share", turn.as_str(), &place]);
+    f64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])) / f64::from(u32::MAX)
+}
+
 fn of_turn(turn: &TurnId, what: &str, at: StepPosition) -> MessageId {
     // The turn's time comes first, so that messages of one time stand together in an index.
     let time = Uuid::parse_str(turn.as_str()).ok();

@@ -9,7 +9,9 @@ use crate::model::{FinishReason, Generation, Prompt, Usage, generation::Unsuppor
 pub mod assemble;
 pub mod catalog;
 pub mod error;
+pub mod http;
 pub mod info;
+pub mod openai;
 pub mod registry;
 pub mod scripted;
 

@@ -78,6 +78,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("admit_new", admission::ADMIT_NEW),
         ("begin_step", step::BEGIN_STEP),
         ("append", turn::APPEND),
+        ("retry", turn::RETRY),
         ("gate", turn::GATE),
         ("lock_run", turn::LOCK_RUN),
         ("finish", turn::FINISH),

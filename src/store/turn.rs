@@ -164,6 +164,8 @@ pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run
 
 pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
     " select f.state, f.cancel, f.next_seq from f");
+pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
 pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
     " select f.state, f.cancel, f.next_seq from f");
 pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql";
@@ -192,6 +194,22 @@ impl Store {
         params.extend(calls.params());
         params.push(&lease);
         self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
+    }
+
+    /// Repeats the step as its next attempt. The rows are events of the attempt that failed.
+    pub async fn retry(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+    ) -> Result<Written, Error> {
+        let (key, spent, lease) = (Key::from(key), Spent::from(cost), self.lease.as_secs_f64());
+        let mut params = rows.params(&key);
+        params.extend([&fence.epoch as Param<'_>, &fence.op]);
+        params.extend(spent.params());
+        params.push(&lease);
+        self.owner_write(&key, fence, &[Query::new(RETRY, params)]).await
     }
 
     /// The last step: commits its message in any case, and ends the turn as completed if no message waits for it and nobody

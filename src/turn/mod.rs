@@ -17,6 +17,7 @@ pub mod import;
 pub mod leases;
 pub mod next;
 pub mod recover;
+pub mod retry;
 pub mod run;
 pub mod sessions;
 pub mod submit;
@@ -42,6 +43,7 @@ use crate::{
     store::Store,
 };
 use leases::Leases;
+use retry::Retries;
 
 /// What the server's configuration says about turns.
 #[derive(Debug, Clone)]
@@ -60,6 +62,8 @@ pub struct Rules {
     pub delta_flush: Duration,
     /// Bytes of one answer of a model.
     pub max_answer_bytes: usize,
+    /// How failed calls of models are repeated.
+    pub retries: Retries,
     /// How often the database is asked for what nobody told.
     pub poll_interval: Duration,
     /// Bounds of uploads.

@@ -9,12 +9,13 @@ use futures_util::future::try_join;
 
 use super::{
     Engine, Error,
-    answer::{self, Audience, Cut, End, Timing},
+    answer::{self, Audience, Broken, Cut, End, Timing},
     batch::Handing,
     execute::{step_started, total},
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, ending_of, next_step},
+    retry::Failed,
     sessions::outside_tokens,
     wishes,
     written::{assistant, call_ids, response, synthetic, usage_recorded},
@@ -23,7 +24,7 @@ use crate::{
     context::{estimate, prompt},
     model::{
         CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
-        MessageId, Part, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
+        MessageId, Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
         event::{CallCancelReason, StepPosition},
         transcript::NotClosed,
     },
@@ -60,6 +61,7 @@ pub(super) async fn run(
         last_usage: None,
         writing: None,
         moved: 0,
+        calls: (0, 0),
     };
     loop {
         match run.step().await {
@@ -97,6 +99,8 @@ struct Run<'a> {
     writing: Option<MessageId>,
     /// How often the next step could not begin because the configuration had changed.
     moved: u32,
+    /// A step, and the calls that this owner made for it.
+    calls: (u32, u32),
 }
 
 /// What one step works with.
@@ -181,6 +185,7 @@ impl Run<'_> {
     async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
+        self.calls = (scene.at.step, if self.calls.0 == scene.at.step { self.calls.1 + 1 } else { 1 });
         let mut taken = call_ids(transcript.messages());
         if scene.hides {
             taken.extend(self.engine.store.call_ids(self.key).await?);
@@ -207,12 +212,7 @@ impl Run<'_> {
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
         match end {
             End::Complete(assembled) => self.commit(scene, &message, assembled, timing).await,
-            End::Failed(failure) => {
-                let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
-                let mut rows = Self::no_rows(scene);
-                rows.event(&usage_recorded(scene.model, None, None), scene.at);
-                self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await
-            }
+            End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }
     }
@@ -257,6 +257,47 @@ impl Run<'_> {
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
         let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), false).await?;
         self.after(written)
+    }
+
+    /// A call that failed: the step is repeated where that may help, else the turn ends.
+    async fn failed(&mut self, scene: &Scene<'_>, message: &MessageId, broken: Broken) -> Result<Flow, Error> {
+        let Broken { error, phase, shown } = broken;
+        let failure = error.to_failure(phase);
+        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
+        let mut rows = Self::no_rows(scene);
+        rows.event(&usage_recorded(scene.model, None, None), scene.at);
+        let wait = self.engine.rules.retries.wait(Failed {
+            error: &error,
+            calls: self.calls.1,
+            time_left: scene.owned.time_left.saturating_sub(scene.read.elapsed()),
+            jitter: derive::share(self.turn, scene.at),
+        });
+        let Some(delay) = wait else {
+            return self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await;
+        };
+        tracing::warn!(
+            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
+            ?delay, %error, "a call of the model failed and is made again"
+        );
+        let voided = shown.then(|| message.clone());
+        let next_attempt = scene.at.attempt + 1;
+        rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
+        let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
+        let flow = self.after(written)?;
+        if flow == Flow::On {
+            self.wait(delay).await;
+        }
+        Ok(flow)
+    }
+
+    /// Waits, unless something happens that the next look must not wait for.
+    async fn wait(&self, delay: Duration) {
+        tokio::select! {
+            () = self.lease.lost().cancelled() => {}
+            () = self.lease.cancelled().cancelled() => {}
+            () = self.engine.draining.cancelled() => {}
+            () = tokio::time::sleep(delay) => {}
+        }
     }
 
     /// An answer that was cut short: what was said is kept, unless another owner has the turn.

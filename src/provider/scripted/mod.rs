@@ -94,15 +94,7 @@ impl Scripted {
 
     /// The error for a prompt that no script answers.
     fn refuse(&self, prompt: &Prompt, why: &str) -> Error {
-        Error {
-            kind: Kind::BadRequest,
-            provider: self.name.clone(),
-            message: format!("the script {} {why}", prompt.model),
-            status: 0,
-            code: String::new(),
-            request_id: String::new(),
-            retry_after: None,
-        }
+        Error::new(Kind::BadRequest, self.name.clone(), format!("the script {} {why}", prompt.model))
     }
 }
 

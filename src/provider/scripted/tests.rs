@@ -348,6 +348,7 @@ fn an_error_carries_what_the_script_says() {
         code: "rpm".to_owned(),
         request_id: String::new(),
         retry_after: Some(Duration::from_millis(1500)),
+        should_retry: None,
     };
     assert_eq!(beats(&provider, hello()), [Beat::Fail(expected)]);
     assert_eq!(shown(&beats(&provider, hello())), "<stop>");

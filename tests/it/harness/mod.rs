@@ -13,6 +13,7 @@ pub mod raw;
 pub mod requests;
 pub mod terminal;
 pub mod transcripts;
+pub mod upstream;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -26,7 +27,7 @@ use contextd::{
     },
     provider::{Provider, Registry, scripted::Scripted},
     store::Store,
-    turn::{Engine, Hub, Rules, UploadBounds},
+    turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
     worker,
 };
 use tokio::net::TcpListener;
@@ -71,6 +72,10 @@ pub struct Options {
     pub max_takeovers: u32,
     /// Bounds of uploads.
     pub uploads: UploadBounds,
+    /// Calls of a model for one step. They follow each other at once; one only, unless a test is about the others.
+    pub call_attempts: u32,
+    /// Longest wait between them.
+    pub retry_delay: Duration,
 }
 
 impl Default for Options {
@@ -97,6 +102,8 @@ impl Default for Options {
                 idle: Duration::from_secs(30),
                 total: Duration::from_secs(600),
             },
+            call_attempts: 1,
+            retry_delay: Duration::ZERO,
         }
     }
 }
@@ -105,6 +112,12 @@ impl Options {
     /// The usual replica with one more script.
     pub fn script(mut self, name: &str, json: impl Into<String>) -> Self {
         self.scripts.push((name.to_owned(), json.into()));
+        self
+    }
+
+    /// The usual replica with one more provider.
+    pub fn provider(mut self, name: &str, provider: Arc<dyn Provider>) -> Self {
+        self.providers.push((name.to_owned(), provider));
         self
     }
 }
@@ -224,6 +237,12 @@ fn rules(options: &Options) -> Rules {
         max_running: 100,
         delta_flush: options.delta_flush,
         max_answer_bytes: 768 * 1024,
+        retries: Retries {
+            attempts: options.call_attempts,
+            base: options.retry_delay,
+            most: options.retry_delay,
+            most_asked: Duration::from_secs(60),
+        },
         poll_interval: Duration::from_millis(100),
         uploads: options.uploads,
     }
