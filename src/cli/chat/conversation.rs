@@ -203,8 +203,13 @@ impl Conversation {
     /// Runs a turn to its end, and tells what the context holds then.
     async fn run(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
         let end = Turn::new(self, source, ours).follow().await?;
-        let line = self.context.line(&self.server, &self.session_id).await?;
-        self.printer.aside(&line)?;
+        // The turn has ended as it ended, whatever becomes of the question after it.
+        match self.context.line(&self.server, &self.session_id).await {
+            Ok(line) => self.printer.aside(&line)?,
+            Err(status) => self
+                .printer
+                .aside(&format!("(the server does not tell what the context holds: {})", describe(&status)))?,
+        }
         Ok(end)
     }
 
