@@ -8,16 +8,17 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+mod models;
+
 use crate::{
     clock::SystemClock,
-    config::{self, Config, Environment, KeepPart, PolicyConfig, ProviderConfig},
+    config::{self, Config, Environment, KeepPart, PolicyConfig},
     grpc::{health, server},
-    model::{Keep, Limits, OutputLimits, config::Policy},
+    model::{Keep, Limits, OutputLimits, ToolExecution, config::Policy},
     postgres::{self, Postgres},
-    provider::{Registry, scripted::Scripted},
     store::{self, Connection, Database, Store, migrate},
     telemetry::progress::Progress,
-    turn::{Engine, Hub, Rules},
+    turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
     worker,
 };
 
@@ -35,7 +36,7 @@ pub async fn serve(config: Config, progress: Progress, shutdown: CancellationTok
     let store = Store::new(database, Uuid::now_v7().to_string(), config.turn.lease_ttl);
     let engine = Engine::new(
         store,
-        models(&config)?,
+        models::registry(&config, &Environment::of_process())?,
         rules(&config),
         Hub::new(config.stream.buffer_events),
         Arc::new(SystemClock),
@@ -183,16 +184,6 @@ fn database_settings(config: &Config, connection: Connection) -> store::Settings
     }
 }
 
-fn models(config: &Config) -> anyhow::Result<Registry> {
-    let mut registry = Registry::default();
-    for (name, provider) in &config.providers {
-        let ProviderConfig::Scripted(scripted) = provider;
-        let provider = Scripted::new(name, scripted.script_dir.as_deref())?;
-        registry = registry.with(name, Arc::new(provider));
-    }
-    Ok(registry)
-}
-
 fn rules(config: &Config) -> Rules {
     Rules {
         default_model: config.models.default_model.clone(),
@@ -208,7 +199,19 @@ fn rules(config: &Config) -> Rules {
         max_running: config.turn.max_running_turns,
         delta_flush: config.turn.delta_flush,
         max_answer_bytes: config.turn.max_answer_bytes,
+        retries: Retries {
+            attempts: config.turn.max_call_attempts,
+            base: config.turn.retry_base_delay,
+            most: config.turn.retry_max_delay,
+            most_asked: config.turn.retry_after_max,
+        },
         poll_interval: config.turn.poll_interval,
+        uploads: UploadBounds {
+            max_bytes: config.blobs.max_bytes,
+            max_at_once: config.blobs.max_uploads,
+            idle: config.blobs.upload_idle_timeout,
+            total: config.blobs.upload_timeout,
+        },
     }
 }
 
@@ -216,7 +219,11 @@ fn policy(config: &PolicyConfig) -> Policy {
     let tools = &config.tools;
     let by_name: BTreeMap<_, _> =
         tools.output_limits.iter().map(|(name, limits)| (name.clone(), output_limits(limits))).collect();
-    Policy { default_output_limits: output_limits(&tools.default_output_limits), output_limits: by_name }
+    let execution = match tools.execution {
+        config::ToolExecution::Parallel => ToolExecution::Parallel,
+        config::ToolExecution::Sequential => ToolExecution::Sequential,
+    };
+    Policy { execution, default_output_limits: output_limits(&tools.default_output_limits), output_limits: by_name }
 }
 
 fn output_limits(limits: &config::OutputLimits) -> OutputLimits {

@@ -1,7 +1,9 @@
 //! Tool calls with their results, to and from their proto forms.
 
+use std::collections::BTreeSet;
+
 use crate::{
-    model::{BlobId, ToolCall, ToolOutcome, ToolResult, Truncation},
+    model::{BlobId, CallId, ToolCall, ToolOutcome, ToolResult, Truncation},
     pb,
 };
 
@@ -12,6 +14,12 @@ use super::{
 
 /// What the whole output of a tool is kept as.
 const OUTPUT_MEDIA_TYPE: &str = "text/plain; charset=utf-8";
+
+/// Ids of calls as a JSON list, the way the statement notes which answers were taken.
+pub fn ids_from_text(text: &str) -> Result<BTreeSet<CallId>, DecodeError> {
+    let ids: Vec<String> = serde_json::from_str(text).map_err(|error| DecodeError::new("list of calls", error))?;
+    Ok(ids.into_iter().map(CallId::new).collect())
+}
 
 /// A call for the wire.
 pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {

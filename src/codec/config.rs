@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use crate::{
-    model::{PinnedBlock, PinnedKind, SessionConfig, ToolSet, config::PolicyOverrides},
+    model::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution, ToolSet, config::PolicyOverrides},
     pb,
 };
 
-use super::{DecodeError, limits, number::known, output, read, tools};
+use super::{DecodeError, generation, limits, number::known, output, read, tools};
 
 /// The configuration without its tools, as an encoded `Session`.
 pub fn encode(config: &SessionConfig) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
         pinned_blocks,
         tools: _,
         limits,
-        generation: _,
+        generation,
         policy,
         policy_overrides,
         metadata,
@@ -50,6 +50,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
         pinned_blocks: pinned_blocks.into_iter().map(block_from_pb).collect::<Result<_, _>>()?,
         tools,
         limits: limits::override_from_stored(limits)?,
+        generation: generation::from_stored(generation)?,
         policy,
         overrides: policy_overrides.map(overrides_from_pb).transpose()?.unwrap_or_default(),
         metadata,
@@ -63,12 +64,22 @@ pub fn config_into_session(config: &SessionConfig, session: &mut pb::Session) {
 }
 
 fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
-    let SessionConfig { model, system_prompt, pinned_blocks, tools: _, limits, policy, overrides, metadata } = config;
+    let SessionConfig {
+        model,
+        system_prompt,
+        pinned_blocks,
+        tools: _,
+        limits,
+        generation,
+        policy,
+        overrides,
+        metadata,
+    } = config;
     session.model.clone_from(model);
     session.system_prompt.clone_from(system_prompt);
     session.pinned_blocks = pinned_blocks.iter().map(block_to_pb).collect();
     session.limits = limits::override_to_stored(limits);
-    session.generation = None;
+    session.generation = generation::to_stored(generation);
     session.policy.clone_from(policy);
     session.policy_overrides = (*overrides != PolicyOverrides::default()).then(|| overrides_to_pb(overrides));
     session.metadata.clone_from(metadata);
@@ -76,9 +87,9 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
 
 /// What a session changes in its policy, for the wire.
 pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
-    let PolicyOverrides { default_output_limits, output_limits } = overrides;
+    let PolicyOverrides { execution, default_output_limits, output_limits } = overrides;
     let tools = pb::ToolPolicy {
-        execution: pb::ToolExecution::Unspecified.into(),
+        execution: execution_to_pb(*execution).into(),
         default_output_limits: default_output_limits.map(output::to_pb),
         output_limits: output_limits.iter().map(|(name, limits)| (name.clone(), output::to_pb(*limits))).collect(),
         cancel_wait: None,
@@ -97,15 +108,31 @@ pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeEr
         context_window: _,
         unknown_window: _,
     } = policy;
-    let pb::ToolPolicy { execution: _, default_output_limits, output_limits, cancel_wait: _ } =
-        tools.unwrap_or_default();
+    let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait: _ } = tools.unwrap_or_default();
     Ok(PolicyOverrides {
+        execution: execution_from_pb(known("tool execution", execution)?),
         default_output_limits: default_output_limits.map(output::from_pb).transpose()?,
         output_limits: output_limits
             .into_iter()
             .map(|(name, limits)| Ok((name, output::from_pb(limits)?)))
             .collect::<Result<BTreeMap<_, _>, DecodeError>>()?,
     })
+}
+
+fn execution_to_pb(execution: Option<ToolExecution>) -> pb::ToolExecution {
+    match execution {
+        None => pb::ToolExecution::Unspecified,
+        Some(ToolExecution::Parallel) => pb::ToolExecution::Parallel,
+        Some(ToolExecution::Sequential) => pb::ToolExecution::Sequential,
+    }
+}
+
+fn execution_from_pb(execution: pb::ToolExecution) -> Option<ToolExecution> {
+    match execution {
+        pb::ToolExecution::Unspecified => None,
+        pb::ToolExecution::Parallel => Some(ToolExecution::Parallel),
+        pb::ToolExecution::Sequential => Some(ToolExecution::Sequential),
+    }
 }
 
 fn block_to_pb(block: &PinnedBlock) -> pb::PinnedBlock {

@@ -1,11 +1,12 @@
 //! Bytes that last: model values to and from their stored and wire forms. Knows the model and the proto, nothing else.
 
-mod call;
+pub mod call;
 pub mod config;
 pub mod delta;
 pub mod error;
 pub mod event;
 pub mod failure;
+pub mod generation;
 pub mod limits;
 pub mod mask;
 pub mod message;

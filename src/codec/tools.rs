@@ -37,12 +37,13 @@ pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
 }
 
 fn tool_to_pb(tool: &Tool) -> pb::Tool {
-    let Tool { name, description, input_schema, timeout, output_limits, category, deferred, strict } = tool;
+    let Tool { name, description, input_schema, requires_approval, timeout, output_limits, category, deferred, strict } =
+        tool;
     pb::Tool {
         name: name.clone(),
         description: description.clone(),
         input_schema: input_schema.as_deref().map(schema_to_pb),
-        requires_approval: false,
+        requires_approval: *requires_approval,
         timeout: timeout.map(time::duration_to_pb),
         output_limits: output_limits.map(output::to_pb),
         category: category_to_pb(*category).into(),
@@ -56,7 +57,7 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
         name,
         description,
         input_schema,
-        requires_approval: _,
+        requires_approval,
         timeout,
         output_limits,
         category,
@@ -67,6 +68,7 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
         name,
         description,
         input_schema: input_schema.map(schema_from_pb).transpose()?,
+        requires_approval,
         timeout: timeout.map(time::duration_from_pb).transpose()?,
         output_limits: output_limits.map(output::from_pb).transpose()?,
         category: category_from_pb(known("tool category", category)?)?,
@@ -75,15 +77,17 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
     })
 }
 
-fn schema_to_pb(json: &str) -> pb::JsonSchema {
+/// A schema, which is kept as JSON text.
+pub(super) fn schema_to_pb(json: &str) -> pb::JsonSchema {
     pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(json.to_owned())) }
 }
 
-fn schema_from_pb(schema: pb::JsonSchema) -> Result<String, DecodeError> {
+/// The text of a stored schema.
+pub(super) fn schema_from_pb(schema: pb::JsonSchema) -> Result<String, DecodeError> {
     let pb::JsonSchema { schema } = schema;
     match schema {
         Some(pb::json_schema::Schema::Json(json)) => Ok(json),
-        Some(pb::json_schema::Schema::Value(_)) | None => Err(DecodeError::new("tool", "its schema is not JSON text")),
+        Some(pb::json_schema::Schema::Value(_)) | None => Err(DecodeError::new("schema", "it is not JSON text")),
     }
 }
 

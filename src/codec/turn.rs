@@ -4,21 +4,23 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        CancelCause, CancelOutcome, CompletionReason, Ending, TurnResult, TurnState, command::TurnRequest,
-        event::PendingCall,
+        CancelCause, CancelOutcome, CompletionReason, Ending, TurnResult, TurnState,
+        command::TurnRequest,
+        event::{PendingCall, WaitsFor},
     },
     pb,
 };
 
-use super::{DecodeError, failure, limits, number::signed, part, read, response, time, tools, usage};
+use super::{DecodeError, failure, generation, limits, number::signed, part, read, response, time, tools, usage};
 
 /// What a turn does differently from its session, as an encoded `ExecuteTurnRequest`; no bytes when that is nothing.
 pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
-    let TurnRequest { tools, limits, model } = request;
+    let TurnRequest { tools, limits, model, generation } = request;
     pb::ExecuteTurnRequest {
         tools: tools.as_ref().map(tools::to_pb),
         limits: limits::override_to_stored(limits),
         model: model.clone().unwrap_or_default(),
+        generation: generation::to_stored(generation),
         ..pb::ExecuteTurnRequest::default()
     }
     .encode_to_vec()
@@ -35,7 +37,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
         tools,
         limits,
         model,
-        generation: _,
+        generation,
         busy_policy: _,
         cancel_after_disconnect: _,
         stream: _,
@@ -45,6 +47,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
         tools: tools.map(tools::from_pb).transpose()?,
         limits: limits::override_from_stored(limits)?,
         model: Some(model).filter(|model| !model.is_empty()),
+        generation: generation::from_stored(generation)?,
     })
 }
 
@@ -103,15 +106,24 @@ pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
     }
 }
 
-/// A call that waits for the host.
-pub fn pending_to_pb(pending: &PendingCall) -> pb::PendingCall {
-    let PendingCall { call, deadline } = pending;
-    pb::PendingCall {
-        call: Some(part::call_to_pb(call)),
-        executor: pb::ToolExecutor::Host.into(),
-        deadline: Some(time::timestamp_to_pb(*deadline)),
-        arguments_edited: false,
+/// The calls that wait for the host: those that wait for a result, and those that wait for a person.
+pub fn pending_to_pb<'a>(
+    pending: impl IntoIterator<Item = &'a PendingCall>,
+) -> (Vec<pb::PendingCall>, Vec<pb::PendingApproval>) {
+    let (mut calls, mut approvals) = (Vec::new(), Vec::new());
+    for PendingCall { call, deadline, waits_for } in pending {
+        let (call, deadline) = (Some(part::call_to_pb(call)), Some(time::timestamp_to_pb(*deadline)));
+        match waits_for {
+            WaitsFor::Result { edited } => calls.push(pb::PendingCall {
+                call,
+                executor: pb::ToolExecutor::Host.into(),
+                deadline,
+                arguments_edited: *edited,
+            }),
+            WaitsFor::Approval => approvals.push(pb::PendingApproval { call, deadline }),
+        }
     }
+    (calls, approvals)
 }
 
 /// Where a turn stands.

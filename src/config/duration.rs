@@ -27,6 +27,11 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_str(DurationVisitor)
 }
 
+/// A duration that may be left out.
+pub(super) fn deserialize_some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    deserialize(deserializer).map(Some)
+}
+
 struct DurationVisitor;
 
 impl Visitor<'_> for DurationVisitor {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod blobs;
 mod check;
 mod database;
 mod duration;
@@ -14,6 +15,7 @@ mod error;
 mod layers;
 mod load;
 mod models;
+mod openai;
 mod policy;
 mod print;
 mod provider;
@@ -25,6 +27,7 @@ mod suggest;
 mod telemetry;
 mod turn;
 
+pub use blobs::BlobsConfig;
 pub use check::Checks;
 pub use database::DatabaseConfig;
 pub use duration::{format_duration, parse_duration};
@@ -33,7 +36,10 @@ pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::{Loaded, Origins, Sources, defaults, load};
 pub use models::ModelsConfig;
-pub use policy::{KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolPolicyConfig};
+pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
+pub use policy::{
+    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolExecution, ToolPolicyConfig,
+};
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
 pub use secret::redact_url;
@@ -56,6 +62,8 @@ pub struct Config {
     pub turn: TurnConfig,
     /// How events are handed to readers.
     pub stream: StreamConfig,
+    /// What clients may store.
+    pub blobs: BlobsConfig,
     /// Which model is used when nobody names one.
     pub models: ModelsConfig,
     /// The model services, by name.
@@ -74,6 +82,7 @@ impl Default for Config {
             embedded: EmbeddedConfig::default(),
             turn: TurnConfig::default(),
             stream: StreamConfig::default(),
+            blobs: BlobsConfig::default(),
             models: ModelsConfig::default(),
             providers: provider::shipped_providers(),
             policies: policy::shipped_policies(),
@@ -85,14 +94,18 @@ impl Default for Config {
 impl Config {
     /// Everything that is wrong with the values, empty when they can be served with.
     pub fn problems(&self) -> Vec<(String, String)> {
-        let Self { server, database, embedded, turn, stream, models, providers, policies, telemetry } = self;
+        let Self { server, database, embedded, turn, stream, blobs, models, providers, policies, telemetry } = self;
         let mut checks = Checks::default();
         server.check(&mut checks);
         database.check(&mut checks);
         embedded.check(&mut checks, database);
         turn.check(&mut checks);
         stream.check(&mut checks);
+        blobs.check(&mut checks);
         models.check(&mut checks, providers);
+        for (name, provider) in providers {
+            provider.check(&mut checks, name);
+        }
         for (name, policy) in policies {
             policy.check(&mut checks, name);
         }

@@ -15,17 +15,30 @@ pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
 /// One policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyConfig {
-    /// What happens to the outputs of tools.
+    /// How tools run, and what happens to their outputs.
     pub tools: ToolPolicyConfig,
 }
 
-/// How much of each tool's output the model gets to see.
+/// How tools run, and how much of each one's output the model gets to see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolPolicyConfig {
+    /// How the calls of one step are handed to the host.
+    pub execution: ToolExecution,
     /// For tools that have no limits of their own.
     pub default_output_limits: OutputLimits,
     /// By tool name.
     pub output_limits: BTreeMap<String, OutputLimits>,
+}
+
+/// The order in which the calls of one step are handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolExecution {
+    /// All at once.
+    #[default]
+    Parallel,
+    /// The next one after the result of the one before.
+    Sequential,
 }
 
 /// Limits of one tool's output; 0 is not limited here. Characters are Unicode scalar values.
@@ -59,6 +72,7 @@ impl Default for PolicyConfig {
     fn default() -> Self {
         Self {
             tools: ToolPolicyConfig {
+                execution: ToolExecution::default(),
                 default_output_limits: OutputLimits { max_output_chars: 120_000, ..OutputLimits::default() },
                 output_limits: shipped_output_limits(),
             },
@@ -68,7 +82,7 @@ impl Default for PolicyConfig {
 
 impl PolicyConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str) {
-        let Self { tools: ToolPolicyConfig { default_output_limits, output_limits } } = self;
+        let Self { tools: ToolPolicyConfig { execution: _, default_output_limits, output_limits } } = self;
         let prefix = format!("policies.{name}.tools");
         default_output_limits.check(checks, &format!("{prefix}.default_output_limits"));
         for (tool, limits) in output_limits {

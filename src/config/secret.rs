@@ -1,8 +1,10 @@
 //! A secret is read as text and never written.
 
+use std::collections::BTreeMap;
+
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::{Deserialize, Deserializer, Error};
-use serde::ser::Serializer;
+use serde::ser::{Serialize, Serializer};
 
 const HIDDEN: &str = "***";
 
@@ -25,6 +27,29 @@ pub(super) fn serialize_url<S: Serializer>(url: &Option<SecretString>, serialize
         Some(url) => serializer.serialize_some(&redact_url(url.expose_secret())),
         None => serializer.serialize_none(),
     }
+}
+
+/// That there is a secret, and nothing of it.
+pub(super) fn serialize<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(|_| HIDDEN).serialize(serializer)
+}
+
+/// The names of secrets.
+pub(super) fn serialize_map<S: Serializer>(
+    secrets: &BTreeMap<String, SecretString>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(secrets.keys().map(|name| (name, HIDDEN)))
+}
+
+/// Secrets by name.
+pub(super) fn deserialize_map<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, SecretString>, D::Error> {
+    // The usual message would quote the value.
+    let texts = BTreeMap::<String, String>::deserialize(deserializer);
+    let texts = texts.map_err(|_| D::Error::custom("expected strings by name"))?;
+    Ok(texts.into_iter().map(|(name, text)| (name, SecretString::from(text))).collect())
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {

@@ -33,6 +33,17 @@ pub struct TurnConfig {
     pub max_running_turns: usize,
     /// Largest answer of a model, in bytes: it must fit into one event with room to spare.
     pub max_answer_bytes: usize,
+    /// Most calls of the model for one step, the first one included, when calls fail that may succeed later.
+    pub max_call_attempts: u32,
+    /// Longest wait before the second call; it doubles with each further one. The wait is drawn at random below that.
+    #[serde(with = "duration")]
+    pub retry_base_delay: Duration,
+    /// Longest wait that contextd chooses itself.
+    #[serde(with = "duration")]
+    pub retry_max_delay: Duration,
+    /// Longest wait that a model service may ask for; one that asks for more fails the turn, which says so.
+    #[serde(with = "duration")]
+    pub retry_after_max: Duration,
 }
 
 impl Default for TurnConfig {
@@ -47,6 +58,10 @@ impl Default for TurnConfig {
             poll_interval: Duration::from_secs(1),
             max_running_turns: 1000,
             max_answer_bytes: 768 << 10,
+            max_call_attempts: 3,
+            retry_base_delay: Duration::from_secs(1),
+            retry_max_delay: Duration::from_secs(20),
+            retry_after_max: Duration::from_mins(1),
         }
     }
 }
@@ -63,6 +78,10 @@ impl TurnConfig {
             poll_interval,
             max_running_turns,
             max_answer_bytes,
+            max_call_attempts,
+            retry_base_delay,
+            retry_max_delay,
+            retry_after_max,
         } = self;
         let second = Duration::from_secs(1);
         checks.duration("turn.lease_ttl", *lease_ttl, Duration::from_millis(500)..=Duration::from_mins(10));
@@ -74,5 +93,10 @@ impl TurnConfig {
         checks.duration("turn.poll_interval", *poll_interval, Duration::from_millis(10)..=Duration::from_mins(1));
         checks.number("turn.max_running_turns", *max_running_turns, 1..=1_000_000, "turns");
         checks.number("turn.max_answer_bytes", *max_answer_bytes, 64 << 10..=960 << 10, "bytes");
+        checks.number("turn.max_call_attempts", *max_call_attempts, 1..=20, "calls");
+        let wait = Duration::ZERO..=Duration::from_hours(1);
+        checks.duration("turn.retry_base_delay", *retry_base_delay, wait.clone());
+        checks.duration("turn.retry_max_delay", *retry_max_delay, wait.clone());
+        checks.duration("turn.retry_after_max", *retry_after_max, wait);
     }
 }

@@ -31,6 +31,8 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         tools_tokens: _,
         context_tokens: _,
         queued,
+        forked,
+        open_calls: _,
         created_at,
         updated_at,
     } = session;
@@ -38,6 +40,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         config.system_prompt.clear();
         config.pinned_blocks.clear();
     }
+    let (forked_from, forked_at) = forked.unzip();
     let mut answer = pb::Session {
         session_id: id.into_string(),
         etag: revision.to_string(),
@@ -45,6 +48,8 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         current_turn_id: current_turn.map(|turn| turn.into_string()).unwrap_or_default(),
         last_seq: last_seq.0,
         queued_count: i32::try_from(queued).unwrap_or(i32::MAX),
+        forked_from_session_id: forked_from.map(|session| session.into_string()).unwrap_or_default(),
+        forked_at_seq: forked_at.unwrap_or_default().0,
         create_time: Some(codec::time::timestamp_to_pb(created_at)),
         update_time: Some(codec::time::timestamp_to_pb(updated_at)),
         ..pb::Session::default()
@@ -65,13 +70,14 @@ pub fn session_state(state: SessionState) -> pb::SessionState {
     }
 }
 
-/// A turn as clients see it; `pending` are its open calls.
+/// A turn as clients see it; `pending` are its calls that wait for the host.
 pub fn turn(
     turn: &Turn,
     session: &str,
     limits: &Limits,
     pending: &[PendingCall],
 ) -> Result<pb::Turn, codec::DecodeError> {
+    let (pending_calls, pending_approvals) = codec::turn::pending_to_pb(pending);
     let mut answer = pb::Turn {
         turn_id: turn.id.to_string(),
         session_id: session.to_owned(),
@@ -83,7 +89,8 @@ pub fn turn(
         end_time: turn.ended_at.map(codec::time::timestamp_to_pb),
         first_seq: turn.first_seq.0,
         last_seq: turn.last_seq.unwrap_or_default().0,
-        pending_calls: pending.iter().map(codec::turn::pending_to_pb).collect(),
+        pending_calls,
+        pending_approvals,
         result: Some(codec::turn::result_to_pb(&turn.so_far)),
         ..pb::Turn::default()
     };

@@ -16,11 +16,7 @@ use tonic::{Code, Status, metadata::MetadataMap};
 use super::{decode::StreamOptions, encode::session_state, preview::fit_event};
 use crate::{
     codec,
-    model::{
-        Content, Delta, Seq, SessionKey, ToolCall, TurnId,
-        delta::DeltaKind,
-        event::{PendingCall, StepPosition},
-    },
+    model::{Content, Delta, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
     store::event::Follow,
     turn::{
@@ -276,20 +272,19 @@ impl<T: Send + 'static> Reading<T> {
         let Some(session) = self.reader.engine.store().session(key).await? else {
             return Err(self.gone().await?);
         };
-        let pending = self.reader.engine.store().open_calls(key).await?;
+        let open_calls = self.reader.engine.store().open_calls(key).await?;
+        let (pending_calls, pending_approvals) =
+            codec::turn::pending_to_pb(open_calls.iter().map(|open| &open.pending));
         let open = open.filter(|open| open.after >= self.settled && !self.reader.options.omit_deltas);
         let sync = pb::Sync {
             last_seq: self.reader.cursor.0,
             caught_up: true,
             state: session_state(session.state).into(),
             open_message: open.as_ref().map(|open| open_message(open, key)),
-            pending_calls: pending
-                .iter()
-                .map(|(pending, _): &(PendingCall, bool)| codec::turn::pending_to_pb(pending))
-                .collect(),
+            pending_calls,
             queued_count: i32::try_from(session.queued).unwrap_or(i32::MAX),
             currently_compacting: false,
-            pending_approvals: Vec::new(),
+            pending_approvals,
         };
         let event = self.ephemeral(session.current_turn, StepPosition::default(), Payload::Sync(sync));
         self.client.send(event).await

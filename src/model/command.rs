@@ -1,7 +1,8 @@
 //! Commands: what a valid request asks for, in words instead of wire types.
 
 use super::{
-    CallId, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId,
+    BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
+    ToolSet, TurnId, import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -29,6 +30,32 @@ pub struct CreateSession {
 pub struct SessionDraft {
     /// Everything but the model and policy, which may be empty.
     pub config: SessionConfig,
+}
+
+/// Append messages without running a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppendMessages {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The messages in order; never empty.
+    pub messages: Vec<Appended>,
+    /// The version that the transcript must have; none: any.
+    pub version: Option<i64>,
+}
+
+/// Make a session from the transcript of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkSession {
+    /// The session to copy.
+    pub session: SessionId,
+    /// Up to which seq; none: all of it.
+    pub at: Option<Seq>,
+    /// The id of the new session.
+    pub new: Option<SessionId>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
 }
 
 /// Change a session's configuration.
@@ -73,14 +100,25 @@ pub struct ExecuteTurn {
     pub idempotency: Idempotency,
     /// Where the stream goes on when the request is repeated.
     pub after: Seq,
-    /// What the user says.
-    pub input: InputMessage,
+    /// Where the turn begins.
+    pub start: Start,
     /// What this turn does differently from its session.
     pub request: TurnRequest,
     /// What to do when a turn is running.
     pub busy: BusyPolicy,
     /// The session to create when there is none.
     pub create: Option<SessionDraft>,
+}
+
+/// Where a turn begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// With what the user says.
+    Input(InputMessage),
+    /// With what waits in the queue.
+    Queue,
+    /// With the transcript as it stands.
+    Transcript,
 }
 
 /// What a turn does differently from its session. Stored with the turn, so that any replica can go on with it.
@@ -92,6 +130,8 @@ pub struct TurnRequest {
     pub limits: LimitsOverride,
     /// Model reference in place of the session's.
     pub model: Option<String>,
+    /// How the model is to answer, over the session's.
+    pub generation: Generation,
 }
 
 /// What ExecuteTurn does when a turn is running.
@@ -123,8 +163,34 @@ pub struct SubmitToolResults {
     pub session: SessionId,
     /// Idempotency.
     pub idempotency: Idempotency,
-    /// The answers in order; no call is named twice.
+    /// The results in order; no call is named twice, nor in both lists.
     pub results: Vec<SubmittedResult>,
+    /// The decisions in order.
+    pub decisions: Vec<Decision>,
+}
+
+/// What a person decided about one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The call.
+    pub call: CallId,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+/// What a person decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Run it.
+    Approve {
+        /// With these arguments instead, a JSON object.
+        edited: Option<String>,
+    },
+    /// Do not run it.
+    Deny {
+        /// Why, for the model; may be empty.
+        reason: String,
+    },
 }
 
 /// The answer to one call, as the host sent it.
@@ -149,6 +215,21 @@ pub enum AnswerStatus {
     Duplicate,
     /// Too late; nothing changed.
     Stale,
+    /// Too early; nothing changed.
+    NotRequested,
+}
+
+/// Store content, which follows piece by piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutBlob {
+    /// Its MIME type.
+    pub media_type: String,
+    /// The length in bytes that it is said to have.
+    pub bytes: Option<u64>,
+    /// The id, its SHA-256, that it is said to have.
+    pub id: Option<BlobId>,
+    /// Idempotency; the hash does not know the content yet.
+    pub idempotency: Idempotency,
 }
 
 /// Cancel a turn.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{LimitsOverride, OutputLimits, ToolSet};
+use super::{Generation, LimitsOverride, OutputLimits, ToolSet};
 
 /// What a session's turns are run with. Each change makes a new revision of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +17,8 @@ pub struct SessionConfig {
     pub tools: ToolSet,
     /// Bounds of its turns.
     pub limits: LimitsOverride,
+    /// How the model is to answer.
+    pub generation: Generation,
     /// Name of its policy.
     pub policy: String,
     /// What it changes in that policy.
@@ -28,6 +30,8 @@ pub struct SessionConfig {
 /// What a session changes in its policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyOverrides {
+    /// How the calls of one step are handed out.
+    pub execution: Option<ToolExecution>,
     /// Limits for tools not named in `output_limits`.
     pub default_output_limits: Option<OutputLimits>,
     /// Limits by tool name; not empty: replaces the policy's as a whole.
@@ -37,6 +41,8 @@ pub struct PolicyOverrides {
 /// A named set of rules from the server's configuration, or one session's variant of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
+    /// How the calls of one step are handed out.
+    pub execution: ToolExecution,
     /// Limits for tools not named below.
     pub default_output_limits: OutputLimits,
     /// Limits by tool name.
@@ -48,6 +54,7 @@ impl Policy {
     #[must_use]
     pub fn with(&self, overrides: &PolicyOverrides) -> Self {
         Self {
+            execution: overrides.execution.unwrap_or(self.execution),
             default_output_limits: overrides
                 .default_output_limits
                 .map_or(self.default_output_limits, |limits| limits.or(self.default_output_limits)),
@@ -64,6 +71,16 @@ impl Policy {
         let by_name = self.output_limits.get(name).copied().unwrap_or_default();
         own.unwrap_or_default().or(by_name).or(self.default_output_limits)
     }
+}
+
+/// The order in which the calls of one step are handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum ToolExecution {
+    /// All at once.
+    #[default]
+    Parallel,
+    /// The next one after the result of the one before.
+    Sequential,
 }
 
 /// A block of text that stays in every prompt.

@@ -26,6 +26,12 @@ pub fn results(turn: &TurnId, step: u32) -> MessageId {
     of_turn(turn, "results", StepPosition { step, attempt: 0 })
 }
 
+/// A message that a host appends: the append names itself by a UUID, and so each of its messages.
+pub fn appended(append: &str, index: usize) -> MessageId {
+    let time = Uuid::parse_str(append).ok();
+    MessageId::new(derived(time, &["appended", append, &index.to_string()]).to_string())
+}
+
 /// A call for which the model service gave no id of its own, or one that is taken.
 pub fn call(message: &MessageId, index: usize) -> CallId {
     CallId::new(format!("call_{}", derived(None, &["call", message.as_str(), &index.to_string()]).simple()))
@@ -36,9 +42,38 @@ pub fn blob(content: &[u8]) -> BlobId {
     BlobId::new(hex(&Sha256::digest(content)))
 }
 
+/// The id of content that comes piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct ContentHash(Sha256);
+
+impl ContentHash {
+    /// Takes in the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The id of all of it: the same as of [`blob`].
+    pub fn finish(self) -> BlobId {
+        BlobId::new(hex(&self.0.finalize()))
+    }
+}
+
+/// Under which id the chunks of an upload are kept until it is complete. `unique` is a UUID of version 7: its time comes first,
+/// so that those that were left lying are found by it.
+pub fn upload(unique: Uuid) -> BlobId {
+    BlobId::new(format!("upload:{}", unique.simple()))
+}
+
 /// A fingerprint of several texts, in hex.
 pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hex(&digest(texts))
+}
+
+/// A share from 0 to 1, spread evenly over all attempts: by it they wait apart from each other.
+pub fn share(turn: &TurnId, at: StepPosition) -> f64 {
+    let place = format!("{}.{}", at.step, at.attempt);
+    let digest = digest(["share", turn.as_str(), &place]);
+    f64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])) / f64::from(u32::MAX)
 }
 
 fn of_turn(turn: &TurnId, what: &str, at: StepPosition) -> MessageId {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult,
-    Usage, UsagePurpose,
+    Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -33,7 +33,7 @@ pub enum Payload {
         revision: i64,
         /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes the event.
         context: TokenCount,
-        /// The model's window in tokens.
+        /// The model's window in tokens; 0: not known.
         window: u32,
     },
     /// A message is final.
@@ -46,6 +46,15 @@ pub enum Payload {
         /// What to run.
         call: ToolCall,
         /// How long the result is awaited.
+        timeout: Duration,
+        /// A person changed the arguments.
+        edited: bool,
+    },
+    /// A person is to decide about a call.
+    ApprovalRequested {
+        /// What the model wants to run.
+        call: ToolCall,
+        /// How long the decision is awaited.
         timeout: Duration,
     },
     /// A call has its result.
@@ -65,7 +74,9 @@ pub enum Payload {
     /// Nothing goes on until the host acts.
     ActionRequired {
         /// Calls that wait for a result.
-        calls: Vec<CallId>,
+        results: Vec<CallId>,
+        /// Calls that wait for an approval.
+        approvals: Vec<CallId>,
     },
     /// A model call was accounted for.
     UsageRecorded {
@@ -79,6 +90,15 @@ pub enum Payload {
         estimate: Option<Estimate>,
         /// The message that was written.
         message: Option<MessageId>,
+    },
+    /// The model could not take a wish about its answer: it was left out.
+    UnsupportedSetting {
+        /// Which wish, and why.
+        unsupported: Unsupported,
+        /// Configured name of the provider.
+        provider: String,
+        /// Model reference.
+        model: String,
     },
     /// A step is being repeated.
     TurnRetrying {
@@ -140,13 +160,27 @@ pub struct Estimate {
     pub basis: TokenBasis,
 }
 
-/// A call that waits for its result.
+/// A call that waits for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCall {
-    /// What to run.
+    /// What to run, or to decide about; with the approver's arguments, if they were changed.
     pub call: ToolCall,
     /// When it is closed with an error result.
     pub deadline: Timestamp,
+    /// What it waits for.
+    pub waits_for: WaitsFor,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WaitsFor {
+    /// Its result.
+    Result {
+        /// A person changed the arguments.
+        edited: bool,
+    },
+    /// A person's decision.
+    Approval,
 }
 
 /// A durable event as it is kept: what only the writing statement knew stands in columns, the rest is encoded.

@@ -30,6 +30,8 @@ pub struct Tool {
     pub description: String,
     /// JSON Schema of the arguments as JSON text; none: no arguments.
     pub input_schema: Option<String>,
+    /// A person is asked before it runs.
+    pub requires_approval: bool,
     /// How long a result is awaited; none: the turn's limit.
     pub timeout: Option<Duration>,
     /// How much of the output is kept; wins over the policy.

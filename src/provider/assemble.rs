@@ -81,17 +81,13 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// The failure of the call to that provider.
+    /// The failure of the call to that provider. An answer that was too large would be so again.
     pub fn into_error(self, provider: &str) -> Error {
-        Error {
-            kind: Kind::Broken,
-            provider: provider.to_owned(),
-            message: self.to_string(),
-            status: 0,
-            code: String::new(),
-            request_id: String::new(),
-            retry_after: None,
-        }
+        let should_retry = match self {
+            Self::TooLarge(_) | Self::TooManyCalls | Self::TooManyParts => Some(false),
+            Self::RepeatedCall(_) | Self::UnknownCall(_) | Self::StrayMetadata => None,
+        };
+        Error { should_retry, ..Error::new(Kind::Broken, provider, self.to_string()) }
     }
 }
 

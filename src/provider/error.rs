@@ -22,6 +22,8 @@ pub struct Error {
     pub request_id: String,
     /// How long the provider asked to wait.
     pub retry_after: Option<Duration>,
+    /// What is known about repeating the call, beyond the kind.
+    pub should_retry: Option<bool>,
 }
 
 /// The kind of an error.
@@ -44,11 +46,26 @@ pub enum Kind {
 }
 
 impl Error {
-    /// Whether the same call may succeed later.
+    /// An error that no answer of the provider told of.
+    pub fn new(kind: Kind, provider: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            provider: provider.into(),
+            message: message.into(),
+            status: 0,
+            code: String::new(),
+            request_id: String::new(),
+            retry_after: None,
+            should_retry: None,
+        }
+    }
+
+    /// Whether the same call may succeed later. A prompt that is too long stays so, whatever the provider says.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
-            Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => true,
-            Kind::Auth | Kind::BadRequest | Kind::TooLong => false,
+            Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => self.should_retry.unwrap_or(true),
+            Kind::Auth | Kind::BadRequest => self.should_retry.unwrap_or(false),
+            Kind::TooLong => false,
         }
     }
 

@@ -6,15 +6,16 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    lease::lock_run,
     pipeline::{Param, Query},
-    row::get,
+    row::{get, role},
     rows::{Key, Rows},
     session::{ConfigParams, NewConfig, Remembered, SessionState},
 };
 use crate::{
     codec,
     model::{
-        Fence, RequestId, Seq, SessionKey, TurnId,
+        Fence, RequestId, Role, Seq, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
 };
@@ -36,6 +37,8 @@ pub struct Admission<'a> {
     pub request: &'a TurnRequest,
     /// Model reference.
     pub model: &'a str,
+    /// It begins without input: the transcript must ask for an answer.
+    pub continues: bool,
 }
 
 /// The right to write for a session, as it was granted.
@@ -70,6 +73,11 @@ pub(super) const ADMIT: &str = statement!("sql/admit.sql", "sql/rows.sql", "sql/
 pub(super) const ADMIT_NEW: &str = statement!("sql/admit_new.sql", "sql/rows.sql", "sql/grown.sql", "sql/new_context.sql";
     " select f.epoch, f.op, f.turn_id, f.next_seq from f");
 
+/// Who spoke last. A summary stands for older words, wherever it is.
+pub(super) const LAST_ROLE: &str = "-- store::admission::last_role
+    select m.role from messages m
+     where m.tenant_id = $1 and m.session_id = $2 and m.voided_at_seq is null and not m.is_summary order by m.seq desc limit 1";
+
 pub(super) const STANDING: &str = "-- store::admission::standing
     select r.state, r.turn_id, r.next_seq, r.revision, i.req_hash, i.result
       from session_run r
@@ -77,17 +85,33 @@ pub(super) const STANDING: &str = "-- store::admission::standing
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
 impl Store {
-    /// Starts a turn in an existing, idle session. None: it is not idle, the request is known, or the configuration changed since
-    /// it was read; [`Store::standing`] tells.
+    /// Starts a turn in an existing, idle session. None: it is not idle, the request is known, the configuration changed since it
+    /// was read, or there is nothing to continue; [`Store::standing`] tells.
     pub async fn admit(&self, key: &SessionKey, admission: &Admission<'_>) -> Result<Option<Grant>, Error> {
         let (key, bound) = (Key::from(key), AdmissionParams::new(self, admission));
         let mut params = admission.rows.params(&key);
         params.extend(bound.params());
-        match self.database.write(&Query::new(ADMIT, params)).await {
+        params.push(&admission.continues);
+        let admit = Query::new(ADMIT, params);
+        // What decides from messages does so behind the lock, in a statement of its own.
+        let admitted = if admission.continues {
+            self.database.transact(&[lock_run(&key), admit]).await.map(|mut rows| rows.pop().unwrap_or_default())
+        } else {
+            self.database.write(&admit).await
+        };
+        match admitted {
             Ok(rows) => rows.first().map(grant).transpose(),
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the transcript ends in something that the model has not answered: a user's message, or results.
+    pub async fn asks_for_an_answer(&self, key: &SessionKey) -> Result<bool, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(LAST_ROLE, &[&key.tenant, &key.session]).await?;
+        let last = rows.first().map(|row| get::<i16>(row, "role").and_then(role)).transpose()?;
+        Ok(last.is_some_and(|role| role != Role::Assistant))
     }
 
     /// Creates a session with its first turn. None: the session exists.

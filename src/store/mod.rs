@@ -15,6 +15,8 @@ pub mod compaction;
 pub mod delete;
 pub mod error;
 pub mod event;
+pub mod fork;
+pub mod import;
 pub mod lease;
 pub mod message;
 pub mod migrate;
@@ -25,10 +27,12 @@ pub mod row;
 pub mod rows;
 pub mod session;
 pub mod step;
+pub mod submission;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
 pub mod update;
+pub mod upload;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};
@@ -74,21 +78,29 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("admit_new", admission::ADMIT_NEW),
         ("begin_step", step::BEGIN_STEP),
         ("append", turn::APPEND),
+        ("retry", turn::RETRY),
         ("gate", turn::GATE),
         ("lock_run", turn::LOCK_RUN),
         ("finish", turn::FINISH),
         ("stop", turn::STOP),
         ("settle", turn::SETTLE),
+        ("last_role", admission::LAST_ROLE),
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
+        ("fork", fork::FORK),
+        ("open_at", fork::OPEN_AT),
+        ("import", import::IMPORT),
+        ("tail", import::TAIL),
+        ("appended_calls", import::APPENDED_CALLS),
+        ("call_ids", tool_call::CALL_IDS),
         ("session_at", update::SESSION_AT),
         ("update", update::UPDATE),
         ("doomed", delete::DOOMED),
         ("delete", delete::DELETE),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
-        ("submit", tool_call::SUBMIT),
+        ("submit", submission::SUBMIT),
         ("cancel", lease::CANCEL),
         ("takeover", lease::TAKEOVER),
         ("hand_over", lease::HAND_OVER),
@@ -97,10 +109,11 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("heads", lease::HEADS),
         ("follow", event::FOLLOW),
         ("results", event::RESULTS),
-        ("transcript", message::TRANSCRIPT),
         ("messages_by_id", message::BY_ID),
-        ("messages_after", message::AFTER),
-        ("messages_before", message::BEFORE),
+        ("live_after", message::LIVE_AFTER),
+        ("live_before", message::LIVE_BEFORE),
+        ("all_after", message::ALL_AFTER),
+        ("all_before", message::ALL_BEFORE),
         ("enqueue", queue::ENQUEUE),
         ("start_idle", queue::START_IDLE),
         ("queue_outcome", queue::OUTCOME),

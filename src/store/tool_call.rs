@@ -1,19 +1,18 @@
-//! Tool calls: what is open, and answers to it. Whoever answers the last open call of a turn that nobody owns becomes its owner.
+//! Tool calls as they are kept: what is known of them, and which of them wait for the host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
+use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    admission::Grant,
-    lease::{Request, lock_run},
-    pipeline::{Param, Query},
     row::{count, get},
-    rows::{Key, part_row, signed},
+    rows::Key,
 };
 use crate::model::{
-    BlobId, CallId, Fence, Part, RequestId, Seq, SessionKey, ToolCall, TurnId, command::Idempotency, event::PendingCall,
+    CallId, SessionKey, ToolCall, TurnId,
+    event::{PendingCall, WaitsFor},
 };
 
 /// A tool call as it is kept.
@@ -25,223 +24,110 @@ pub struct KnownCall {
     pub step: u32,
     /// The tool.
     pub name: String,
-    /// Whether it waits for a result.
-    pub open: bool,
-    /// Its deadline passed.
-    pub overdue: bool,
-    /// The request that answered it.
-    pub closed_by: Option<RequestId>,
+    /// Where it stands.
+    pub state: CallState,
+    /// The arguments that an approver gave instead of the model's.
+    pub edited: Option<String>,
     /// The hash of its answer.
     pub answer: Option<String>,
 }
 
-/// An answer, cleaned and cut.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The call.
-    pub call: CallId,
-    /// The tool result.
-    pub part: Part,
-    /// Its tokens.
-    pub tokens: u32,
-    /// The hash of the answer as it was sent.
-    pub hash: String,
-    /// The whole output, when it was cut.
-    pub full_output: Option<BlobId>,
+/// Where a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallState {
+    /// The host runs it.
+    Requested,
+    /// A person is asked.
+    AwaitingApproval,
+    /// Other calls come first.
+    AwaitingTurn,
+    /// It has its result.
+    Answered,
+    /// A person denied it.
+    Denied,
+    /// Nobody answered in time, or the turn ended, or it was never run.
+    Closed,
 }
 
-/// What comes after the last answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NextStep {
-    /// The encoded `step_started`; none: the turn takes no further step.
-    pub started: Option<Vec<u8>>,
-    /// Tokens of the prompt outside of the transcript.
-    pub outside: u32,
-    /// The revision that both are made for. When another one is in force, beginning the step is left to the owner.
-    pub revision: i64,
-}
-
-/// Answers to be written.
-#[derive(Debug, Clone)]
-pub struct Submission<'a> {
-    /// The answers.
-    pub answers: &'a [Answer],
-    /// Only those whose call is past its deadline: nobody answered.
-    pub overdue_only: bool,
-    /// Idempotency.
-    pub idempotency: &'a Idempotency,
-    /// Which estimator counted.
-    pub estimator: &'a str,
-    /// Tokens of a message beside its parts.
-    pub overhead: u32,
-    /// What comes after the last answer.
-    pub next: &'a NextStep,
-}
-
-/// What became of a submission.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Submitted {
-    /// The right to go on, when these answers were the last ones.
-    pub grant: Option<Grant>,
-    /// The calls whose answers were accepted.
-    pub accepted: BTreeSet<CallId>,
-    /// The newest seq that these answers made; 0 when nothing was accepted.
-    pub last_seq: Seq,
-    /// The hash that the idempotency key came with first.
-    pub hash: Option<String>,
-    /// The calls as they are now.
-    pub calls: BTreeMap<CallId, KnownCall>,
-    /// Calls of the session that still wait, in the order the model made them.
-    pub pending: Vec<CallId>,
-}
-
-const ANSWERED: i16 = 3;
-const TIMED_OUT: i16 = 4;
-
-/// The calls by id, with what an answer needs to know.
-pub(super) const CALLS: &str = "-- store::tool_call::calls
-    select c.call_id, c.turn_id, c.step, c.tool_name, c.status < 3 as open, (c.status < 3 and c.deadline < now()) is true as overdue,
-           c.closed_by, c.answer_hash
-      from tool_calls c where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
-
-/// The calls that wait, in the order the model made them.
-pub(super) const OPEN: &str = "-- store::tool_call::open
-    select c.call_id, c.turn_id, c.tool_name, c.deadline, (c.deadline < now()) is true as overdue, p.body
-      from session_run r
-      join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3
-      join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.message_id and p.idx = c.part_idx
-     where r.tenant_id = $1 and r.session_id = $2 order by c.ord";
-
-pub(super) const SUBMIT: &str = include_str!("sql/submit.sql");
-
-impl Store {
-    /// What is known of these calls; those the session never had are missing.
-    pub async fn calls(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
-        let (key, ids) = (Key::from(key), ids(calls.iter()));
-        known_calls(&self.database.read(CALLS, &[&key.tenant, &key.session, &ids]).await?)
-    }
-
-    /// The calls of the live turn that wait for results, in order, each with whether its time is up.
-    pub async fn open_calls(&self, key: &SessionKey) -> Result<Vec<(PendingCall, bool)>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(OPEN, &[&key.tenant, &key.session]).await?;
-        rows.iter()
-            .map(|row| {
-                let call = ToolCall {
-                    id: CallId::new(get::<String>(row, "call_id")?),
-                    name: get(row, "tool_name")?,
-                    arguments: get(row, "body")?,
-                };
-                let deadline: Option<Timestamp> = get(row, "deadline")?;
-                Ok((PendingCall { call, deadline: deadline.unwrap_or_default() }, get(row, "overdue")?))
-            })
-            .collect()
-    }
-
-    /// Writes answers. What is no longer open, or belongs to a turn that is being cancelled, is left alone.
-    pub async fn submit(&self, key: &SessionKey, submission: &Submission<'_>) -> Result<Submitted, Error> {
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
-        let columns = AnswerColumns::from(submission.answers);
-        let status = if submission.overdue_only { TIMED_OUT } else { ANSWERED };
-        let request = submission.idempotency.request.as_ref().map(RequestId::as_str);
-        let (overhead, outside) = (signed(submission.overhead), i64::from(submission.next.outside));
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
-        params.extend(columns.params());
-        params.extend([
-            &submission.overdue_only as Param<'_>,
-            &status,
-            &request,
-            &submission.idempotency.hash,
-            &self.replica,
-        ]);
-        params.extend([&lease as Param<'_>, &submission.estimator, &overhead, &submission.next.started, &outside]);
-        params.push(&submission.next.revision);
-        let remembered = Request::new(&key, request, &submission.idempotency.hash, "");
-        let queries = [
-            lock_run(&key),
-            Query::new(SUBMIT, params),
-            remembered.insert(),
-            remembered.read(),
-            Query::new(CALLS, vec![&key.tenant as Param<'_>, &key.session, &columns.calls]),
-            Query::new(OPEN, vec![&key.tenant as Param<'_>, &key.session]),
-        ];
-        let answers = self.database.transact(&queries).await?;
-        submitted(&answers)
-    }
-}
-
-struct AnswerColumns<'a> {
-    calls: Vec<&'a str>,
-    outcomes: Vec<Option<i16>>,
-    bodies: Vec<String>,
-    rests: Vec<Option<Vec<u8>>>,
-    tokens: Vec<i32>,
-    hashes: Vec<&'a str>,
-    blobs: Vec<Option<&'a str>>,
-}
-
-impl<'a> From<&'a [Answer]> for AnswerColumns<'a> {
-    fn from(answers: &'a [Answer]) -> Self {
-        let rows: Vec<_> = answers.iter().map(|answer| part_row(&answer.part)).collect();
-        Self {
-            calls: answers.iter().map(|answer| answer.call.as_str()).collect(),
-            outcomes: rows.iter().map(|row| row.outcome).collect(),
-            bodies: rows.iter().map(|row| row.body.clone()).collect(),
-            rests: rows.into_iter().map(|row| row.rest).collect(),
-            tokens: answers.iter().map(|answer| signed(answer.tokens)).collect(),
-            hashes: answers.iter().map(|answer| answer.hash.as_str()).collect(),
-            blobs: answers.iter().map(|answer| answer.full_output.as_ref().map(BlobId::as_str)).collect(),
+impl CallState {
+    /// Whether it still waits for something.
+    pub fn is_open(self) -> bool {
+        match self {
+            Self::Requested | Self::AwaitingApproval | Self::AwaitingTurn => true,
+            Self::Answered | Self::Denied | Self::Closed => false,
         }
     }
 }
 
-impl AnswerColumns<'_> {
-    /// $3 to $9
-    fn params(&self) -> [Param<'_>; 7] {
-        [&self.calls, &self.outcomes, &self.bodies, &self.rests, &self.tokens, &self.hashes, &self.blobs]
+/// A call that waits for the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCall {
+    /// As the host is told.
+    pub pending: PendingCall,
+    /// How long its result is awaited.
+    pub timeout: Duration,
+    /// Its time is up.
+    pub overdue: bool,
+}
+
+/// Numbers of `tool_calls.status`. A call that is open and has no deadline yet waits for its turn; with [`APPROVAL`] it asks a
+/// person then.
+pub(super) const REQUESTED: i16 = 0;
+pub(super) const WAITING: i16 = 1;
+pub(super) const APPROVAL: i16 = 2;
+pub(super) const ANSWERED: i16 = 3;
+pub(super) const TIMED_OUT: i16 = 4;
+pub(super) const DENIED: i16 = 5;
+pub(super) const CANCELLED: i16 = 6;
+
+/// All calls that there ever were.
+pub(super) const CALL_IDS: &str = "-- store::tool_call::call_ids
+    select c.call_id from tool_calls c where c.tenant_id = $1 and c.session_id = $2";
+
+/// The calls by id, with what an answer needs to know.
+pub(super) const CALLS: &str = "-- store::tool_call::calls
+    select c.call_id, c.turn_id, c.step, c.tool_name, c.status, c.deadline is not null as asked, c.edited_arguments, c.answer_hash
+      from tool_calls c where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
+
+/// The calls that wait for the host, in the order the model made them; those that wait for their turn are left out.
+pub(super) const OPEN: &str = "-- store::tool_call::open
+    select c.call_id, c.tool_name, c.status, c.deadline, c.deadline < now() as overdue, coalesce(c.edited_arguments, p.body) as arguments,
+           c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout
+      from session_run r
+      join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3 and c.deadline is not null
+      join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.message_id and p.idx = c.part_idx
+     where r.tenant_id = $1 and r.session_id = $2 order by c.ord";
+
+impl Store {
+    /// The ids of all calls that the session ever had, those that the model no longer sees too.
+    pub async fn call_ids(&self, key: &SessionKey) -> Result<Vec<CallId>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(CALL_IDS, &[&key.tenant, &key.session]).await?;
+        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
+    }
+
+    /// What is known of these calls; those the session never had are missing.
+    pub async fn calls(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
+        let (key, ids): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
+        known_calls(&self.database.read(CALLS, &[&key.tenant, &key.session, &ids]).await?)
+    }
+
+    /// The calls of the live turn that wait for the host, in order.
+    pub async fn open_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
+        let key = Key::from(key);
+        self.database.read(OPEN, &[&key.tenant, &key.session]).await?.iter().map(open_call).collect()
     }
 }
 
-fn submitted(answers: &[Vec<tokio_postgres::Row>]) -> Result<Submitted, Error> {
-    let [_, written, _, remembered, calls, open] = answers else {
-        return Err(Error::Corrupt("submit gave another number of answers".to_owned()));
-    };
-    let accepted: Vec<String> = written.first().map(|row| get(row, "accepted")).transpose()?.unwrap_or_default();
-    let next_seq: Option<i64> = written.first().map(|row| get(row, "next_seq")).transpose()?;
-    let last_seq = Seq(next_seq.map_or(0, |next| next - 1));
-    let mut grant = None;
-    if let Some(row) = written.first()
-        && get(row, "resumes")?
-    {
-        grant = Some(Grant {
-            fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
-            turn: TurnId::new(get::<String>(row, "turn_id")?),
-            last_seq,
-        });
-    }
-    Ok(Submitted {
-        grant,
-        last_seq,
-        accepted: accepted.into_iter().map(CallId::new).collect(),
-        hash: remembered.first().map(|row| get(row, "req_hash")).transpose()?,
-        calls: known_calls(calls)?,
-        pending: open
-            .iter()
-            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
-            .collect::<Result<_, Error>>()?,
-    })
-}
-
-fn known_calls(rows: &[tokio_postgres::Row]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
+pub(super) fn known_calls(rows: &[Row]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
     rows.iter()
         .map(|row| {
             let call = KnownCall {
                 turn: TurnId::new(get::<String>(row, "turn_id")?),
                 step: count(row, "step")?,
                 name: get(row, "tool_name")?,
-                open: get(row, "open")?,
-                overdue: get(row, "overdue")?,
-                closed_by: get::<Option<String>>(row, "closed_by")?.map(RequestId::new),
+                state: state(get(row, "status")?, get(row, "asked")?)?,
+                edited: get(row, "edited_arguments")?,
                 answer: get(row, "answer_hash")?,
             };
             Ok((CallId::new(get::<String>(row, "call_id")?), call))
@@ -249,6 +135,33 @@ fn known_calls(rows: &[tokio_postgres::Row]) -> Result<BTreeMap<CallId, KnownCal
         .collect()
 }
 
-fn ids<'a>(calls: impl Iterator<Item = &'a CallId>) -> Vec<&'a str> {
-    calls.map(CallId::as_str).collect()
+fn state(status: i16, asked: bool) -> Result<CallState, Error> {
+    match (status, asked) {
+        (REQUESTED, _) => Ok(CallState::Requested),
+        (APPROVAL, true) => Ok(CallState::AwaitingApproval),
+        (WAITING | APPROVAL, _) => Ok(CallState::AwaitingTurn),
+        (ANSWERED, _) => Ok(CallState::Answered),
+        (DENIED, _) => Ok(CallState::Denied),
+        (TIMED_OUT | CANCELLED, _) => Ok(CallState::Closed),
+        (other, _) => Err(Error::Corrupt(format!("tool call status {other}"))),
+    }
+}
+
+fn open_call(row: &Row) -> Result<OpenCall, Error> {
+    let waits_for = match get(row, "status")? {
+        APPROVAL => WaitsFor::Approval,
+        REQUESTED => WaitsFor::Result { edited: get(row, "edited")? },
+        other => return Err(Error::Corrupt(format!("an open call with a deadline has status {other}"))),
+    };
+    let call = ToolCall {
+        id: CallId::new(get::<String>(row, "call_id")?),
+        name: get(row, "tool_name")?,
+        arguments: get(row, "arguments")?,
+    };
+    let deadline: Timestamp = get(row, "deadline")?;
+    Ok(OpenCall {
+        pending: PendingCall { call, deadline, waits_for },
+        timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
+        overdue: get(row, "overdue")?,
+    })
 }

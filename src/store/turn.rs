@@ -11,14 +11,17 @@ use super::{
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
+    tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING},
 };
 use crate::{
     codec,
-    model::{CallId, Ending, Fence, MessageId, Seq, SessionKey, TurnResult, Usage, UsageTotals},
+    model::{
+        CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnResult, Usage, UsageTotals, event::WaitsFor,
+    },
 };
 
 /// A call that the model made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewCall {
     /// Its id.
     pub id: CallId,
@@ -26,14 +29,56 @@ pub struct NewCall {
     pub name: String,
     /// Where it stands in the assistant message.
     pub part: usize,
-    /// Whether it waits for a result; else it was closed without being run.
-    pub open: bool,
-    /// How long a result is awaited.
+    /// What becomes of it.
+    pub fate: CallFate,
+    /// How long a result or an approval is awaited.
     pub timeout: Duration,
 }
 
+/// What becomes of a call that the model made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallFate {
+    /// The host is asked at once, for a result or an approval.
+    Asked(WaitsFor),
+    /// The host is asked in its turn.
+    Later {
+        /// For what.
+        waits_for: WaitsFor,
+        /// The event that asks.
+        request: Payload,
+    },
+    /// It is closed without being run.
+    NotRun,
+}
+
+impl CallFate {
+    /// Whether it waits for something.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::Asked(_) | Self::Later { .. } => true,
+            Self::NotRun => false,
+        }
+    }
+
+    fn status(&self) -> i16 {
+        match self {
+            Self::Asked(WaitsFor::Result { .. }) => REQUESTED,
+            Self::Later { waits_for: WaitsFor::Result { .. }, .. } => WAITING,
+            Self::Asked(WaitsFor::Approval) | Self::Later { waits_for: WaitsFor::Approval, .. } => APPROVAL,
+            Self::NotRun => CANCELLED,
+        }
+    }
+
+    fn request(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Later { waits_for: _, request } => Some(codec::event::encode(request).payload),
+            Self::Asked(_) | Self::NotRun => None,
+        }
+    }
+}
+
 /// The calls of one assistant message, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     /// The assistant message.
     pub message: MessageId,
@@ -119,6 +164,8 @@ pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run
 
 pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
     " select f.state, f.cancel, f.next_seq from f");
+pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql";
+    " select f.state, f.cancel, f.next_seq from f");
 pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
     " select f.state, f.cancel, f.next_seq from f");
 pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql";
@@ -147,6 +194,22 @@ impl Store {
         params.extend(calls.params());
         params.push(&lease);
         self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
+    }
+
+    /// Repeats the step as its next attempt. The rows are events of the attempt that failed.
+    pub async fn retry(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+    ) -> Result<Written, Error> {
+        let (key, spent, lease) = (Key::from(key), Spent::from(cost), self.lease.as_secs_f64());
+        let mut params = rows.params(&key);
+        params.extend([&fence.epoch as Param<'_>, &fence.op]);
+        params.extend(spent.params());
+        params.push(&lease);
+        self.owner_write(&key, fence, &[Query::new(RETRY, params)]).await
     }
 
     /// The last step: commits its message in any case, and ends the turn as completed if no message waits for it and nobody
@@ -266,7 +329,8 @@ struct Calls {
     parts: Vec<i32>,
     ords: Vec<i32>,
     timeouts: Vec<f64>,
-    open: Vec<bool>,
+    statuses: Vec<i16>,
+    requests: Vec<Option<Vec<u8>>>,
     message: String,
     results: String,
 }
@@ -276,22 +340,33 @@ impl From<Option<&Batch>> for Calls {
         let Some(Batch { message, results, calls }) = batch else { return Self::default() };
         let mut columns =
             Self { message: message.as_str().to_owned(), results: results.as_str().to_owned(), ..Self::default() };
-        for (ord, NewCall { id, name, part, open, timeout }) in (0..).zip(calls) {
+        for (ord, NewCall { id, name, part, fate, timeout }) in (0..).zip(calls) {
             columns.ids.push(id.as_str().to_owned());
             columns.names.push(name.clone());
             columns.parts.push(i32::try_from(*part).unwrap_or(i32::MAX));
             columns.ords.push(ord);
             columns.timeouts.push(timeout.as_secs_f64());
-            columns.open.push(*open);
+            columns.statuses.push(fate.status());
+            columns.requests.push(fate.request());
         }
         columns
     }
 }
 
 impl Calls {
-    /// $38 to $45
-    fn params(&self) -> [Param<'_>; 8] {
-        [&self.ids, &self.names, &self.parts, &self.ords, &self.timeouts, &self.open, &self.message, &self.results]
+    /// $38 to $46
+    fn params(&self) -> [Param<'_>; 9] {
+        [
+            &self.ids,
+            &self.names,
+            &self.parts,
+            &self.ords,
+            &self.timeouts,
+            &self.statuses,
+            &self.requests,
+            &self.message,
+            &self.results,
+        ]
     }
 }
 

@@ -11,10 +11,11 @@ use super::{
     leases::Lease,
 };
 use crate::{
-    model::{CallId, Delta, Failure, FailurePhase, MessageId, Part, Prompt, Seq, TurnId, derive, event::StepPosition},
+    model::{CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, TurnId, derive, event::StepPosition},
     provider::{
-        Answer,
+        self, Answer,
         assemble::{Assembled, Assembly, Progress},
+        error::Kind,
         registry::Resolved,
     },
 };
@@ -62,9 +63,20 @@ pub(super) enum End {
     /// With an answer.
     Complete(Assembled),
     /// With an error.
-    Failed(Failure),
+    Failed(Broken),
     /// It was cut short; what was said so far.
     Cut(Cut, Vec<Part>),
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(super) struct Broken {
+    /// How.
+    pub(super) error: provider::Error,
+    /// Where in the call.
+    pub(super) phase: FailurePhase,
+    /// Readers were shown some of the answer.
+    pub(super) shown: bool,
 }
 
 /// Why a call was cut short.
@@ -140,8 +152,8 @@ impl Arriving<'_> {
             let phase = if self.timing.first.is_some() { FailurePhase::Stream } else { FailurePhase::Generate };
             let chunk = match chunk {
                 Some(Ok(chunk)) => chunk,
-                Some(Err(error)) => return End::Failed(error.to_failure(phase)),
-                None => return End::Failed(broke_off(self.provider, phase)),
+                Some(Err(error)) => return self.failed(error, phase),
+                None => return self.failed(broke_off(self.provider), phase),
             };
             calls += 1;
             match assembly.apply(chunk, || derive::call(self.message, calls)) {
@@ -154,9 +166,13 @@ impl Arriving<'_> {
                     self.outbox.send();
                     return End::Complete(assembly.finish(finish));
                 }
-                Err(malformed) => return End::Failed(malformed.into_error(self.provider).to_failure(phase)),
+                Err(malformed) => return self.failed(malformed.into_error(self.provider), phase),
             }
         }
+    }
+
+    fn failed(&self, error: provider::Error, phase: FailurePhase) -> End {
+        End::Failed(Broken { error, phase, shown: self.outbox.shown.is_some() })
     }
 }
 
@@ -210,15 +226,6 @@ impl Audience<'_> {
 }
 
 /// The stream ended without a finish: never taken for a complete answer.
-fn broke_off(provider: &str, phase: FailurePhase) -> Failure {
-    crate::provider::Error {
-        kind: crate::provider::error::Kind::Broken,
-        provider: provider.to_owned(),
-        message: "the answer ended without its end marker".to_owned(),
-        status: 0,
-        code: String::new(),
-        request_id: String::new(),
-        retry_after: None,
-    }
-    .to_failure(phase)
+fn broke_off(provider: &str) -> provider::Error {
+    provider::Error::new(Kind::Broken, provider, "the answer ended without its end marker")
 }

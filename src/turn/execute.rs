@@ -8,13 +8,14 @@ use super::{
     Engine, Error,
     hub::Subscription,
     sessions::{new_session_id, outside_tokens, sized},
+    wishes,
 };
 use crate::{
     context::estimate,
     model::{
-        InputMessage, Limits, LimitsOverride, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId,
-        ToolSet, TurnId,
-        command::{BusyPolicy, ExecuteTurn, SessionDraft, TurnRequest},
+        Category, InputMessage, Limits, LimitsOverride, Payload, RequestId, Role, Seq, SessionConfig, SessionKey,
+        TenantId, ToolSet, TurnId,
+        command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         event::StepPosition,
         message::StoredPart,
@@ -103,16 +104,40 @@ impl Engine {
         }
         match (self.store.session(key).await?, &command.create) {
             (Some(session), _) if session.state.is_live() => Err(self.busy(key, command, session)),
+            // Calls that the host appended: the model is asked once their results are there.
+            (Some(session), _) if session.open_calls > 0 => {
+                let open = self.store.appended_calls(key).await?;
+                if open.is_empty() {
+                    return Ok(None); // answered in between
+                }
+                Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
+            }
             (Some(session), _) => {
+                self.something_to_answer(key, command).await?;
                 let existing = Existing { revision: session.revision, tokens: session.context_tokens };
                 self.begin(key, command, &session.config, Some(existing)).await
             }
+            (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
             (None, Some(draft)) => self.begin(key, command, &self.complete(draft.clone())?, None).await,
+            (None, None) if command.session.is_none() && !matches!(command.start, Start::Input(_)) => {
+                Err(Error::NoInput)
+            }
             (None, None) if command.session.is_none() => {
                 self.begin(key, command, &self.complete(SessionDraft::default())?, None).await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
+    }
+
+    /// Whether an idle session holds something that the model is to answer. The statement looks again, under its lock.
+    async fn something_to_answer(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<(), Error> {
+        let found = match &command.start {
+            Start::Input(_) => true,
+            // Messages cannot be queued yet.
+            Start::Queue => false,
+            Start::Transcript => self.store.asks_for_an_answer(key).await?,
+        };
+        if found { Ok(()) } else { Err(Error::NoInput) }
     }
 
     /// What the same request started before.
@@ -167,7 +192,7 @@ impl Engine {
             tokens,
         };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
-        let rows = plan.first_rows(tools, &command.input);
+        let rows = plan.first_rows(tools, command);
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
         let turn_timeout = Some(limits.turn_timeout);
         let request = TurnRequest {
@@ -182,6 +207,7 @@ impl Engine {
             idempotency: &command.idempotency,
             request: &request,
             model: &model.reference,
+            continues: command.start == Start::Transcript,
         };
         let sent = Instant::now();
         let granted = match existing {
@@ -217,11 +243,14 @@ struct Existing {
 }
 
 impl Plan<'_> {
-    /// Its first events and its input.
-    fn first_rows(&self, tools: &ToolSet, input: &InputMessage) -> Rows {
+    /// Its first events, and its input if it has one.
+    fn first_rows(&self, tools: &ToolSet, command: &ExecuteTurn) -> Rows {
         let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
         let mut rows = Rows::new(estimate::ESTIMATOR, outside);
-        let message = derive::input(self.turn);
+        let input = match &command.start {
+            Start::Input(input) => Some(self.input(input)),
+            Start::Queue | Start::Transcript => None,
+        };
         let offered = tools.visible().filter(|_| self.model.info.supports_tools).map(|tool| tool.name.clone());
         rows.event(
             &Payload::TurnStarted {
@@ -229,28 +258,40 @@ impl Plan<'_> {
                 model: self.model.reference.clone(),
                 limits: self.limits,
                 tool_names: offered.collect(),
-                input: Some(message.clone()),
+                input: input.as_ref().map(|input| input.id.clone()),
             },
             StepPosition::default(),
         );
-        let parts: Vec<_> = input.parts.iter().map(|part| stored(part.clone(), Role::User)).collect();
-        let said: u32 = parts.iter().map(|part| part.size.tokens).sum();
-        rows.message(
-            NewMessage {
-                id: message,
-                role: Role::User,
-                parts,
-                overhead: estimate::MESSAGE_OVERHEAD,
-                pinned: input.pinned,
-                metadata: input.metadata.clone(),
-                response: None,
-            },
-            StepPosition::default(),
-        );
-        let expected = total(self.tokens, outside.saturating_add(said).saturating_add(estimate::MESSAGE_OVERHEAD));
+        let said = input.as_ref().map_or(0, said);
+        if let Some(input) = input {
+            rows.message(input, StepPosition::default());
+        }
+        let (_, unsupported) = wishes::fitting(self.model, self.config, &command.request, tools, 1);
+        for wish in unsupported {
+            rows.event(&wishes::left_out(self.model, wish), StepPosition::default());
+        }
+        let expected = total(self.tokens, outside.saturating_add(said));
         rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });
         rows
     }
+
+    fn input(&self, input: &InputMessage) -> NewMessage {
+        NewMessage {
+            id: derive::input(self.turn),
+            role: Role::User,
+            parts: input.parts.iter().map(|part| host_part(part.clone(), Role::User, input.pinned)).collect(),
+            overhead: estimate::MESSAGE_OVERHEAD,
+            pinned: input.pinned,
+            metadata: input.metadata.clone(),
+            response: None,
+        }
+    }
+}
+
+/// The size of a message.
+fn said(message: &NewMessage) -> u32 {
+    let parts = message.parts.iter().map(|part| part.size.tokens);
+    parts.fold(message.overhead, u32::saturating_add)
 }
 
 /// The event that begins a step. Its size is filled in by the statement; `expected` tokens give the margin.
@@ -259,7 +300,7 @@ pub(super) fn step_started(model: &Resolved, revision: i64, expected: u32) -> Pa
         model: model.reference.clone(),
         revision,
         context: estimate::count(expected),
-        window: model.info.context_window,
+        window: model.info.context_window.map_or(0, |limit| limit.tokens),
     }
 }
 
@@ -268,8 +309,17 @@ pub(super) fn total(transcript: i64, more: u32) -> u32 {
     u32::try_from(transcript).unwrap_or_default().saturating_add(more)
 }
 
+/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
+pub(super) fn host_part(part: crate::model::Part, role: Role, pinned: bool) -> StoredPart {
+    let mut stored = stored(part, role);
+    if pinned {
+        stored.size.category = Category::Pinned;
+    }
+    stored
+}
+
 /// A part with its size.
 pub(super) fn stored(part: crate::model::Part, role: Role) -> StoredPart {
     let size = estimate::part(&part, role);
-    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned() }
+    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None }
 }

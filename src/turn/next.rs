@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::model::{
-    CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, FinishReason, Limits, Role, UsageTotals,
+    CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, FinishReason, Limits, Role, TurnId,
+    UsageTotals,
 };
 
 /// What is committed of a turn, and what is known about the moment.
@@ -34,7 +35,7 @@ pub struct Facts {
 pub struct Last {
     /// Who speaks.
     pub role: Role,
-    /// The step that wrote it; 0 for input.
+    /// The step of the turn that wrote it; 0 for input, and for what earlier turns wrote.
     pub step: u32,
     /// Why the model stopped that wrote it, or made the calls that it answers.
     pub finish: Option<FinishReason>,
@@ -54,15 +55,16 @@ pub enum Step {
 }
 
 impl Last {
-    /// The newest message of a transcript.
-    pub fn of(transcript: &Closed) -> Option<Self> {
+    /// The newest message of a transcript, as the turn sees it.
+    pub fn of(transcript: &Closed, turn: &TurnId) -> Option<Self> {
         let mut newest = transcript.messages().iter().rev();
         let message = newest.next()?;
         let response = match message.role {
             Role::Tool => newest.next().and_then(|caller| caller.response.as_ref()),
             Role::System | Role::User | Role::Assistant => message.response.as_ref(),
         };
-        Some(Self { role: message.role, step: message.step, finish: response.map(|response| response.finish) })
+        let step = if message.turn.as_ref() == Some(turn) { message.step } else { 0 };
+        Some(Self { role: message.role, step, finish: response.map(|response| response.finish) })
     }
 }
 
@@ -168,6 +170,7 @@ mod tests {
         let table = [
             (None, Step::Call),
             (last(Role::User, 0, None), Step::Call),
+            (last(Role::Tool, 0, Some(FinishReason::ToolCalls)), Step::Call),
             (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), Step::Call),
             (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), Step::Begin),
             (last(Role::Tool, 2, Some(FinishReason::Stop)), Step::Begin),

@@ -9,19 +9,22 @@ use futures_util::future::try_join;
 
 use super::{
     Engine, Error,
-    answer::{self, Audience, Cut, End, Timing},
-    execute::{step_started, stored, total},
+    answer::{self, Audience, Broken, Cut, End, Timing},
+    batch::Handing,
+    execute::{step_started, total},
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, ending_of, next_step},
+    retry::Failed,
     sessions::outside_tokens,
-    written::{assistant, call_ids, new_message, not_run, response, synthetic, usage_recorded},
+    wishes,
+    written::{assistant, call_ids, response, synthetic, usage_recorded},
 };
 use crate::{
-    context::{calls::executable, estimate, prompt},
+    context::{estimate, prompt},
     model::{
-        CancelOutcome, Closed, CompletionReason, Content, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
-        MessageId, Part, Payload, Role, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
+        CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
+        MessageId, Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
         event::{CallCancelReason, StepPosition},
         transcript::NotClosed,
     },
@@ -31,7 +34,7 @@ use crate::{
         admission::Grant,
         session::SessionState,
         step::{Begun, NewStep},
-        turn::{Ack, Batch, End as TurnEnd, NewCall, StepCost, Written},
+        turn::{Ack, End as TurnEnd, StepCost, Written},
         turn_read::{Owned, Revision},
     },
 };
@@ -58,6 +61,7 @@ pub(super) async fn run(
         last_usage: None,
         writing: None,
         moved: 0,
+        calls: (0, 0),
     };
     loop {
         match run.step().await {
@@ -95,6 +99,8 @@ struct Run<'a> {
     writing: Option<MessageId>,
     /// How often the next step could not begin because the configuration had changed.
     moved: u32,
+    /// A step, and the calls that this owner made for it.
+    calls: (u32, u32),
 }
 
 /// What one step works with.
@@ -103,6 +109,8 @@ struct Scene<'a> {
     model: &'a Resolved,
     limits: Limits,
     tools: &'a ToolSet,
+    /// There may be calls that the model does not see.
+    hides: bool,
     outside: u32,
     at: StepPosition,
     read: Instant,
@@ -120,11 +128,12 @@ impl Run<'_> {
         let read = Instant::now();
         // Only the owner writes messages, so the two need not be one snapshot.
         let store = &self.engine.store;
-        let (owned, messages) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
+        let (owned, seen) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
-        let transcript = match Transcript::new(messages).close() {
+        let hides = seen.context_version != Some(0);
+        let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
             Err(NotClosed::Open(_)) => None,
             Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
@@ -138,6 +147,7 @@ impl Run<'_> {
             outside: outside_tokens(config, tools, model.info.supports_tools),
             model: &model,
             tools,
+            hides,
             at: StepPosition { step: owned.step, attempt: owned.attempt },
             read,
         };
@@ -145,7 +155,8 @@ impl Run<'_> {
             (Step::Call, Some(transcript)) => self.call(&scene, transcript).await,
             (Step::Begin, Some(_)) => self.begin(&owned).await,
             (Step::Finish, Some(transcript)) => {
-                self.finish(&scene, Self::no_rows(&scene), None, last_finish(&transcript)).await
+                let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
+                self.finish(&scene, Self::no_rows(&scene), None, finish).await
             }
             (Step::Stop(ending), _) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             (Step::Call | Step::Begin | Step::Finish, None) => {
@@ -166,7 +177,7 @@ impl Run<'_> {
             spent: owned.totals,
             // Whether there is a next step is a matter of the configuration that it would be made for.
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
-            last: transcript.and_then(Last::of),
+            last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
         }
     }
 
@@ -174,16 +185,20 @@ impl Run<'_> {
     async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
-        let taken = call_ids(transcript.messages());
-        let (supports_tools, most) = (scene.model.info.supports_tools, scene.limits.max_output_tokens);
-        let prompt = prompt::build(
-            &scene.owned.made_for.config,
-            &scene.model.info.name,
-            supports_tools,
-            scene.tools,
-            transcript,
-            most,
-        );
+        self.calls = (scene.at.step, if self.calls.0 == scene.at.step { self.calls.1 + 1 } else { 1 });
+        let mut taken = call_ids(transcript.messages());
+        if scene.hides {
+            taken.extend(self.engine.store.call_ids(self.key).await?);
+        }
+        let (owned, config) = (scene.owned, &scene.owned.made_for.config);
+        let (generation, _) = wishes::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
+        let asked = prompt::Asked {
+            model: &scene.model.info.name,
+            supports_tools: scene.model.info.supports_tools,
+            max_output_tokens: scene.limits.max_output_tokens,
+            generation,
+        };
+        let prompt = prompt::build(config, scene.tools, transcript, &asked);
         let call = answer::Call {
             model: scene.model,
             prompt,
@@ -197,12 +212,7 @@ impl Run<'_> {
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
         match end {
             End::Complete(assembled) => self.commit(scene, &message, assembled, timing).await,
-            End::Failed(failure) => {
-                let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
-                let mut rows = Self::no_rows(scene);
-                rows.event(&usage_recorded(scene.model, None, None), scene.at);
-                self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await
-            }
+            End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }
     }
@@ -237,53 +247,57 @@ impl Run<'_> {
                 }
             };
         }
-        let batch = self.batch(scene, message, &parts, &finish, &mut rows);
+        let handing = Handing {
+            tools: scene.tools,
+            execution: self.engine.policy(&scene.owned.made_for.config)?.execution,
+            timeout: scene.limits.tool_timeout,
+            results: derive::results(self.turn, scene.owned.step),
+            at: scene.at,
+        };
+        let batch = handing.batch(message, &parts, finish.reason, &mut rows);
         let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), false).await?;
         self.after(written)
     }
 
-    /// The calls of an answer, with the events that hand them out; those that cannot be run are closed with a result that says why.
-    fn batch(&self, scene: &Scene<'_>, message: &MessageId, parts: &[Part], finish: &Finish, rows: &mut Rows) -> Batch {
-        let results = derive::results(self.turn, scene.owned.step);
-        let mut batch = Batch { message: message.clone(), results: results.clone(), calls: Vec::new() };
-        let (mut open, mut closed) = (Vec::new(), Vec::new());
-        for (position, part) in parts.iter().enumerate() {
-            let Content::ToolCall(call) = &part.content else { continue };
-            let timeout =
-                scene.tools.get(&call.name).and_then(|tool| tool.timeout).unwrap_or(scene.limits.tool_timeout);
-            let verdict = executable(finish.reason, call, scene.tools);
-            match verdict {
-                Ok(()) => {
-                    rows.event(&Payload::ToolCallRequested { call: call.clone(), timeout }, scene.at);
-                    open.push(call.id.clone());
-                }
-                Err(reason) => {
-                    let (call_id, name) = (call.id.clone(), call.name.clone());
-                    rows.event(
-                        &Payload::ToolCallCancelled { call: call_id.clone(), name: name.clone(), reason },
-                        scene.at,
-                    );
-                    closed.push((batch.calls.len(), stored(not_run(call_id, name, reason), Role::Tool)));
-                }
-            }
-            batch.calls.push(NewCall {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                part: position,
-                open: verdict.is_ok(),
-                timeout,
-            });
+    /// A call that failed: the step is repeated where that may help, else the turn ends.
+    async fn failed(&mut self, scene: &Scene<'_>, message: &MessageId, broken: Broken) -> Result<Flow, Error> {
+        let Broken { error, phase, shown } = broken;
+        let failure = error.to_failure(phase);
+        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
+        let mut rows = Self::no_rows(scene);
+        rows.event(&usage_recorded(scene.model, None, None), scene.at);
+        let wait = self.engine.rules.retries.wait(Failed {
+            error: &error,
+            calls: self.calls.1,
+            time_left: scene.owned.time_left.saturating_sub(scene.read.elapsed()),
+            jitter: derive::share(self.turn, scene.at),
+        });
+        let Some(delay) = wait else {
+            return self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await;
+        };
+        tracing::warn!(
+            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
+            ?delay, %error, "a call of the model failed and is made again"
+        );
+        let voided = shown.then(|| message.clone());
+        let next_attempt = scene.at.attempt + 1;
+        rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
+        let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
+        let flow = self.after(written)?;
+        if flow == Flow::On {
+            self.wait(delay).await;
         }
-        if open.is_empty() {
-            let parts = closed.into_iter().map(|(_, part)| part).collect();
-            rows.message(new_message(results, Role::Tool, parts, None), scene.at);
-        } else {
-            for (position, part) in &closed {
-                rows.early_part(&results, *position, part);
-            }
-            rows.event(&Payload::ActionRequired { calls: open }, scene.at);
+        Ok(flow)
+    }
+
+    /// Waits, unless something happens that the next look must not wait for.
+    async fn wait(&self, delay: Duration) {
+        tokio::select! {
+            () = self.lease.lost().cancelled() => {}
+            () = self.lease.cancelled().cancelled() => {}
+            () = self.engine.draining.cancelled() => {}
+            () = tokio::time::sleep(delay) => {}
         }
-        batch
     }
 
     /// An answer that was cut short: what was said is kept, unless another owner has the turn.
@@ -464,9 +478,4 @@ impl Run<'_> {
 /// From the start of the turn to the last look at it.
 fn elapsed(owned: &Owned) -> Duration {
     Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
-}
-
-/// Why the model stopped that spoke last.
-fn last_finish(transcript: &Closed) -> Option<FinishReason> {
-    Last::of(transcript).and_then(|last| last.finish)
 }

@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Whether an existing session was made by this very request.
-    async fn made_by(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
+    pub(super) async fn made_by(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
         let Some(request) = &idempotency.request else { return Err(Error::SessionExists(key.session.clone())) };
         match self.store.remembered(key, request).await? {
             Some(remembered) if remembered.hash == idempotency.hash => Ok(()),

@@ -1,4 +1,5 @@
-//! SubmitToolResults: answers are cut to the tool's limits and written; the last one makes this replica the turn's owner.
+//! SubmitToolResults: results are cut to the tool's limits, decisions become requests or denials, and all are written at once; the
+//! last answer makes this replica the turn's owner.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -7,20 +8,25 @@ use super::{
     execute::{step_started, total},
     next::after_step,
     sessions::outside_tokens,
+    verdict::{Sent, same_request, status},
 };
 use crate::{
     context::{
         estimate,
-        truncate::{cut_texts, join},
+        truncate::{cut, cut_texts, join},
     },
     model::{
-        BlobId, CallId, Content, Part, SessionKey, TenantId, ToolOutcome, ToolResult, Truncation, TurnId,
-        command::{AnswerStatus, Idempotency, SubmitToolResults, SubmittedResult},
+        BlobId, CallId, Content, OutputLimits, Part, Payload, SessionKey, TenantId, ToolOutcome, ToolResult,
+        Truncation, TurnId,
+        command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
         config::Policy,
         derive,
+        event::WaitsFor,
     },
     store::{
-        tool_call::{Answer, KnownCall, NextStep, Submission, Submitted},
+        import::NO_TURN,
+        submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
+        tool_call::{KnownCall, OpenCall},
         turn_read::Turn,
     },
 };
@@ -30,6 +36,18 @@ const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
 
 /// What the model reads when no result came in time.
 const OVERDUE_WORDS: &str = "[No result came in time.]";
+
+/// What the model reads when nobody decided about a call in time.
+const UNDECIDED_WORDS: &str = "[The call was not run: nobody approved it in time.]";
+
+/// What the model reads when a person denied a call; the person's reason follows.
+const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
+
+/// Characters of an approver's arguments that the model is told of.
+const EDIT_CHARS: u32 = 4_096;
+
+/// Calls by their position in a request.
+type Positions = Vec<(usize, CallId)>;
 
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,48 +85,67 @@ impl Engine {
         {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
-        let ids: Vec<CallId> = command.results.iter().map(|result| result.call.clone()).collect();
-        let known = self.store.calls(key, &ids).await?;
-        let unknown: Vec<_> = ids.iter().cloned().enumerate().filter(|(_, id)| !known.contains_key(id)).collect();
-        if !unknown.is_empty() {
-            return Err(Error::UnknownCalls(unknown));
-        }
-        let open = known.values().find(|call| call.open).map(|call| (call.turn.clone(), call.step));
+        let known = self.store.calls(key, &named(&command)).await?;
+        check_named(&command, &known)?;
+        let open = known.values().find(|call| call.state.is_open()).map(|call| (call.turn.clone(), call.step));
         let addressee = match open {
             Some((turn, step)) => Some(self.addressee(key, &turn, step).await?),
             None => None,
         };
-        let mut answers = Vec::with_capacity(command.results.len());
-        for result in command.results {
-            answers.push(self.prepare(key, result, &known, addressee.as_ref()).await?);
+        let SubmitToolResults { session: _, idempotency, results, decisions } = command;
+        let (mut answers, mut sent) = (Vec::with_capacity(results.len()), Vec::new());
+        for result in results {
+            let (call, edited) = (result.call.clone(), edited(&result.call, &known));
+            let answer = self.prepare(key, result, AnswerKind::Result { edited }, &known, addressee.as_ref()).await?;
+            sent.push((call, Sent::Result(answer.hash.clone())));
+            answers.push(answer);
+        }
+        let mut approvals = Vec::new();
+        let open = if decisions.is_empty() { Vec::new() } else { self.store.open_calls(key).await? };
+        for Decision { call, verdict } in decisions {
+            match verdict {
+                Verdict::Approve { edited } => {
+                    approvals.extend(approval(&open, &call, edited.clone()));
+                    sent.push((call, Sent::Approval(edited)));
+                }
+                Verdict::Deny { reason } => {
+                    let denial = denial(call.clone(), reason);
+                    let answer = self.prepare(key, denial, AnswerKind::Denial, &known, None).await?;
+                    sent.push((call, Sent::Denial(answer.hash.clone())));
+                    answers.push(answer);
+                }
+            }
         }
         let next = addressee.map_or(NextStep { started: None, outside: 0, revision: 0 }, |addressee| addressee.next);
-        let submitted = self.write(key, &answers, false, &command.idempotency, &next).await?;
-        let receipts =
-            answers.iter().map(|answer| (answer.call.clone(), status(answer, &submitted, &command.idempotency)));
+        let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
+        let submitted = self.write(key, &answers, &approvals, &ids, &idempotency, &next).await?;
+        let receipts = sent.into_iter().map(|(call, sent)| {
+            let status = known.get(&call).map(|seen| status(&call, &sent, seen, &submitted));
+            (call, status.unwrap_or(AnswerStatus::Stale))
+        });
         Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
     }
 
     /// Closes the calls whose time is up with an error result, as nobody's answer. False: there was nothing to close.
     pub(super) async fn close_overdue(self: &Arc<Self>, key: &SessionKey) -> Result<bool, Error> {
-        let overdue: Vec<CallId> = self
-            .store
-            .open_calls(key)
-            .await?
-            .into_iter()
-            .filter_map(|(pending, late)| late.then_some(pending.call.id))
-            .collect();
-        let known = self.store.calls(key, &overdue).await?;
-        let Some(call) = known.values().find(|call| call.overdue) else { return Ok(false) };
+        let overdue: Vec<OpenCall> =
+            self.store.open_calls(key).await?.into_iter().filter(|open| open.overdue).collect();
+        let ids: Vec<CallId> = overdue.iter().map(|open| open.pending.call.id.clone()).collect();
+        let known = self.store.calls(key, &ids).await?;
+        let Some(call) = known.values().find(|call| call.state.is_open()) else { return Ok(false) };
         let addressee = self.addressee(key, &call.turn, call.step).await?;
         let mut answers = Vec::with_capacity(overdue.len());
-        for call in overdue {
-            let texts = vec![OVERDUE_WORDS.to_owned()];
+        for OpenCall { pending, .. } in overdue {
+            let words = match pending.waits_for {
+                WaitsFor::Result { .. } => OVERDUE_WORDS,
+                WaitsFor::Approval => UNDECIDED_WORDS,
+            };
+            let (call, texts) = (pending.call.id, vec![words.to_owned()]);
             let result = SubmittedResult { call, texts, outcome: ToolOutcome::TimedOut, sanitized: false };
-            answers.push(self.prepare(key, result, &known, None).await?);
+            answers.push(self.prepare(key, result, AnswerKind::Overdue, &known, None).await?);
         }
         let nobody = Idempotency { request: None, hash: String::new() };
-        let submitted = self.write(key, &answers, true, &nobody, &addressee.next).await?;
+        let submitted = self.write(key, &answers, &[], &ids, &nobody, &addressee.next).await?;
         Ok(!submitted.accepted.is_empty())
     }
 
@@ -135,27 +172,32 @@ impl Engine {
         &self,
         key: &SessionKey,
         result: SubmittedResult,
+        kind: AnswerKind,
         known: &BTreeMap<CallId, KnownCall>,
         addressee: Option<&Addressee>,
     ) -> Result<Answer, Error> {
         let SubmittedResult { call, texts, outcome, sanitized } = result;
         let hash = fingerprint(&texts, outcome);
-        let name = known.get(&call).map(|call| call.name.clone()).unwrap_or_default();
+        let known = known.get(&call);
+        let name = known.map(|call| call.name.clone()).unwrap_or_default();
         let mut result = ToolResult { call: call.clone(), name, texts, outcome, truncation: None };
         if let Some(Addressee { turn, policy, .. }) = addressee {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
             let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
             self.cut(key, &mut result, &limits).await?;
         }
+        if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
+            result.texts.insert(0, edit_note(arguments));
+        }
         let full_output = result.truncation.as_ref().map(|truncation| truncation.full_output.clone());
         let mut part = Part::new(Content::ToolResult(result));
         part.sanitized = sanitized;
         let tokens = estimate::part(&part, crate::model::Role::Tool).tokens;
-        Ok(Answer { call, part, tokens, hash, full_output })
+        Ok(Answer { call, kind, part, tokens, hash, full_output })
     }
 
     /// Cuts a result to its limits. What is cut is kept whole first, so that nothing ever refers to a blob that is not there.
-    async fn cut(
+    pub(super) async fn cut(
         &self,
         key: &SessionKey,
         result: &mut ToolResult,
@@ -184,13 +226,15 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         answers: &[Answer],
-        overdue_only: bool,
+        approvals: &[Approval],
+        named: &[CallId],
         idempotency: &Idempotency,
         next: &NextStep,
     ) -> Result<Submitted, Error> {
         let submission = Submission {
             answers,
-            overdue_only,
+            approvals,
+            named,
             idempotency,
             estimator: estimate::ESTIMATOR,
             overhead: estimate::MESSAGE_OVERHEAD,
@@ -198,11 +242,7 @@ impl Engine {
         };
         let sent = Instant::now();
         let submitted = self.store.submit(key, &submission).await?;
-        if let (Some(first), Some(request)) = (&submitted.hash, &idempotency.request)
-            && *first != idempotency.hash
-        {
-            return Err(Error::IdempotencyMismatch(request.clone()));
-        }
+        same_request(submitted.first.as_ref(), idempotency)?;
         match &submitted.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), sent),
             None => self.nudge(key, submitted.last_seq),
@@ -218,15 +258,58 @@ impl Engine {
     }
 }
 
-fn status(answer: &Answer, submitted: &Submitted, idempotency: &Idempotency) -> AnswerStatus {
-    if submitted.accepted.contains(&answer.call) {
-        return AnswerStatus::Accepted;
+/// The calls that a submission names, results first.
+fn named(command: &SubmitToolResults) -> Vec<CallId> {
+    let results = command.results.iter().map(|result| result.call.clone());
+    results.chain(command.decisions.iter().map(|decision| decision.call.clone())).collect()
+}
+
+/// Refuses a submission that names calls the session never had, or calls that the host appended: those belong to no turn.
+fn check_named(command: &SubmitToolResults, known: &BTreeMap<CallId, KnownCall>) -> Result<(), Error> {
+    let (results, approvals) = where_named(command, |call| !known.contains_key(call));
+    if !results.is_empty() || !approvals.is_empty() {
+        return Err(Error::UnknownCalls { results, approvals });
     }
-    match submitted.calls.get(&answer.call) {
-        Some(call) if idempotency.request.is_some() && call.closed_by == idempotency.request => AnswerStatus::Accepted,
-        Some(call) if call.answer.as_ref() == Some(&answer.hash) => AnswerStatus::Duplicate,
-        Some(_) | None => AnswerStatus::Stale,
+    let appended = |call: &CallId| known.get(call).is_some_and(|call| call.turn.as_str() == NO_TURN);
+    let (results, approvals) = where_named(command, appended);
+    if results.is_empty() && approvals.is_empty() { Ok(()) } else { Err(Error::AppendedCalls { results, approvals }) }
+}
+
+/// The calls that are named and are such, by their positions among the results and among the decisions.
+fn where_named(command: &SubmitToolResults, such: impl Fn(&CallId) -> bool) -> (Positions, Positions) {
+    let results = command.results.iter().map(|result| &result.call).enumerate();
+    let decisions = command.decisions.iter().map(|decision| &decision.call).enumerate();
+    let results = results.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+    let decisions = decisions.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+    (results.collect(), decisions.collect())
+}
+
+fn edited(call: &CallId, known: &BTreeMap<CallId, KnownCall>) -> bool {
+    known.get(call).is_some_and(|call| call.edited.is_some())
+}
+
+/// A yes to a call that awaits it; none: it does not.
+fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<Approval> {
+    let open = open.iter().find(|open| open.pending.call.id == *call)?;
+    let mut asked = open.pending.call.clone();
+    if let Some(edited) = &edited {
+        asked.arguments.clone_from(edited);
     }
+    let request = Payload::ToolCallRequested { call: asked, timeout: open.timeout, edited: edited.is_some() };
+    (open.pending.waits_for == WaitsFor::Approval).then(|| Approval { call: call.clone(), edited, request })
+}
+
+/// A no, as the model reads it.
+fn denial(call: CallId, reason: String) -> SubmittedResult {
+    let mut texts = vec![DENIED_WORDS.to_owned()];
+    texts.extend(Some(reason).filter(|reason| !reason.is_empty()));
+    SubmittedResult { call, texts, outcome: ToolOutcome::Denied, sanitized: false }
+}
+
+/// What tells the model that its call ran with other arguments.
+fn edit_note(arguments: &str) -> String {
+    let limits = OutputLimits { max_chars: Some(EDIT_CHARS), ..OutputLimits::default() };
+    format!("[A person changed the arguments of this call to: {}]", cut(arguments, &limits).text)
 }
 
 /// What makes two answers the same.

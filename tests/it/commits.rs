@@ -2,14 +2,17 @@
 
 use std::{path::PathBuf, process::Command};
 
-use contextd::{pb::event::Payload, postgres::Postgres};
+use contextd::{
+    pb::{self, event::Payload},
+    postgres::Postgres,
+};
 use serde_json::json;
 use tokio_postgres::Client;
 
 use crate::harness::{
     Options, Replica, TestDatabase, database,
-    events::{messages, said, until},
-    requests::{result, submit, tools, turn},
+    events::{calls_made, messages, said, until, until_action},
+    requests::{approve, careful, decide, one_by_one, result, submit, tools, turn},
 };
 
 /// Most steps with tools that are tried.
@@ -48,6 +51,41 @@ async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_ans
         assert_eq!(statements[0], statements[2], "statements of short and of long answers, new session");
         assert_eq!(statements[1], statements[3], "statements of short and of long answers, existing session");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
+    let server = Quiet::start().await;
+    let calls = json!([{ "tool_call": { "name": "probe" } }, { "tool_call": { "name": "probe" } }, { "tool_call": { "name": "probe" } }]);
+    let script = json!({ "steps": [{ "when": { "call": 0 }, "say": calls }, { "say": [{ "text": "Done." }] }] });
+    let options = Options { workers: false, ..Options::default() }.script("three", script.to_string());
+    let replica = Replica::start(&server.database, options).await;
+    let mut turns = replica.turns().await;
+    let host_tools = vec![careful("probe")];
+    let request = pb::ExecuteTurnRequest {
+        tools: Some(pb::ToolSet { host_tools, provider_tools: Vec::new() }),
+        session: one_by_one(),
+        ..turn("chat", "scripted/three", "Go")
+    };
+    let begun = server.position().await;
+    let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+    let (head, _) = until_action(&mut stream).await;
+    assert_eq!(server.commits_since(&begun).await, 2, "the admission, and the step with its calls");
+    let made = calls_made(&head);
+    for (n, call) in made.iter().enumerate() {
+        for answer in [decide("chat", vec![approve(call)]), submit("chat", vec![result(call, "fine")])] {
+            let before = server.position().await;
+            let is_last = n + 1 == made.len() && !answer.results.is_empty();
+            turns.submit_tool_results(answer).await.unwrap();
+            if !is_last {
+                until_action(&mut stream).await;
+                assert_eq!(server.commits_since(&before).await, 1);
+            }
+        }
+    }
+    until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    let submissions = 2 * made.len();
+    assert_eq!(server.commits_since(&begun).await, 2 + submissions + 1);
 }
 
 /// Waits until it is told to go on; then speaks so many words in each step, and calls a tool in all but the last.

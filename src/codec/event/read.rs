@@ -77,10 +77,12 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::STEP_STARTED => Payload::StepStarted(step_started(member(event)?, event.size)),
         kind::MESSAGE_COMMITTED => Payload::MessageCommitted(committed(event, session, content)?),
         kind::TOOL_CALL_REQUESTED => Payload::ToolCallRequested(requested(member(event)?, event.at)?),
+        kind::APPROVAL_REQUESTED => Payload::ApprovalRequested(approval_requested(member(event)?, event.at)?),
         kind::TOOL_CALL_COMPLETED => Payload::ToolCallCompleted(completed(event, content)?),
         kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs)),
-        kind::ACTION_REQUIRED => Payload::ActionRequired(member(event)?),
+        kind::ACTION_REQUIRED => Payload::ActionRequired(action_required(member(event)?, event)),
         kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
+        kind::UNSUPPORTED_INPUT => Payload::UnsupportedInput(member(event)?),
         kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
         kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
         kind::MODEL_SWITCHED => Payload::ModelSwitched(switched(member(event)?, event.size)),
@@ -176,15 +178,29 @@ fn missing(what: &str, id: &str) -> DecodeError {
     DecodeError::new("event", format_args!("the {what} {id} is missing"))
 }
 
-/// The request with its deadline, which is stored relative to the event's time.
-fn requested(mut pending: pb::PendingCall, at: Timestamp) -> Result<pb::PendingCall, DecodeError> {
-    let Some(prost_types::Timestamp { seconds, nanos }) = pending.deadline else {
+fn requested(pending: pb::PendingCall, at: Timestamp) -> Result<pb::PendingCall, DecodeError> {
+    Ok(pb::PendingCall { deadline: Some(absolute(pending.deadline, at)?), ..pending })
+}
+
+fn approval_requested(pending: pb::PendingApproval, at: Timestamp) -> Result<pb::PendingApproval, DecodeError> {
+    Ok(pb::PendingApproval { deadline: Some(absolute(pending.deadline, at)?), ..pending })
+}
+
+/// The deadline of a request, which is stored relative to the event's time.
+fn absolute(stored: Option<prost_types::Timestamp>, at: Timestamp) -> Result<prost_types::Timestamp, DecodeError> {
+    let Some(prost_types::Timestamp { seconds, nanos }) = stored else {
         return Err(DecodeError::new("event", "its deadline is missing"));
     };
     let timeout = duration_from_pb(prost_types::Duration { seconds, nanos })?;
-    let deadline = at.checked_add(timeout).unwrap_or(Timestamp::MAX);
-    pending.deadline = Some(timestamp_to_pb(deadline));
-    Ok(pending)
+    Ok(timestamp_to_pb(at.checked_add(timeout).unwrap_or(Timestamp::MAX)))
+}
+
+/// What the host has to do. After an answer only the statement knows: the ids are the refs, and as many of them as the size says
+/// wait for a result, the others for an approval.
+fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::ActionRequired {
+    let Some(results) = event.size.and_then(|size| usize::try_from(size).ok()) else { return action };
+    let (results, approvals) = event.refs.split_at(results.min(event.refs.len()));
+    pb::ActionRequired { result_call_ids: results.to_vec(), approval_call_ids: approvals.to_vec() }
 }
 
 /// The result with the messages that still wait, which only the statement knew.
@@ -227,12 +243,14 @@ mod tests {
             step: 0,
             seq: Seq(7),
             role: Role::User,
-            parts: vec![StoredPart { part, size, estimator: "chars".to_owned() }],
+            parts: vec![StoredPart { part, size, estimator: "chars".to_owned(), pruned: None }],
             overhead: 4,
             created_at: Timestamp::UNIX_EPOCH,
             response: None,
             pinned: false,
             metadata: BTreeMap::new(),
+            is_summary: false,
+            compacted_by: None,
             voided_at: None,
         };
         let result = ToolResult {
@@ -262,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_columns_frame_the_payload() {
-        let event = stored(&model::Payload::ActionRequired { calls: vec![CallId::new("c1")] });
+        let event = stored(&model::Payload::ActionRequired { results: vec![CallId::new("c1")], approvals: Vec::new() });
         let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
         assert_eq!((wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()), (7, "s1", "t1"));
         assert_eq!((wire.step, wire.attempt, wire.time), (1, 2, Some(timestamp_to_pb(event.at))));
@@ -271,10 +289,39 @@ mod tests {
     #[test]
     fn a_deadline_counts_from_the_events_time() {
         let call = ToolCall { id: CallId::new("c1"), name: "bash".to_owned(), arguments: "{}".to_owned() };
-        let event = stored(&model::Payload::ToolCallRequested { call, timeout: Duration::from_millis(600_500) });
+        let (timeout, edited) = (Duration::from_millis(600_500), true);
+        let deadline = Some(prost_types::Timestamp { seconds: 1_000_600, nanos: 500_000_000 });
+        let event = stored(&model::Payload::ToolCallRequested { call: call.clone(), timeout, edited });
         let Some(Payload::ToolCallRequested(pending)) = payload_of(&event) else { panic!("no request") };
-        assert_eq!(pending.deadline, Some(prost_types::Timestamp { seconds: 1_000_600, nanos: 500_000_000 }));
+        assert_eq!((pending.deadline, pending.arguments_edited), (deadline, true));
         assert_eq!(pending.executor(), pb::ToolExecutor::Host);
+        let event = stored(&model::Payload::ApprovalRequested { call, timeout });
+        let Some(Payload::ApprovalRequested(pending)) = payload_of(&event) else { panic!("no question") };
+        assert_eq!((pending.call.unwrap().call_id.as_str(), pending.deadline), ("c1", deadline));
+    }
+
+    #[test]
+    fn what_a_statement_knows_to_be_required_stands_in_refs_and_size() {
+        let told =
+            model::Payload::ActionRequired { results: vec![CallId::new("c1")], approvals: vec![CallId::new("c2")] };
+        let check = |event: StoredEvent, results: &[&str], approvals: &[&str]| {
+            let Some(Payload::ActionRequired(action)) = payload_of(&event) else { panic!("no action") };
+            assert_eq!((action.result_call_ids, action.approval_call_ids), (owned(results), owned(approvals)));
+        };
+        check(stored(&told), &["c1"], &["c2"]);
+        let known = |size, refs: &[&str]| StoredEvent {
+            size: Some(size),
+            refs: owned(refs),
+            payload: Vec::new(),
+            ..stored(&told)
+        };
+        check(known(2, &["a", "b", "c"]), &["a", "b"], &["c"]);
+        check(known(0, &["a"]), &[], &["a"]);
+        check(known(9, &["a"]), &["a"], &[]);
+    }
+
+    fn owned(ids: &[&str]) -> Vec<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
     #[test]
@@ -305,7 +352,7 @@ mod tests {
             kind: kind::QUEUED_MESSAGE_DROPPED.to_owned(),
             refs: vec!["q1".to_owned()],
             payload: crate::codec::event::encode_dropped_with_session(),
-            ..stored(&model::Payload::ActionRequired { calls: Vec::new() })
+            ..stored(&model::Payload::ActionRequired { results: Vec::new(), approvals: Vec::new() })
         };
         let Some(Payload::QueuedMessageDropped(dropped)) = payload_of(&event) else { panic!("no drop") };
         assert_eq!((dropped.queued_message_id.as_str(), dropped.reason()), ("q1", pb::DropReason::SessionDeleted));
@@ -335,7 +382,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_keeps_its_place_without_payload() {
-        let event = stored(&model::Payload::ActionRequired { calls: Vec::new() });
+        let event = stored(&model::Payload::ActionRequired { results: Vec::new(), approvals: Vec::new() });
         let check = |event: StoredEvent| {
             let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
             assert_eq!((wire.seq, wire.payload), (7, None));
@@ -350,7 +397,7 @@ mod tests {
         let call = ToolCall { id: CallId::new("c2"), name: "bash".to_owned(), arguments: "{}".to_owned() };
         let events = [
             stored(&model::Payload::MessageCommitted { message: MessageId::new("m1") }),
-            stored(&model::Payload::ToolCallRequested { call, timeout: Duration::from_secs(1) }),
+            stored(&model::Payload::ToolCallRequested { call, timeout: Duration::from_secs(1), edited: false }),
             stored(&model::Payload::ToolCallCompleted { call: CallId::new("c1") }),
         ];
         assert_eq!(refs_to_load(&events), (vec![MessageId::new("m1")], vec![CallId::new("c1")]));

@@ -16,6 +16,7 @@ use crate::{
     model::{
         Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
+        generation::Unsupported,
     },
     pb,
 };
@@ -44,9 +45,13 @@ pub fn encode(payload: &Payload) -> Encoded {
             ..encoded(kind::STEP_STARTED, &step_started(model, *revision, context, *window))
         },
         Payload::MessageCommitted { message } => reference(kind::MESSAGE_COMMITTED, message.as_str()),
-        Payload::ToolCallRequested { call, timeout } => Encoded {
-            payload: requested(call, *timeout).encode_to_vec(),
+        Payload::ToolCallRequested { call, timeout, edited } => Encoded {
+            payload: requested(call, *timeout, *edited).encode_to_vec(),
             ..reference(kind::TOOL_CALL_REQUESTED, call.id.as_str())
+        },
+        Payload::ApprovalRequested { call, timeout } => Encoded {
+            payload: approval_requested(call, *timeout).encode_to_vec(),
+            ..reference(kind::APPROVAL_REQUESTED, call.id.as_str())
         },
         Payload::ToolCallCompleted { call } => reference(kind::TOOL_CALL_COMPLETED, call.as_str()),
         Payload::ToolCallCancelled { call, name, reason } => encoded(
@@ -57,17 +62,20 @@ pub fn encode(payload: &Payload) -> Encoded {
                 reason: cancel_reason_to_pb(*reason).into(),
             },
         ),
-        Payload::ActionRequired { calls } => encoded(
+        Payload::ActionRequired { results, approvals } => encoded(
             kind::ACTION_REQUIRED,
             &pb::ActionRequired {
-                result_call_ids: calls.iter().map(ToString::to_string).collect(),
-                approval_call_ids: Vec::new(),
+                result_call_ids: results.iter().map(ToString::to_string).collect(),
+                approval_call_ids: approvals.iter().map(ToString::to_string).collect(),
             },
         ),
         Payload::UsageRecorded { purpose, model, usage, estimate, message } => encoded(
             kind::USAGE_RECORDED,
             &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref()),
         ),
+        Payload::UnsupportedSetting { unsupported, provider, model } => {
+            encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(unsupported, provider, model))
+        }
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
         }
@@ -125,6 +133,18 @@ fn turn_started(
     }
 }
 
+fn unsupported_setting(unsupported: &Unsupported, provider: &str, model: &str) -> pb::UnsupportedInput {
+    let Unsupported { setting, why } = unsupported;
+    pb::UnsupportedInput {
+        part_index: -1,
+        field: setting.path().to_owned(),
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        errors: vec![why.clone()],
+        ..pb::UnsupportedInput::default()
+    }
+}
+
 fn step_started(model: &str, revision: i64, context: &TokenCount, window: u32) -> pb::StepStarted {
     pb::StepStarted {
         model: model.to_owned(),
@@ -134,16 +154,26 @@ fn step_started(model: &str, revision: i64, context: &TokenCount, window: u32) -
     }
 }
 
-/// A request for a tool. Only the statement knows when it is made, so the stored `deadline` is the timeout, counted from
-/// 1970, and the reader adds the event's time.
-fn requested(call: &ToolCall, timeout: Duration) -> pb::PendingCall {
-    let prost_types::Duration { seconds, nanos } = duration_to_pb(timeout);
+/// A request for a tool.
+fn requested(call: &ToolCall, timeout: Duration, edited: bool) -> pb::PendingCall {
     pb::PendingCall {
         call: Some(part::call_to_pb(call)),
         executor: pb::ToolExecutor::Host.into(),
-        deadline: Some(prost_types::Timestamp { seconds, nanos }),
-        arguments_edited: false,
+        deadline: Some(relative(timeout)),
+        arguments_edited: edited,
     }
+}
+
+/// A question to a person.
+fn approval_requested(call: &ToolCall, timeout: Duration) -> pb::PendingApproval {
+    pb::PendingApproval { call: Some(part::call_to_pb(call)), deadline: Some(relative(timeout)) }
+}
+
+/// A deadline as it is stored. Only the statement knows when the request is made, so it is the timeout, counted from 1970, and the
+/// reader adds the event's time.
+fn relative(timeout: Duration) -> prost_types::Timestamp {
+    let prost_types::Duration { seconds, nanos } = duration_to_pb(timeout);
+    prost_types::Timestamp { seconds, nanos }
 }
 
 /// The accounting of a call. No estimator learns from it, so the model's ratio stays 1.

@@ -6,13 +6,14 @@ use super::{
     Findings, Path,
     hash::{idempotency, request_hash},
     id, ignored, json, number, part,
-    text::{self, MIB},
+    text::{self, AtMost, KIB, MIB},
 };
 use crate::{
+    context::sanitize::{self, Clean},
     grpc::violations::Refused,
     model::{
         ToolOutcome,
-        command::{SubmitToolResults, SubmittedResult},
+        command::{Decision, SubmitToolResults, SubmittedResult, Verdict},
     },
     pb::{self, FieldReason},
 };
@@ -23,6 +24,10 @@ pub const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults
 const MOST: usize = 128;
 /// Most bytes of a result; more goes through PutBlob.
 const LARGEST_RESULT: usize = 3 * MIB;
+/// Most bytes of a call's arguments as a person changed them.
+const LONGEST_ARGUMENTS: AtMost = AtMost::Bytes(256 * KIB);
+/// Most characters of the reason for a denial.
+const LONGEST_REASON: AtMost = AtMost::Chars(16_384);
 
 /// Reads a SubmitToolResultsRequest.
 pub fn submit_tool_results(mut request: pb::SubmitToolResultsRequest) -> Result<SubmitToolResults, Refused> {
@@ -33,14 +38,15 @@ pub fn submit_tool_results(mut request: pb::SubmitToolResultsRequest) -> Result<
     let (at, at_approvals) = (Path::to("results"), Path::to("approvals"));
     check_number(at, results.len() + approvals.len(), &mut found);
     check_once(at, &results, at_approvals, &approvals, &mut found);
-    for (i, approval) in approvals.into_iter().enumerate() {
-        check_approval(at_approvals.index(i), approval, &mut found);
-        found.not_implemented(at_approvals);
-    }
     let submit = SubmitToolResults {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         results: results.into_iter().enumerate().map(|(i, r)| result(at.index(i), r, &mut found)).collect(),
+        decisions: approvals
+            .into_iter()
+            .enumerate()
+            .filter_map(|(i, a)| decision(at_approvals.index(i), a, &mut found))
+            .collect(),
     };
     found.finish(submit)
 }
@@ -74,7 +80,8 @@ fn check_once(
     }
 }
 
-fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
+/// Reads a result. Which tool gave it, the call knows.
+pub(super) fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
     let pb::ToolResult { call_id, tool_name: _, parts, outcome, truncation: _, prune_mark: _ } = result;
     let (texts, sanitized) = texts(at.field("parts"), parts, found);
     SubmittedResult {
@@ -93,8 +100,14 @@ fn texts(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Strin
         found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_RESULT} bytes together"));
     }
     let (texts, replaced): (Vec<_>, Vec<_>) =
-        texts.into_iter().filter(|text| !text.is_empty()).map(text::clean).unzip();
+        texts.into_iter().filter(|text| !text.is_empty()).map(|text| cleaned(&text)).unzip();
     (texts, replaced.contains(&true))
+}
+
+/// What of a tool's text can be stored and read, and whether something in it was replaced.
+fn cleaned(text: &str) -> (String, bool) {
+    let Clean { text, replaced } = sanitize::clean(text);
+    (text, replaced)
 }
 
 fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
@@ -109,12 +122,35 @@ fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
     }
 }
 
-fn check_approval(at: Path<'_>, approval: pb::Approval, found: &mut Findings) {
-    let pb::Approval { call_id, decision, edited_arguments_json, reason: _ } = approval;
-    id::call(at.field("call_id"), call_id, found);
-    match number::known(at.field("decision"), decision, found) {
-        Some(pb::ApprovalDecision::Unspecified) => found.required(at.field("decision")),
-        Some(pb::ApprovalDecision::Approve | pb::ApprovalDecision::Deny) | None => {}
+/// Reads what a person decided; none: it is not said what.
+fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Option<Decision> {
+    let pb::Approval { call_id, decision, edited_arguments_json, reason } = approval;
+    let (at_decision, at_edited, at_reason) =
+        (at.field("decision"), at.field("edited_arguments_json"), at.field("reason"));
+    let call = id::call(at.field("call_id"), call_id, found);
+    let decision = number::known(at_decision, decision, found);
+    if decision == Some(pb::ApprovalDecision::Unspecified) {
+        found.required(at_decision);
     }
-    json::optional_object(at.field("edited_arguments_json"), edited_arguments_json, found);
+    text::bounded(at_edited, &edited_arguments_json, LONGEST_ARGUMENTS, found);
+    let edited = json::optional_object(at_edited, edited_arguments_json, found);
+    let reason = text::prose(at_reason, reason, LONGEST_REASON, found);
+    let verdict = match decision? {
+        pb::ApprovalDecision::Unspecified => return None,
+        pb::ApprovalDecision::Approve => {
+            conflict(at_reason, !reason.is_empty(), "an approval takes no reason", found);
+            Verdict::Approve { edited }
+        }
+        pb::ApprovalDecision::Deny => {
+            conflict(at_edited, edited.is_some(), "a denied call takes no arguments", found);
+            Verdict::Deny { reason }
+        }
+    };
+    Some(Decision { call, verdict })
+}
+
+fn conflict(at: Path<'_>, is_set: bool, why: &str, found: &mut Findings) {
+    if is_set {
+        found.invalid(at, FieldReason::Conflict, why);
+    }
 }

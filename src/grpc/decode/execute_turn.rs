@@ -7,10 +7,7 @@ use super::{
 };
 use crate::{
     grpc::violations::Refused,
-    model::{
-        InputMessage, Role,
-        command::{BusyPolicy, ExecuteTurn, SessionDraft, TurnRequest},
-    },
+    model::command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
     pb::{self, FieldReason},
 };
 
@@ -37,18 +34,18 @@ pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn,
         stream: _,
         session,
     } = request;
-    generation::check(Path::to("generation"), generation, &mut found);
     check_disconnect(Path::to("cancel_after_disconnect"), cancel_after_disconnect, &mut found);
     let model = config::model(Path::to("model"), model, &mut found);
     let command = ExecuteTurn {
         session: id::optional_session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         after: number::seq(Path::to("after_seq"), after_seq, &mut found),
-        input: input_or_transcript(input, continue_transcript, &mut found),
+        start: start(input, continue_transcript, &mut found),
         request: TurnRequest {
             tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
             limits: limits::read(Path::to("limits"), limits, &mut found),
             model: (!model.is_empty()).then_some(model),
+            generation: generation::read(Path::to("generation"), generation, &mut found),
         },
         busy: busy(Path::to("busy_policy"), busy_policy, &mut found),
         create: session.map(|session| create(Path::to("session"), session, &mut found)),
@@ -64,26 +61,16 @@ fn take_call(request: &mut pb::ExecuteTurnRequest) -> (i64, Option<pb::StreamOpt
     (std::mem::take(&mut request.after_seq), request.stream.take())
 }
 
-fn input_or_transcript(
-    input: Option<pb::InputMessage>,
-    continue_transcript: bool,
-    found: &mut Findings,
-) -> InputMessage {
-    let (at_input, at_continue) = (Path::to("input"), Path::to("continue_transcript"));
-    if continue_transcript {
-        found.not_implemented(at_continue);
-    }
+/// Without an input, and not asked to continue, the turn begins with what is queued. Whether there is anything is not known here.
+fn start(input: Option<pb::InputMessage>, continue_transcript: bool, found: &mut Findings) -> Start {
     if continue_transcript && input.is_some() {
-        found.invalid(at_continue, FieldReason::Conflict, "input must be absent then");
+        found.invalid(Path::to("continue_transcript"), FieldReason::Conflict, "input must be absent then");
     }
-    if !continue_transcript && input.is_none() {
-        found.required(at_input);
+    match input {
+        Some(input) => Start::Input(input::user(Path::to("input"), input, found)),
+        None if continue_transcript => Start::Transcript,
+        None => Start::Queue,
     }
-    input.map_or_else(nothing, |input| input::user(at_input, input, found))
-}
-
-fn nothing() -> InputMessage {
-    InputMessage { role: Role::User, parts: Vec::new(), pinned: false, metadata: [].into() }
 }
 
 /// Not set is ENQUEUE, which is refused only if a turn is in fact running; asked for by name it is refused at once.

@@ -1,4 +1,4 @@
-//! What a session changes in its policy: limits on tool output, and what a later version takes.
+//! What a session changes in its policy: how tools run, limits on their output, and what a later version takes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{
     tools,
 };
 use crate::{
-    model::{OutputLimits, config::PolicyOverrides},
+    model::{OutputLimits, ToolExecution, config::PolicyOverrides},
     pb::{self, FieldReason},
 };
 
@@ -36,18 +36,24 @@ pub(super) fn overrides(at: Path<'_>, policy: Option<pb::Policy>, found: &mut Fi
 
 fn tool_policy(at: Path<'_>, policy: pb::ToolPolicy, found: &mut Findings) -> PolicyOverrides {
     let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait } = policy;
-    match number::known(at.field("execution"), execution, found) {
-        Some(pb::ToolExecution::Unspecified | pb::ToolExecution::Parallel) | None => {}
-        Some(pb::ToolExecution::Sequential) => found.not_implemented(at.field("execution")),
-    }
+    let execution = self::execution(at.field("execution"), execution, found);
     if let Some(wait) = cancel_wait {
         duration::any(at.field("cancel_wait"), wait, found);
         found.not_implemented(at.field("cancel_wait"));
     }
     PolicyOverrides {
+        execution,
         default_output_limits: default_output_limits
             .map(|limits| output_limits::read(at.field("default_output_limits"), limits, found)),
         output_limits: limits_by_name(at.field("output_limits"), output_limits, found),
+    }
+}
+
+fn execution(at: Path<'_>, execution: i32, found: &mut Findings) -> Option<ToolExecution> {
+    match number::known(at, execution, found) {
+        Some(pb::ToolExecution::Unspecified) | None => None,
+        Some(pb::ToolExecution::Parallel) => Some(ToolExecution::Parallel),
+        Some(pb::ToolExecution::Sequential) => Some(ToolExecution::Sequential),
     }
 }
 

@@ -66,13 +66,11 @@ fn tool(at: Path<'_>, tool: pb::Tool, found: &mut Findings) -> Tool {
         strict,
     } = tool;
     check_name(at.field("name"), &name, found);
-    if requires_approval {
-        found.not_implemented(at.field("requires_approval"));
-    }
     Tool {
         name,
         description: text::clean(description).0,
         input_schema: input_schema.map(|schema| schema::json(at.field("input_schema"), schema, found)),
+        requires_approval,
         timeout: duration::up_to(duration::DAY, at.field("timeout"), timeout, found),
         output_limits: output_limits.map(|limits| output_limits::read(at.field("output_limits"), limits, found)),
         category: tool_category(at.field("category"), category, found),

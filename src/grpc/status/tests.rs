@@ -87,7 +87,13 @@ fn wrong_requests_are_the_callers_fault() {
     let ahead = turn::Error::CursorAhead { last: Seq(7) }.into();
     check(&ahead, Code, "CURSOR_AHEAD", &[("last_seq", "7")], &["BadRequest"]);
     let calls = vec![(0, CallId::new("c")), (4, CallId::new("d"))];
-    check(&turn::Error::UnknownCalls(calls).into(), Code, "INVALID_REQUEST", &[], &["BadRequest"]);
+    check(
+        &turn::Error::UnknownCalls { results: calls, approvals: Vec::new() }.into(),
+        Code,
+        "INVALID_REQUEST",
+        &[],
+        &["BadRequest"],
+    );
     let limit = [("limit_bytes", "10")];
     check(&request_too_large(10), tonic::Code::ResourceExhausted, "REQUEST_TOO_LARGE", &limit, &[]);
 }
@@ -186,8 +192,8 @@ fn every_violation_has_its_field_and_reason() {
     let calls = vec![(0, CallId::new("c")), (4, CallId::new("d"))];
     let unknown = |name: &str| (name.to_owned(), "UNKNOWN".to_owned());
     assert_eq!(
-        see(&turn::Error::UnknownCalls(calls).into()).fields,
-        [unknown("results[0].call_id"), unknown("results[4].call_id")]
+        see(&turn::Error::UnknownCalls { results: calls, approvals: vec![(1, CallId::new("d"))] }.into()).fields,
+        [unknown("results[0].call_id"), unknown("results[4].call_id"), unknown("approvals[1].call_id")]
     );
 }
 

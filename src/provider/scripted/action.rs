@@ -249,6 +249,7 @@ impl Failing {
             code: code.clone(),
             request_id: String::new(),
             retry_after: retry_after_ms.map(Duration::from_millis),
+            should_retry: None,
         })
     }
 }

@@ -94,19 +94,15 @@ impl Scripted {
 
     /// The error for a prompt that no script answers.
     fn refuse(&self, prompt: &Prompt, why: &str) -> Error {
-        Error {
-            kind: Kind::BadRequest,
-            provider: self.name.clone(),
-            message: format!("the script {} {why}", prompt.model),
-            status: 0,
-            code: String::new(),
-            request_id: String::new(),
-            retry_after: None,
-        }
+        Error::new(Kind::BadRequest, self.name.clone(), format!("the script {} {why}", prompt.model))
     }
 }
 
 impl Provider for Scripted {
+    fn kind(&self) -> &'static str {
+        "scripted"
+    }
+
     fn model(&self, name: &str) -> Option<ModelInfo> {
         self.scripts.get(name).map(|script| script.info.clone())
     }

@@ -1,7 +1,7 @@
 -- store::admission::admit: IDLE -> RUN for an existing session, with its input and first events. 0 rows: busy, a repeated request, or
 -- a configuration that changed since it was read; outcome tells.
 -- $27 turn $28 owner $29 lease (s) $30 turn timeout (s) $31 revision as read $32 request id or null $33 hash $34 turn request
--- $35 model
+-- $35 model $36 the turn goes on from the transcript: its last word must not be the model's (after lock_run)
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
 f as (
@@ -14,6 +14,10 @@ f as (
    where r.tenant_id = $1 and r.session_id = $2 and r.state = 0 and r.open_calls = 0 and r.revision = $31
      and ($32::text is null
           or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2 and i.request_id = $32))
+     and (not $36::boolean
+          or (select m.role from messages m
+               where m.tenant_id = $1 and m.session_id = $2 and m.voided_at_seq is null and not m.is_summary
+               order by m.seq desc limit 1) <> 3)
   returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality($3::text[]) as base, r.turn_id, r.ctx_tokens),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)

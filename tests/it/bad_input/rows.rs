@@ -9,6 +9,8 @@ use prost_types::{Duration, Struct, Timestamp, Value, value::Kind};
 use tonic::Code;
 
 use super::{
+    answers::{answers, starts},
+    models,
     scene::{Call, Scene, answered_once, cancelled_once, created_once},
     updates::updates,
 };
@@ -17,8 +19,8 @@ use crate::harness::{
     requests::{result, submit, text, tools, turn},
 };
 
-const KIB: usize = 1_024;
-const MIB: usize = 1_024 * KIB;
+pub(super) const KIB: usize = 1_024;
+pub(super) const MIB: usize = 1_024 * KIB;
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
 /// A mistake, and how it is answered.
@@ -55,7 +57,7 @@ pub(super) fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
 }
 
 /// A page token from elsewhere.
-fn bad_token(what: &'static str, call: Call) -> Row {
+pub(super) fn bad_token(what: &'static str, call: Call) -> Row {
     refused(what, call, Code::InvalidArgument, "PAGE_TOKEN_INVALID").field("page_token", F::Invalid)
 }
 
@@ -141,7 +143,6 @@ fn messages(s: &Scene) -> Vec<Row> {
     let (key, value) = ("k".repeat(65), "v".repeat(1_025));
     let metadata = format!("input.metadata[\"{}\"]", "k".repeat(40));
     vec![
-        invalid("nothing said", s.execute(|it| it.input = None), &[("input", F::Required)]),
         invalid("no parts", s.say_so(|it| it.parts.clear()), &[("input.parts", F::Required)]),
         invalid("257 parts", s.say_so(|it| it.parts = vec![text("Hello"); 257]), &[("input.parts", F::TooLarge)]),
         invalid("a part without content", s.say(pb::Part::default()), &[("input.parts[0]", F::Invalid)]),
@@ -202,8 +203,6 @@ fn messages(s: &Scene) -> Vec<Row> {
 fn turns(s: &Scene) -> Vec<Row> {
     let heartbeat = |heartbeat_interval| pb::StreamOptions { heartbeat_interval, ..Default::default() };
     let malformed = Some(Duration { seconds: 2, nanos: -1 });
-    let generation =
-        pb::Generation { temperature: Some(3.0), provider_options_json: "no".into(), ..Default::default() };
     vec![
         invalid(
             "input and transcript",
@@ -258,11 +257,6 @@ fn turns(s: &Scene) -> Vec<Row> {
             "a tool of less than no time",
             s.bound(|it| it.tool_timeout = seconds(-1)),
             &[("limits.tool_timeout", F::OutOfRange)],
-        ),
-        invalid(
-            "wishes out of bounds",
-            s.execute(|it| it.generation = Some(generation)),
-            &[("generation.temperature", F::OutOfRange), ("generation.provider_options_json", F::NotJson)],
         ),
         invalid("a cancel mode that is not known", s.cancel(|it| it.mode = 99), &[("mode", F::Unknown)]),
         invalid("a long reason", s.cancel(|it| it.reason = "x".repeat(1_025)), &[("reason", F::TooLarge)]),
@@ -413,58 +407,6 @@ fn configurations(s: &Scene) -> Vec<Row> {
             "limits of no tool",
             policy(|it| _ = it.tools.get_or_insert_default().output_limits.insert("a b".into(), Default::default())),
             &[("session.policy_overrides.tools.output_limits[\"a b\"]", F::Invalid)],
-        ),
-    ]
-}
-
-fn answers(s: &Scene) -> Vec<Row> {
-    let approval =
-        |call: &str| pb::Approval { call_id: call.into(), edited_arguments_json: "no".into(), ..Default::default() };
-    vec![
-        invalid("no answer", s.submit(|_| ()), &[("results", F::Required)]),
-        invalid(
-            "129 answers",
-            s.submit(|it| it.results = (0..129).map(|i| result(&i.to_string(), "")).collect()),
-            &[("results", F::TooLarge)],
-        ),
-        invalid("a call nobody made", s.answers(&["never"]), &[("results[0].call_id", F::Unknown)]),
-        invalid("a call of another session", s.answers(&[&s.elsewhere]), &[("results[0].call_id", F::Unknown)]),
-        invalid("a call and one nobody made", s.answers(&[&s.open, "never"]), &[("results[1].call_id", F::Unknown)]),
-        invalid("one call twice", s.answers(&[&s.open, &s.open]), &[("results[1].call_id", F::Conflict)]),
-        invalid(
-            "a result and an approval",
-            s.submit(|it| {
-                (it.results, it.approvals) = (
-                    vec![result(&s.open, "fine")],
-                    vec![pb::Approval { decision: 1, call_id: s.open.clone(), ..Default::default() }],
-                )
-            }),
-            &[("approvals[0].call_id", F::Conflict)],
-        ),
-        invalid(
-            "an approval of nothing",
-            s.submit(|it| it.approvals = vec![approval("")]),
-            &[
-                ("approvals[0].call_id", F::Required),
-                ("approvals[0].decision", F::Required),
-                ("approvals[0].edited_arguments_json", F::NotJson),
-            ],
-        ),
-        invalid(
-            "an outcome that is not the host's",
-            s.answer(|it| it.set_outcome(pb::ToolOutcome::TimedOut)),
-            &[("results[0].outcome", F::Unsupported)],
-        ),
-        invalid("an outcome that is not known", s.answer(|it| it.outcome = 99), &[("results[0].outcome", F::Unknown)]),
-        invalid(
-            "a result's part without content",
-            s.answer(|it| it.parts = vec![pb::Part::default()]),
-            &[("results[0].parts[0]", F::Invalid)],
-        ),
-        invalid(
-            "a result over 3 MiB",
-            s.answer(|it| it.parts = vec![text(&"x".repeat(MIB + MIB / 2 + 1)); 2]),
-            &[("results[0].parts", F::TooLarge)],
         ),
     ]
 }
@@ -622,7 +564,21 @@ fn wire(s: &Scene) -> Vec<Row> {
 
 /// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
-    let tables =
-        [identifiers, messages, turns, offers, configurations, answers, lists, names, conflicts, updates, wire];
+    let tables = [
+        identifiers,
+        messages,
+        turns,
+        offers,
+        configurations,
+        answers,
+        starts,
+        lists,
+        names,
+        conflicts,
+        updates,
+        wire,
+        models::rows,
+        super::history::table,
+    ];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }

@@ -83,10 +83,12 @@ pub fn kind(event: &pb::Event) -> &'static str {
         Payload::StepStarted(_) => "step_started",
         Payload::MessageCommitted(_) => "message_committed",
         Payload::ToolCallRequested(_) => "tool_call_requested",
+        Payload::ApprovalRequested(_) => "approval_requested",
         Payload::ToolCallCompleted(_) => "tool_call_completed",
         Payload::ToolCallCancelled(_) => "tool_call_cancelled",
         Payload::ActionRequired(_) => "action_required",
         Payload::UsageRecorded(_) => "usage_recorded",
+        Payload::UnsupportedInput(_) => "unsupported_input",
         Payload::TurnRetrying(_) => "turn_retrying",
         Payload::TurnRecovered(_) => "turn_recovered",
         Payload::ModelSwitched(_) => "model_switched",
@@ -249,4 +251,34 @@ pub fn outline(messages: &[pb::Message]) -> Vec<String> {
 pub async fn turn_state<T: Carrier>(stream: &mut Streaming<T>) -> String {
     let trailers = stream.trailers().await.unwrap().expect("no trailers");
     trailers.get("contextd-turn-state").expect("no contextd-turn-state").to_str().unwrap().to_owned()
+}
+
+/// A turn up to the point where the host has to act, and what the last event says it has to do: results, approvals.
+pub async fn until_action<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, [Vec<String>; 2]) {
+    let events = until(stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    match events.last().and_then(|event| event.payload.clone()) {
+        Some(Payload::ActionRequired(action)) => (events, [action.result_call_ids, action.approval_call_ids]),
+        other => panic!("no action is required: {other:?}"),
+    }
+}
+
+/// The ids of the calls in a turn that wait: for a result, for an approval.
+pub fn pending(turn: &pb::Turn) -> [Vec<String>; 2] {
+    let id = |call: &Option<pb::ToolCall>| call.as_ref().expect("a call").call_id.clone();
+    [
+        turn.pending_calls.iter().map(|pending| id(&pending.call)).collect(),
+        turn.pending_approvals.iter().map(|pending| id(&pending.call)).collect(),
+    ]
+}
+
+/// The ids of all calls in the newest message of an assistant.
+pub fn calls_made(events: &[pb::Event]) -> Vec<String> {
+    let last = messages(events).into_iter().rfind(|message| message.role() == pb::Role::Assistant);
+    let parts = last.expect("an assistant's message").parts.iter();
+    parts
+        .filter_map(|part| match &part.content {
+            Some(pb::part::Content::ToolCall(call)) => Some(call.call_id.clone()),
+            _ => None,
+        })
+        .collect()
 }

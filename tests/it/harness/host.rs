@@ -11,7 +11,7 @@ use tonic_types::StatusExt as _;
 use super::{
     Options, Replica, TestDatabase,
     events::{self, PATIENCE},
-    requests::{submit, turn},
+    requests::{decide, submit, turn},
 };
 
 /// The model that [`Host::scripted`] serves.
@@ -219,6 +219,19 @@ impl Host {
             assert!(page.next_after_seq > after_seq, "a page that leads nowhere");
             after_seq = page.next_after_seq;
         }
+    }
+
+    /// Decides about calls; the status of each.
+    pub async fn decide(&self, session: &str, approvals: Vec<pb::Approval>) -> Vec<pb::AnswerStatus> {
+        statuses(&self.try_submit(decide(session, approvals)).await.unwrap())
+    }
+
+    /// Fails unless the hot row counts as many open calls as there are.
+    pub async fn assert_counted(&self, session: &str) {
+        let sql = "select r.open_calls::bigint, (select count(*) from tool_calls c where c.session_id = $1 and c.closed_at is null)
+                     from session_run r where r.session_id = $1";
+        let row = self.database.client().await.query_one(sql, &[&session]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "open calls of {session}, as counted and as they are");
     }
 
     /// Waits until no turn runs on this replica.

@@ -6,24 +6,28 @@
 pub mod database;
 pub mod errors;
 pub mod events;
+pub mod history;
 pub mod host;
 pub mod process;
 pub mod raw;
 pub mod requests;
+pub mod terminal;
+pub mod transcripts;
+pub mod upstream;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
     clock::SystemClock,
     grpc::{health, server},
-    model::{Limits, OutputLimits, config::Policy},
+    model::{Limits, OutputLimits, ToolExecution, config::Policy},
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
-    provider::{Registry, scripted::Scripted},
+    provider::{Provider, Registry, scripted::Scripted},
     store::Store,
-    turn::{Engine, Hub, Rules},
+    turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
     worker,
 };
 use tokio::net::TcpListener;
@@ -50,6 +54,8 @@ pub struct Replica {
 pub struct Options {
     /// Scripts by name, as JSON.
     pub scripts: Vec<(String, String)>,
+    /// Providers beside `scripted`, by name.
+    pub providers: Vec<(String, Arc<dyn Provider>)>,
     /// The lease.
     pub lease: Duration,
     /// Bounds of turns that set none.
@@ -64,12 +70,19 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// Takeovers that are borne.
     pub max_takeovers: u32,
+    /// Bounds of uploads.
+    pub uploads: UploadBounds,
+    /// Calls of a model for one step. They follow each other at once; one only, unless a test is about the others.
+    pub call_attempts: u32,
+    /// Longest wait between them.
+    pub retry_delay: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             scripts: Vec::new(),
+            providers: Vec::new(),
             lease: Duration::from_secs(15),
             limits: Limits {
                 max_steps: 50,
@@ -83,6 +96,14 @@ impl Default for Options {
             buffer: 1024,
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
+            uploads: UploadBounds {
+                max_bytes: 8 * 1024 * 1024,
+                max_at_once: 4,
+                idle: Duration::from_secs(30),
+                total: Duration::from_secs(600),
+            },
+            call_attempts: 1,
+            retry_delay: Duration::ZERO,
         }
     }
 }
@@ -91,6 +112,12 @@ impl Options {
     /// The usual replica with one more script.
     pub fn script(mut self, name: &str, json: impl Into<String>) -> Self {
         self.scripts.push((name.to_owned(), json.into()));
+        self
+    }
+
+    /// The usual replica with one more provider.
+    pub fn provider(mut self, name: &str, provider: Arc<dyn Provider>) -> Self {
+        self.providers.push((name.to_owned(), provider));
         self
     }
 }
@@ -104,6 +131,7 @@ impl Replica {
         }
         let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
+        let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
         let engine = Engine::new(store, registry, rules(&options), Hub::new(options.buffer), Arc::new(SystemClock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -192,6 +220,7 @@ fn rules(options: &Options) -> Rules {
         keep: None,
     };
     let policy = Policy {
+        execution: ToolExecution::Parallel,
         default_output_limits: limits(Some(120_000), None, None, None),
         output_limits: [
             ("bash".to_owned(), limits(Some(30_000), None, None, None)),
@@ -208,6 +237,13 @@ fn rules(options: &Options) -> Rules {
         max_running: 100,
         delta_flush: options.delta_flush,
         max_answer_bytes: 768 * 1024,
+        retries: Retries {
+            attempts: options.call_attempts,
+            base: options.retry_delay,
+            most: options.retry_delay,
+            most_asked: Duration::from_secs(60),
+        },
         poll_interval: Duration::from_millis(100),
+        uploads: options.uploads,
     }
 }

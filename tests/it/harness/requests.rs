@@ -44,3 +44,35 @@ pub fn result(call: &str, words: &str) -> pb::ToolResult {
 pub fn submit(session: &str, results: Vec<pb::ToolResult>) -> pb::SubmitToolResultsRequest {
     pb::SubmitToolResultsRequest { session_id: session.to_owned(), results, ..pb::SubmitToolResultsRequest::default() }
 }
+
+/// A tool of the host's that a person is asked about first.
+pub fn careful(name: &str) -> pb::Tool {
+    pb::Tool { requires_approval: true, ..tool(name) }
+}
+
+/// A yes to a call.
+pub fn approve(call: &str) -> pb::Approval {
+    pb::Approval { call_id: call.to_owned(), decision: pb::ApprovalDecision::Approve.into(), ..pb::Approval::default() }
+}
+
+/// A no to a call.
+pub fn deny(call: &str, reason: &str) -> pb::Approval {
+    pb::Approval {
+        call_id: call.to_owned(),
+        decision: pb::ApprovalDecision::Deny.into(),
+        reason: reason.to_owned(),
+        ..pb::Approval::default()
+    }
+}
+
+/// A submission of decisions.
+pub fn decide(session: &str, approvals: Vec<pb::Approval>) -> pb::SubmitToolResultsRequest {
+    pb::SubmitToolResultsRequest { approvals, ..submit(session, Vec::new()) }
+}
+
+/// A session whose tools run one after the other.
+pub fn one_by_one() -> Option<pb::Session> {
+    let tools = pb::ToolPolicy { execution: pb::ToolExecution::Sequential.into(), ..pb::ToolPolicy::default() };
+    let policy = pb::Policy { tools: Some(tools), ..pb::Policy::default() };
+    Some(pb::Session { policy_overrides: Some(policy), ..pb::Session::default() })
+}

@@ -47,8 +47,10 @@ const KEPT: &str = "
 enum Deed {
     Say(u32),
     Think(u32),
-    Call(usize),
+    Call(usize, Handing),
     Answer(usize),
+    Approve,
+    Deny,
     Enqueue,
     Take,
     Finish,
@@ -59,12 +61,40 @@ enum Deed {
     Revert,
 }
 
+/// How calls are handed out.
+#[derive(Debug, Clone, Copy)]
+enum Handing {
+    AtOnce,
+    OneByOne,
+    AskingFirst,
+    OneByOneAskingFirst,
+}
+
+impl Handing {
+    /// The notation of the n-th call.
+    fn notation(self, n: usize) -> &'static str {
+        match (self, n) {
+            (Self::AtOnce, _) | (Self::OneByOne, 0) => "",
+            (Self::OneByOne, _) => ">",
+            (Self::AskingFirst, _) | (Self::OneByOneAskingFirst, 0) => "?",
+            (Self::OneByOneAskingFirst, _) => ">?",
+        }
+    }
+}
+
+fn handing() -> impl Strategy<Value = Handing> {
+    use Handing::{AskingFirst, AtOnce, OneByOne, OneByOneAskingFirst};
+    prop_oneof![Just(AtOnce), Just(OneByOne), Just(AskingFirst), Just(OneByOneAskingFirst)]
+}
+
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         (1_u32..1000).prop_map(Deed::Say),
         (1_u32..1000).prop_map(Deed::Think),
-        (1_usize..4).prop_map(Deed::Call),
+        ((1_usize..4), handing()).prop_map(|(count, handing)| Deed::Call(count, handing)),
         (1_usize..4).prop_map(Deed::Answer),
+        Just(Deed::Approve),
+        Just(Deed::Deny),
         Just(Deed::Enqueue),
         Just(Deed::Take),
         Just(Deed::Finish),
@@ -97,11 +127,21 @@ impl Driver<'_> {
         match (deed, owner, closed) {
             (Deed::Say(tokens), _, Some(fence)) => self.say(fence, tokens, Category::Assistant).await,
             (Deed::Think(tokens), _, Some(fence)) => self.say(fence, tokens, Category::Reasoning).await,
-            (Deed::Call(count), _, Some(fence)) => self.call(fence, count).await,
+            (Deed::Call(count, handing), _, Some(fence)) => self.call(fence, count, handing).await,
             (Deed::Answer(count), _, _) => {
                 let open = store.open_calls(&self.key).await.unwrap();
-                let calls: Vec<&str> = open.iter().take(count).map(|(pending, _)| pending.call.id.as_str()).collect();
+                let calls: Vec<&str> = open.iter().take(count).map(|open| open.pending.call.id.as_str()).collect();
                 submit(store, &self.key, &calls, &unremembered()).await;
+            }
+            (Deed::Approve | Deed::Deny, _, _) => {
+                let open = store.open_calls(&self.key).await.unwrap();
+                let asks = open.iter().find(|open| open.pending.waits_for == WaitsFor::Approval);
+                if let Some(open) = asks {
+                    let call = open.pending.call.id.as_str();
+                    let decided = decide(store, &self.key, call, matches!(deed, Deed::Approve)).await;
+                    let untouched = look.cancelled && decided.accepted.is_empty();
+                    assert!(untouched || decided.accepted.len() == 1, "{decided:?}");
+                }
             }
             (Deed::Enqueue, _, _) => {
                 let id = self.name("q");
@@ -134,8 +174,8 @@ impl Driver<'_> {
         applied(self.world.store.append(&self.key, fence, &rows, &cost, None, false).await.unwrap());
     }
 
-    async fn call(&mut self, fence: Fence, count: usize) {
-        let calls: Vec<String> = (0..count).map(|_| self.name("c")).collect();
+    async fn call(&mut self, fence: Fence, count: usize, handing: Handing) {
+        let calls: Vec<String> = (0..count).map(|n| format!("{}{}", handing.notation(n), self.name("c"))).collect();
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
         let (rows, batch) = answer_with_calls(&self.name("m"), &calls);
         let cost = StepCost::default();
@@ -246,10 +286,11 @@ fn counters_equal_a_recount_after_whatever_happened() {
 
 #[tokio::test]
 async fn counters_survive_a_compaction_between_two_turns_and_its_revert_in_a_waiting_one() {
-    use Deed::{Admit, Answer, Call, Compact, Enqueue, Finish, Revert, Say, Stop, Take, TakeOver};
+    use Deed::{Admit, Answer, Approve, Call, Compact, Deny, Enqueue, Finish, Revert, Say, Stop, Take, TakeOver};
+    use Handing::{AskingFirst, AtOnce, OneByOne, OneByOneAskingFirst};
     let deeds = [
         Say(10),
-        Call(3),
+        Call(3, AtOnce),
         Answer(2),
         Answer(1),
         Finish,
@@ -259,12 +300,20 @@ async fn counters_survive_a_compaction_between_two_turns_and_its_revert_in_a_wai
         Say(7),
         Finish,
         Take,
-        Call(2),
+        Call(2, OneByOne),
         Revert,
-        TakeOver,
-        Answer(2),
+        Answer(1),
+        Answer(1),
         Compact,
-        Call(2),
+        Call(3, OneByOneAskingFirst),
+        Approve,
+        Answer(1),
+        Deny,
+        TakeOver,
+        Approve,
+        Answer(1),
+        Call(2, AskingFirst),
+        Approve,
         Answer(1),
         Stop,
         Admit,

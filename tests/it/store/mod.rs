@@ -4,6 +4,7 @@ mod compaction;
 mod delete;
 mod fence;
 mod gate;
+mod handing;
 mod ledger;
 mod plans;
 mod queue;
@@ -13,10 +14,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use contextd::{
     model::{
-        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part, RequestId, Role, Seq,
-        SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnId, TurnResult,
+        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part, Payload, RequestId, Role,
+        Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnId, TurnResult,
         command::{Idempotency, TurnRequest},
-        event::{CallCancelReason, StepPosition},
+        event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
     store::{
@@ -24,8 +25,8 @@ use contextd::{
         admission::{Admission, Grant},
         queue::{Delivery, Enqueued, NewQueued, Place, Take, Taken},
         session::NewConfig,
-        tool_call::{Answer, NextStep, Submission, Submitted},
-        turn::{Batch, End, NewCall, StepCost, Synthetic, Written},
+        submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
+        turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic, Written},
     },
 };
 
@@ -118,7 +119,12 @@ fn at(step: u32) -> StepPosition {
 }
 
 fn part(text: &str, tokens: u32, category: Category) -> StoredPart {
-    StoredPart { part: Part::text(text), size: Counted { tokens, category }, estimator: ESTIMATOR.to_owned() }
+    StoredPart {
+        part: Part::text(text),
+        size: Counted { tokens, category },
+        estimator: ESTIMATOR.to_owned(),
+        pruned: None,
+    }
 }
 
 fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMessage {
@@ -160,9 +166,11 @@ fn opening_without_input() -> Rows {
     rows
 }
 
-/// An assistant message that makes calls, and the calls; one that begins with `-` is closed without being run.
+/// An assistant message that makes calls, and the calls. `?c` asks a person first, `>c` waits for its turn, `>?c` both.
 fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
     let mut rows = Rows::new(ESTIMATOR, 0);
+    let fates: Vec<CallFate> = calls.iter().map(|call| fate(call)).collect();
+    let calls: Vec<&str> = calls.iter().map(|call| call.trim_start_matches(['>', '?'])).collect();
     let call_part = |call: &&str| StoredPart {
         part: Part::new(Content::ToolCall(ToolCall {
             id: CallId::new(*call),
@@ -171,6 +179,7 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
         })),
         size: Counted { tokens: 5, category: Category::ToolCalls },
         estimator: ESTIMATOR.to_owned(),
+        pruned: None,
     };
     rows.message(message(format!("{id}-calls"), Role::Assistant, calls.iter().map(call_part).collect()), at(1));
     let batch = Batch {
@@ -179,16 +188,29 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
         calls: calls
             .iter()
             .enumerate()
-            .map(|(part, call)| NewCall {
+            .zip(fates)
+            .map(|((part, call), fate)| NewCall {
                 id: CallId::new(*call),
                 name: "look".to_owned(),
                 part,
-                open: true,
+                fate,
                 timeout: Duration::from_secs(60),
             })
             .collect(),
     };
     (rows, batch)
+}
+
+fn fate(notation: &str) -> CallFate {
+    let id = CallId::new(notation.trim_start_matches(['>', '?']));
+    let (call, timeout) =
+        (ToolCall { id, name: "look".to_owned(), arguments: "{}".to_owned() }, Duration::from_secs(60));
+    let (waits_for, request) = if notation.contains('?') {
+        (WaitsFor::Approval, Payload::ApprovalRequested { call, timeout })
+    } else {
+        (WaitsFor::Result { edited: false }, Payload::ToolCallRequested { call, timeout, edited: false })
+    };
+    if notation.starts_with('>') { CallFate::Later { waits_for, request } } else { CallFate::Asked(waits_for) }
 }
 
 fn admission<'a>(
@@ -205,6 +227,7 @@ fn admission<'a>(
         idempotency,
         request,
         model: "scripted/demo",
+        continues: false,
     }
 }
 
@@ -251,6 +274,7 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
         .iter()
         .map(|call| Answer {
             call: CallId::new(*call),
+            kind: AnswerKind::Result { edited: false },
             part: Part::new(Content::ToolResult(ToolResult {
                 call: CallId::new(*call),
                 name: "look".to_owned(),
@@ -264,10 +288,46 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
         })
         .collect();
     let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
+    let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
         answers: &answers,
-        overdue_only: false,
+        approvals: &[],
+        named: &ids,
         idempotency,
+        estimator: ESTIMATOR,
+        overhead: OVERHEAD,
+        next: &next,
+    };
+    store.submit(key, &submission).await.unwrap()
+}
+
+/// A yes or a no to a call.
+async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submitted {
+    let id = CallId::new(call);
+    let denial = Answer {
+        call: id.clone(),
+        kind: AnswerKind::Denial,
+        part: Part::new(Content::ToolResult(ToolResult {
+            call: id.clone(),
+            name: "look".to_owned(),
+            texts: vec!["no".to_owned()],
+            outcome: ToolOutcome::Denied,
+            truncation: None,
+        })),
+        tokens: 2,
+        hash: "denial".to_owned(),
+        full_output: None,
+    };
+    let asked = ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() };
+    let request = Payload::ToolCallRequested { call: asked, timeout: Duration::from_secs(60), edited: false };
+    let approval = Approval { call: id.clone(), edited: None, request };
+    let (answers, approvals) = if yes { (vec![], vec![approval]) } else { (vec![denial], vec![]) };
+    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
+    let submission = Submission {
+        answers: &answers,
+        approvals: &approvals,
+        named: &[id],
+        idempotency: &unremembered(),
         estimator: ESTIMATOR,
         overhead: OVERHEAD,
         next: &next,

@@ -72,7 +72,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
     let admission = ["'new-turn'", "'one'", "30", "600", "1", "'r'", "'hash'", "''", "'scripted/demo'"];
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
-        "admit" => with(tail("'idle'"), &admission),
+        "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
         "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30"]),
         "append" => with(
@@ -80,28 +80,46 @@ fn arguments(statement: &str) -> Vec<&'static str> {
             &["0", "'new-message'", "array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]"],
         )
         .into_iter()
-        .chain(["array[60, 60]", "array[true, true]", "'new-message'", "'new-results'", "30"])
+        .chain([
+            "array[60, 60]",
+            "array[0, 1]::smallint[]",
+            "array[null, '']::bytea[]",
+            "'new-message'",
+            "'new-results'",
+            "30",
+        ])
         .collect(),
         "finish" => finish_arguments("'run'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
             &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''"],
         ),
-        "gate" | "lock_run" | "settle" | "session" => in_session("'run'", &[]),
-        "transcript" => in_session("'long'", &[]),
+        "gate" | "lock_run" | "settle" | "session" | "last_role" => in_session("'run'", &[]),
+        "fork" => in_session("'long'", &["400", "'new'", "'r'", "'hash'", "1"]),
+        "open_at" => in_session("'long'", &["399"]),
+        "call_ids" => in_session("'long'", &[]),
+        "tail" => in_session("'idle'", &["'r'"]),
+        "appended_calls" => in_session("'imported'", &[]),
+        "import" => import_arguments(),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
-        "submit" => in_session(
-            "'wait'",
-            &["array['c1', 'c2']", "array[1, 1]::smallint[]", "array['seen', 'seen']", "array[null, null]::bytea[]"],
-        )
-        .into_iter()
-        .chain(["array[3, 3]", "array['h', 'h']", "array[null, null]::text[]", "false", "3", "'r'", "'hash'", "'two'"])
-        .chain(["30", "'test'", "4", "''", "10", "1"])
-        .collect(),
+        "submit" => {
+            in_session("'turns'", &["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]"])
+                .into_iter()
+                .chain([
+                    "array[3]",
+                    "array['h']",
+                    "array[null]::text[]",
+                    "array[0]::smallint[]",
+                    "array[3]::smallint[]",
+                ])
+                .chain(["array[false]", "array['d2']", "array['']::bytea[]", "array['{}']", "'r'", "'hash'", "'two'"])
+                .chain(["30", "'test'", "4", "''", "10", "1"])
+                .collect()
+        }
         "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
         "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
         "hand_over" => in_session("'run'", &["1", "0"]),
@@ -110,7 +128,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "heads" => keys(&["array[0]"]),
         "follow" => in_session("'long'", &["100", "50"]),
         "messages_by_id" => in_session("'long'", &["array['m10', 'm20']"]),
-        "messages_after" | "messages_before" => in_session("'long'", &["50", "true", "10"]),
+        "live_after" | "all_after" => in_session("'long'", &[NOW, "40", "10"]),
+        "live_before" | "all_before" => in_session("'long'", &[NOW, "110", "10"]),
         "enqueue" => {
             with(in_session("'queue'", &["'new-queued'", "''", "1", "true", "false", "null", "60", "100"]), &REQUEST)
         }
@@ -168,12 +187,30 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
     }
 }
 
+/// The seq that stands for now.
+const NOW: &str = "9223372036854775807";
+
+/// A message with a call that is answered, an answer to a call that was open, and an output that was cut.
+fn import_arguments() -> Vec<&'static str> {
+    let seen = ["1", "1", "1", "'r'", "'hash'", "'led'", "0"];
+    let messages = ["array[1]", "array['new-message']", "array[3]::smallint[]", "array[4]", "array[false]"];
+    let more = ["array['']::bytea[]", "array[null]::timestamptz[]"];
+    let calls =
+        ["array['n1']", "array['look']", "array['new-message']", "array[0]", "array['new-results']", "array[0]"];
+    let answers = ["array['i1']", "array['new-results']", "array[1]"];
+    let blobs = ["array['new-message']", "array[0]", "array['blob']"];
+    let shift = ["1", "4", "array_fill(0::bigint, array[9])", "array_fill(0, array[9])"];
+    let arguments = with(with(tail_without_message("'imported'"), &seen), &messages);
+    with(with(with(with(with(arguments, &more), &calls), &answers), &blobs), &shift)
+}
+
 /// Sessions in the states that the statements are for.
 async fn scenes(world: &World, client: &Client) {
     let store = &world.store;
     let (run, _) = world.running("run").await;
     world.waiting("wait", &["c1", "c2", "c3"]).await;
     submit(store, &key("wait"), &["c3"], &unremembered()).await;
+    world.waiting("turns", &["d1", "?d2", ">d3"]).await;
     world.running("queue").await;
     for id in ["q1", "q2"] {
         enqueue(store, &key("queue"), id).await;
@@ -189,12 +226,23 @@ async fn scenes(world: &World, client: &Client) {
         super::compaction::begin(store, &key, "k", 0, &none).await.moved.unwrap();
     }
     super::compaction::swap(store, &key("compacted"), "k").await.moved.unwrap();
+    world.idle("imported").await;
+    client.batch_execute(IMPORTED).await.unwrap();
     world.running("long").await;
     client.batch_execute(LONG).await.unwrap();
     assert_eq!(run, key("run"));
 }
 
-/// A long conversation.
+/// A session that ends in a call that was appended.
+const IMPORTED: &str = "
+    insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info) values ('t', 'imported', 5, 'calls', 3, 0, 4, '');
+    insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
+                            ord, timeout)
+    values ('t', 'imported', 'i1', '', 0, 1, 'look', 'calls', 0, '', 0, '0');
+    insert into blobs (tenant_id, blob_id, media_type, size_bytes) values ('t', 'blob', 'text/plain', 1);
+    update session_run set next_seq = 6, context_version = 1, open_calls = 1 where session_id = 'imported'";
+
+/// A long conversation, in part compacted; a call is open at its seq 399.
 const LONG: &str = "
     insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info)
     select 't', 'long', n, 'm' || n, 2, 1, 4, '' from generate_series(4, 400) n;
@@ -202,6 +250,17 @@ const LONG: &str = "
     select 't', 'long', 'm' || n, 0, 'text', 'words', 4, 1, 'test' from generate_series(4, 400) n;
     insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
     select 't', 'long', n, 1, 1, 1, 'message_committed', '' from generate_series(4, 400) n;
+    update messages set role = 3 where session_id = 'long' and message_id = 'm399';
+    update parts set kind = 'tool_call', call_id = 'l1' where session_id = 'long' and message_id = 'm399';
+    update messages set role = 4 where session_id = 'long' and message_id = 'm400';
+    update parts set kind = 'tool_result', call_id = 'l1' where session_id = 'long' and message_id = 'm400';
+    insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
+                            ord, timeout, closed_at)
+    values ('t', 'long', 'l1', 'long-t1', 1, 3, 'look', 'm399', 0, 'm400', 0, '1 s', now());
+    insert into compactions (tenant_id, session_id, compaction_id, status, context_version, from_seq, to_seq, active_from_seq,
+                             summary_message, delta_messages, delta_overhead, delta_tokens, delta_parts, info, ended_at)
+    values ('t', 'long', 'k', 2, 0, 10, 60, 61, 'm61', 0, 0, array_fill(0, array[9]), array_fill(0, array[9]), '', now());
+    update messages set is_summary = true where session_id = 'long' and message_id = 'm61';
     update session_run set next_seq = 401 where session_id = 'long'";
 
 /// A past for every session above: rows that none of the statements needs.

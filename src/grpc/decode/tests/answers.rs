@@ -1,7 +1,10 @@
 //! SubmitToolResults.
 
 use super::*;
-use crate::model::{CallId, ToolOutcome, command::SubmittedResult};
+use crate::model::{
+    CallId, ToolOutcome,
+    command::{Decision, SubmittedResult, Verdict},
+};
 
 fn result(call: &str, parts: Vec<pb::Part>) -> pb::ToolResult {
     pb::ToolResult { call_id: call.into(), parts, ..Default::default() }
@@ -111,9 +114,37 @@ fn a_result_holds_no_other_parts() {
 }
 
 #[test]
-fn approvals_are_for_later_but_checked() {
+fn a_decision_is_read_with_what_belongs_to_it() {
+    let decide = |approvals| {
+        let request = pb::SubmitToolResultsRequest { session_id: "s".into(), approvals, ..Default::default() };
+        submit_tool_results(request).map(|submit| submit.decisions)
+    };
+    let approval = |decision: pb::ApprovalDecision, edited: &str, reason: &str| pb::Approval {
+        call_id: "a".into(),
+        decision: decision.into(),
+        edited_arguments_json: edited.into(),
+        reason: reason.into(),
+    };
+    let (approve, deny) = (pb::ApprovalDecision::Approve, pb::ApprovalDecision::Deny);
+    let table = [
+        (approval(approve, "", ""), Verdict::Approve { edited: None }),
+        (approval(approve, " {\"a\": 1.0} ", ""), Verdict::Approve { edited: Some(" {\"a\": 1.0} ".into()) }),
+        (approval(deny, "", "no\0"), Verdict::Deny { reason: "no\u{FFFD}".into() }),
+    ];
+    for (approval, verdict) in table {
+        assert_eq!(decide(vec![approval]).unwrap(), [Decision { call: CallId::new("a"), verdict }]);
+    }
+    check(decide(vec![approval(deny, "{}", "")]), &[("approvals[0].edited_arguments_json", Conflict)]);
+    check(decide(vec![approval(approve, "", "why")]), &[("approvals[0].reason", Conflict)]);
+    check(decide(vec![approval(approve, "[]", "")]), &[("approvals[0].edited_arguments_json", NotJson)]);
+    let long = format!("{{\"a\":\"{}\"}}", "x".repeat(256 * 1024));
+    check(decide(vec![approval(approve, &long, "")]), &[("approvals[0].edited_arguments_json", TooLarge)]);
+    check(decide(vec![approval(deny, "", &"x".repeat(16_385))]), &[("approvals[0].reason", TooLarge)]);
+}
+
+#[test]
+fn all_that_is_wrong_with_a_decision_is_told() {
     let approval = pb::Approval { call_id: "a".into(), decision: 1, ..Default::default() };
-    check_not_implemented(submit_all(vec![], vec![approval.clone()]), "approvals");
     let edited_arguments_json = "[]".to_owned();
     let wrong = pb::Approval { call_id: String::new(), decision: 0, edited_arguments_json, reason: String::new() };
     check(

@@ -1,7 +1,7 @@
 //! Sessions to create: their configuration and policy.
 
 use super::*;
-use crate::model::{OutputLimits, PinnedKind, SessionConfig, SessionId, config::PolicyOverrides};
+use crate::model::{OutputLimits, PinnedKind, SessionConfig, SessionId, ToolExecution, config::PolicyOverrides};
 
 fn created(session: pb::Session) -> Result<SessionConfig, Refused> {
     let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
@@ -128,16 +128,12 @@ fn paths_into_a_session_are_whole() {
             s.metadata = [(String::new(), String::new())].into();
         },
         &[
-            ("session.generation.top_p", OutOfRange),
             ("session.tools.host_tools[0].name", Invalid),
             ("session.limits.max_steps", OutOfRange),
+            ("session.generation.top_p", OutOfRange),
             ("session.metadata[\"\"]", Invalid),
         ],
     );
-    let generation = Some(pb::Generation { top_p: Some(0.5), ..Default::default() });
-    let session = pb::Session { generation, ..Default::default() };
-    check_not_implemented(created(session.clone()), "session.generation.top_p");
-    check_not_implemented(execute_turn(turn_with(|r| r.session = Some(session))), "session.generation.top_p");
 }
 
 #[test]
@@ -146,7 +142,7 @@ fn limits_on_tool_output_may_be_overridden() {
     let limits = |by_name: &str, max_lines| {
         overrides(|policy| {
             policy.tools = Some(pb::ToolPolicy {
-                execution: pb::ToolExecution::Parallel.into(),
+                execution: pb::ToolExecution::Sequential.into(),
                 default_output_limits: Some(lines(1)),
                 output_limits: [(by_name.to_owned(), lines(max_lines))].into(),
                 cancel_wait: None,
@@ -154,8 +150,11 @@ fn limits_on_tool_output_may_be_overridden() {
         })
     };
     let read = |max_lines| OutputLimits { max_lines: Some(max_lines), ..Default::default() };
-    let expected =
-        PolicyOverrides { default_output_limits: Some(read(1)), output_limits: [("bash".to_owned(), read(2))].into() };
+    let expected = PolicyOverrides {
+        execution: Some(ToolExecution::Sequential),
+        default_output_limits: Some(read(1)),
+        output_limits: [("bash".to_owned(), read(2))].into(),
+    };
     assert_eq!(limits("bash", 2).unwrap(), expected);
     let at = "session.policy_overrides.tools.output_limits";
     check(limits("bash", -1), &[(&format!("{at}[\"bash\"].max_lines"), OutOfRange)]);
@@ -185,7 +184,7 @@ fn every_other_override_is_for_later() {
         change(&mut policy);
         Some(policy)
     }
-    let later: [Override; 26] = [
+    let later: [Override; 25] = [
         ("compaction.enabled", |p| p.compaction = compaction(|c| c.enabled = Some(true))),
         ("compaction.strategy", |p| p.compaction = compaction(|c| c.strategy = 1)),
         ("compaction.threshold", |p| p.compaction = compaction(|c| c.threshold = Some(1.0))),
@@ -205,7 +204,6 @@ fn every_other_override_is_for_later() {
         ("prune.protect_tokens", |p| p.prune = prune(|c| c.protect_tokens = Some(0))),
         ("prune.protect_turns", |p| p.prune = prune(|c| c.protect_turns = Some(0))),
         ("prune.protected_tools", |p| p.prune = prune(|c| c.protected_tools = vec!["bash".into()])),
-        ("tools.execution", |p| p.tools = tools(|c| c.set_execution(pb::ToolExecution::Sequential))),
         ("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1))),
         ("queue.max_pending", |p| p.queue = queue(|c| c.max_pending = Some(1_000))),
         ("queue.take", |p| p.queue = queue(|c| c.take = 1)),

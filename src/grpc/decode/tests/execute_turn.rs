@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::model::{
     LimitsOverride, Role, Seq, SessionId,
-    command::{BusyPolicy, TurnRequest},
+    command::{BusyPolicy, Start, TurnRequest},
 };
 
 #[track_caller]
@@ -24,8 +24,9 @@ fn the_smallest_turn_is_taken_with_defaults() {
     assert_eq!(command.session, None);
     assert_eq!(command.idempotency.request, None);
     assert_eq!(command.after, Seq(0));
-    assert_eq!(command.input.role, Role::User);
-    assert_eq!(command.input.parts, [crate::model::Part::text("Hello")]);
+    let Start::Input(input) = command.start else { panic!("no input") };
+    assert_eq!(input.role, Role::User);
+    assert_eq!(input.parts, [crate::model::Part::text("Hello")]);
     assert_eq!(command.request, TurnRequest::default());
     assert_eq!(command.busy, BusyPolicy::Enqueue);
     assert_eq!(command.create, None);
@@ -67,16 +68,12 @@ fn a_model_reference_is_one_bounded_line() {
 }
 
 #[test]
-fn input_is_required_and_excludes_continue() {
-    check_turn(|r| r.input = None, &[("input", Required)]);
+fn a_turn_begins_with_its_input_the_queue_or_the_transcript_but_not_with_two_of_them() {
+    let start = |change: fn(&mut pb::ExecuteTurnRequest)| execute_turn(turn_with(change)).unwrap().0.start;
+    assert!(matches!(start(|_| ()), Start::Input(_)));
+    assert_eq!(start(|r| r.input = None), Start::Queue);
+    assert_eq!(start(|r| (r.input, r.continue_transcript) = (None, true)), Start::Transcript);
     check_turn(|r| r.continue_transcript = true, &[("continue_transcript", Conflict)]);
-    check_later(
-        |r| {
-            r.input = None;
-            r.continue_transcript = true;
-        },
-        "continue_transcript",
-    );
 }
 
 #[test]
@@ -173,61 +170,6 @@ fn limits_have_their_ranges() {
 fn a_grace_period_is_for_later() {
     let limits = pb::TurnLimits { grace_period: seconds(60), ..Default::default() };
     check_later(|r| r.limits = Some(limits), "limits.grace_period");
-}
-
-#[test]
-fn every_wish_about_generation_is_for_later() {
-    type Wish = (&'static str, fn(&mut pb::Generation));
-    let wishes: [Wish; 11] = [
-        ("temperature", |g| g.temperature = Some(0.0)),
-        ("top_p", |g| g.top_p = Some(1.0)),
-        ("top_k", |g| g.top_k = Some(1)),
-        ("stop_sequences", |g| g.stop_sequences = vec!["x".into()]),
-        ("seed", |g| g.seed = Some(-1)),
-        ("reasoning_effort", |g| g.set_reasoning_effort(pb::ReasoningEffort::None)),
-        ("reasoning_budget_tokens", |g| g.reasoning_budget_tokens = Some(0)),
-        ("tool_choice", |g| g.tool_choice = Some(pb::ToolChoice::default())),
-        ("parallel_tool_calls", |g| g.parallel_tool_calls = Some(true)),
-        ("response_format", |g| g.response_format = Some(pb::ResponseFormat::default())),
-        ("provider_options_json", |g| g.provider_options_json = "{}".into()),
-    ];
-    for (field, wish) in wishes {
-        let mut generation = pb::Generation::default();
-        wish(&mut generation);
-        check_later(|r| r.generation = Some(generation), &format!("generation.{field}"));
-    }
-    check_turn(|r| r.generation = Some(pb::Generation::default()), &[]);
-}
-
-#[test]
-fn wishes_about_generation_have_their_ranges() {
-    use pb::tool_choice::Choice;
-    fn choose(choice: Choice) -> Option<pb::ToolChoice> {
-        Some(pb::ToolChoice { choice: Some(choice) })
-    }
-    let check_wish = |wish: fn(&mut pb::Generation), field: &str, reason| {
-        let mut generation = pb::Generation::default();
-        wish(&mut generation);
-        check_turn(|r| r.generation = Some(generation), &[(&format!("generation.{field}"), reason)]);
-    };
-    check_wish(|g| g.temperature = Some(2.1), "temperature", OutOfRange);
-    check_wish(|g| g.temperature = Some(f64::NAN), "temperature", OutOfRange);
-    check_wish(|g| g.top_p = Some(-0.1), "top_p", OutOfRange);
-    check_wish(|g| g.top_k = Some(-1), "top_k", OutOfRange);
-    check_wish(|g| g.stop_sequences = vec!["x".into(), String::new()], "stop_sequences[1]", Required);
-    check_wish(|g| g.reasoning_effort = 99, "reasoning_effort", Unknown);
-    check_wish(|g| g.reasoning_budget_tokens = Some(-1), "reasoning_budget_tokens", OutOfRange);
-    check_wish(|g| g.tool_choice = choose(Choice::Mode(9)), "tool_choice.mode", Unknown);
-    check_wish(|g| g.tool_choice = choose(Choice::ToolName("a b".into())), "tool_choice.tool_name", Invalid);
-    check_wish(|g| g.provider_options_json = "[]".into(), "provider_options_json", NotJson);
-    check_wish(
-        |g| {
-            let json_schema = Some(pb::JsonSchema::default());
-            g.response_format = Some(pb::ResponseFormat { json_schema, ..Default::default() });
-        },
-        "response_format.json_schema",
-        Invalid,
-    );
 }
 
 #[test]

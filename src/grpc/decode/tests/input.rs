@@ -1,11 +1,14 @@
 //! The user's message: role, parts, labels.
 
 use super::*;
-use crate::model::{Content, InputMessage};
+use crate::model::{Content, InputMessage, command::Start};
 
 fn said(change: impl FnOnce(&mut pb::InputMessage)) -> Result<InputMessage, Refused> {
     let request = turn_with(|r| change(r.input.as_mut().expect("hello has input")));
-    execute_turn(request).map(|(command, _)| command.input)
+    execute_turn(request).map(|(command, _)| match command.start {
+        Start::Input(input) => input,
+        other => panic!("{other:?}"),
+    })
 }
 
 #[track_caller]

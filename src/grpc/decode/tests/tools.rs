@@ -78,7 +78,7 @@ fn a_tool_is_read_whole() {
         name: "t".into(),
         description: "does\0".into(),
         input_schema: None,
-        requires_approval: false,
+        requires_approval: true,
         timeout: seconds(86_400),
         output_limits: Some(pb::ToolOutputLimits { max_lines: 3, ..Default::default() }),
         category: pb::ContextCategory::McpTools.into(),
@@ -89,6 +89,7 @@ fn a_tool_is_read_whole() {
         name: "t".into(),
         description: "does\u{FFFD}".into(),
         input_schema: None,
+        requires_approval: true,
         timeout: Some(Duration::from_secs(86_400)),
         output_limits: Some(OutputLimits { max_lines: Some(3), ..Default::default() }),
         category: ToolCategory::McpTools,
@@ -206,9 +207,10 @@ fn limits_on_output_are_counts_where_zero_is_none() {
 }
 
 #[test]
-fn approvals_are_for_later() {
+fn a_tool_may_ask_for_approval() {
     let asks = pb::Tool { requires_approval: true, ..tool("b") };
-    check_not_implemented(tools(vec![tool("a"), asks]), "tools.host_tools[1].requires_approval");
+    let read = tools(vec![tool("a"), asks]).unwrap();
+    assert_eq!(read.unwrap().tools.iter().map(|tool| tool.requires_approval).collect::<Vec<_>>(), [false, true]);
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! The model services that the settings name.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use http::{HeaderName, header};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::{
+    config::{Config, Effort, Environment, ModelConfig, OpenAiConfig, ProviderConfig},
+    model::generation::ReasoningEffort,
+    provider::{
+        Registry,
+        http::Settings,
+        info::Declared,
+        openai::{OpenAi, dialect},
+        scripted::Scripted,
+    },
+};
+
+/// All of them. Keys are read now and never again.
+pub(super) fn registry(config: &Config, environment: &Environment) -> anyhow::Result<Registry> {
+    let mut registry = Registry::default();
+    for (name, provider) in &config.providers {
+        registry = match provider {
+            ProviderConfig::Scripted(scripted) => {
+                registry.with(name, Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?))
+            }
+            ProviderConfig::OpenAi(config) => {
+                let provider = openai(name, config, environment);
+                registry.with(name, Arc::new(provider.with_context(|| format!("providers.{name} cannot be used"))?))
+            }
+        };
+    }
+    Ok(registry)
+}
+
+fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyhow::Result<OpenAi> {
+    let dialect = match config.dialect {
+        Some(dialect) => Some(dialect::named(dialect.name()).context("the dialect is not known")?),
+        None => None,
+    };
+    let settings = Settings {
+        base_url: config.base_url.clone(),
+        headers: headers(config, config.key(environment)?)?,
+        connect_timeout: config.connect_timeout,
+        first_byte_timeout: config.first_byte_timeout,
+        stall_timeout: config.stall_timeout,
+    };
+    let models = config.models.iter().map(|(name, model)| (name.clone(), declared(model))).collect();
+    Ok(OpenAi::new(name, settings, dialect, models)?.with_developer_role(config.developer_role))
+}
+
+fn headers(config: &OpenAiConfig, key: Option<SecretString>) -> anyhow::Result<Vec<(HeaderName, SecretString)>> {
+    let bearer = key.map(|key| SecretString::from(format!("Bearer {}", key.expose_secret())));
+    let mut headers: Vec<_> = bearer.into_iter().map(|bearer| (header::AUTHORIZATION, bearer)).collect();
+    for (name, value) in [("openai-organization", &config.organization), ("openai-project", &config.project)] {
+        headers.extend(value.as_deref().map(|value| (HeaderName::from_static(name), SecretString::from(value))));
+    }
+    for (name, value) in &config.headers {
+        headers.push((name.parse()?, value.clone()));
+    }
+    Ok(headers)
+}
+
+fn declared(config: &ModelConfig) -> Declared {
+    let ModelConfig {
+        display_name,
+        aliases,
+        context_window,
+        max_output,
+        input_media_types,
+        supports_tools,
+        supports_parallel_tool_calls,
+        supports_json_schema,
+        reasoning_efforts,
+    } = config.clone();
+    Declared {
+        display_name,
+        aliases,
+        context_window,
+        max_output,
+        input_media: input_media_types,
+        tools: supports_tools,
+        parallel_tools: supports_parallel_tool_calls,
+        json_schema: supports_json_schema,
+        reasoning_efforts: reasoning_efforts.map(|efforts| efforts.into_iter().map(effort).collect()),
+    }
+}
+
+fn effort(effort: Effort) -> ReasoningEffort {
+    match effort {
+        Effort::None => ReasoningEffort::None,
+        Effort::Minimal => ReasoningEffort::Minimal,
+        Effort::Low => ReasoningEffort::Low,
+        Effort::Medium => ReasoningEffort::Medium,
+        Effort::High => ReasoningEffort::High,
+        Effort::Xhigh => ReasoningEffort::Xhigh,
+        Effort::Max => ReasoningEffort::Max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Dialect;
+
+    #[test]
+    fn every_dialect_of_the_settings_is_known_to_the_provider() {
+        for dialect in Dialect::ALL {
+            assert!(dialect::named(dialect.name()).is_some(), "{}", dialect.name());
+        }
+        assert_eq!(Dialect::ALL.len(), dialect::DIALECTS.len());
+    }
+}

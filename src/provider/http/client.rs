@@ -1,0 +1,308 @@
+//! The client of one model service: how it is reached, and what goes wrong on the way.
+
+use std::{fmt, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use reqwest::{Response, Url, redirect};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::timeout;
+
+use super::{
+    Fault,
+    classify::{self, Place},
+    said::Said,
+    wait,
+};
+use crate::provider::{Error, error::Kind};
+
+/// Bytes that are read of an answer that is no stream of events.
+const MAX_BODY_BYTES: usize = 64 << 10;
+
+/// Connections that are kept open without a use.
+const MAX_IDLE_CONNECTIONS: usize = 32;
+
+/// How long they are kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How often a silent connection is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Headers in which services name a request, the usual one first.
+const REQUEST_ID_HEADERS: &[&str] =
+    &["x-request-id", "request-id", "x-generation-id", "mistral-correlation-id", "cf-ray"];
+
+/// How a service is reached.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where it is, without the path of the single call.
+    pub base_url: String,
+    /// What every request carries. Those that are secret are in `secrets` too.
+    pub headers: Vec<(HeaderName, SecretString)>,
+    /// How long making a connection may take.
+    pub connect_timeout: Duration,
+    /// How long the first byte of an answer may take.
+    pub first_byte_timeout: Duration,
+    /// How long an answer may be silent between two bytes.
+    pub stall_timeout: Duration,
+}
+
+/// The settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// The address is none.
+    #[error("the base URL is not a URL: {0}")]
+    BaseUrl(String),
+    /// The value cannot be sent. It is not shown: it may be a key.
+    #[error("the value of the header {0} holds characters that cannot be sent")]
+    Header(HeaderName),
+    /// No client could be made.
+    #[error("cannot set up HTTP: {0}")]
+    Client(String),
+}
+
+/// A client. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    provider: String,
+    http: reqwest::Client,
+    base_url: Url,
+    headers: HeaderMap,
+    secrets: Vec<SecretString>,
+    pub(super) first_byte_timeout: Duration,
+    pub(super) stall_timeout: Duration,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Client").field("provider", &self.provider).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client of the provider of that configured name.
+    pub fn new(provider: &str, settings: Settings) -> Result<Self, Unusable> {
+        let Settings { base_url, headers: given, connect_timeout, first_byte_timeout, stall_timeout } = settings;
+        let base_url: Url = base_url.parse().map_err(|error| Unusable::BaseUrl(format!("{error}")))?;
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(connect_timeout)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .tcp_keepalive(KEEPALIVE)
+            .http2_keep_alive_interval(KEEPALIVE)
+            // A redirect would take the key somewhere else.
+            .redirect(redirect::Policy::none())
+            .referer(false);
+        if base_url.scheme() == "http" {
+            // Without TLS nobody needs the system's authorities, which may be missing.
+            builder = builder.tls_certs_only([]);
+        }
+        if is_loopback(&base_url) {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|error| Unusable::Client(causes(&error)))?;
+        let (mut headers, mut secrets) = (HeaderMap::new(), Vec::new());
+        for (name, secret) in given {
+            let value = HeaderValue::from_str(secret.expose_secret());
+            let mut value = value.map_err(|_| Unusable::Header(name.clone()))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+            secrets.extend(words(secret.expose_secret()));
+        }
+        let provider = provider.to_owned();
+        Ok(Self { provider, http, base_url, headers, secrets, first_byte_timeout, stall_timeout })
+    }
+
+    /// The host of the service.
+    pub fn host(&self) -> &str {
+        self.base_url.host_str().unwrap_or_default()
+    }
+
+    /// Sends a body and waits for the head of a good answer.
+    pub(super) async fn send(&self, path: &str, body: Vec<u8>) -> Result<Response, Error> {
+        let request = self
+            .http
+            .post(self.url(path))
+            .headers(self.headers.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "text/event-stream")
+            .body(body);
+        let response = match timeout(self.first_byte_timeout, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.error(unreachable(&error), 0, "")),
+            Err(_) => return Err(self.error(silent(self.first_byte_timeout), 0, "")),
+        };
+        if response.status() == StatusCode::OK { Ok(response) } else { Err(self.refused(response).await) }
+    }
+
+    /// The error that an answer stands for which is no stream of events.
+    pub(super) async fn refused(&self, mut response: Response) -> Error {
+        let body = self.read_some(&mut response).await;
+        let (status, headers) = (response.status(), response.headers());
+        let mut said = Said::of_body(&body);
+        said.retry_after = wait::asked(headers, &said);
+        let fault = if status.is_success() {
+            unexpected(headers, said)
+        } else {
+            let fault = classify::fault(Place::Body(status.as_u16()), &said);
+            Fault { should_retry: wait::should_retry(headers).or(fault.should_retry), ..fault }
+        };
+        self.error(fault, status.as_u16(), request_id(headers))
+    }
+
+    /// The error with this provider's name, and without its secrets.
+    pub(super) fn error(&self, fault: Fault, status: u16, request_id: &str) -> Error {
+        let Fault { kind, message, code, retry_after, should_retry } = fault;
+        Error {
+            kind,
+            provider: self.provider.clone(),
+            message: self.scrubbed(message),
+            status,
+            code: self.scrubbed(code),
+            request_id: self.scrubbed(request_id.to_owned()),
+            retry_after,
+            should_retry,
+        }
+    }
+
+    fn url(&self, path: &str) -> Url {
+        let mut url = self.base_url.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}/{path}"));
+        url
+    }
+
+    /// The beginning of a body; what came before it broke off or fell silent.
+    async fn read_some(&self, response: &mut Response) -> Vec<u8> {
+        let mut body = Vec::new();
+        while body.len() < MAX_BODY_BYTES
+            && let Ok(Ok(Some(bytes))) = timeout(self.stall_timeout, response.chunk()).await
+        {
+            body.extend_from_slice(&bytes);
+        }
+        body.truncate(MAX_BODY_BYTES);
+        body
+    }
+
+    /// A service may repeat what it was sent.
+    fn scrubbed(&self, text: String) -> String {
+        let hide = |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
+        self.secrets.iter().fold(text, hide)
+    }
+}
+
+/// The id under which the service knows the request; empty when it says none.
+pub(super) fn request_id(headers: &HeaderMap) -> &str {
+    let text = |name: &&str| headers.get(*name).and_then(|value| value.to_str().ok());
+    REQUEST_ID_HEADERS.iter().find_map(text).unwrap_or_default()
+}
+
+/// Nothing came for so long.
+pub(super) fn silent(patience: Duration) -> Fault {
+    Fault::new(Kind::Timeout, format!("nothing came for {} seconds", patience.as_secs_f32()))
+}
+
+/// The connection failed or broke.
+pub(super) fn unreachable(error: &reqwest::Error) -> Fault {
+    match error {
+        error if error.is_connect() && error.is_timeout() => {
+            Fault::new(Kind::Timeout, "no connection was made in time")
+        }
+        error if error.is_connect() => Fault::broken(format!("cannot be reached: {}", causes(error))),
+        error if error.is_timeout() => Fault::new(Kind::Timeout, "no answer came in time"),
+        error => Fault::broken(format!("the connection broke: {}", causes(error))),
+    }
+}
+
+/// A good status, but no events: an error in disguise, or something that is no model service.
+fn unexpected(headers: &HeaderMap, said: Said) -> Fault {
+    if !said.codes.is_empty() || said.status.is_some() {
+        return classify::fault(Place::Stream, &said);
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("nothing");
+    let words = if said.message.is_empty() { String::new() } else { format!(": {}", said.message) };
+    Fault::broken(format!("it answered with {kind} in place of a stream of events{words}"))
+}
+
+/// What lies behind an error, without the address, which may be private.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host_str() {
+        Some("localhost") => true,
+        Some(host) => {
+            host.trim_matches(['[', ']']).parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+        }
+        None => false,
+    }
+}
+
+/// The words of a header that are worth hiding: not `Bearer`, and nothing so short that it hides ordinary text.
+fn words(value: &str) -> impl Iterator<Item = SecretString> {
+    const LEAST: usize = 8;
+    value.split_whitespace().filter(|word| word.len() >= LEAST).map(SecretString::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(headers: &[(&'static str, &str)]) -> Result<Client, Unusable> {
+        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), SecretString::from(*value)));
+        let second = Duration::from_secs(1);
+        Client::new(
+            "main",
+            Settings {
+                base_url: "http://127.0.0.1:9/v1/?api-version=2".to_owned(),
+                headers: headers.collect(),
+                connect_timeout: second,
+                first_byte_timeout: second,
+                stall_timeout: second,
+            },
+        )
+    }
+
+    #[test]
+    fn no_secret_is_shown_by_a_client_or_in_what_it_says() {
+        let client = client(&[("authorization", "Bearer sk-very-secret"), ("x-extra", "short")]).expect("a client");
+        assert_eq!(format!("{client:?}"), "Client { provider: \"main\", .. }");
+        assert!(!format!("{:?}", client.headers).contains("secret"));
+        let fault =
+            Fault { code: "sk-very-secret".to_owned(), ..Fault::broken("Wrong key: sk-very-secret, Bearer short") };
+        let error = client.error(fault, 401, "req sk-very-secret");
+        assert_eq!((error.message.as_str(), error.code.as_str()), ("Wrong key: ***, Bearer short", "***"));
+        assert_eq!(error.request_id, "req ***");
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_sent_is_named_without_its_value() {
+        let error = client(&[("authorization", "Bearer sk-very\nsecret")]).map(drop).expect_err("a line break");
+        assert_eq!(error.to_string(), "the value of the header authorization holds characters that cannot be sent");
+    }
+
+    #[test]
+    fn paths_go_behind_the_base_and_its_query_stays() {
+        let client = client(&[]).expect("a client");
+        assert_eq!(client.url("chat/completions").as_str(), "http://127.0.0.1:9/v1/chat/completions?api-version=2");
+    }
+
+    #[test]
+    fn loopback_is_known_by_name_and_number() {
+        let table = [
+            ("http://localhost:1/v1", true),
+            ("http://127.0.0.1/v1", true),
+            ("http://[::1]:1/v1", true),
+            ("http://10.0.0.1/v1", false),
+            ("https://api.openai.com/v1", false),
+        ];
+        for (url, expected) in table {
+            assert_eq!(is_loopback(&url.parse().expect("a URL")), expected, "{url}");
+        }
+    }
+}

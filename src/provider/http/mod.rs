@@ -1,0 +1,46 @@
+//! What every model service over HTTP shares: the client, the stream of events in its answers, and what its refusals mean.
+//!
+//! A dialect encodes a prompt as a body and implements [`Decoder`]; [`Client::stream`] does the rest. Keys are in headers that
+//! never print themselves, and whatever a service says is searched for them before anybody reads it.
+
+pub mod classify;
+pub mod client;
+mod overflow;
+pub mod said;
+pub mod sse;
+pub mod stream;
+pub mod wait;
+
+pub use client::{Client, Settings, Unusable};
+pub use said::Said;
+pub use stream::Decoder;
+
+use super::error::Kind;
+use std::time::Duration;
+
+/// What went wrong, before it is said with whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind.
+    pub kind: Kind,
+    /// One sentence for people.
+    pub message: String,
+    /// The service's own code; empty when there was none.
+    pub code: String,
+    /// How long the service asked to wait.
+    pub retry_after: Option<Duration>,
+    /// What is known about repeating the call, beyond the kind.
+    pub should_retry: Option<bool>,
+}
+
+impl Fault {
+    /// A fault that the service did not tell of.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), code: String::new(), retry_after: None, should_retry: None }
+    }
+
+    /// An answer that cannot be used.
+    pub fn broken(message: impl Into<String>) -> Self {
+        Self::new(Kind::Broken, message)
+    }
+}

@@ -1,0 +1,74 @@
+//! How services say that a prompt is too long, and what sounds like it but is not.
+
+use std::sync::LazyLock;
+
+use regex::{RegexSet, RegexSetBuilder};
+
+/// Words about rates. Some of them speak of tokens too.
+const ABOUT_RATES: &[&str] =
+    &[r"rate[\s_-]?limit", r"too many requests", r"per[\s_-]?minute", r"^(throttling error|service unavailable):"];
+
+/// Words about the length of the answer or of a single text, not of the prompt.
+const ABOUT_SOMETHING_ELSE: &[&str] = &[
+    r"string_above_max_length|string too long",
+    r"maximum allowed number of output tokens",
+    r"max_(completion_|output_)?tokens is too large",
+    r"cached content is too small",
+];
+
+/// Words about the length of the prompt, each with who says so.
+const TOO_LONG: &[&str] = &[
+    r"prompt (?:is )?too long",                                         // Anthropic, Z.ai, Ollama
+    r"prompt exceeds max length",                                       // Z.ai
+    r"request_too_large|request entity too large",                      // anybody's 413
+    r"input is too long",                                               // Bedrock
+    r"exceeds? context limit",                                          // Anthropic: prompt and answer together
+    r"exceeds the context window",                                      // OpenAI
+    r"context window exceeded",                                         // LiteLLM
+    r"maximum context length is [\d,]+ tokens",                         // OpenAI, OpenRouter, vLLM, DeepSeek
+    r"exceeds (?:the )?(?:model'?s )?maximum context length",           // SGLang, LiteLLM
+    r"input tokens exceed the configured limit",                        // OpenAI
+    r"input token count.*exceeds the maximum",                          // Gemini
+    r"tokens in request more than max tokens allowed",                  // several
+    r"maximum prompt length is \d+",                                    // xAI
+    r"reduce the length of the (?:messages|input|prompt)",              // Groq, OpenAI, vLLM
+    r"exceeds (?:the )?maximum allowed input length of [\d,]+ tokens?", // Poolside
+    r"longer than the model'?s context length",                         // Together
+    r"exceeds the limit of \d+",                                        // Copilot
+    r"exceeds the available context size",                              // llama.cpp
+    r"context size has been exceeded",                                  // llama.cpp and LM Studio, in mid-stream
+    r"greater than the context length|n_keep .*n_ctx",                  // LM Studio
+    r"trying to keep the first \d+ tokens|context length of only \d+",  // LM Studio
+    r"context length is only \d+ tokens",                               // vLLM
+    r"input length.*exceeds.*context length",                           // vLLM, Ollama
+    r"your request has \d+ input tokens|prompt contains (?:at least )?\d+ input tokens", // vLLM
+    r"context window exceeds limit",                                    // MiniMax
+    r"exceeded model token limit",                                      // Moonshot
+    r"too large for model with \d+ maximum context length",             // Mistral
+    r"prompt has [\d,]+ tokens?, but the configured context size is",   // DS4
+    r"model_context_window_exceeded",
+    r"exceeded (?:max )?context length",    // Ollama
+    r"range of input length should be",     // DashScope
+    r"current length is .* while limit is", // Cerebras
+    r"input too long: .* input tokens, limit is",
+    r"`inputs` tokens \+ `max_new_tokens` must be", // TGI
+    r"context[_ ]length[_ ]exceeded",
+    r"too many tokens|token limit exceeded",
+];
+
+/// Whether the words are about a rate, not about a length.
+pub(super) fn about_rates(words: &str) -> bool {
+    static RATES: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_RATES));
+    RATES.is_match(words)
+}
+
+/// Whether the words say that the prompt is too long. What sounds like it but is not goes first.
+pub(super) fn too_long(words: &str) -> bool {
+    static OTHERS: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_SOMETHING_ELSE));
+    static LENGTHS: LazyLock<RegexSet> = LazyLock::new(|| set(TOO_LONG));
+    !about_rates(words) && !OTHERS.is_match(words) && LENGTHS.is_match(words)
+}
+
+fn set(patterns: &[&str]) -> RegexSet {
+    RegexSetBuilder::new(patterns).case_insensitive(true).build().expect("the patterns are constants, and tested")
+}

@@ -1,0 +1,160 @@
+//! What a service says about an error, whatever the shape of its body.
+//!
+//! Every field may be missing or of another type than documented, so the body is read as a JSON value, never as a struct.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+#[cfg(test)]
+mod tests;
+
+/// Characters that are kept of a message.
+const MESSAGE_CHARS: usize = 500;
+
+/// An error in a service's words.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Said {
+    /// The sentence for people; empty when there is none.
+    pub message: String,
+    /// Every code-like word: code, type, status, reason.
+    pub codes: Vec<String>,
+    /// A status within the body, as OpenRouter has it in mid-stream.
+    pub status: Option<u16>,
+    /// How long to wait, where the body says so.
+    pub retry_after: Option<Duration>,
+    /// It counts more tokens in the prompt than it has room for.
+    pub counts_too_many: bool,
+    /// The input was held back by a filter.
+    pub flagged: bool,
+    /// There was no body at all.
+    pub empty: bool,
+}
+
+impl Said {
+    /// Reads the body of an answer.
+    pub fn of_body(body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(body);
+        let text = text.trim();
+        if text.is_empty() {
+            return Self { empty: true, ..Self::default() };
+        }
+        match serde_json::from_str(text) {
+            Ok(json) => Self::of_json(&json),
+            Err(_) if text.starts_with('<') => Self { message: page(text), ..Self::default() },
+            Err(_) => Self { message: cut(text), ..Self::default() },
+        }
+    }
+
+    /// Reads an error that is JSON: the object around it, or the error itself.
+    pub fn of_json(json: &Value) -> Self {
+        let outer = json.as_array().and_then(|list| list.first()).unwrap_or(json);
+        let inner = ["error", "detail"].iter().find_map(|key| outer.get(key)).filter(|inner| !inner.is_null());
+        let inner = inner.and_then(|inner| inner.as_array().and_then(|list| list.first()).or(Some(inner)));
+        let mut said = Self::default();
+        match inner {
+            Some(Value::String(message)) => said.message = cut(message),
+            Some(inner) => said.read(inner),
+            None => {}
+        }
+        if said.message.is_empty() || said.codes.is_empty() {
+            said.read(outer);
+        }
+        said
+    }
+
+    /// The code to report: the most telling word.
+    pub fn code(&self) -> String {
+        let word = self.codes.iter().find(|code| code.parse::<u16>().is_err());
+        word.or(self.codes.first()).cloned().unwrap_or_default()
+    }
+
+    /// Whether one of the codes is this one.
+    pub fn has_code(&self, code: &str) -> bool {
+        self.codes.iter().any(|said| said == code)
+    }
+
+    /// Takes from an object what is not known yet.
+    fn read(&mut self, object: &Value) {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        if self.message.is_empty() {
+            let words = ["message", "msg", "error", "detail"].into_iter().map(text).find(|words| !words.is_empty());
+            self.message = cut(words.unwrap_or_default());
+        }
+        for key in ["code", "type", "error_type", "status"] {
+            match object.get(key) {
+                Some(Value::String(code)) if key != "type" || code != "error" => self.add_code(code),
+                Some(Value::Number(code)) => {
+                    self.add_code(&code.to_string());
+                    self.status = self.status.or_else(|| status(code.as_u64()?));
+                }
+                _ => {}
+            }
+        }
+        for key in ["status_code", "raw_status_code"] {
+            self.status = self.status.or_else(|| status(object.get(key)?.as_u64()?));
+        }
+        let number = |key: &str| object.get(key).and_then(Value::as_u64);
+        self.counts_too_many |=
+            matches!((number("n_prompt_tokens"), number("n_ctx")), (Some(n), Some(room)) if n > room);
+        for detail in object.get("details").and_then(Value::as_array).into_iter().flatten() {
+            self.add_code(detail.get("reason").and_then(Value::as_str).unwrap_or_default());
+            self.retry_after = self.retry_after.or_else(|| seconds_with_unit(detail.get("retryDelay")?.as_str()?));
+        }
+        if let Some(metadata) = object.get("metadata") {
+            self.read_metadata(metadata);
+        }
+    }
+
+    /// OpenRouter's: what the service behind it said, and what it makes of it.
+    fn read_metadata(&mut self, metadata: &Value) {
+        self.add_code(metadata.get("error_type").and_then(Value::as_str).unwrap_or_default());
+        let asked = metadata.get("retry_after_seconds").and_then(Value::as_f64);
+        self.retry_after = self.retry_after.or_else(|| Duration::try_from_secs_f64(asked?).ok());
+        self.flagged |= metadata.get("flagged_input").is_some() || metadata.get("reasons").is_some();
+        if let Some(raw) = metadata.get("raw").and_then(Value::as_str).filter(|raw| !raw.is_empty()) {
+            let words = serde_json::from_str(raw).map(|json| Self::of_json(&json).message).unwrap_or_default();
+            let words = if words.is_empty() { raw } else { &words };
+            self.message = cut(&format!("{}: {words}", self.message));
+        }
+    }
+
+    fn add_code(&mut self, code: &str) {
+        if !code.is_empty() && !self.has_code(code) {
+            self.codes.push(code.chars().take(MAX_CODE_CHARS).collect());
+        }
+    }
+}
+
+/// Characters that are kept of a code.
+const MAX_CODE_CHARS: usize = 100;
+
+/// A number that is the status of an error.
+fn status(number: u64) -> Option<u16> {
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
+/// `34.4s`
+fn seconds_with_unit(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
+}
+
+/// What an HTML page says in its title: whoever stands between us and the service sends those.
+fn page(html: &str) -> String {
+    let lower = html.to_ascii_lowercase();
+    let title = lower.find("<title>").map(|at| at + "<title>".len());
+    let title = title.and_then(|from| Some(html[from..from + lower[from..].find("</title>")?].trim()));
+    match title.filter(|title| !title.is_empty()) {
+        Some(title) => cut(&format!("an HTML page titled {title}")),
+        None => "an HTML page".to_owned(),
+    }
+}
+
+/// One line of a bounded length.
+fn cut(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MESSAGE_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}

@@ -1,0 +1,153 @@
+//! One call: the body goes out, events come back, and a dialect's decoder makes chunks of them.
+
+use std::{collections::VecDeque, time::Duration};
+
+use futures_util::stream;
+use http::{HeaderMap, header};
+use reqwest::Response;
+use tokio::time::timeout;
+
+use super::{
+    Client, Fault,
+    client::{request_id, silent, unreachable},
+    sse,
+};
+use crate::provider::{Answer, Chunk, Error};
+
+/// What a dialect knows about the events of an answer.
+pub trait Decoder: Send + 'static {
+    /// Takes the next event and adds what it says. After [`Chunk::Finished`] nothing more is read.
+    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
+
+    /// The stream ended without [`Chunk::Finished`]: adds it if the answer is complete all the same.
+    fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
+}
+
+impl Client {
+    /// Calls the service. Nothing happens before the stream is polled; dropping it closes the connection.
+    pub fn stream(self, path: &'static str, body: Vec<u8>, decoder: impl Decoder) -> Answer {
+        let call = Call { client: self, decoder, chunks: VecDeque::new(), phase: Phase::Ready { path, body } };
+        Box::pin(stream::unfold(call, |mut call| async move {
+            let next = call.next().await.transpose()?;
+            if next.is_err() {
+                call.phase = Phase::Over;
+            }
+            Some((next, call))
+        }))
+    }
+}
+
+/// A call on its way.
+struct Call<D> {
+    client: Client,
+    decoder: D,
+    /// Decoded and not handed out yet.
+    chunks: VecDeque<Chunk>,
+    phase: Phase,
+}
+
+enum Phase {
+    /// Nothing was sent.
+    Ready { path: &'static str, body: Vec<u8> },
+    /// The answer is arriving.
+    Reading(Box<Reading>),
+    /// Nothing more is read.
+    Over,
+}
+
+struct Reading {
+    response: Response,
+    events: sse::Reader,
+    /// Whether a byte of the body has come.
+    begun: bool,
+}
+
+impl<D: Decoder> Call<D> {
+    /// The next chunk; none: that was all.
+    async fn next(&mut self) -> Result<Option<Chunk>, Error> {
+        loop {
+            if let Some(chunk) = self.chunks.pop_front() {
+                if matches!(chunk, Chunk::Finished(_)) {
+                    self.phase = Phase::Over;
+                    self.chunks.clear();
+                }
+                return Ok(Some(chunk));
+            }
+            match &mut self.phase {
+                Phase::Ready { path, body } => {
+                    let response = self.client.send(path, std::mem::take(body)).await?;
+                    if is_another_type(response.headers()) {
+                        return Err(self.client.refused(response).await);
+                    }
+                    let events = sse::Reader::default();
+                    self.phase = Phase::Reading(Box::new(Reading { response, events, begun: false }));
+                }
+                Phase::Reading(reading) => {
+                    let patience = reading.patience(&self.client);
+                    let bytes = match timeout(patience, reading.response.chunk()).await {
+                        Ok(Ok(bytes)) => bytes,
+                        Ok(Err(error)) => return Err(self.fail(unreachable(&error))),
+                        Err(_) => return Err(self.fail(silent(patience))),
+                    };
+                    self.take(bytes.as_deref())?;
+                }
+                Phase::Over => return Ok(None),
+            }
+        }
+    }
+
+    /// Decodes the next bytes, or the end.
+    fn take(&mut self, bytes: Option<&[u8]>) -> Result<(), Error> {
+        let Phase::Reading(reading) = &mut self.phase else { return Ok(()) };
+        let mut events = Vec::new();
+        let ended = match bytes {
+            Some(bytes) => {
+                reading.begun = true;
+                let pushed = reading.events.push(bytes, &mut events);
+                pushed.map_err(|error| self.fail(Fault::broken(error.to_string())))?;
+                false
+            }
+            None => {
+                events.extend(std::mem::take(&mut reading.events).finish());
+                true
+            }
+        };
+        for event in &events {
+            self.decoder.event(event, &mut self.chunks).map_err(|fault| self.fail(fault))?;
+            if matches!(self.chunks.back(), Some(Chunk::Finished(_))) {
+                return Ok(());
+            }
+        }
+        if ended {
+            self.decoder.end(&mut self.chunks).map_err(|fault| self.fail(fault))?;
+            if self.chunks.is_empty() {
+                self.phase = Phase::Over;
+            }
+        }
+        Ok(())
+    }
+
+    /// The error of this call. What was decoded before it is lost with the answer.
+    fn fail(&self, fault: Fault) -> Error {
+        match &self.phase {
+            Phase::Reading(reading) => {
+                let Reading { response, .. } = &**reading;
+                self.client.error(fault, response.status().as_u16(), request_id(response.headers()))
+            }
+            Phase::Ready { .. } | Phase::Over => self.client.error(fault, 0, ""),
+        }
+    }
+}
+
+impl Reading {
+    fn patience(&self, client: &Client) -> Duration {
+        if self.begun { client.stall_timeout } else { client.first_byte_timeout }
+    }
+}
+
+/// Whether the answer says that it is something else than events. Some services leave the type away or call it plain text.
+fn is_another_type(headers: &HeaderMap) -> bool {
+    let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let named = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    named.ends_with("json") && !named.ends_with("ndjson") || named == "text/html"
+}

@@ -1,0 +1,211 @@
+//! What sets the services apart that speak Chat Completions: a table, so that the rest of the code asks no names.
+
+/// How one kind of service differs. Everything else is as OpenAI documents it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dialect {
+    /// Its name in the configuration.
+    pub name: &'static str,
+    /// Hosts that speak it, those below them included.
+    pub hosts: &'static [&'static str],
+    /// The field that bounds the answer.
+    pub max_tokens: MaxTokens,
+    /// Whether the role `developer` is known.
+    pub developer_role: bool,
+    /// Whether usage must be asked for.
+    pub asks_for_usage: bool,
+    /// How reasoning is handed back.
+    pub reasoning_back: ReasoningBack,
+    /// Whether reported reasoning tokens come on top of the reported completion tokens.
+    pub reasoning_outside: bool,
+    /// Which ids of calls it takes.
+    pub call_ids: CallIds,
+    /// Whether an assistant must speak between a tool's result and the user.
+    pub assistant_after_results: bool,
+    /// Whether a stream may just close once it has said why it ends, without `[DONE]`.
+    pub closes_without_done: bool,
+    /// Whether refusals have a field of their own.
+    pub refusals: bool,
+    /// How it is told how hard to think.
+    pub effort: Effort,
+    /// The field that bounds reasoning in tokens; none: there is none.
+    pub budget: Option<&'static str>,
+    /// Whether `top_k` is known.
+    pub top_k: bool,
+    /// The field of the seed.
+    pub seed: &'static str,
+    /// Whether an answer can be held to a schema.
+    pub json_schema: bool,
+    /// Words that end an answer; none: no limit is known.
+    pub most_stops: Option<usize>,
+}
+
+/// The field that bounds the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxTokens {
+    /// `max_completion_tokens`
+    Completion,
+    /// `max_tokens`
+    Plain,
+}
+
+/// How reasoning is handed back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningBack {
+    /// Not at all.
+    Never,
+    /// As `reasoning_content`, on the messages of the tool loop that is going on.
+    Content,
+    /// As the `reasoning_details` that came with it, unchanged.
+    Details,
+}
+
+/// Which ids of calls are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallIds {
+    /// At most 40 letters, digits, `_` and `-`.
+    Short,
+    /// Exactly nine letters and digits.
+    Nine,
+}
+
+/// How a model is told how hard to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// `reasoning_effort` in all of our levels.
+    Fine,
+    /// `reasoning_effort`: `none`, `low`, `medium` or `high`.
+    Coarse,
+    /// `reasoning: {effort, max_tokens}`
+    Object,
+    /// `thinking: {type}` switches it, `reasoning_effort` is `high` or `max`.
+    Thinking,
+    /// `thinking: {type}` switches it.
+    Switch,
+    /// In no way that is known.
+    Unknown,
+}
+
+/// What a service of unknown make is taken for.
+const COMPATIBLE: Dialect = Dialect {
+    name: "compatible",
+    hosts: &[],
+    max_tokens: MaxTokens::Plain,
+    developer_role: false,
+    asks_for_usage: true,
+    reasoning_back: ReasoningBack::Never,
+    reasoning_outside: false,
+    call_ids: CallIds::Short,
+    assistant_after_results: false,
+    closes_without_done: false,
+    refusals: false,
+    effort: Effort::Coarse,
+    budget: None,
+    top_k: false,
+    seed: "seed",
+    json_schema: true,
+    most_stops: None,
+};
+
+/// All of them; the last one is taken for whatever no host tells.
+pub const DIALECTS: &[Dialect] = &[
+    Dialect {
+        name: "openai",
+        hosts: &["api.openai.com"],
+        max_tokens: MaxTokens::Completion,
+        developer_role: true,
+        refusals: true,
+        effort: Effort::Fine,
+        most_stops: Some(4),
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "openrouter",
+        hosts: &["openrouter.ai"],
+        reasoning_back: ReasoningBack::Details,
+        effort: Effort::Object,
+        top_k: true,
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "deepseek",
+        hosts: &["api.deepseek.com"],
+        reasoning_back: ReasoningBack::Content,
+        effort: Effort::Thinking,
+        json_schema: false,
+        ..COMPATIBLE
+    },
+    Dialect { name: "groq", hosts: &["api.groq.com"], ..COMPATIBLE },
+    Dialect { name: "xai", hosts: &["api.x.ai"], reasoning_outside: true, ..COMPATIBLE },
+    Dialect {
+        name: "mistral",
+        hosts: &["api.mistral.ai"],
+        asks_for_usage: false,
+        call_ids: CallIds::Nine,
+        assistant_after_results: true,
+        seed: "random_seed",
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "together",
+        hosts: &["api.together.xyz", "api.together.ai"],
+        effort: Effort::Unknown,
+        top_k: true,
+        ..COMPATIBLE
+    },
+    Dialect { name: "fireworks", hosts: &["api.fireworks.ai"], top_k: true, ..COMPATIBLE },
+    Dialect { name: "cerebras", hosts: &["api.cerebras.ai"], ..COMPATIBLE },
+    Dialect { name: "moonshot", hosts: &["api.moonshot.ai", "api.moonshot.cn"], effort: Effort::Switch, ..COMPATIBLE },
+    Dialect { name: "zai", hosts: &["api.z.ai"], effort: Effort::Switch, ..COMPATIBLE },
+    Dialect { name: "perplexity", hosts: &["api.perplexity.ai"], closes_without_done: true, ..COMPATIBLE },
+    Dialect {
+        name: "llamacpp",
+        effort: Effort::Unknown,
+        budget: Some("thinking_budget_tokens"),
+        top_k: true,
+        ..COMPATIBLE
+    },
+    Dialect { name: "lmstudio", top_k: true, ..COMPATIBLE },
+    Dialect { name: "ollama", ..COMPATIBLE },
+    Dialect { name: "vllm", budget: Some("thinking_token_budget"), top_k: true, ..COMPATIBLE },
+    COMPATIBLE,
+];
+
+/// The dialect of that name.
+pub fn named(name: &str) -> Option<&'static Dialect> {
+    DIALECTS.iter().find(|dialect| dialect.name == name)
+}
+
+/// The dialect that a host speaks.
+pub fn of_host(host: &str) -> &'static Dialect {
+    let speaks = |known: &&str| host == *known || host.strip_suffix(*known).is_some_and(|below| below.ends_with('.'));
+    DIALECTS.iter().find(|dialect| dialect.hosts.iter().any(speaks)).unwrap_or(&COMPATIBLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_tells_its_dialect_and_an_unknown_one_is_compatible() {
+        let table = [
+            ("api.openai.com", "openai"),
+            ("eu.api.openai.com", "openai"),
+            ("api.openai.com.example.org", "compatible"),
+            ("notopenrouter.ai", "compatible"),
+            ("openrouter.ai", "openrouter"),
+            ("api.mistral.ai", "mistral"),
+            ("127.0.0.1", "compatible"),
+        ];
+        for (host, expected) in table {
+            assert_eq!(of_host(host).name, expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn every_dialect_is_found_by_its_name() {
+        for dialect in DIALECTS {
+            assert_eq!(named(dialect.name), Some(dialect));
+        }
+        assert_eq!(named("klingon"), None);
+    }
+}

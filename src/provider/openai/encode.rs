@@ -1,0 +1,89 @@
+//! A prompt as the body of a request. Pure, and the same for the same prompt.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{
+    dialect::{Dialect, MaxTokens},
+    ids::Ids,
+    messages::messages,
+    options, wire,
+};
+use crate::model::{Prompt, Tool};
+
+/// What a tool without arguments takes.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
+
+/// How requests of one provider are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Form<'a> {
+    /// What the service speaks.
+    pub dialect: &'static Dialect,
+    /// Configured name of the provider.
+    pub provider: &'a str,
+    /// Instructions go under the role `developer`.
+    pub developer: bool,
+}
+
+/// The body of a request, field by field.
+#[derive(Debug, Default)]
+pub(super) struct Body(BTreeMap<String, Box<RawValue>>);
+
+impl Body {
+    /// Sets a field.
+    pub(super) fn set(&mut self, key: &str, value: impl Serialize) {
+        self.0.insert(key.to_owned(), raw(&value));
+    }
+
+    /// Sets a field, if there is a value.
+    pub(super) fn set_some(&mut self, key: &str, value: Option<impl Serialize>) {
+        if let Some(value) = value {
+            self.set(key, value);
+        }
+    }
+}
+
+/// The body of the request for a prompt.
+pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
+    let Form { dialect, .. } = form;
+    let ids = Ids::of(prompt.transcript.messages(), dialect.call_ids);
+    let mut body = Body::default();
+    body.set("model", &prompt.model);
+    body.set("messages", messages(prompt, form, &ids));
+    body.set("stream", true);
+    if dialect.asks_for_usage {
+        body.set("stream_options", BTreeMap::from([("include_usage", true)]));
+    }
+    let limit = match dialect.max_tokens {
+        MaxTokens::Completion => "max_completion_tokens",
+        MaxTokens::Plain => "max_tokens",
+    };
+    body.set_some(limit, prompt.max_output_tokens);
+    if !prompt.tools.is_empty() {
+        body.set("tools", prompt.tools.iter().map(tool).collect::<Vec<_>>());
+    }
+    options::write(&mut body, prompt, dialect);
+    raw(&body.0).get().as_bytes().to_vec()
+}
+
+fn tool(tool: &Tool) -> wire::Tool<'_> {
+    let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
+    // Schemas are checked where they come in.
+    let parameters = serde_json::from_str(schema).or_else(|_| serde_json::from_str(NO_ARGUMENTS));
+    wire::Tool {
+        kind: "function",
+        function: wire::ToolFunction {
+            name: &tool.name,
+            description: &tool.description,
+            parameters: parameters.expect("a constant"),
+            strict: tool.strict,
+        },
+    }
+}
+
+/// Our own types have nothing that JSON cannot hold.
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("plain data is JSON")
+}

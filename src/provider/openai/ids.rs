@@ -1,0 +1,61 @@
+//! Ids of calls as a service takes them. An id may come from another service, or from a host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::dialect::CallIds;
+use crate::model::{CallId, Content, Message, derive};
+
+/// Characters of an id for services that say nothing else.
+const MAX_CHARS: usize = 40;
+
+/// Characters of an id for Mistral.
+const NINE: usize = 9;
+
+/// The ids of a transcript that go out in another form.
+#[derive(Debug, Default)]
+pub(super) struct Ids {
+    renamed: BTreeMap<CallId, String>,
+}
+
+impl Ids {
+    /// Renames what the service would refuse. The same transcript always gets the same names, so that prompt caches hold.
+    pub(super) fn of(messages: &[Message], rule: CallIds) -> Self {
+        let calls = messages.iter().flat_map(|message| &message.parts).filter_map(|part| match &part.part.content {
+            Content::ToolCall(call) => Some(&call.id),
+            Content::Text(_) | Content::Reasoning { .. } | Content::ToolResult(_) | Content::Refusal(_) => None,
+        });
+        let (good, bad): (Vec<&CallId>, Vec<&CallId>) = calls.partition(|id| takes(rule, id.as_str()));
+        let mut taken: BTreeSet<String> = good.into_iter().map(|id| id.as_str().to_owned()).collect();
+        let mut renamed = BTreeMap::new();
+        for id in bad {
+            let name =
+                (0..).map(|turn: u32| name(rule, id, turn)).find(|name| !taken.contains(name)).unwrap_or_default();
+            taken.insert(name.clone());
+            renamed.insert(id.clone(), name);
+        }
+        Self { renamed }
+    }
+
+    /// The id as it goes out.
+    pub(super) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
+        self.renamed.get(id).map_or(id.as_str(), String::as_str)
+    }
+}
+
+fn takes(rule: CallIds, id: &str) -> bool {
+    match rule {
+        CallIds::Short => {
+            (1..=MAX_CHARS).contains(&id.len())
+                && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+        }
+        CallIds::Nine => id.len() == NINE && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+    }
+}
+
+fn name(rule: CallIds, id: &CallId, turn: u32) -> String {
+    let print = derive::fingerprint(["call", id.as_str(), &turn.to_string()]);
+    match rule {
+        CallIds::Short => format!("call_{}", &print[..32]),
+        CallIds::Nine => print[..NINE].to_owned(),
+    }
+}

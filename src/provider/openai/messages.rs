@@ -1,0 +1,162 @@
+//! The conversation in the form of Chat Completions.
+
+use serde_json::{Map, Value};
+
+use super::{
+    KIND, details,
+    dialect::{Dialect, ReasoningBack},
+    encode::Form,
+    ids::Ids,
+    wire,
+};
+use crate::model::{Content, Message, Part, Prompt, Role, ToolOutcome, ToolResult, message::StoredPart};
+
+/// What an assistant says between a result and the user, where the service wants that.
+const NOTED: &str = "OK";
+
+/// All messages, the instructions first. An assistant message with nothing to send is left out.
+pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<wire::Message<'a>> {
+    let stored = prompt.transcript.messages();
+    let loop_begins = stored.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+    let mut written = Vec::new();
+    if !prompt.system.is_empty() {
+        written.push(instructions(&prompt.system, form.developer));
+    }
+    for (at, message) in stored.iter().enumerate() {
+        match message.role {
+            Role::System => written.extend(texts(message).into_iter().map(|text| instructions(text, form.developer))),
+            Role::User => {
+                if form.dialect.assistant_after_results && matches!(written.last(), Some(wire::Message::Tool { .. })) {
+                    let content = Some(NOTED.to_owned());
+                    written.push(wire::Message::Assistant(wire::Assistant { content, ..wire::Assistant::default() }));
+                }
+                written.extend(user(message));
+            }
+            Role::Assistant => {
+                let own = is_own(message, prompt, form.provider);
+                let back = Back { dialect: form.dialect, own, in_loop: at > loop_begins };
+                written.extend(assistant(message, back, ids).map(wire::Message::Assistant));
+            }
+            Role::Tool => written.extend(message.parts.iter().filter_map(|part| result(&part.part, ids))),
+        }
+    }
+    written
+}
+
+fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
+    if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
+}
+
+/// What a user says; none: nothing.
+fn user(message: &Message) -> Option<wire::Message<'_>> {
+    let content = match texts(message)[..] {
+        [] => return None,
+        [text] => wire::UserContent::Text(text),
+        ref texts => wire::UserContent::Parts(texts.iter().map(|text| wire::UserPart::Text { text }).collect()),
+    };
+    Some(wire::Message::User { content })
+}
+
+/// The texts of a message that are not empty.
+fn texts(message: &Message) -> Vec<&str> {
+    let text = |part| match content(part) {
+        Content::Text(text) => Some(text.as_str()).filter(|text| !text.is_empty()),
+        Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+    };
+    message.parts.iter().filter_map(text).collect()
+}
+
+/// How much of an assistant message's reasoning goes back.
+#[derive(Debug, Clone, Copy)]
+struct Back {
+    dialect: &'static Dialect,
+    /// The same model of the same provider wrote it.
+    own: bool,
+    /// It belongs to the tool loop that is going on.
+    in_loop: bool,
+}
+
+/// What the model said; none: nothing that can be sent.
+fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire::Assistant<'a>> {
+    let mut written = wire::Assistant::default();
+    for StoredPart { part, .. } in &message.parts {
+        match &part.content {
+            Content::Text(text) => append(&mut written.content, text),
+            Content::Refusal(text) if back.dialect.refusals => append(&mut written.refusal, text),
+            Content::Refusal(text) => append(&mut written.content, text),
+            Content::ToolCall(call) => written.tool_calls.push(wire::Call {
+                id: ids.get(&call.id),
+                kind: "function",
+                function: wire::Function { name: &call.name, arguments: arguments(&call.arguments) },
+                extra_content: attached(part).and_then(|mut own| own.remove("extra_content")).filter(|_| back.own),
+            }),
+            Content::Reasoning { text, .. } => match back.dialect.reasoning_back {
+                ReasoningBack::Content if back.in_loop => append(&mut written.reasoning_content, text),
+                ReasoningBack::Details if back.own => details::add(&mut written.reasoning_details, blocks(part)),
+                ReasoningBack::Content | ReasoningBack::Details | ReasoningBack::Never => {}
+            },
+            // The transcript is checked: a result is never an assistant's.
+            Content::ToolResult(_) => {}
+        }
+    }
+    let sendable = written.content.is_some() || written.refusal.is_some() || !written.tool_calls.is_empty();
+    sendable.then_some(written)
+}
+
+/// The result of a call. There is no field for failures, so the words say it.
+fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
+    match &part.content {
+        Content::ToolResult(result) => {
+            Some(wire::Message::Tool { tool_call_id: ids.get(&result.call), content: words(result) })
+        }
+        Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::Refusal(_) => None,
+    }
+}
+
+fn words(result: &ToolResult) -> String {
+    let text = result.texts.join("\n");
+    match (result.outcome, text.as_str()) {
+        (ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled, _) => text,
+        (ToolOutcome::Error, "") => "Error".to_owned(),
+        (ToolOutcome::Error, text) => format!("Error: {text}"),
+        (ToolOutcome::Denied, "") => "Denied".to_owned(),
+        (ToolOutcome::Denied, text) => format!("Denied: {text}"),
+    }
+}
+
+/// The arguments as the model wrote them. A call whose arguments are no JSON object was never run; some services refuse to read
+/// it again, so it goes back without any.
+fn arguments(json: &str) -> &str {
+    let object = serde_json::from_str::<Map<String, Value>>(json).is_ok();
+    if object { json } else { "{}" }
+}
+
+/// What this kind of provider attached to a part.
+fn attached(part: &Part) -> Option<Map<String, Value>> {
+    let mut all: Map<String, Value> = serde_json::from_str(part.provider_metadata.as_deref()?).ok()?;
+    match all.remove(KIND)? {
+        Value::Object(own) => Some(own),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
+    }
+}
+
+fn blocks(part: &Part) -> Vec<Map<String, Value>> {
+    let details = attached(part).and_then(|mut own| own.remove("reasoning_details"));
+    details.and_then(|details| serde_json::from_value(details).ok()).unwrap_or_default()
+}
+
+/// Whether the model that is asked now wrote the message. What was attached means nothing to another one.
+fn is_own(message: &Message, prompt: &Prompt, provider: &str) -> bool {
+    let model = |reference: &str| reference.split_once('/').is_some_and(|(_, model)| model == prompt.model);
+    message.response.as_ref().is_some_and(|response| response.provider == provider && model(&response.model))
+}
+
+fn content(part: &StoredPart) -> &Content {
+    &part.part.content
+}
+
+fn append(to: &mut Option<String>, text: &str) {
+    if !text.is_empty() {
+        to.get_or_insert_default().push_str(text);
+    }
+}

@@ -1,0 +1,97 @@
+//! Chat Completions, as OpenAI defined it and many others speak it. What sets those apart is a table in [`dialect`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Answer, ModelInfo, Provider,
+    catalog::Catalog,
+    http::{Client, Settings, Unusable},
+    info::Declared,
+};
+use crate::model::{Generation, Prompt, generation::Unsupported};
+
+mod calls;
+pub mod decode;
+mod details;
+pub mod dialect;
+pub mod encode;
+mod ids;
+mod messages;
+mod options;
+mod usage;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use decode::Decoder;
+use dialect::Dialect;
+use encode::Form;
+
+/// Under this name the wishes and the metadata of this kind of provider stand.
+const KIND: &str = "openai";
+
+/// Where calls go, behind the base URL.
+const PATH: &str = "chat/completions";
+
+/// A service that speaks Chat Completions.
+#[derive(Debug, Clone)]
+pub struct OpenAi {
+    name: String,
+    client: Client,
+    dialect: &'static Dialect,
+    developer: bool,
+    models: Catalog,
+}
+
+impl OpenAi {
+    /// The provider of that configured name, with the models that the operator declares. Without a dialect the host tells it.
+    pub fn new(
+        name: &str,
+        settings: Settings,
+        dialect: Option<&'static Dialect>,
+        declared: BTreeMap<String, Declared>,
+    ) -> Result<Self, Unusable> {
+        let client = Client::new(name, settings)?;
+        let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
+        let models = Catalog::new(client.host(), declared);
+        Ok(Self { name: name.to_owned(), client, dialect, developer: false, models })
+    }
+
+    /// Gives instructions under the role `developer`, where the service knows it.
+    #[must_use]
+    pub fn with_developer_role(mut self, developer: bool) -> Self {
+        self.developer = developer && self.dialect.developer_role;
+        self
+    }
+}
+
+impl Provider for OpenAi {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        self.models.model(name)
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        self.models.models()
+    }
+
+    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        let mut unsupported = options::cannot_take(self.dialect, &model.name, wanted);
+        for more in model.cannot_take(wanted) {
+            if unsupported.iter().all(|known| known.setting != more.setting) {
+                unsupported.push(more);
+            }
+        }
+        unsupported
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let form = Form { dialect: self.dialect, provider: &self.name, developer: self.developer };
+        let body = encode::body(&prompt, form);
+        self.client.clone().stream(PATH, body, Decoder::new(self.dialect))
+    }
+}

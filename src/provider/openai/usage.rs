@@ -1,0 +1,120 @@
+//! What services report of tokens, in one meaning: input with everything cached, output with all reasoning.
+
+use serde_json::{Value, value::RawValue};
+
+use super::dialect::Dialect;
+use crate::model::Usage;
+
+/// Bytes of a report that are kept as they came.
+const MAX_REPORT_BYTES: usize = 16 << 10;
+
+/// The usage in a report; none: it reports nothing.
+pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
+    let json: Value = serde_json::from_str(report.get()).ok()?;
+    let number = |path: &str| json.pointer(path).and_then(Value::as_u64);
+    let (prompt, completion) = (number("/prompt_tokens"), number("/completion_tokens"));
+    if prompt.is_none() && completion.is_none() {
+        return None;
+    }
+    let (mut input, mut output) = (prompt.unwrap_or(0), completion.unwrap_or(0));
+    let cache_read =
+        ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/num_cached_tokens", "/cached_tokens"];
+    let cache_read = cache_read.into_iter().find_map(number).unwrap_or(0);
+    let cache_write = number("/prompt_tokens_details/cache_write_tokens").unwrap_or(0);
+    let reasoning = number("/completion_tokens_details/reasoning_tokens").unwrap_or(0);
+    if dialect.reasoning_outside {
+        output = output.saturating_add(reasoning);
+    }
+    // Some models of xAI count what is cached beside the prompt.
+    if cache_read > input {
+        input = input.saturating_add(cache_read);
+    }
+    // Mistral counts sound beside the prompt; its total gives it away.
+    let sound = number("/prompt_tokens_details/audio_tokens").unwrap_or(0);
+    if sound > 0 && number("/total_tokens") == input.checked_add(sound).and_then(|sum| sum.checked_add(output)) {
+        input = input.saturating_add(sound);
+    }
+    let provider_json = Some(report.get()).filter(|json| json.len() <= MAX_REPORT_BYTES).unwrap_or_default().to_owned();
+    Some(Usage {
+        input: tokens(input),
+        output: tokens(output),
+        reasoning: tokens(reasoning.min(output)),
+        cache_read: tokens(cache_read.min(input)),
+        cache_write: tokens(cache_write.min(input)),
+        provider_json,
+    })
+}
+
+/// A number of tokens that the API can carry.
+fn tokens(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::provider::openai::dialect::named;
+
+    fn check(dialect: &str, report: Value, expected: Option<[u32; 5]>) {
+        let raw = serde_json::value::to_raw_value(&report).expect("JSON");
+        let usage = read(&raw, named(dialect).expect("a dialect"));
+        let numbers =
+            usage.map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]);
+        assert_eq!(numbers, expected, "{dialect}: {report}");
+    }
+
+    #[test]
+    fn reports_are_brought_to_one_meaning() {
+        let plain =
+            json!({"prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}});
+        check("openai", plain.clone(), Some([9, 5, 3, 0, 0]));
+        check("xai", plain, Some([9, 8, 3, 0, 0]));
+        let cached = json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2}});
+        check("openai", cached, Some([9, 5, 0, 4, 2]));
+        check(
+            "deepseek",
+            json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_cache_hit_tokens": 4}),
+            Some([9, 5, 0, 4, 0]),
+        );
+        check(
+            "mistral",
+            json!({"prompt_tokens": 9, "completion_tokens": 5, "num_cached_tokens": 4}),
+            Some([9, 5, 0, 4, 0]),
+        );
+        check(
+            "compatible",
+            json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": null}),
+            Some([9, 5, 0, 0, 0]),
+        );
+        let beside =
+            json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 12}});
+        check("xai", beside, Some([21, 5, 0, 12, 0]));
+        let sound = json!({"prompt_tokens": 11, "completion_tokens": 15, "total_tokens": 401, "prompt_tokens_details": {"audio_tokens": 375, "cached_tokens": 9}});
+        check("mistral", sound, Some([386, 15, 0, 9, 0]));
+        check(
+            "openai",
+            json!({"prompt_tokens": 386, "completion_tokens": 15, "total_tokens": 401, "prompt_tokens_details": {"audio_tokens": 375}}),
+            Some([386, 15, 0, 0, 0]),
+        );
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_clamped_and_none_are_no_report() {
+        let more =
+            json!({"prompt_tokens": 9, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 11}});
+        check("openrouter", more, Some([9, 10, 10, 0, 0]));
+        let overlap = json!({"prompt_tokens": 2168, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161}});
+        check("openrouter", overlap, Some([2168, 1, 0, 2161, 2161]));
+        check(
+            "openai",
+            json!({"prompt_tokens": u64::MAX, "completion_tokens": u64::MAX}),
+            Some([i32::MAX as u32, i32::MAX as u32, 0, 0, 0]),
+        );
+        check("openai", json!({"prompt_tokens": -1, "completion_tokens": 1.5}), None);
+        check("openai", json!({"cost": 1}), None);
+        check("openai", json!([]), None);
+        check("openai", json!({"completion_tokens": 4}), Some([0, 4, 0, 0, 0]));
+    }
+}

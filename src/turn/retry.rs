@@ -1,0 +1,131 @@
+//! Whether a failed call of a model is made again, and when: a pure decision.
+
+use std::time::Duration;
+
+use crate::provider::Error;
+
+/// How failed calls are repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// Calls for one step, the first one included.
+    pub attempts: u32,
+    /// Longest wait before the second call; it doubles with each further one.
+    pub base: Duration,
+    /// Longest wait that is chosen here.
+    pub most: Duration,
+    /// Longest wait that a model service may ask for.
+    pub most_asked: Duration,
+}
+
+/// What is known when a call has failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Failed<'a> {
+    /// How.
+    pub error: &'a Error,
+    /// Calls made for this step so far.
+    pub calls: u32,
+    /// How much of the turn's time is left.
+    pub time_left: Duration,
+    /// A number drawn at random: 0 waits not at all, 1 as long as may be.
+    pub jitter: f64,
+}
+
+impl Retries {
+    /// How long to wait before the call is made again; none: it is not.
+    ///
+    /// The wait is drawn from zero to a bound that doubles (full jitter), so that the callers of a service that fell over do not come
+    /// back all at once. What the service asks for is waited for in full and more; where that is longer than we are willing
+    /// to, or than the turn has time, the failure is told at once rather than later.
+    pub fn wait(&self, failed: Failed<'_>) -> Option<Duration> {
+        let Failed { error, calls, time_left, jitter } = failed;
+        let asked = error.retry_after.unwrap_or_default();
+        if !error.is_retryable() || calls >= self.attempts || asked > self.most_asked {
+            return None;
+        }
+        let doubled = self.base.saturating_mul(1_u32.checked_shl(calls.saturating_sub(1)).unwrap_or(u32::MAX));
+        let wait = asked.saturating_add(doubled.min(self.most).mul_f64(jitter.clamp(0.0, 1.0)));
+        (wait < time_left).then_some(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::error::Kind;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn retries() -> Retries {
+        Retries { attempts: 5, base: SECOND, most: SECOND * 6, most_asked: SECOND * 60 }
+    }
+
+    fn error(kind: Kind, retry_after: Option<u64>) -> Error {
+        Error { retry_after: retry_after.map(Duration::from_secs), ..Error::new(kind, "main", "It went wrong.") }
+    }
+
+    #[test]
+    fn the_wait_doubles_up_to_its_bound_and_is_drawn_below_it() {
+        let table = [
+            (1, 1.0, Some(1_000)),
+            (2, 1.0, Some(2_000)),
+            (3, 1.0, Some(4_000)),
+            (4, 1.0, Some(6_000)),
+            (5, 1.0, None),
+        ];
+        let halves =
+            [(1, 0.5, Some(500)), (3, 0.25, Some(1_000)), (4, 0.0, Some(0)), (1, 7.0, Some(1_000)), (1, -1.0, Some(0))];
+        for (calls, jitter, expected) in table.into_iter().chain(halves) {
+            let error = error(Kind::Overloaded, None);
+            let wait = retries().wait(Failed { error: &error, calls, time_left: SECOND * 3600, jitter });
+            assert_eq!(wait, expected.map(Duration::from_millis), "{calls} calls, {jitter}");
+        }
+    }
+
+    #[test]
+    fn what_the_service_asks_for_is_waited_for_in_full_or_not_at_all() {
+        let table = [
+            (Some(0), 3600, Some(500)),
+            (Some(30), 3600, Some(30_500)),
+            (Some(60), 3600, Some(60_500)),
+            (Some(61), 3600, None),
+            (Some(30), 31, Some(30_500)),
+            (Some(30), 30, None),
+            (None, 0, None),
+        ];
+        for (asked, time_left, expected) in table {
+            let error = error(Kind::RateLimited, asked);
+            let time_left = Duration::from_secs(time_left);
+            let wait = retries().wait(Failed { error: &error, calls: 1, time_left, jitter: 0.5 });
+            assert_eq!(wait, expected.map(Duration::from_millis), "asked for {asked:?}, {time_left:?} left");
+        }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        let table = [
+            (Kind::RateLimited, None, true),
+            (Kind::Timeout, None, true),
+            (Kind::Overloaded, None, true),
+            (Kind::Broken, None, true),
+            (Kind::Auth, None, false),
+            (Kind::BadRequest, None, false),
+            (Kind::TooLong, None, false),
+            (Kind::RateLimited, Some(false), false),
+            (Kind::BadRequest, Some(true), true),
+            (Kind::TooLong, Some(true), false),
+        ];
+        for (kind, should_retry, again) in table {
+            let error = Error { should_retry, ..error(kind, None) };
+            let wait = retries().wait(Failed { error: &error, calls: 1, time_left: SECOND * 60, jitter: 1.0 });
+            assert_eq!(wait.is_some(), again, "{kind:?} {should_retry:?}");
+        }
+    }
+
+    #[test]
+    fn huge_numbers_are_bounded() {
+        let retries = Retries { attempts: u32::MAX, base: Duration::MAX, most: SECOND, most_asked: SECOND };
+        let error = error(Kind::Broken, None);
+        let wait = retries.wait(Failed { error: &error, calls: 1_000_000, time_left: Duration::MAX, jitter: 1.0 });
+        assert_eq!(wait, Some(SECOND));
+    }
+}
