@@ -9,7 +9,7 @@ use prost_types::{Duration, Struct, Timestamp, Value, value::Kind};
 use tonic::Code;
 
 use super::{
-    answers::{answers, starts},
+    answers::{answers, decisions, starts},
     scene::{Call, Scene, answered_once, cancelled_once, created_once},
 };
 use crate::harness::{
@@ -569,6 +569,19 @@ fn wire(s: &Scene) -> Vec<Row> {
 
 /// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
-    let tables = [identifiers, messages, turns, offers, configurations, answers, starts, lists, names, conflicts, wire];
+    let tables = [
+        identifiers,
+        messages,
+        turns,
+        offers,
+        configurations,
+        decisions,
+        answers,
+        starts,
+        lists,
+        names,
+        conflicts,
+        wire,
+    ];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }

@@ -60,6 +60,23 @@ pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
     with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30"])
 }
 
+/// The arguments of a step with a call that is asked for and another that waits for its turn.
+fn append_arguments() -> Vec<&'static str> {
+    let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
+    let handed_out = ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", "30"];
+    with(with(with(with(tail("'run'"), &STEP), &["0", "'new-message'"]), &calls), &handed_out)
+}
+
+/// The arguments of a submission of a result and an approval.
+fn submit_arguments() -> Vec<&'static str> {
+    let result =
+        ["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]", "array[3]", "array['h']"];
+    let kind = ["array[null]::text[]", "array[0]::smallint[]", "array[3]::smallint[]", "array[false]"];
+    let approval = ["array['d2']", "array['']::bytea[]", "array['{}']"];
+    let rest = ["'r'", "'hash'", "'two'", "30", "'test'", "4", "''", "10"];
+    with(with(with(with(vec!["'t'", "'turns'"], &result), &kind), &approval), &rest)
+}
+
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
@@ -71,20 +88,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
     match statement {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
-        "append" => with(
-            with(tail("'run'"), &STEP),
-            &["0", "'new-message'", "array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]"],
-        )
-        .into_iter()
-        .chain([
-            "array[60, 60]",
-            "array[0, 1]::smallint[]",
-            "array[null, '']::bytea[]",
-            "'new-message'",
-            "'new-results'",
-            "30",
-        ])
-        .collect(),
+        "append" => append_arguments(),
         "finish" => finish_arguments("'run'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
@@ -97,20 +101,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
-        "submit" => {
-            in_session("'turns'", &["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]"])
-                .into_iter()
-                .chain([
-                    "array[3]",
-                    "array['h']",
-                    "array[null]::text[]",
-                    "array[0]::smallint[]",
-                    "array[3]::smallint[]",
-                ])
-                .chain(["array[false]", "array['d2']", "array['']::bytea[]", "array['{}']", "'r'", "'hash'", "'two'"])
-                .chain(["30", "'test'", "4", "''", "10"])
-                .collect()
-        }
+        "submit" => submit_arguments(),
         "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
         "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
         "hand_over" => in_session("'run'", &["1", "0"]),
