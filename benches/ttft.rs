@@ -13,7 +13,7 @@ use std::{
 
 use contextd::{
     context::estimate,
-    model::{Prompt, Transcript},
+    model::{Generation, Prompt, Transcript},
     pb::{self, event::Payload, turn_service_client::TurnServiceClient},
     postgres::{Postgres, Settings},
     provider::{Chunk, Provider as _, scripted::Scripted},
@@ -132,6 +132,7 @@ impl Bench {
             transcript: Transcript::new(Vec::new()).close().unwrap(),
             tools: Vec::new(),
             max_output_tokens: None,
+            generation: Generation::default(),
             size: estimate::count(0),
         };
         let model = Scripted::new("scripted", None).unwrap().with_script("paced", SCRIPT).unwrap();

@@ -17,7 +17,7 @@ use crate::{
     provider::{Registry, scripted::Scripted},
     store::{self, Connection, Database, Store, migrate},
     telemetry::progress::Progress,
-    turn::{Engine, Hub, Rules},
+    turn::{Engine, Hub, Rules, UploadBounds},
     worker,
 };
 
@@ -209,6 +209,12 @@ fn rules(config: &Config) -> Rules {
         delta_flush: config.turn.delta_flush,
         max_answer_bytes: config.turn.max_answer_bytes,
         poll_interval: config.turn.poll_interval,
+        uploads: UploadBounds {
+            max_bytes: config.blobs.max_bytes,
+            max_at_once: config.blobs.max_uploads,
+            idle: config.blobs.upload_idle_timeout,
+            total: config.blobs.upload_timeout,
+        },
     }
 }
 

@@ -8,6 +8,8 @@ use clap::{Parser, Subcommand};
 
 use crate::config::ConfigError;
 
+mod chat;
+mod completion;
 mod config;
 mod health;
 mod migrate;
@@ -31,7 +33,9 @@ enum Command {
     Serve(serve::Args),
     Migrate(migrate::Args),
     Health(health::Args),
+    Chat(chat::Args),
     Config(config::Args),
+    Completion(completion::Args),
     Version(version::Args),
 }
 
@@ -42,7 +46,9 @@ impl Cli {
             Command::Serve(args) => Box::pin(serve::run(args)).await,
             Command::Migrate(args) => Box::pin(migrate::run(args)).await,
             Command::Health(args) => health::run(args).await,
+            Command::Chat(args) => Box::pin(chat::run(args)).await,
             Command::Config(args) => config::run(args),
+            Command::Completion(args) => completion::run(args),
             Command::Version(args) => version::run(args),
         };
         outcome.unwrap_or_else(|error| {

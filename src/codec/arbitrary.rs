@@ -6,10 +6,13 @@ use proptest::{collection, option, prelude::*};
 
 use crate::model::{
     BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, Ending, Failure, FailurePhase,
-    FailureReason, FinishReason, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits, Part, Payload,
-    PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolExecution,
-    ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, command::TurnRequest,
-    config::PolicyOverrides, event::CallCancelReason,
+    FailureReason, FinishReason, Generation, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits,
+    Part, Payload, PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory,
+    ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose,
+    command::TurnRequest,
+    config::PolicyOverrides,
+    event::CallCancelReason,
+    generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
 };
 
 /// Any text that PostgreSQL can store.
@@ -221,18 +224,86 @@ pub(super) fn limits() -> impl Strategy<Value = LimitsOverride> {
     )
 }
 
+pub(super) fn generation() -> impl Strategy<Value = Generation> {
+    let sampling = (option::of(up_to()), option::of(up_to()), option::of(count()), option::of(any::<i32>()));
+    let reasoning = (option::of(effort()), option::of(count()));
+    let tools = (option::of(choice()), any::<Option<bool>>());
+    let answer = (collection::vec(words(), 0..3), option::of(response_format()), option::of(words()));
+    (sampling, reasoning, tools, answer).prop_map(
+        |(
+            (temperature, top_p, top_k, seed),
+            (reasoning_effort, reasoning_budget_tokens),
+            (tool_choice, parallel_tool_calls),
+            (stop_sequences, response_format, provider_options),
+        )| Generation {
+            temperature,
+            top_p,
+            top_k,
+            stop_sequences,
+            seed,
+            reasoning_effort,
+            reasoning_budget_tokens,
+            tool_choice,
+            parallel_tool_calls,
+            response_format,
+            provider_options,
+        },
+    )
+}
+
+/// A number that may be 0.
+fn count() -> impl Strategy<Value = u32> {
+    0..=i32::MAX.unsigned_abs()
+}
+
+fn up_to<const MOST: u8>() -> impl Strategy<Value = UpTo<MOST>> {
+    (0.0..=f64::from(MOST)).prop_map(|number| UpTo::new(number).expect("within the range"))
+}
+
+fn effort() -> impl Strategy<Value = ReasoningEffort> {
+    prop_oneof![
+        Just(ReasoningEffort::None),
+        Just(ReasoningEffort::Minimal),
+        Just(ReasoningEffort::Low),
+        Just(ReasoningEffort::Medium),
+        Just(ReasoningEffort::High),
+        Just(ReasoningEffort::Xhigh),
+        Just(ReasoningEffort::Max),
+    ]
+}
+
+fn choice() -> impl Strategy<Value = ToolChoice> {
+    prop_oneof![
+        Just(ToolChoice::Auto),
+        Just(ToolChoice::None),
+        Just(ToolChoice::Required),
+        text().prop_map(ToolChoice::Tool),
+    ]
+}
+
+fn response_format() -> impl Strategy<Value = ResponseFormat> {
+    (option::of(text()), text(), any::<Option<bool>>()).prop_map(|(schema, name, strict)| ResponseFormat {
+        schema,
+        name,
+        strict,
+    })
+}
+
 pub(super) fn config() -> impl Strategy<Value = SessionConfig> {
     let texts = (text(), text(), text());
-    (texts, collection::vec(block(), 0..3), tools(), limits(), overrides(), metadata()).prop_map(
-        |((model, system_prompt, policy), pinned_blocks, tools, limits, overrides, metadata)| SessionConfig {
-            model,
-            system_prompt,
-            pinned_blocks,
-            tools,
-            limits,
-            policy,
-            overrides,
-            metadata,
+    (texts, collection::vec(block(), 0..3), tools(), limits(), generation(), overrides(), metadata()).prop_map(
+        |((model, system_prompt, policy), pinned_blocks, tools, limits, generation, overrides, metadata)| {
+            SessionConfig {
+                model,
+                system_prompt,
+                pinned_blocks,
+                tools,
+                limits,
+                generation,
+                policy,
+                overrides,
+                metadata,
+            }
         },
     )
 }
@@ -259,11 +330,8 @@ fn overrides() -> impl Strategy<Value = PolicyOverrides> {
 }
 
 pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
-    (option::of(tools()), limits(), option::of(words())).prop_map(|(tools, limits, model)| TurnRequest {
-        tools,
-        limits,
-        model,
-    })
+    (option::of(tools()), limits(), option::of(words()), generation())
+        .prop_map(|(tools, limits, model, generation)| TurnRequest { tools, limits, model, generation })
 }
 
 pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
@@ -318,7 +386,14 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
         Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
         Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
+        Payload::UnsupportedSetting {
+            unsupported: Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() },
+            provider: "a".to_owned(),
+            model: "a/b".to_owned(),
+        },
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
+        Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 2 },
+        Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

@@ -9,7 +9,7 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, limits, number::known, output, read, tools};
+use super::{DecodeError, generation, limits, number::known, output, read, tools};
 
 /// The configuration without its tools, as an encoded `Session`.
 pub fn encode(config: &SessionConfig) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
         pinned_blocks,
         tools: _,
         limits,
-        generation: _,
+        generation,
         policy,
         policy_overrides,
         metadata,
@@ -50,6 +50,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
         pinned_blocks: pinned_blocks.into_iter().map(block_from_pb).collect::<Result<_, _>>()?,
         tools,
         limits: limits::override_from_stored(limits)?,
+        generation: generation::from_stored(generation)?,
         policy,
         overrides: policy_overrides.map(overrides_from_pb).transpose()?.unwrap_or_default(),
         metadata,
@@ -63,12 +64,22 @@ pub fn config_into_session(config: &SessionConfig, session: &mut pb::Session) {
 }
 
 fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
-    let SessionConfig { model, system_prompt, pinned_blocks, tools: _, limits, policy, overrides, metadata } = config;
+    let SessionConfig {
+        model,
+        system_prompt,
+        pinned_blocks,
+        tools: _,
+        limits,
+        generation,
+        policy,
+        overrides,
+        metadata,
+    } = config;
     session.model.clone_from(model);
     session.system_prompt.clone_from(system_prompt);
     session.pinned_blocks = pinned_blocks.iter().map(block_to_pb).collect();
     session.limits = limits::override_to_stored(limits);
-    session.generation = None;
+    session.generation = generation::to_stored(generation);
     session.policy.clone_from(policy);
     session.policy_overrides = (*overrides != PolicyOverrides::default()).then(|| overrides_to_pb(overrides));
     session.metadata.clone_from(metadata);

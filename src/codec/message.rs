@@ -56,8 +56,22 @@ pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
 
 /// A message for the wire.
 pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
-    let Message { id, turn, step, seq, role, parts, overhead: _, created_at, response, pinned, metadata, voided_at } =
-        message;
+    let Message {
+        id,
+        turn,
+        step,
+        seq,
+        role,
+        parts,
+        overhead: _,
+        created_at,
+        response,
+        pinned,
+        metadata,
+        is_summary,
+        compacted_by,
+        voided_at,
+    } = message;
     pb::Message {
         message_id: id.to_string(),
         session_id: session.to_string(),
@@ -69,11 +83,11 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
         create_time: Some(time::timestamp_to_pb(*created_at)),
         response: response.as_ref().map(response::to_pb),
         tokens: Some(size(message)),
-        is_summary: false,
+        is_summary: *is_summary,
         pinned: *pinned,
         metadata: metadata.clone(),
         queued: Vec::new(),
-        compacted_by: String::new(),
+        compacted_by: compacted_by.as_ref().map(ToString::to_string).unwrap_or_default(),
         voided_at_seq: voided_at.map_or(0, |seq| seq.0),
     }
 }
@@ -101,7 +115,7 @@ mod tests {
     use super::*;
     use crate::{
         codec::arbitrary,
-        model::{Category, Counted, MessageId, Part, Seq, TurnId, message::StoredPart},
+        model::{Category, CompactionId, Counted, MessageId, Part, Seq, TurnId, message::StoredPart},
     };
 
     proptest! {
@@ -123,6 +137,7 @@ mod tests {
             part: Part::text(text),
             size: Counted { tokens, category: Category::User },
             estimator: "chars".to_owned(),
+            pruned: None,
         };
         let message = Message {
             id: MessageId::new("m1"),
@@ -136,10 +151,13 @@ mod tests {
             response: None,
             pinned: true,
             metadata: BTreeMap::new(),
+            is_summary: true,
+            compacted_by: Some(CompactionId::new("k1")),
             voided_at: Some(Seq(9)),
         };
         let wire = to_pb(&message, &SessionId::new("s1"));
         assert_eq!(wire.tokens, Some(usage::size_to_pb(4 + 3 + 4, "chars")));
         assert_eq!((wire.session_id.as_str(), wire.turn_id.as_str(), wire.voided_at_seq), ("s1", "t1", 9));
+        assert_eq!((wire.is_summary, wire.compacted_by.as_str()), (true, "k1"));
     }
 }

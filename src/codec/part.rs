@@ -3,11 +3,14 @@
 use prost::Message as _;
 
 use crate::{
-    model::{CallId, Content, Part, ToolCall, ToolOutcome, ToolResult, message::StoredPart},
+    model::{
+        CallId, Content, Part, ToolCall, ToolOutcome, ToolResult,
+        message::{Pruned, StoredPart},
+    },
     pb,
 };
 
-use super::{DecodeError, call, number, read, usage};
+use super::{DecodeError, call, number, read, time, usage};
 
 pub use super::call::{call_to_pb, outcome_to_pb, result_to_pb};
 
@@ -166,15 +169,27 @@ fn texts(body: String, parts: Vec<pb::Part>) -> Result<Vec<String>, DecodeError>
 
 /// A stored part for the wire, with its size.
 pub fn to_pb(stored: &StoredPart) -> pb::Part {
-    let StoredPart { part: Part { content, provider_metadata, sanitized }, size, estimator } = stored;
+    let StoredPart { part: Part { content, provider_metadata, sanitized }, size, estimator, pruned } = stored;
     pb::Part {
         citations: Vec::new(),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
         tokens: Some(usage::size_to_pb(size.tokens, estimator)),
         preview_of: None,
         sanitized: *sanitized,
-        content: Some(content_to_pb(content)),
+        content: Some(with_mark(content_to_pb(content), pruned.as_ref())),
     }
+}
+
+/// A result with its mark, if it was pruned.
+fn with_mark(mut content: pb::part::Content, pruned: Option<&Pruned>) -> pb::part::Content {
+    if let pb::part::Content::ToolResult(result) = &mut content {
+        result.prune_mark = pruned.map(|pruned| pb::PruneMark {
+            pruned_at_seq: pruned.at.0,
+            compacted_time: pruned.time.map(time::timestamp_to_pb),
+            original_tokens: number::signed(pruned.original_tokens),
+        });
+    }
+    content
 }
 
 /// A part that is still being written, for the wire: its size is not known.
@@ -273,7 +288,7 @@ mod tests {
     fn on_the_wire_a_part_has_its_size() {
         let part = Part::text("hello");
         let size = Counted { tokens: 2, category: Category::User };
-        let wire = to_pb(&StoredPart { part, size, estimator: "chars".to_owned() });
+        let wire = to_pb(&StoredPart { part, size, estimator: "chars".to_owned(), pruned: None });
         assert_eq!(wire.content, Some(pb::part::Content::Text("hello".to_owned())));
         assert_eq!(wire.tokens, Some(usage::size_to_pb(2, "chars")));
     }

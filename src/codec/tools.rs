@@ -77,15 +77,17 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
     })
 }
 
-fn schema_to_pb(json: &str) -> pb::JsonSchema {
+/// A schema, which is kept as JSON text.
+pub(super) fn schema_to_pb(json: &str) -> pb::JsonSchema {
     pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(json.to_owned())) }
 }
 
-fn schema_from_pb(schema: pb::JsonSchema) -> Result<String, DecodeError> {
+/// The text of a stored schema.
+pub(super) fn schema_from_pb(schema: pb::JsonSchema) -> Result<String, DecodeError> {
     let pb::JsonSchema { schema } = schema;
     match schema {
         Some(pb::json_schema::Schema::Json(json)) => Ok(json),
-        Some(pb::json_schema::Schema::Value(_)) | None => Err(DecodeError::new("tool", "its schema is not JSON text")),
+        Some(pb::json_schema::Schema::Value(_)) | None => Err(DecodeError::new("schema", "it is not JSON text")),
     }
 }
 

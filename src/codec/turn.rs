@@ -11,15 +11,16 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, failure, limits, number::signed, part, read, response, time, tools, usage};
+use super::{DecodeError, failure, generation, limits, number::signed, part, read, response, time, tools, usage};
 
 /// What a turn does differently from its session, as an encoded `ExecuteTurnRequest`; no bytes when that is nothing.
 pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
-    let TurnRequest { tools, limits, model } = request;
+    let TurnRequest { tools, limits, model, generation } = request;
     pb::ExecuteTurnRequest {
         tools: tools.as_ref().map(tools::to_pb),
         limits: limits::override_to_stored(limits),
         model: model.clone().unwrap_or_default(),
+        generation: generation::to_stored(generation),
         ..pb::ExecuteTurnRequest::default()
     }
     .encode_to_vec()
@@ -36,7 +37,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
         tools,
         limits,
         model,
-        generation: _,
+        generation,
         busy_policy: _,
         cancel_after_disconnect: _,
         stream: _,
@@ -46,6 +47,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
         tools: tools.map(tools::from_pb).transpose()?,
         limits: limits::override_from_stored(limits)?,
         model: Some(model).filter(|model| !model.is_empty()),
+        generation: generation::from_stored(generation)?,
     })
 }
 
@@ -151,6 +153,7 @@ pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
 pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
     match cause {
         CancelCause::Requested => pb::CancelCause::Requested,
+        CancelCause::SessionDeleted => pb::CancelCause::SessionDeleted,
     }
 }
 
@@ -160,6 +163,7 @@ pub fn cancel_outcome_to_pb(outcome: CancelOutcome) -> pb::CancelOutcome {
         CancelOutcome::None => pb::CancelOutcome::None,
         CancelOutcome::PartialAssistant => pb::CancelOutcome::PartialAssistant,
         CancelOutcome::ToolsInProgress => pb::CancelOutcome::ToolsInProgress,
+        CancelOutcome::Unknown => pb::CancelOutcome::Unspecified,
     }
 }
 

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod blobs;
 mod check;
 mod database;
 mod duration;
@@ -25,6 +26,7 @@ mod suggest;
 mod telemetry;
 mod turn;
 
+pub use blobs::BlobsConfig;
 pub use check::Checks;
 pub use database::DatabaseConfig;
 pub use duration::{format_duration, parse_duration};
@@ -58,6 +60,8 @@ pub struct Config {
     pub turn: TurnConfig,
     /// How events are handed to readers.
     pub stream: StreamConfig,
+    /// What clients may store.
+    pub blobs: BlobsConfig,
     /// Which model is used when nobody names one.
     pub models: ModelsConfig,
     /// The model services, by name.
@@ -76,6 +80,7 @@ impl Default for Config {
             embedded: EmbeddedConfig::default(),
             turn: TurnConfig::default(),
             stream: StreamConfig::default(),
+            blobs: BlobsConfig::default(),
             models: ModelsConfig::default(),
             providers: provider::shipped_providers(),
             policies: policy::shipped_policies(),
@@ -87,13 +92,14 @@ impl Default for Config {
 impl Config {
     /// Everything that is wrong with the values, empty when they can be served with.
     pub fn problems(&self) -> Vec<(String, String)> {
-        let Self { server, database, embedded, turn, stream, models, providers, policies, telemetry } = self;
+        let Self { server, database, embedded, turn, stream, blobs, models, providers, policies, telemetry } = self;
         let mut checks = Checks::default();
         server.check(&mut checks);
         database.check(&mut checks);
         embedded.check(&mut checks, database);
         turn.check(&mut checks);
         stream.check(&mut checks);
+        blobs.check(&mut checks);
         models.check(&mut checks, providers);
         for (name, policy) in policies {
             policy.check(&mut checks, name);

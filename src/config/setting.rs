@@ -4,7 +4,8 @@
 pub const ENV_PREFIX: &str = "CONTEXTD_";
 
 /// Flags of single commands that are no settings but can be given by a variable too.
-pub const COMMAND_FLAGS: &[&str] = &["address", "config", "service", "timeout"];
+pub const COMMAND_FLAGS: &[&str] =
+    &["address", "approve-tools", "config", "model", "once", "service", "session", "system", "timeout"];
 
 /// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. Its default is the key's.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod estimate;
+pub mod generation;
 pub mod prompt;
 pub mod sanitize;
 pub mod truncate;

@@ -1,21 +1,36 @@
 //! Builds the prompt: what the session says, what the model can take, and the transcript.
 
 use super::estimate;
-use crate::model::{Closed, Prompt, SessionConfig, Tool, ToolSet};
+use crate::model::{Closed, Generation, Prompt, SessionConfig, Tool, ToolSet};
 
-/// The prompt for one call. `tools` are those of the turn; a model without tool support is told of none.
-pub fn build(
-    config: &SessionConfig,
-    model: &str,
-    supports_tools: bool,
-    tools: &ToolSet,
-    transcript: Closed,
-    max_output_tokens: Option<u32>,
-) -> Prompt {
+/// Whom one call goes to, and how it is to be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// The model's name within its provider.
+    pub model: &'a str,
+    /// Whether it can call tools; when not, it is told of none.
+    pub supports_tools: bool,
+    /// Tokens of the answer; none: the model's limit.
+    pub max_output_tokens: Option<u32>,
+    /// How it is to be answered, as far as the model can take it.
+    pub generation: Generation,
+}
+
+/// The prompt for one call. `tools` are those of the turn.
+pub fn build(config: &SessionConfig, tools: &ToolSet, transcript: Closed, asked: &Asked<'_>) -> Prompt {
+    let Asked { model, supports_tools, max_output_tokens, generation } = asked;
     let system = system(config);
-    let tools: Vec<Tool> = if supports_tools { tools.visible().cloned().collect() } else { Vec::new() };
+    let tools: Vec<Tool> = if *supports_tools { tools.visible().cloned().collect() } else { Vec::new() };
     let size = estimate::prompt(&system, &tools, &transcript);
-    Prompt { model: model.to_owned(), system, transcript, tools, max_output_tokens, size }
+    Prompt {
+        model: (*model).to_owned(),
+        system,
+        transcript,
+        tools,
+        max_output_tokens: *max_output_tokens,
+        generation: generation.clone(),
+        size,
+    }
 }
 
 /// The system prompt, followed by each pinned block under its name as a heading. The form is stable, so that providers'
@@ -66,7 +81,9 @@ mod tests {
         let tools = ToolSet { tools: vec![testing::tool("read"), hidden] };
         let names = |supports_tools| {
             let transcript = testing::closed(vec![testing::user("Hello")]);
-            let prompt = build(&config("", &[]), "demo", supports_tools, &tools, transcript, Some(9));
+            let asked =
+                Asked { model: "demo", supports_tools, max_output_tokens: Some(9), generation: Generation::default() };
+            let prompt = build(&config("", &[]), &tools, transcript, &asked);
             assert_eq!((prompt.model.as_str(), prompt.max_output_tokens), ("demo", Some(9)));
             prompt.tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
         };

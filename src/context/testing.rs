@@ -6,15 +6,20 @@ use jiff::Timestamp;
 
 use super::estimate;
 use crate::model::{
-    CallId, Closed, Content, Message, MessageId, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome,
-    ToolResult, Transcript, message::StoredPart,
+    CallId, Closed, Content, Generation, Message, MessageId, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory,
+    ToolOutcome, ToolResult, Transcript, message::StoredPart,
 };
 
 /// A message of that role with these parts.
 pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
     let parts = parts
         .into_iter()
-        .map(|part| StoredPart { size: estimate::part(&part, role), estimator: estimate::ESTIMATOR.to_owned(), part })
+        .map(|part| StoredPart {
+            size: estimate::part(&part, role),
+            estimator: estimate::ESTIMATOR.to_owned(),
+            pruned: None,
+            part,
+        })
         .collect();
     Message {
         id: MessageId::new("m"),
@@ -28,6 +33,8 @@ pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
         response: None,
         pinned: false,
         metadata: BTreeMap::new(),
+        is_summary: false,
+        compacted_by: None,
         voided_at: None,
     }
 }
@@ -75,6 +82,7 @@ pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
         transcript,
         tools: Vec::new(),
         max_output_tokens: None,
+        generation: Generation::default(),
         size,
     }
 }

@@ -1,6 +1,6 @@
-//! BlobService: content too large for messages. Reading is built; storing by clients is not yet, and says so.
+//! BlobService: content too large for messages, in and out a bounded piece at a time.
 
-use std::sync::Arc;
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -8,15 +8,19 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     decode::{self, GetBlob},
-    status::not_implemented_rpc,
+    status::{idempotency_mismatch, upload_broke_off, upload_too_slow},
     tenant,
+    whole_body::Ended,
 };
 use crate::{
     codec,
     model::TenantId,
     pb::{self, blob_service_server::BlobService, get_blob_response::Data},
     store::blob::Blob,
-    turn::{Engine, Error},
+    turn::{
+        Engine, Error,
+        upload::{Piece, UploadBounds},
+    },
 };
 
 /// Pieces that may wait for a reader.
@@ -43,9 +47,22 @@ impl BlobService for Blobs {
 
     async fn put_blob(
         &self,
-        _: Request<Streaming<pb::PutBlobRequest>>,
+        request: Request<Streaming<pb::PutBlobRequest>>,
     ) -> Result<Response<pb::PutBlobResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.BlobService/PutBlob"))
+        let tenant = tenant(&request);
+        let ended = request.extensions().get::<Ended>().cloned().unwrap_or_default();
+        let mut messages = request.into_inner();
+        let UploadBounds { idle, total, .. } = self.engine.rules().uploads;
+        let command = decode::blob_header(in_time(idle, messages.message()).await??)?;
+        let (pieces, arriving) = mpsc::channel(1);
+        let fed = async { in_time(total, feed(messages, &ended, pieces, idle)).await? };
+        let (fed, stored) = tokio::join!(fed, self.engine.put_blob(tenant, command, arriving));
+        fed?;
+        let blob = match stored {
+            Err(Error::IdempotencyMismatch(key)) => return Err(idempotency_mismatch(&key, "header.request_id")),
+            stored => stored?,
+        };
+        Ok(Response::new(pb::PutBlobResponse { blob: Some(blob_to_pb(&blob)) }))
     }
 
     async fn get_blob(&self, request: Request<pb::GetBlobRequest>) -> Result<Response<Self::GetBlobStream>, Status> {
@@ -63,6 +80,36 @@ impl BlobService for Blobs {
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
+}
+
+/// Hands on what comes until its end. Returns early where nobody takes it any more: the other side knows why. Dropped before its
+/// end, or with an error, it tells the other side by its silence that there is nothing to store.
+async fn feed(
+    mut messages: Streaming<pb::PutBlobRequest>,
+    ended: &Ended,
+    pieces: mpsc::Sender<Piece>,
+    idle: Duration,
+) -> Result<(), Status> {
+    loop {
+        let message = tokio::select! {
+            biased;
+            () = pieces.closed() => return Ok(()),
+            message = in_time(idle, messages.message()) => message??,
+        };
+        let (piece, is_last) = match message {
+            Some(message) => (decode::blob_chunk(message)?, false),
+            None if ended.is_whole() => (Piece::End, true),
+            None => return Err(upload_broke_off()),
+        };
+        if pieces.send(piece).await.is_err() || is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// What comes of it, unless it takes too long.
+async fn in_time<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Status> {
+    tokio::time::timeout(limit, work).await.map_err(|_| upload_too_slow())
 }
 
 /// Sends the description, then the bytes of the range, one stored chunk at a time. Ends early when the reader leaves.
@@ -101,6 +148,6 @@ impl GetBlob {
     /// Where the range ends in a blob of that length; an error when it begins or ends outside of it.
     fn within(&self, bytes: u64) -> Result<u64, super::violations::Refused> {
         let end = if self.length == 0 { bytes } else { self.offset.saturating_add(self.length) };
-        if self.offset <= bytes && end <= bytes { Ok(end) } else { Err(decode::outside_of_blob(bytes)) }
+        if self.offset <= bytes && end <= bytes { Ok(end) } else { Err(decode::outside_of_blob(self, bytes)) }
     }
 }

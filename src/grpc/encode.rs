@@ -31,6 +31,8 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         tools_tokens: _,
         context_tokens: _,
         queued,
+        forked,
+        open_calls: _,
         created_at,
         updated_at,
     } = session;
@@ -38,6 +40,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         config.system_prompt.clear();
         config.pinned_blocks.clear();
     }
+    let (forked_from, forked_at) = forked.unzip();
     let mut answer = pb::Session {
         session_id: id.into_string(),
         etag: revision.to_string(),
@@ -45,6 +48,8 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         current_turn_id: current_turn.map(|turn| turn.into_string()).unwrap_or_default(),
         last_seq: last_seq.0,
         queued_count: i32::try_from(queued).unwrap_or(i32::MAX),
+        forked_from_session_id: forked_from.map(|session| session.into_string()).unwrap_or_default(),
+        forked_at_seq: forked_at.unwrap_or_default().0,
         create_time: Some(codec::time::timestamp_to_pb(created_at)),
         update_time: Some(codec::time::timestamp_to_pb(updated_at)),
         ..pb::Session::default()
@@ -78,7 +83,7 @@ pub fn turn(
         session_id: session.to_owned(),
         request_id: turn.request_id.as_ref().map(ToString::to_string).unwrap_or_default(),
         state: codec::turn::state_to_pb(turn.state).into(),
-        model: turn.model.clone(),
+        model: turn.request.model.as_ref().unwrap_or(&turn.config.model).clone(),
         limits: Some(codec::limits::to_pb(limits)),
         create_time: Some(codec::time::timestamp_to_pb(turn.started_at)),
         end_time: turn.ended_at.map(codec::time::timestamp_to_pb),

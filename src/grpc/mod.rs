@@ -18,6 +18,7 @@ pub mod status;
 pub mod stream;
 pub mod turn;
 pub mod violations;
+pub mod whole_body;
 pub mod wire_errors;
 
 use crate::model::TenantId;

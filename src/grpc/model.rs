@@ -1,21 +1,118 @@
-//! ModelService: the models of the configured providers. Not implemented yet: every call says so.
+//! ModelService: the models of the configured providers.
+
+use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::status::not_implemented_rpc;
-use crate::pb::{self, model_service_server::ModelService};
+use super::{
+    decode::{self, ListModels, PageRequest},
+    page,
+};
+use crate::{
+    codec,
+    context::estimate,
+    pb::{self, model_service_server::ModelService},
+    provider::{
+        ModelInfo,
+        info::{Limit, Source},
+        registry::Resolved,
+    },
+    turn::Engine,
+};
 
-/// ModelService as far as it is built: not at all.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Models;
+/// ModelService over an engine.
+#[derive(Debug, Clone)]
+pub struct Models {
+    engine: Arc<Engine>,
+}
+
+impl Models {
+    /// The service.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    fn page(&self, wanted: ListModels) -> Result<pb::ListModelsResponse, Status> {
+        const LIST: &str = "ListModels";
+        let ListModels { provider, page: PageRequest { size, token } } = wanted;
+        let filter = provider.as_deref().unwrap_or_default();
+        let after = token.map(|token| page::decode(&token, LIST, filter)).transpose()?;
+        let mut models = self.engine.models();
+        models.retain(|model| provider.as_ref().is_none_or(|provider| model.provider_name == *provider));
+        models.retain(|model| after.as_ref().is_none_or(|after| model.reference > *after));
+        let more = models.len() > size as usize;
+        models.truncate(size as usize);
+        let last = models.last().filter(|_| more).map(|last| page::encode(LIST, filter, &last.reference));
+        Ok(pb::ListModelsResponse {
+            models: models.into_iter().map(model_to_pb).collect(),
+            next_page_token: last.unwrap_or_default(),
+        })
+    }
+}
 
 #[tonic::async_trait]
 impl ModelService for Models {
-    async fn list_models(&self, _: Request<pb::ListModelsRequest>) -> Result<Response<pb::ListModelsResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ModelService/ListModels"))
+    async fn list_models(
+        &self,
+        request: Request<pb::ListModelsRequest>,
+    ) -> Result<Response<pb::ListModelsResponse>, Status> {
+        Ok(Response::new(self.page(decode::list_models(request.into_inner())?)?))
     }
 
-    async fn get_model(&self, _: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ModelService/GetModel"))
+    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
+        let reference = decode::get_model(request.into_inner())?;
+        let model = self.engine.model(&reference)?;
+        Ok(Response::new(pb::GetModelResponse { model: Some(model_to_pb(model)) }))
+    }
+}
+
+fn model_to_pb(model: Resolved) -> pb::Model {
+    let Resolved { reference, provider_name, provider, info } = model;
+    let ModelInfo {
+        name: _,
+        display_name,
+        aliases,
+        context_window,
+        max_output,
+        input_media,
+        supports_tools,
+        supports_parallel_tools,
+        supports_json_schema,
+        takes_temperature: _,
+        reasoning_efforts,
+        source,
+    } = info;
+    let efforts = reasoning_efforts.into_iter().map(|effort| codec::generation::effort_to_pb(effort).into());
+    pb::Model {
+        model: reference,
+        provider_kind: provider.kind().to_owned(),
+        display_name,
+        aliases: aliases.iter().map(|alias| format!("{provider_name}/{alias}")).collect(),
+        provider: provider_name,
+        context_window: context_window.map(limit_to_pb),
+        max_output: max_output.map(limit_to_pb),
+        input_media_types: input_media,
+        supports_tools,
+        supports_parallel_tool_calls: supports_parallel_tools,
+        supports_json_schema,
+        reasoning_efforts: efforts.collect(),
+        estimator: estimate::ESTIMATOR.to_owned(),
+        supports_exact_count: false,
+        calibration_ratio: 1.0,
+        source: source_to_pb(source).into(),
+        discover_time: None,
+    }
+}
+
+fn limit_to_pb(limit: Limit) -> pb::ModelLimit {
+    let Limit { tokens, source } = limit;
+    pb::ModelLimit { tokens: i32::try_from(tokens).unwrap_or(i32::MAX), source: source_to_pb(source).into() }
+}
+
+fn source_to_pb(source: Source) -> pb::ModelSource {
+    match source {
+        Source::Assumed => pb::ModelSource::Assumed,
+        Source::Shipped => pb::ModelSource::Shipped,
+        Source::Configured => pb::ModelSource::Configured,
     }
 }

@@ -7,8 +7,8 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, model::Models, queue::Queue, session::Sessions, turn::Turns,
-    wire_errors::WireErrors,
+    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, model::Models, queue::Queue, session::Sessions, turn::Turns,
+    whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
     pb::{
@@ -21,6 +21,8 @@ use crate::{
 
 /// Bytes of one answer; pages and events stay far below.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+/// What a message has on top of its chunk, in bytes.
+const CHUNK_FRAME: usize = 1024;
 /// How often a silent connection is asked whether it lives.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
@@ -56,20 +58,22 @@ pub async fn serve(
     let (read, write) = (bounds.max_request_bytes, MAX_RESPONSE_BYTES);
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
+    let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader_buffer));
     let router = Server::builder()
         .tcp_nodelay(true)
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(WholeBodies)
         .layer(WireErrors { max_request_bytes: bounds.max_request_bytes })
         .add_service(health)
         .add_service(sessions.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(turns.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(QueueServiceServer::new(Queue).max_decoding_message_size(read))
         .add_service(ContextServiceServer::new(Contexts).max_decoding_message_size(read))
-        .add_service(blobs.max_decoding_message_size(read))
-        .add_service(ModelServiceServer::new(Models).max_decoding_message_size(read));
+        .add_service(blobs.max_decoding_message_size(read.max(LARGEST_CHUNK + CHUNK_FRAME)))
+        .add_service(models.max_decoding_message_size(read).max_encoding_message_size(write));
     let router = if bounds.reflection {
         let described = || {
             tonic_reflection::server::Builder::configure()

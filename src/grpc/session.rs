@@ -11,15 +11,14 @@ use super::{
     encode::{self, Detail},
     page,
     preview::fit_message,
-    status::not_implemented_rpc,
     tenant,
 };
 use crate::{
     codec,
     model::{Seq, SessionId, SessionKey, TenantId},
     pb::{self, session_service_server::SessionService},
-    store::message::Page,
-    turn::Engine,
+    store::message::{Page, Placed, View},
+    turn::{Engine, Error},
 };
 
 /// Messages that are read at once; a page is made of as many such reads as it takes.
@@ -64,12 +63,13 @@ impl Sessions {
         wanted: decode::ListMessages,
     ) -> Result<pb::ListMessagesResponse, Status> {
         const LIST: &str = "ListMessages";
-        let decode::ListMessages { session: _, view, newest_first, page: decode::PageRequest { size, token } } = wanted;
-        let live = match view {
-            MessageView::All => false,
-            MessageView::Live => true,
+        let decode::ListMessages { session: _, view, at: seq, newest_first, page: decode::PageRequest { size, token } } =
+            wanted;
+        let (view, name) = match view {
+            MessageView::All => (View::All, "all"),
+            MessageView::Live => (View::Live, "live"),
         };
-        let filter = format!("{}/{}/{live}/{newest_first}", key.tenant, key.session);
+        let filter = format!("{}/{}/{name}/{newest_first}/{}", key.tenant, key.session, seq.unwrap_or_default());
         let start = if newest_first { Seq(i64::MAX) } else { Seq(0) };
         let mut at = match token {
             Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
@@ -79,16 +79,16 @@ impl Sessions {
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
             let page = if newest_first { Page::Before(at) } else { Page::After(at) };
-            let read = self.engine.store().messages(key, page, live, batch).await?;
+            let read = self.engine.store().messages(key, view, seq, page, batch).await?;
             let was_last = read.len() < batch as usize;
-            for message in read {
+            for Placed { place, message } in read {
                 let mut shown = codec::message::to_pb(&message, &key.session);
                 fit_message(&self.engine, key, &mut shown).await?;
                 bytes += shown.encoded_len();
                 if messages.len() == size as usize || (bytes > PAGE_BYTES && !messages.is_empty()) {
                     break 'page true;
                 }
-                at = message.seq;
+                at = place;
                 messages.push(shown);
             }
             if was_last {
@@ -133,30 +133,46 @@ impl SessionService for Sessions {
 
     async fn update_session(
         &self,
-        _: Request<pb::UpdateSessionRequest>,
+        request: Request<pb::UpdateSessionRequest>,
     ) -> Result<Response<pb::UpdateSessionResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.SessionService/UpdateSession"))
+        let tenant = tenant(&request);
+        let command = decode::update_session(request.into_inner())?;
+        let session = self.engine.update_session(tenant, command).await?;
+        Ok(Response::new(pb::UpdateSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
     }
 
     async fn delete_session(
         &self,
-        _: Request<pb::DeleteSessionRequest>,
+        request: Request<pb::DeleteSessionRequest>,
     ) -> Result<Response<pb::DeleteSessionResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.SessionService/DeleteSession"))
+        let tenant = tenant(&request);
+        let command = decode::delete_session(request.into_inner())?;
+        self.engine.delete_session(tenant, command).await?;
+        Ok(Response::new(pb::DeleteSessionResponse {}))
     }
 
     async fn fork_session(
         &self,
-        _: Request<pb::ForkSessionRequest>,
+        request: Request<pb::ForkSessionRequest>,
     ) -> Result<Response<pb::ForkSessionResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.SessionService/ForkSession"))
+        let tenant = tenant(&request);
+        let command = decode::fork_session(request.into_inner())?;
+        let session = self.engine.fork(tenant, command).await?;
+        Ok(Response::new(pb::ForkSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
     }
 
     async fn append_messages(
         &self,
-        _: Request<pb::AppendMessagesRequest>,
+        request: Request<pb::AppendMessagesRequest>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.SessionService/AppendMessages"))
+        let tenant = tenant(&request);
+        let command = decode::append_messages(request.into_inner())?;
+        let receipt = self.engine.append_messages(tenant, command).await?;
+        Ok(Response::new(pb::AppendMessagesResponse {
+            message_ids: receipt.messages.into_iter().map(|message| message.into_string()).collect(),
+            context_version: receipt.version,
+            context_tokens: Some(codec::usage::count_to_pb(&receipt.size)),
+        }))
     }
 
     async fn list_messages(
@@ -166,7 +182,10 @@ impl SessionService for Sessions {
         let tenant = tenant(&request);
         let wanted = decode::list_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, wanted.session.clone());
-        self.engine.session(&key).await?;
+        let session = self.engine.session(&key).await?;
+        if wanted.at.is_some_and(|at| at > session.last_seq) {
+            return Err(Error::AtSeqAhead { last: session.last_seq }.into());
+        }
         Ok(Response::new(self.messages_page(&key, wanted).await?))
     }
 }

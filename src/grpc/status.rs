@@ -9,12 +9,15 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 use uuid::Uuid;
 
 use super::{
-    decode::EXECUTE_TURN,
+    decode::{EXECUTE_TURN, not_as_announced},
     page::BadToken,
     violations::{Refused, Violation, Violations},
 };
 use crate::{
-    model::{CallId, Seq, TurnId},
+    model::{
+        CallId, RequestId, Seq, TurnId,
+        import::{Flaw, Place},
+    },
     pb::{ErrorReason, FieldReason},
     store, turn,
 };
@@ -45,6 +48,24 @@ pub fn undecodable() -> Status {
 /// The caller's deadline passed.
 pub fn deadline_exceeded() -> Status {
     Row::new(ErrorReason::DeadlineExceeded, "the deadline passed; what was begun goes on").status()
+}
+
+/// An upload of which nothing came for too long, or that took too long.
+pub fn upload_too_slow() -> Status {
+    Row::new(ErrorReason::DeadlineExceeded, "the upload stood still or took too long; nothing is stored").status()
+}
+
+/// An upload whose client left: nobody reads this.
+pub fn upload_broke_off() -> Status {
+    Row::new(ErrorReason::DeadlineExceeded, "the upload broke off; nothing is stored").status()
+}
+
+/// A request_id, in that field, that was used with another request.
+pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
+    Row::new(ErrorReason::IdempotencyMismatch, format!("request_id {key} was used with a different request"))
+        .with("request_id", key)
+        .field(field, FieldReason::Conflict, "was used with a different request")
+        .status()
 }
 
 /// A defect: logged in full, and sent as nothing but the id it is logged under.
@@ -86,17 +107,31 @@ impl From<turn::Error> for Status {
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
             Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
             Error::QueueNotImplemented => not_implemented_field(EXECUTE_TURN, "busy_policy"),
-            Error::IdempotencyMismatch(key) => Row::new(ErrorReason::IdempotencyMismatch, message)
-                .with("request_id", key)
-                .field("request_id", FieldReason::Conflict, "was used with a different request")
-                .status(),
+            Error::EtagMismatch { session, current } => etag_mismatch(message, session.as_str(), &current),
+            Error::IdempotencyMismatch(key) => idempotency_mismatch(&key, "request_id"),
             Error::CursorAhead { last } => Row::new(ErrorReason::CursorAhead, message)
                 .with("last_seq", last)
                 .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
                 .status(),
-            Error::UnknownCalls { results, approvals } => invalid(unknown_calls(results, approvals)),
+            Error::UnknownCalls { results, approvals } => invalid(named_calls(results, approvals, NO_SUCH_CALL)),
+            Error::AppendedCalls { results, approvals } => invalid(named_calls(results, approvals, APPENDED_CALL)),
+            Error::Misfit(flaws) => invalid(flaws.iter().map(flawed).collect()),
+            Error::ContextChanged { version } => context_changed(message, version),
+            Error::TranscriptOpen(calls) => {
+                Row::new(ErrorReason::TranscriptOpen, message).with("call_ids", listed(&calls)).status()
+            }
+            Error::AtSeqAhead { last } => Row::new(ErrorReason::CursorAhead, message)
+                .with("last_seq", last)
+                .field("at_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
+                .status(),
             Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
+            Error::ContentTooLarge { limit } => {
+                Row::new(ErrorReason::RequestTooLarge, message).with("limit_bytes", limit).status()
+            }
+            Error::ContentMismatch { bytes, sha256 } => invalid(not_as_announced(bytes, sha256.as_ref())),
+            Error::UploadAbandoned => upload_broke_off(),
+            Error::TooManyUploads => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
             Error::Overloaded => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
             Error::Store(error) => error.into(),
             Error::Internal(_) => internal(&message),
@@ -164,16 +199,77 @@ fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
     row.status()
 }
 
+/// Calls, as many as a status can carry.
+fn listed(calls: &[CallId]) -> String {
+    let mut bytes = 0;
+    let fits = calls.iter().take_while(|call| {
+        bytes += call.as_str().len() + 1;
+        bytes <= Violations::MOST_BYTES
+    });
+    fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
+}
+
+fn context_changed(message: String, version: i64) -> Status {
+    let mut row = Row::new(ErrorReason::ContextChanged, message).with("context_version", version);
+    let kind = reason_name(ErrorReason::ContextChanged);
+    row.details.add_precondition_failure_violation(kind, version.to_string(), "prepare the context again");
+    row.status()
+}
+
+/// A message that does not fit, by the field that is to blame.
+fn flawed(flaw: &Flaw) -> Violation {
+    let violation = |field, reason, description: String| Violation { field, reason, description };
+    let part = |Place { message, part }: &Place| format!("messages[{message}].parts[{part}]");
+    match flaw {
+        Flaw::Taken(place) => violation(
+            format!("{}.tool_call.call_id", part(place)),
+            FieldReason::Conflict,
+            "the session has a call of this id already".into(),
+        ),
+        Flaw::Orphan(place) => violation(
+            format!("{}.tool_result.call_id", part(place)),
+            FieldReason::Unknown,
+            "no call of this id waits for a result".into(),
+        ),
+        Flaw::Repeated(place) => violation(
+            format!("{}.tool_result.call_id", part(place)),
+            FieldReason::Conflict,
+            "the call has a result already".into(),
+        ),
+        Flaw::Unanswered { call, before } => violation(
+            format!("{}.tool_call", part(call)),
+            FieldReason::Invalid,
+            format!("has no result before messages[{before}]"),
+        ),
+        Flaw::PinnedApart(message) => violation(
+            format!("messages[{message}].pinned"),
+            FieldReason::Conflict,
+            "the message with the calls is not pinned; pin that one".into(),
+        ),
+    }
+}
+
+const NO_SUCH_CALL: (FieldReason, &str) = (FieldReason::Unknown, "the session has no such call");
+const APPENDED_CALL: (FieldReason, &str) =
+    (FieldReason::Unsupported, "the call was appended: its result comes with AppendMessages");
+
+fn etag_mismatch(message: String, session: &str, current: &str) -> Status {
+    let mut row = Row::new(ErrorReason::EtagMismatch, message).with("etag", current);
+    let kind = reason_name(ErrorReason::EtagMismatch);
+    row.details.add_precondition_failure_violation(kind, session, "read the session again, then repeat");
+    row.status()
+}
+
 /// The calls themselves are not repeated: the index says which.
-fn unknown_calls(results: Vec<(usize, CallId)>, approvals: Vec<(usize, CallId)>) -> Violations {
-    let unknown = |list: &'static str| {
-        move |(i, _)| Violation {
-            field: format!("{list}[{i}].call_id"),
-            reason: FieldReason::Unknown,
-            description: "the session has no such call".into(),
-        }
+fn named_calls(
+    results: Vec<(usize, CallId)>,
+    approvals: Vec<(usize, CallId)>,
+    (reason, description): (FieldReason, &'static str),
+) -> Violations {
+    let violation = |list: &'static str| {
+        move |(i, _)| Violation { field: format!("{list}[{i}].call_id"), reason, description: description.into() }
     };
-    results.into_iter().map(unknown("results")).chain(approvals.into_iter().map(unknown("approvals"))).collect()
+    results.into_iter().map(violation("results")).chain(approvals.into_iter().map(violation("approvals"))).collect()
 }
 
 fn retry(reason: ErrorReason, message: &str, after: Duration) -> Status {

@@ -180,7 +180,7 @@ impl<T: Send + 'static> Reading<T> {
             },
             _ = news.head.changed() => {
                 if news.head.borrow().gone {
-                    return Err(Error::SessionNotFound(self.reader.key.session.clone()).into());
+                    return Err(self.gone().await?);
                 }
                 self.catch_up().await
             }
@@ -218,13 +218,14 @@ impl<T: Send + 'static> Reading<T> {
                 self.settled = stored.seq;
             }
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
+            let deleted = went_with_session(&event);
             if ours {
                 fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
                 self.client.send(event).await?;
             }
             if terminal.is_some() {
                 self.state = terminal;
-                return Err(Stop::Over);
+                return Err(if deleted { self.ended_with_session() } else { Stop::Over });
             }
         }
         Ok(())
@@ -268,7 +269,9 @@ impl<T: Send + 'static> Reading<T> {
     /// The state at this point.
     async fn sync(&mut self, open: Option<OpenMessage>) -> Result<(), Stop> {
         let key = &self.reader.key;
-        let session = self.reader.engine.session(key).await?;
+        let Some(session) = self.reader.engine.store().session(key).await? else {
+            return Err(self.gone().await?);
+        };
         let open_calls = self.reader.engine.store().open_calls(key).await?;
         let (pending_calls, pending_approvals) =
             codec::turn::pending_to_pb(open_calls.iter().map(|open| &open.pending));
@@ -294,6 +297,12 @@ impl<T: Send + 'static> Reading<T> {
         self.client.send(event).await
     }
 
+    /// The session was deleted. Its events are there for a while: the last of them, the end of its turn, is shown first.
+    async fn gone(&mut self) -> Result<Stop, Stop> {
+        self.catch_up().await?;
+        Ok(Error::SessionNotFound(self.reader.key.session.clone()).into())
+    }
+
     /// The turn ended before the client came back, and it has seen everything.
     async fn ended(&mut self) -> Result<Stop, Stop> {
         if let Some(turn) = &self.reader.ends_with
@@ -302,6 +311,13 @@ impl<T: Send + 'static> Reading<T> {
             self.state = Some(state_name(codec::turn::state_to_pb(turn.state)));
         }
         Ok(Stop::Over)
+    }
+
+    /// The turn ended because its session was deleted: both are told.
+    fn ended_with_session(&self) -> Stop {
+        let mut status = Status::from(Error::SessionNotFound(self.reader.key.session.clone()));
+        tell_state(status.metadata_mut(), self.state);
+        Stop::Failed(status)
     }
 
     fn ephemeral(&self, turn: Option<TurnId>, at: StepPosition, payload: Payload) -> pb::Event {
@@ -391,6 +407,11 @@ fn terminal(event: &pb::Event) -> Option<&'static str> {
     Some(state_name(state))
 }
 
+/// Whether a turn was cancelled because its session was deleted.
+fn went_with_session(event: &pb::Event) -> bool {
+    matches!(&event.payload, Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::SessionDeleted)
+}
+
 fn state_name(state: pb::TurnState) -> &'static str {
     let name = state.as_str_name();
     name.strip_prefix("TURN_STATE_").unwrap_or(name)
@@ -399,8 +420,12 @@ fn state_name(state: pb::TurnState) -> &'static str {
 /// The end of a stream whose turn ended: OK, with how it ended.
 fn trailer(state: Option<&'static str>) -> Status {
     let mut metadata = MetadataMap::new();
+    tell_state(&mut metadata, state);
+    Status::with_metadata(Code::Ok, "", metadata)
+}
+
+fn tell_state(metadata: &mut MetadataMap, state: Option<&'static str>) {
     if let Some(state) = state {
         metadata.insert(TURN_STATE, tonic::metadata::MetadataValue::from_static(state));
     }
-    Status::with_metadata(Code::Ok, "", metadata)
 }

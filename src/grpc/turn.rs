@@ -76,7 +76,8 @@ impl Turns {
         wanted: decode::ListEvents,
     ) -> Result<pb::ListEventsResponse, Status> {
         let decode::ListEvents { session: _, turn, after, size } = wanted;
-        let last = self.engine.session(key).await?.last_seq;
+        let session = self.engine.session(key).await?;
+        let last = session.last_seq;
         if after > last {
             return Err(Error::CursorAhead { last }.into());
         }
@@ -84,7 +85,7 @@ impl Turns {
             Some(turn) => self.stored_turn(key, turn).await?.last_seq.unwrap_or(last),
             None => last,
         };
-        let (mut events, mut bytes, mut at) = (Vec::new(), 0, after);
+        let (mut events, mut bytes, mut at) = (Vec::new(), 0, after.max(session.begins_behind()));
         'page: while at < end && events.len() < size as usize {
             let read = self.engine.store().follow(key, at, size.min(100)).await?;
             if read.events.is_empty() {
@@ -142,7 +143,7 @@ impl Turns {
         if watch.after > session.last_seq {
             return Err(Error::CursorAhead { last: session.last_seq });
         }
-        let mut cursor = watch.after;
+        let mut cursor = watch.after.max(session.begins_behind());
         let mut over = None;
         if let Some(turn) = &watch.turn {
             let turn = self.stored_turn(&key, turn).await?;

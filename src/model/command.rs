@@ -1,7 +1,8 @@
 //! Commands: what a valid request asks for, in words instead of wire types.
 
 use super::{
-    CallId, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId,
+    BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
+    ToolSet, TurnId, import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -29,6 +30,65 @@ pub struct CreateSession {
 pub struct SessionDraft {
     /// Everything but the model and policy, which may be empty.
     pub config: SessionConfig,
+}
+
+/// Append messages without running a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppendMessages {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The messages in order; never empty.
+    pub messages: Vec<Appended>,
+    /// The version that the transcript must have; none: any.
+    pub version: Option<i64>,
+}
+
+/// Make a session from the transcript of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkSession {
+    /// The session to copy.
+    pub session: SessionId,
+    /// Up to which seq; none: all of it.
+    pub at: Option<Seq>,
+    /// The id of the new session.
+    pub new: Option<SessionId>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
+/// Change a session's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpdateSession {
+    /// The session.
+    pub session: SessionId,
+    /// Only if its configuration still has this etag; none: in any case.
+    pub etag: Option<String>,
+    /// What changes.
+    pub change: ConfigChange,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
+/// A change of some fields of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigChange {
+    /// The fields, by their paths in the API.
+    pub paths: Vec<String>,
+    /// Their new values; what is empty or none goes back to its default. The other fields say nothing.
+    pub values: SessionConfig,
+}
+
+/// Delete a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteSession {
+    /// The session.
+    pub session: SessionId,
+    /// Only if its configuration still has this etag; none: in any case.
+    pub etag: Option<String>,
+    /// Idempotency.
+    pub idempotency: Idempotency,
 }
 
 /// Run a turn.
@@ -70,6 +130,8 @@ pub struct TurnRequest {
     pub limits: LimitsOverride,
     /// Model reference in place of the session's.
     pub model: Option<String>,
+    /// How the model is to answer, over the session's.
+    pub generation: Generation,
 }
 
 /// What ExecuteTurn does when a turn is running.
@@ -155,6 +217,19 @@ pub enum AnswerStatus {
     Stale,
     /// Too early; nothing changed.
     NotRequested,
+}
+
+/// Store content, which follows piece by piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutBlob {
+    /// Its MIME type.
+    pub media_type: String,
+    /// The length in bytes that it is said to have.
+    pub bytes: Option<u64>,
+    /// The id, its SHA-256, that it is said to have.
+    pub id: Option<BlobId>,
+    /// Idempotency; the hash does not know the content yet.
+    pub idempotency: Idempotency,
 }
 
 /// Cancel a turn.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{LimitsOverride, OutputLimits, ToolSet};
+use super::{Generation, LimitsOverride, OutputLimits, ToolSet};
 
 /// What a session's turns are run with. Each change makes a new revision of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +17,8 @@ pub struct SessionConfig {
     pub tools: ToolSet,
     /// Bounds of its turns.
     pub limits: LimitsOverride,
+    /// How the model is to answer.
+    pub generation: Generation,
     /// Name of its policy.
     pub policy: String,
     /// What it changes in that policy.

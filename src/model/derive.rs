@@ -26,6 +26,12 @@ pub fn results(turn: &TurnId, step: u32) -> MessageId {
     of_turn(turn, "results", StepPosition { step, attempt: 0 })
 }
 
+/// A message that a host appends: the append names itself by a UUID, and so each of its messages.
+pub fn appended(append: &str, index: usize) -> MessageId {
+    let time = Uuid::parse_str(append).ok();
+    MessageId::new(derived(time, &["appended", append, &index.to_string()]).to_string())
+}
+
 /// A call for which the model service gave no id of its own, or one that is taken.
 pub fn call(message: &MessageId, index: usize) -> CallId {
     CallId::new(format!("call_{}", derived(None, &["call", message.as_str(), &index.to_string()]).simple()))
@@ -34,6 +40,28 @@ pub fn call(message: &MessageId, index: usize) -> CallId {
 /// Content by its SHA-256.
 pub fn blob(content: &[u8]) -> BlobId {
     BlobId::new(hex(&Sha256::digest(content)))
+}
+
+/// The id of content that comes piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct ContentHash(Sha256);
+
+impl ContentHash {
+    /// Takes in the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The id of all of it: the same as of [`blob`].
+    pub fn finish(self) -> BlobId {
+        BlobId::new(hex(&self.0.finalize()))
+    }
+}
+
+/// Under which id the chunks of an upload are kept until it is complete. `unique` is a UUID of version 7: its time comes first,
+/// so that those that were left lying are found by it.
+pub fn upload(unique: Uuid) -> BlobId {
+    BlobId::new(format!("upload:{}", unique.simple()))
 }
 
 /// A fingerprint of several texts, in hex.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult,
-    Usage, UsagePurpose,
+    Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -33,7 +33,7 @@ pub enum Payload {
         revision: i64,
         /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes the event.
         context: TokenCount,
-        /// The model's window in tokens.
+        /// The model's window in tokens; 0: not known.
         window: u32,
     },
     /// A message is final.
@@ -91,6 +91,15 @@ pub enum Payload {
         /// The message that was written.
         message: Option<MessageId>,
     },
+    /// The model could not take a wish about its answer: it was left out.
+    UnsupportedSetting {
+        /// Which wish, and why.
+        unsupported: Unsupported,
+        /// Configured name of the provider.
+        provider: String,
+        /// Model reference.
+        model: String,
+    },
     /// A step is being repeated.
     TurnRetrying {
         /// What went wrong.
@@ -101,6 +110,22 @@ pub enum Payload {
         delay: Duration,
         /// The open message that is void.
         voided: Option<MessageId>,
+    },
+    /// The session's model changed. How many messages stay is filled in by the statement that writes the event.
+    ModelSwitched {
+        /// The model before.
+        from: String,
+        /// The model from the next step on.
+        to: String,
+        /// The revision that says so.
+        revision: i64,
+    },
+    /// The session's configuration changed.
+    SessionUpdated {
+        /// The revision that is in force now.
+        revision: i64,
+        /// The fields that differ from before, by their paths in the API.
+        paths: Vec<String>,
     },
     /// The turn ended.
     TurnEnded {

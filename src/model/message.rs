@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{BlobId, CallId, Counted, Failure, MessageId, Seq, TurnId, Usage};
+use super::{BlobId, CallId, CompactionId, Counted, Failure, MessageId, Seq, TurnId, Usage};
+
+/// What the model reads in place of a result that was pruned.
+pub const PRUNED_WORDS: &str = "[Old tool result content cleared]";
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,8 +60,20 @@ pub struct Message {
     pub pinned: bool,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,
+    /// It was written by a compaction in place of older messages.
+    pub is_summary: bool,
+    /// The compaction that took it out of the prompt; none while the model sees it.
+    pub compacted_by: Option<CompactionId>,
     /// The seq at which it was voided; none while it is valid.
     pub voided_at: Option<Seq>,
+}
+
+impl Message {
+    /// The message as the model sees it: pruned results as their placeholder.
+    #[must_use]
+    pub fn seen(self) -> Self {
+        Self { parts: self.parts.into_iter().map(StoredPart::seen).collect(), ..self }
+    }
 }
 
 /// A part with its size.
@@ -70,6 +85,30 @@ pub struct StoredPart {
     pub size: Counted,
     /// Which estimator counted it.
     pub estimator: String,
+    /// Set on a result that was pruned; the size is then that of its placeholder.
+    pub pruned: Option<Pruned>,
+}
+
+impl StoredPart {
+    /// The part as the model sees it: a pruned result as its placeholder.
+    #[must_use]
+    pub fn seen(mut self) -> Self {
+        if let (Some(_), Content::ToolResult(result)) = (&self.pruned, &mut self.part.content) {
+            result.texts = vec![PRUNED_WORDS.to_owned()];
+        }
+        self
+    }
+}
+
+/// When and how much a tool result was pruned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pruned {
+    /// The seq of the event that says so.
+    pub at: Seq,
+    /// When; none in a fork, which has no such event.
+    pub time: Option<Timestamp>,
+    /// Its size before.
+    pub original_tokens: u32,
 }
 
 /// One piece of a message.

@@ -6,7 +6,9 @@ pub mod delta;
 pub mod derive;
 pub mod event;
 pub mod failure;
+pub mod generation;
 pub mod id;
+pub mod import;
 pub mod message;
 pub mod prompt;
 pub mod tally;
@@ -19,6 +21,7 @@ pub use config::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution};
 pub use delta::Delta;
 pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
+pub use generation::Generation;
 pub use id::{BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
 pub use message::{
     Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,

@@ -1,6 +1,6 @@
 //! The prompt: everything a model is given for one call, in neutral form.
 
-use super::{Closed, TokenCount, Tool};
+use super::{Closed, Generation, TokenCount, Tool};
 
 /// What a model is given for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Prompt {
     pub tools: Vec<Tool>,
     /// Tokens of the answer; none: the model's limit.
     pub max_output_tokens: Option<u32>,
+    /// How the model is to answer.
+    pub generation: Generation,
     /// Its predicted size.
     pub size: TokenCount,
 }

@@ -102,6 +102,8 @@ mod tests {
             response: None,
             pinned: false,
             metadata: std::collections::BTreeMap::new(),
+            is_summary: false,
+            compacted_by: None,
             voided_at: None,
         }
     }
@@ -115,7 +117,7 @@ mod tests {
             Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
         };
         let size = Counted { tokens: 0, category: Category::ToolCalls };
-        StoredPart { part: Part::new(content), size, estimator: String::new() }
+        StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
     }
 
     fn closed(shorts: &str) -> Result<usize, NotClosed> {

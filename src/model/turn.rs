@@ -94,6 +94,8 @@ pub enum CompletionReason {
 pub enum CancelCause {
     /// CancelTurn.
     Requested,
+    /// The session was deleted.
+    SessionDeleted,
 }
 
 /// What a turn was doing when it was cancelled.
@@ -105,6 +107,8 @@ pub enum CancelOutcome {
     PartialAssistant,
     /// Tools were running.
     ToolsInProgress,
+    /// Nobody looked: its session was deleted.
+    Unknown,
 }
 
 /// How a turn ends: exactly one of these, once.

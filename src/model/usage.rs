@@ -39,6 +39,12 @@ pub enum Category {
     ToolCalls,
     /// Tool results.
     ToolResults,
+    /// Images and files.
+    Media,
+    /// Summaries of what was compacted.
+    Summary,
+    /// Messages that compactions leave alone.
+    Pinned,
 }
 
 /// The size of one stored part, as one estimator saw it.

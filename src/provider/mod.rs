@@ -4,16 +4,19 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 use futures_util::Stream;
 
-use crate::model::{FinishReason, Prompt, Usage};
+use crate::model::{FinishReason, Generation, Prompt, Usage, generation::Unsupported};
 
 pub mod assemble;
+pub mod catalog;
 pub mod error;
+pub mod info;
 pub mod registry;
 pub mod scripted;
 
 pub use assemble::Assembly;
 pub use error::Error;
-pub use registry::{ModelInfo, Registry};
+pub use info::ModelInfo;
+pub use registry::Registry;
 
 /// The answer of a model as it arrives. It ends after [`Chunk::Finished`] or an error; ending without either is an answer
 /// that broke off.
@@ -21,11 +24,20 @@ pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
 
 /// A model service.
 pub trait Provider: fmt::Debug + Send + Sync {
+    /// The protocol it speaks, as the API names it.
+    fn kind(&self) -> &'static str;
+
     /// The model of that name within this provider; none: it has no such model.
     fn model(&self, name: &str) -> Option<ModelInfo>;
 
-    /// The models it has, in order of their names.
+    /// The models that it knows by name, in order; a provider may have others beside.
     fn models(&self) -> Vec<ModelInfo>;
+
+    /// What of these wishes the model cannot be told: it is left out of the prompt, and the host hears of it. What is known of the
+    /// model, unless a provider knows better.
+    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        model.cannot_take(wanted)
+    }
 
     /// Calls the model once. Nothing happens before the stream is polled; dropping the stream aborts the call.
     fn call(&self, prompt: Arc<Prompt>) -> Answer;

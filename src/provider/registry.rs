@@ -2,22 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::Provider;
-
-/// A model that sessions can use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelInfo {
-    /// Its name within the provider.
-    pub name: String,
-    /// Name for people.
-    pub display_name: String,
-    /// The whole window in tokens.
-    pub context_window: u32,
-    /// Most tokens of one answer.
-    pub max_output: u32,
-    /// Whether it can call tools; when not, it is never told of any.
-    pub supports_tools: bool,
-}
+use super::{ModelInfo, Provider};
 
 /// All configured providers by name.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +13,7 @@ pub struct Registry {
 /// A model reference that was found.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// The reference, `PROVIDER/MODEL`.
+    /// The reference, `PROVIDER/MODEL`; of an alias the one that it means.
     pub reference: String,
     /// Configured name of the provider.
     pub provider_name: String,
@@ -52,10 +37,25 @@ impl Registry {
         let provider = self.providers.get(provider_name)?;
         let info = provider.model(model)?;
         Some(Resolved {
-            reference: reference.to_owned(),
+            reference: format!("{provider_name}/{}", info.name),
             provider_name: provider_name.to_owned(),
             provider: Arc::clone(provider),
             info,
         })
+    }
+
+    /// The models that providers know by name, in order of their references.
+    pub fn models(&self) -> Vec<Resolved> {
+        let models = self.providers.iter().flat_map(|(name, provider)| {
+            provider.models().into_iter().map(move |info| Resolved {
+                reference: format!("{name}/{}", info.name),
+                provider_name: name.clone(),
+                provider: Arc::clone(provider),
+                info,
+            })
+        });
+        let mut models: Vec<_> = models.collect();
+        models.sort_by(|a, b| a.reference.cmp(&b.reference));
+        models
     }
 }

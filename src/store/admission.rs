@@ -125,8 +125,12 @@ impl Store {
         let mut params = admission.rows.params(&key);
         params.extend(bound.params());
         params.extend([&config.toolset_id as Param<'_>, &config.config, &config.tools, &config.tokens]);
-        let rows = self.database.write(&Query::new(ADMIT_NEW, params)).await?;
-        rows.first().map(grant).transpose()
+        match self.database.write(&Query::new(ADMIT_NEW, params)).await {
+            Ok(rows) => rows.first().map(grant).transpose(),
+            // A deleted session keeps its id until it is purged.
+            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Where a session stands and what became of a request; none: there is no such session.

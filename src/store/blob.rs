@@ -2,11 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::{Error, Store, pipeline::Query, row::get};
-use crate::model::{BlobId, TenantId};
+use tokio_postgres::Row;
 
-/// Bytes of one stored chunk.
-const CHUNK_BYTES: usize = 64 * 1024;
+use super::{Error, Store, pipeline::Query, row::get, upload::CHUNK_BYTES};
+use crate::model::{BlobId, TenantId};
 
 /// A stored piece of content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +19,9 @@ pub struct Blob {
     /// When it was first stored.
     pub created_at: Timestamp,
 }
+
+pub(super) const BLOB: &str = "-- store::blob::blob
+    select media_type, size_bytes, created_at from blobs where tenant_id = $1 and blob_id = $2";
 
 impl Store {
     /// Stores content under its id, or notes that it is needed again. In a transaction of its own, before anything refers to it:
@@ -43,17 +45,8 @@ impl Store {
 
     /// What is known of a blob; none: no blob of this tenant has the id.
     pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
-        const SQL: &str = "-- store::blob::blob
-            select media_type, size_bytes, created_at from blobs where tenant_id = $1 and blob_id = $2";
-        let rows = self.database.read(SQL, &[&tenant.as_str(), &id.as_str()]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let bytes: i64 = get(row, "size_bytes")?;
-        Ok(Some(Blob {
-            id: id.clone(),
-            media_type: get(row, "media_type")?,
-            bytes: u64::try_from(bytes).unwrap_or_default(),
-            created_at: get(row, "created_at")?,
-        }))
+        let rows = self.database.read(BLOB, &[&tenant.as_str(), &id.as_str()]).await?;
+        rows.first().map(|row| blob(id, row)).transpose()
     }
 
     /// Content from `offset` on: what is left of the stored chunk that holds it, empty at the end. Reading on from there gives
@@ -69,4 +62,14 @@ impl Store {
         let skip = usize::try_from(offset % chunk).unwrap_or(usize::MAX);
         Ok(bytes.get(skip..).unwrap_or_default().to_vec())
     }
+}
+
+pub(super) fn blob(id: &BlobId, row: &Row) -> Result<Blob, Error> {
+    let bytes: i64 = get(row, "size_bytes")?;
+    Ok(Blob {
+        id: id.clone(),
+        media_type: get(row, "media_type")?,
+        bytes: u64::try_from(bytes).unwrap_or_default(),
+        created_at: get(row, "created_at")?,
+    })
 }

@@ -71,10 +71,10 @@ impl Counter {
 /// A change of the context's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shift {
-    messages: i32,
-    overhead: i64,
-    tokens: [i64; 9],
-    parts: [i32; 9],
+    pub(super) messages: i32,
+    pub(super) overhead: i64,
+    pub(super) tokens: [i64; 9],
+    pub(super) parts: [i32; 9],
 }
 
 impl Shift {

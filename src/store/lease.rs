@@ -20,6 +20,15 @@ pub struct Held {
     pub epoch: i64,
 }
 
+/// Why a turn must stop here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Interruption {
+    /// Somebody wants it cancelled.
+    Cancelled,
+    /// The lease is no longer in force.
+    Lost,
+}
+
 /// What a heartbeat found of one turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pulse {
@@ -76,9 +85,10 @@ pub(super) const HEADS: &str = "-- store::lease::heads
       left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
      where r.next_seq is null or r.next_seq > u.after + 1 or r.state = 3";
 pub(super) const CANCELS: &str = "-- store::lease::cancels
-    select r.tenant_id, r.session_id, r.epoch from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
+    select r.tenant_id, r.session_id, u.epoch, r.epoch <> u.epoch as lost
+      from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
       join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-     where r.epoch = u.epoch and r.cancel <> 0 and r.state = 1";
+     where r.epoch <> u.epoch or (r.cancel <> 0 and r.state = 1)";
 
 impl Store {
     /// Renews the leases of the turns in the replica's memory, in one statement that waits for nobody.
@@ -100,13 +110,18 @@ impl Store {
             .collect()
     }
 
-    /// Which of these turns somebody wants cancelled.
-    pub async fn cancels(&self, held: &[Held]) -> Result<Vec<Held>, Error> {
+    /// Which of these turns somebody wants cancelled, and which have another owner or none: their sessions were deleted, for example.
+    pub async fn cancels(&self, held: &[Held]) -> Result<Vec<(Held, Interruption)>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let rows = self.database.read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
-        rows.iter().map(|row| Ok(Held { key: session_key(row)?, epoch: get(row, "epoch")? })).collect()
+        rows.iter()
+            .map(|row| {
+                let why = if get(row, "lost")? { Interruption::Lost } else { Interruption::Cancelled };
+                Ok((Held { key: session_key(row)?, epoch: get(row, "epoch")? }, why))
+            })
+            .collect()
     }
 
     /// Turns that nobody owns, in random order, so that replicas do not race for the same ones.
@@ -152,6 +167,7 @@ impl Store {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
+            CancelCause::SessionDeleted => 4,
         };
         let (turn, request) = (turn.map(TurnId::as_str), idempotency.request.as_ref().map(RequestId::as_str));
         let params: Vec<Param<'_>> = vec![
@@ -233,7 +249,7 @@ pub(super) fn lock_run(key: &Key) -> Query<'_> {
     Query::new(LOCK_RUN, vec![&key.tenant as Param<'_>, &key.session])
 }
 
-fn session_key(row: &tokio_postgres::Row) -> Result<SessionKey, Error> {
+pub(super) fn session_key(row: &tokio_postgres::Row) -> Result<SessionKey, Error> {
     Ok(SessionKey::new(
         TenantId::new(get::<String>(row, "tenant_id")?),
         SessionId::new(get::<String>(row, "session_id")?),

@@ -6,23 +6,41 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    pipeline::Param,
     row::{category, count, get, role},
     rows::Key,
 };
 use crate::{
     codec,
-    model::{Counted, Message, MessageId, Seq, SessionKey, TurnId, message::StoredPart},
+    model::{
+        CompactionId, Counted, Message, MessageId, Seq, SessionKey, TurnId,
+        message::{Pruned, StoredPart},
+    },
 };
 
-/// Messages joined with their parts, one row per part. Each message's parts are looked up by its id: left to itself the planner
-/// takes every session for a short one, and reads all of a long one's parts for each of its messages.
-macro_rules! select {
-    ($messages:literal, $order:literal) => {
+/// The seq that stands for now: no mark is later.
+const NOW: Seq = Seq(i64::MAX);
+
+/// The columns of messages and their parts, with the marks as of a seq.
+macro_rules! columns {
+    ($at:literal) => {
         concat!(
-            "select m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.tokens as overhead, m.created_at, m.info, m.voided_at_seq,
-                    p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator
-               from ",
-            $messages,
+            "select m.place, m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.is_summary, m.tokens as overhead, m.created_at,
+                    m.info, case when m.voided_at_seq <= ", $at, " then m.voided_at_seq end as voided_at_seq,
+                    p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.category, p.estimator, p.original_tokens,
+                    case when p.pruned_at_seq > ", $at, " then p.original_tokens else p.tokens end as tokens,
+                    case when p.pruned_at_seq <= ", $at, " then p.pruned_at_seq end as pruned_at_seq,
+                    case when p.pruned_at_seq <= ", $at, " then
+                      (select e.at from events e where e.tenant_id = $1 and e.session_id = $2 and e.seq = p.pruned_at_seq) end as pruned_at, "
+        )
+    };
+}
+
+/// The parts of the messages m, one row per part. Each message's parts are looked up by its id: left to itself the planner takes every
+/// session for a short one, and reads all of a long one's parts for each of its messages.
+macro_rules! parts {
+    ($order:literal) => {
+        concat!(
             " left join lateral (
                  select * from parts p
                   where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true
@@ -32,53 +50,114 @@ macro_rules! select {
     };
 }
 
+/// A page of what the model sees. With the version of the context, which only the same snapshot can tell.
+macro_rules! live {
+    ($name:literal, from $messages:literal, $order:literal) => {
+        concat!(
+            $name,
+            include_str!("sql/live.sql"),
+            columns!("$3"),
+            "null::text as compacted_by,
+             (select r.context_version from session_run r where r.tenant_id = $1 and r.session_id = $2) as context_version from ",
+            $messages,
+            parts!($order)
+        )
+    };
+}
+
+/// A page of everything.
+macro_rules! all {
+    ($name:literal, from $messages:literal, $order:literal) => {
+        concat!(
+            $name,
+            include_str!("sql/live.sql"),
+            columns!("$3"),
+            include_str!("sql/compacted_by.sql"),
+            " as compacted_by from ",
+            $messages,
+            parts!($order)
+        )
+    };
+}
+
+/// Which messages are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum View {
+    /// Everything ever committed, with its marks.
+    All,
+    /// What the model sees: a summary in place of what it stands for, pruned results as their placeholder, nothing that is void.
+    Live,
+}
+
 /// Which way a page of messages goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// Behind this seq, oldest first.
+    /// Behind this place, oldest first.
     After(Seq),
-    /// Before this seq, newest first.
+    /// Before this place, newest first.
     Before(Seq),
 }
 
-pub(super) const TRANSCRIPT: &str = concat!(
-    "-- store::message::transcript\n",
-    select!(
-        "(select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.voided_at_seq is null offset 0) m",
-        "m.seq, p.idx"
-    )
+/// A message with its place in a list: its seq, but of a summary the seq of the first message that it stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Where it stands.
+    pub place: Seq,
+    /// The message.
+    pub message: Message,
+}
+
+/// What the model sees, at one time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The messages in order.
+    pub messages: Vec<Message>,
+    /// The version of the context; none when there is no message. At 0 nothing was ever hidden from the model.
+    pub context_version: Option<i64>,
+}
+pub(super) const LIVE_AFTER: &str = live!(
+    "-- store::message::messages (what the model sees, oldest first)\n",
+    from "((select s.* from spoken s where s.seq > $4 order by s.seq limit $5)
+           union all (select s.* from summary s where s.place > $4) order by place limit $5) m",
+    "m.place, m.seq, p.idx"
+);
+pub(super) const LIVE_BEFORE: &str = live!(
+    "-- store::message::messages (what the model sees, newest first)\n",
+    from "((select s.* from spoken s where s.seq < $4 order by s.seq desc limit $5)
+           union all (select s.* from summary s where s.place < $4) order by place desc limit $5) m",
+    "m.place desc, m.seq, p.idx"
+);
+pub(super) const ALL_AFTER: &str = all!(
+    "-- store::message::messages (all, oldest first)\n",
+    from "(select n.*, n.seq as place from messages n
+            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq > $4 order by n.seq limit $5) m",
+    "m.place, p.idx"
+);
+pub(super) const ALL_BEFORE: &str = all!(
+    "-- store::message::messages (all, newest first)\n",
+    from "(select n.*, n.seq as place from messages n
+            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq < $4 order by n.seq desc limit $5) m",
+    "m.place desc, p.idx"
 );
 pub(super) const BY_ID: &str = concat!(
     "-- store::message::messages_by_id\n",
-    select!(
-        "unnest($3::text[]) as u(id)
-           join lateral (select * from messages n
-                          where n.tenant_id = $1 and n.session_id = $2 and n.message_id = u.id offset 0) m on true",
-        "m.seq, p.idx"
-    )
-);
-pub(super) const AFTER: &str = concat!(
-    "-- store::message::messages (oldest first)\n",
-    select!(
-        "(select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq > $3
-             and (not $4 or n.voided_at_seq is null) order by n.seq limit $5) m",
-        "m.seq, p.idx"
-    )
-);
-pub(super) const BEFORE: &str = concat!(
-    "-- store::message::messages (newest first)\n",
-    select!(
-        "(select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq < $3
-             and (not $4 or n.voided_at_seq is null) order by n.seq desc limit $5) m",
-        "m.seq desc, p.idx"
-    )
+    columns!("9223372036854775807"),
+    "null::text as compacted_by
+       from unnest($3::text[]) as u(id)
+       join lateral (select n.*, n.seq as place from messages n
+                      where n.tenant_id = $1 and n.session_id = $2 and n.message_id = u.id offset 0) m on true",
+    parts!("m.seq, p.idx")
 );
 
 impl Store {
-    /// The transcript: every message that is not voided, in order.
-    pub async fn transcript(&self, key: &SessionKey) -> Result<Vec<Message>, Error> {
+    /// The transcript as the model sees it now: the same statement as a list of it.
+    pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
         let key = Key::from(key);
-        messages(&self.database.read(TRANSCRIPT, &[&key.tenant, &key.session]).await?)
+        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &NOW.0, &0_i64, &None::<i64>];
+        let rows = self.database.read(LIVE_AFTER, &params).await?;
+        let context_version = rows.first().map(|row| get(row, "context_version")).transpose()?;
+        let messages = messages(&rows)?.into_iter().map(|placed| placed.message.seen()).collect();
+        Ok(Seen { messages, context_version })
     }
 
     /// The messages with these ids.
@@ -92,30 +171,46 @@ impl Store {
         }
         let (key, ids): (Key, Vec<&str>) = (Key::from(key), ids.iter().map(MessageId::as_str).collect());
         let found = messages(&self.database.read(BY_ID, &[&key.tenant, &key.session, &ids]).await?)?;
-        Ok(found.into_iter().map(|message| (message.id.clone(), message)).collect())
+        Ok(found.into_iter().map(|placed| (placed.message.id.clone(), placed.message)).collect())
     }
 
-    /// A page of messages; `live` leaves the voided ones out.
-    pub async fn messages(&self, key: &SessionKey, page: Page, live: bool, limit: u32) -> Result<Vec<Message>, Error> {
-        let (sql, seq) = match page {
-            Page::After(seq) => (AFTER, seq),
-            Page::Before(seq) => (BEFORE, seq),
+    /// A page of messages as they were at a seq; none: as they are now.
+    pub async fn messages(
+        &self,
+        key: &SessionKey,
+        view: View,
+        at: Option<Seq>,
+        page: Page,
+        limit: u32,
+    ) -> Result<Vec<Placed>, Error> {
+        let (sql, place) = match (view, page) {
+            (View::All, Page::After(place)) => (ALL_AFTER, place),
+            (View::All, Page::Before(place)) => (ALL_BEFORE, place),
+            (View::Live, Page::After(place)) => (LIVE_AFTER, place),
+            (View::Live, Page::Before(place)) => (LIVE_BEFORE, place),
         };
-        let key = Key::from(key);
-        messages(&self.database.read(sql, &[&key.tenant, &key.session, &seq.0, &live, &i64::from(limit)]).await?)
+        let (key, at) = (Key::from(key), at.unwrap_or(NOW));
+        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &at.0, &place.0, &Some(i64::from(limit))];
+        let found = messages(&self.database.read(sql, &params).await?)?;
+        Ok(match view {
+            View::All => found,
+            View::Live => {
+                found.into_iter().map(|Placed { place, message }| Placed { place, message: message.seen() }).collect()
+            }
+        })
     }
 }
 
 /// Folds rows, one per part, into messages; rows of a message stand together.
-fn messages(rows: &[Row]) -> Result<Vec<Message>, Error> {
-    let mut messages: Vec<Message> = Vec::new();
+fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
+    let mut messages: Vec<Placed> = Vec::new();
     for row in rows {
         let seq = Seq(get(row, "seq")?);
-        if messages.last().is_none_or(|last| last.seq != seq) {
-            messages.push(message(row, seq)?);
+        if messages.last().is_none_or(|last| last.message.seq != seq) {
+            messages.push(Placed { place: Seq(get(row, "place")?), message: message(row, seq)? });
         }
         if let (Some(last), Some(_)) = (messages.last_mut(), get::<Option<i32>>(row, "idx")?) {
-            last.parts.push(part(row)?);
+            last.message.parts.push(StoredPart { pruned: pruned(row)?, ..part(row)? });
         }
     }
     Ok(messages)
@@ -135,11 +230,13 @@ fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
         response,
         pinned: get(row, "pinned")?,
         metadata,
+        is_summary: get(row, "is_summary")?,
+        compacted_by: get::<Option<String>>(row, "compacted_by")?.map(CompactionId::new),
         voided_at: get::<Option<i64>>(row, "voided_at_seq")?.map(Seq),
     })
 }
 
-/// The part in a row that has the columns of `parts`.
+/// The part in a row that has the columns of `parts`, without its mark.
 pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
     let stored = codec::part::PartRow {
         kind: get(row, "kind")?,
@@ -153,5 +250,12 @@ pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
         part: codec::part::from_row(stored)?,
         size: Counted { tokens: count(row, "tokens")?, category: category(get(row, "category")?)? },
         estimator: get(row, "estimator")?,
+        pruned: None,
     })
+}
+
+/// The mark of a result that was pruned.
+fn pruned(row: &Row) -> Result<Option<Pruned>, Error> {
+    let Some(at) = get::<Option<i64>>(row, "pruned_at_seq")? else { return Ok(None) };
+    Ok(Some(Pruned { at: Seq(at), time: get(row, "pruned_at")?, original_tokens: count(row, "original_tokens")? }))
 }

@@ -12,8 +12,11 @@ macro_rules! statement {
 pub mod admission;
 pub mod blob;
 pub mod compaction;
+pub mod delete;
 pub mod error;
 pub mod event;
+pub mod fork;
+pub mod import;
 pub mod lease;
 pub mod message;
 pub mod migrate;
@@ -23,10 +26,13 @@ pub mod queue;
 pub mod row;
 pub mod rows;
 pub mod session;
+pub mod step;
 pub mod submission;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
+pub mod update;
+pub mod upload;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};
@@ -70,6 +76,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("admit", admission::ADMIT),
         ("admit_new", admission::ADMIT_NEW),
+        ("begin_step", step::BEGIN_STEP),
         ("append", turn::APPEND),
         ("gate", turn::GATE),
         ("lock_run", turn::LOCK_RUN),
@@ -80,6 +87,16 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
+        ("fork", fork::FORK),
+        ("open_at", fork::OPEN_AT),
+        ("import", import::IMPORT),
+        ("tail", import::TAIL),
+        ("appended_calls", import::APPENDED_CALLS),
+        ("call_ids", tool_call::CALL_IDS),
+        ("session_at", update::SESSION_AT),
+        ("update", update::UPDATE),
+        ("doomed", delete::DOOMED),
+        ("delete", delete::DELETE),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
         ("submit", submission::SUBMIT),
@@ -91,10 +108,11 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("heads", lease::HEADS),
         ("follow", event::FOLLOW),
         ("results", event::RESULTS),
-        ("transcript", message::TRANSCRIPT),
         ("messages_by_id", message::BY_ID),
-        ("messages_after", message::AFTER),
-        ("messages_before", message::BEFORE),
+        ("live_after", message::LIVE_AFTER),
+        ("live_before", message::LIVE_BEFORE),
+        ("all_after", message::ALL_AFTER),
+        ("all_before", message::ALL_BEFORE),
         ("enqueue", queue::ENQUEUE),
         ("start_idle", queue::START_IDLE),
         ("queue_outcome", queue::OUTCOME),

@@ -42,6 +42,9 @@ pub(super) fn category_number(category: Category) -> i16 {
         Category::Reasoning => 3,
         Category::ToolCalls => 4,
         Category::ToolResults => 5,
+        Category::Media => 6,
+        Category::Summary => 7,
+        Category::Pinned => 8,
     }
 }
 
@@ -52,6 +55,9 @@ pub(super) fn category(number: i16) -> Result<Category, Error> {
         3 => Ok(Category::Reasoning),
         4 => Ok(Category::ToolCalls),
         5 => Ok(Category::ToolResults),
+        6 => Ok(Category::Media),
+        7 => Ok(Category::Summary),
+        8 => Ok(Category::Pinned),
         other => Err(Error::Corrupt(format!("category {other}"))),
     }
 }

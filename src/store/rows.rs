@@ -106,7 +106,7 @@ impl Rows {
     }
 
     fn part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
-        let StoredPart { part, size, estimator: _ } = part;
+        let StoredPart { part, size, estimator: _, pruned: _ } = part;
         let row = part_row(part);
         self.part_messages.push(message.as_str().to_owned());
         self.part_positions.push(i32::try_from(position).unwrap_or(i32::MAX));

@@ -71,10 +71,21 @@ pub struct Session {
     pub context_tokens: i64,
     /// Messages waiting in the queue.
     pub queued: u32,
+    /// The session it was forked from, and the seq.
+    pub forked: Option<(SessionId, Seq)>,
+    /// Calls without results, of the live turn or appended.
+    pub open_calls: u32,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last used.
     pub updated_at: Timestamp,
+}
+
+impl Session {
+    /// Where its own record begins: events up to here are those of the session it was forked from.
+    pub fn begins_behind(&self) -> Seq {
+        self.forked.as_ref().map_or(Seq(0), |(_, at)| *at)
+    }
 }
 
 /// A configuration to be stored, with the size of its tools.
@@ -118,8 +129,8 @@ pub struct Remembered {
 }
 
 pub(super) const SESSION: &str = "-- store::session::session
-    select s.session_id, s.created_at, a.updated_at, r.state, r.turn_id, r.next_seq, r.revision, r.ctx_tokens, v.config,
-           t.tools, t.tokens as tools_tokens,
+    select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, a.updated_at, r.state, r.turn_id, r.next_seq, r.revision,
+           r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens,
            (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
       from sessions s
       join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
@@ -163,7 +174,12 @@ impl Store {
             &request,
             &idempotency.hash,
         ];
-        Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
+        match self.database.write(&Query::new(SQL, params)).await {
+            Ok(rows) => Ok(!rows.is_empty()),
+            // A deleted session keeps its id until it is purged; a request_id may have ended one that had this id before.
+            Err(Error::Duplicate(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The session with its configuration; none: there is no such session.
@@ -183,10 +199,11 @@ impl Store {
         const SQL: &str = "-- store::session::sessions
             with page as (
               select a.session_id, a.updated_at from session_activity a
-               where a.tenant_id = $1 and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
+               where a.tenant_id = $1 and a.updated_at > '-infinity'
+                 and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
                order by a.updated_at desc, a.session_id desc limit $4)
-            select s.session_id, s.created_at, page.updated_at, r.state, r.turn_id, r.next_seq, r.revision, r.ctx_tokens, v.config,
-                   t.tools, t.tokens as tools_tokens,
+            select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, page.updated_at, r.state, r.turn_id, r.next_seq,
+                   r.revision, r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens,
                    (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued
               from page
               join sessions s on s.tenant_id = $1 and s.session_id = page.session_id
@@ -214,9 +231,11 @@ pub(super) fn remembered(row: &Row) -> Result<Remembered, Error> {
     Ok(Remembered { hash: get(row, "req_hash")?, result: get(row, "result")? })
 }
 
-fn session(row: &Row) -> Result<Session, Error> {
+pub(super) fn session(row: &Row) -> Result<Session, Error> {
     let state = SessionState::from_number(get(row, "state")?)?;
     let next_seq: i64 = get(row, "next_seq")?;
+    let from: Option<String> = get(row, "forked_from")?;
+    let at: Option<i64> = get(row, "forked_at_seq")?;
     let tools: ToolSet = codec::tools::decode(get(row, "tools")?)?;
     Ok(Session {
         id: SessionId::new(get::<String>(row, "session_id")?),
@@ -228,6 +247,8 @@ fn session(row: &Row) -> Result<Session, Error> {
         tools_tokens: super::row::count(row, "tools_tokens")?,
         context_tokens: get(row, "ctx_tokens")?,
         queued: super::row::count(row, "queued")?,
+        forked: from.map(SessionId::new).zip(at.map(Seq)),
+        open_calls: super::row::count(row, "open_calls")?,
         created_at: get(row, "created_at")?,
         updated_at: get(row, "updated_at")?,
     })

@@ -68,6 +68,8 @@ pub struct NextStep {
     pub started: Option<Vec<u8>>,
     /// Tokens of the prompt outside of the transcript.
     pub outside: u32,
+    /// The revision that both are made for. When another one is in force, beginning the step is left to the owner.
+    pub revision: i64,
 }
 
 /// Answers to be written.
@@ -129,7 +131,7 @@ impl Store {
         params.extend(closing.params());
         params.extend(opening.params());
         params.extend([&request as Param<'_>, &idempotency.hash, &self.replica, &lease]);
-        params.extend([estimator as Param<'_>, &overhead, &next.started, &outside]);
+        params.extend([estimator as Param<'_>, &overhead, &next.started, &outside, &next.revision]);
         let named: Vec<&str> = named.iter().map(CallId::as_str).collect();
         let remembered = Request::new(&key, request, &idempotency.hash, "");
         let queries = [

@@ -80,6 +80,10 @@ pub(super) const TIMED_OUT: i16 = 4;
 pub(super) const DENIED: i16 = 5;
 pub(super) const CANCELLED: i16 = 6;
 
+/// All calls that there ever were.
+pub(super) const CALL_IDS: &str = "-- store::tool_call::call_ids
+    select c.call_id from tool_calls c where c.tenant_id = $1 and c.session_id = $2";
+
 /// The calls by id, with what an answer needs to know.
 pub(super) const CALLS: &str = "-- store::tool_call::calls
     select c.call_id, c.turn_id, c.step, c.tool_name, c.status, c.deadline is not null as asked, c.edited_arguments, c.answer_hash
@@ -95,6 +99,13 @@ pub(super) const OPEN: &str = "-- store::tool_call::open
      where r.tenant_id = $1 and r.session_id = $2 order by c.ord";
 
 impl Store {
+    /// The ids of all calls that the session ever had, those that the model no longer sees too.
+    pub async fn call_ids(&self, key: &SessionKey) -> Result<Vec<CallId>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(CALL_IDS, &[&key.tenant, &key.session]).await?;
+        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
+    }
+
     /// What is known of these calls; those the session never had are missing.
     pub async fn calls(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
         let (key, ids): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());

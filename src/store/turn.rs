@@ -352,11 +352,11 @@ impl Calls {
     }
 }
 
-struct Ended {
-    steps: i32,
+pub(super) struct Ended {
+    pub(super) steps: i32,
     kind: &'static str,
-    payload: Vec<u8>,
-    outcome: Vec<u8>,
+    pub(super) payload: Vec<u8>,
+    pub(super) outcome: Vec<u8>,
     state: i16,
 }
 

@@ -27,6 +27,15 @@ pub struct CancelRequest {
     pub reason: String,
 }
 
+/// A configuration and which one it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    /// Its number.
+    pub number: i64,
+    /// The configuration.
+    pub config: SessionConfig,
+}
+
 /// A turn as its owner needs it.
 #[derive(Debug, Clone)]
 pub struct Owned {
@@ -48,10 +57,10 @@ pub struct Owned {
     pub read_at: Timestamp,
     /// What it does differently from its session.
     pub request: TurnRequest,
-    /// The session's configuration in force.
-    pub config: SessionConfig,
-    /// Its revision.
-    pub revision: i64,
+    /// The configuration that the step was made for.
+    pub made_for: Revision,
+    /// The session's configuration in force, if that is another one.
+    pub newer: Option<Revision>,
     /// Tokens spent so far.
     pub totals: UsageTotals,
     /// The last assistant message.
@@ -60,6 +69,13 @@ pub struct Owned {
     pub context_tokens: i64,
     /// The newest seq.
     pub last_seq: Seq,
+}
+
+impl Owned {
+    /// The configuration that the next step is to be made for.
+    pub fn in_force(&self) -> &Revision {
+        self.newer.as_ref().unwrap_or(&self.made_for)
+    }
 }
 
 /// A turn as clients see it.
@@ -71,11 +87,9 @@ pub struct Turn {
     pub state: TurnState,
     /// The request that started it.
     pub request_id: Option<RequestId>,
-    /// Model reference.
-    pub model: String,
     /// What it does differently from its session.
     pub request: TurnRequest,
-    /// The session's configuration in force.
+    /// The configuration that its newest step was made for.
     pub config: SessionConfig,
     /// When it started.
     pub started_at: Timestamp,
@@ -91,30 +105,53 @@ pub struct Turn {
     pub outcome: Option<Vec<u8>>,
 }
 
-pub(super) const OWNED: &str = "-- store::turn_read::owned
-    select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens, r.revision,
+/// The revision that a step was made for, as its `step_started` says: the newest such event of the turn `t`, which ends
+/// before `$seq`.
+macro_rules! made_for {
+    ($seq:literal) => {
+        concat!(
+            "lateral (select e.refs from events e
+                       where e.tenant_id = $1 and e.session_id = $2 and e.seq >= t.first_seq and e.seq < ",
+            $seq,
+            " and e.turn_id = t.turn_id and e.kind = 'step_started' order by e.seq desc limit 1) e on true
+           join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = coalesce(e.refs[1]::bigint, r.revision)
+           join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id"
+        )
+    };
+}
+
+pub(super) const OWNED: &str = concat!(
+    "-- store::turn_read::owned
+    select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens,
            coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
            t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
-           t.cache_read_tokens, t.cache_write_tokens, v.config, s.tools
+           t.cache_read_tokens, t.cache_write_tokens, v.revision, v.config, s.tools,
+           w.revision as newer_revision, w.config as newer_config, u.tools as newer_tools
       from session_run r
       join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id
-      join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
-      join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id
-     where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1";
+      left join ",
+    made_for!("r.next_seq"),
+    "
+      left join session_revisions w on w.tenant_id = $1 and w.session_id = $2 and w.revision = r.revision and w.revision <> v.revision
+      left join toolsets u on u.tenant_id = $1 and u.toolset_id = w.toolset_id
+     where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1"
+);
 
 /// The columns of a turn.
 macro_rules! turns_select {
     () => {
-        "select t.turn_id, t.state, r.state as run_state, t.request_id, t.request, t.model, t.started_at, t.ended_at, t.first_seq,
-                t.last_seq, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
-                t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.config, s.tools,
-                extract(epoch from coalesce(t.ended_at, now()) - t.started_at)::float8 as elapsed,
-                case when t.state = 1 then r.step else t.step_count end as steps_begun
-           from turns t
-           join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
-           join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
-           join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id
-          where t.tenant_id = $1 and t.session_id = $2 "
+        concat!(
+            "select t.turn_id, t.state, r.state as run_state, t.request_id, t.request, t.started_at, t.ended_at, t.first_seq,
+                    t.last_seq, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
+                    t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.config, s.tools,
+                    extract(epoch from coalesce(t.ended_at, now()) - t.started_at)::float8 as elapsed,
+                    case when t.state = 1 then r.step else t.step_count end as steps_begun
+               from turns t
+               join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
+               left join ",
+            made_for!("coalesce(t.last_seq, r.next_seq)"),
+            " where t.tenant_id = $1 and t.session_id = $2 "
+        )
     };
 }
 
@@ -171,13 +208,22 @@ fn owned(row: &Row) -> Result<Owned, Error> {
         started_at: get(row, "started_at")?,
         read_at: get(row, "read_at")?,
         request: codec::turn::decode_request(get(row, "request")?)?,
-        config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
-        revision: get(row, "revision")?,
+        made_for: Revision {
+            number: get(row, "revision")?,
+            config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
+        },
+        newer: newer(row)?,
         totals: totals(row)?,
         final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
         context_tokens: get(row, "ctx_tokens")?,
         last_seq: Seq(next_seq - 1),
     })
+}
+
+fn newer(row: &Row) -> Result<Option<Revision>, Error> {
+    let Some(number) = get::<Option<i64>>(row, "newer_revision")? else { return Ok(None) };
+    let tools = codec::tools::decode(get(row, "newer_tools")?)?;
+    Ok(Some(Revision { number, config: codec::config::decode(get(row, "newer_config")?, tools)? }))
 }
 
 fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
@@ -186,6 +232,7 @@ fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
     }
     let cause = match get::<i16>(row, "cancel_cause")? {
         1 => CancelCause::Requested,
+        4 => CancelCause::SessionDeleted,
         other => return Err(Error::Corrupt(format!("cancel cause {other}"))),
     };
     Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")? }))
@@ -197,7 +244,6 @@ fn turn_row(row: &Row) -> Result<Turn, Error> {
         id: TurnId::new(get::<String>(row, "turn_id")?),
         state: turn_state(get(row, "state")?, get(row, "run_state")?)?,
         request_id: get::<Option<String>>(row, "request_id")?.map(RequestId::new),
-        model: get(row, "model")?,
         request: codec::turn::decode_request(get(row, "request")?)?,
         config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
         started_at: get(row, "started_at")?,

@@ -59,7 +59,11 @@ impl Engine {
         let patience = Instant::now() + self.store.lease() * 2 + self.rules.poll_interval * 2;
         let mut news = self.hub.enter(key).subscribe();
         loop {
-            let found = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
+            let Some(found) = self.store.turn(key, turn).await? else {
+                // The session may have been deleted meanwhile.
+                self.session(key).await?;
+                return Err(Error::TurnNotFound(turn.clone()));
+            };
             if found.state.is_final() || Instant::now() >= patience {
                 return Ok(found);
             }

@@ -1,7 +1,7 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
-    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId},
+    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId, import::Flaw},
     store,
 };
 
@@ -37,12 +37,46 @@ pub enum Error {
     /// The configuration names no such policy.
     #[error("the configuration names no policy {0}")]
     PolicyNotFound(String),
+    /// The session's configuration is not the one that the caller has seen.
+    #[error("the session has the etag {current}, not the one given")]
+    EtagMismatch {
+        /// The session.
+        session: SessionId,
+        /// The etag it has.
+        current: String,
+    },
     /// The key was used with another request.
     #[error("request_id {0} was used with a different request")]
     IdempotencyMismatch(RequestId),
     /// A cursor is ahead of the session.
     #[error("the cursor is ahead of the session, whose newest seq is {last}")]
     CursorAhead {
+        /// The newest seq of the session.
+        last: Seq,
+    },
+    /// Calls that the host appended: their results are appended, too.
+    #[error("the calls were appended: {results:?}, {approvals:?}")]
+    AppendedCalls {
+        /// Among the results.
+        results: Vec<(usize, CallId)>,
+        /// Among the approvals.
+        approvals: Vec<(usize, CallId)>,
+    },
+    /// Messages that do not fit behind what the session has.
+    #[error("the messages do not fit: {0:?}")]
+    Misfit(Vec<Flaw>),
+    /// The transcript is not the one that was looked at.
+    #[error("the transcript changed; its version is {version}")]
+    ContextChanged {
+        /// Its version now.
+        version: i64,
+    },
+    /// The transcript ends in calls without results.
+    #[error("the transcript ends in tool calls without results")]
+    TranscriptOpen(Vec<CallId>),
+    /// A seq to look back at is ahead of the session.
+    #[error("at_seq is ahead of the session, whose newest seq is {last}")]
+    AtSeqAhead {
         /// The newest seq of the session.
         last: Seq,
     },
@@ -63,6 +97,26 @@ pub enum Error {
     /// The server runs as many turns as it may.
     #[error("the server runs as many turns as it may")]
     Overloaded,
+    /// The server takes as many uploads as it may.
+    #[error("the server takes as many uploads as it may")]
+    TooManyUploads,
+    /// Content over the limit.
+    #[error("the content is larger than {limit} bytes")]
+    ContentTooLarge {
+        /// The most bytes that are taken.
+        limit: u64,
+    },
+    /// Content is not what its header said: what it is instead, where that was said.
+    #[error("the content is not what its header says")]
+    ContentMismatch {
+        /// Its length in bytes; none: as said.
+        bytes: Option<u64>,
+        /// Its SHA-256; none: as said.
+        sha256: Option<BlobId>,
+    },
+    /// The caller left before the content was complete.
+    #[error("the upload was abandoned")]
+    UploadAbandoned,
     /// The database.
     #[error(transparent)]
     Store(#[from] store::Error),

@@ -8,12 +8,14 @@ use super::{
     Engine, Error,
     hub::Subscription,
     sessions::{new_session_id, outside_tokens, sized},
+    wishes,
 };
 use crate::{
     context::estimate,
     model::{
-        InputMessage, Limits, Payload, RequestId, Role, Seq, SessionConfig, SessionKey, TenantId, ToolSet, TurnId,
-        command::{BusyPolicy, ExecuteTurn, SessionDraft, Start},
+        Category, InputMessage, Limits, LimitsOverride, Payload, RequestId, Role, Seq, SessionConfig, SessionKey,
+        TenantId, ToolSet, TurnId,
+        command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         event::StepPosition,
         message::StoredPart,
@@ -88,7 +90,11 @@ impl Engine {
         if let Some(known) = self.known(key, command).await? {
             return Ok(Some(known));
         }
-        refused.map_or(Ok(None), Err)
+        match refused {
+            Some(error) => Err(error),
+            None if self.store.is_deleted(key).await? => Err(Error::SessionNotFound(key.session.clone())),
+            None => Ok(None),
+        }
     }
 
     /// Begins a turn in a session that is idle, or is to be created. None: the statement was refused.
@@ -98,6 +104,14 @@ impl Engine {
         }
         match (self.store.session(key).await?, &command.create) {
             (Some(session), _) if session.state.is_live() => Err(self.busy(key, command, session)),
+            // Calls that the host appended: the model is asked once their results are there.
+            (Some(session), _) if session.open_calls > 0 => {
+                let open = self.store.appended_calls(key).await?;
+                if open.is_empty() {
+                    return Ok(None); // answered in between
+                }
+                Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
+            }
             (Some(session), _) => {
                 self.something_to_answer(key, command).await?;
                 let existing = Existing { revision: session.revision, tokens: session.context_tokens };
@@ -178,14 +192,20 @@ impl Engine {
             tokens,
         };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
-        let rows = plan.first_rows(tools, &command.start);
+        let rows = plan.first_rows(tools, command);
+        // Its time is set now: a session's turn_timeout that changes later is for later turns.
+        let turn_timeout = Some(limits.turn_timeout);
+        let request = TurnRequest {
+            limits: LimitsOverride { turn_timeout, ..command.request.limits },
+            ..command.request.clone()
+        };
         let admission = Admission {
             turn: &turn,
             rows: &rows,
             timeout: limits.turn_timeout,
             revision,
             idempotency: &command.idempotency,
-            request: &command.request,
+            request: &request,
             model: &model.reference,
             continues: command.start == Start::Transcript,
         };
@@ -224,10 +244,10 @@ struct Existing {
 
 impl Plan<'_> {
     /// Its first events, and its input if it has one.
-    fn first_rows(&self, tools: &ToolSet, start: &Start) -> Rows {
+    fn first_rows(&self, tools: &ToolSet, command: &ExecuteTurn) -> Rows {
         let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
         let mut rows = Rows::new(estimate::ESTIMATOR, outside);
-        let input = match start {
+        let input = match &command.start {
             Start::Input(input) => Some(self.input(input)),
             Start::Queue | Start::Transcript => None,
         };
@@ -246,6 +266,10 @@ impl Plan<'_> {
         if let Some(input) = input {
             rows.message(input, StepPosition::default());
         }
+        let (_, unsupported) = wishes::fitting(self.model, self.config, &command.request, tools, 1);
+        for wish in unsupported {
+            rows.event(&wishes::left_out(self.model, wish), StepPosition::default());
+        }
         let expected = total(self.tokens, outside.saturating_add(said));
         rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });
         rows
@@ -255,7 +279,7 @@ impl Plan<'_> {
         NewMessage {
             id: derive::input(self.turn),
             role: Role::User,
-            parts: input.parts.iter().map(|part| stored(part.clone(), Role::User)).collect(),
+            parts: input.parts.iter().map(|part| host_part(part.clone(), Role::User, input.pinned)).collect(),
             overhead: estimate::MESSAGE_OVERHEAD,
             pinned: input.pinned,
             metadata: input.metadata.clone(),
@@ -276,7 +300,7 @@ pub(super) fn step_started(model: &Resolved, revision: i64, expected: u32) -> Pa
         model: model.reference.clone(),
         revision,
         context: estimate::count(expected),
-        window: model.info.context_window,
+        window: model.info.context_window.map_or(0, |limit| limit.tokens),
     }
 }
 
@@ -285,8 +309,17 @@ pub(super) fn total(transcript: i64, more: u32) -> u32 {
     u32::try_from(transcript).unwrap_or_default().saturating_add(more)
 }
 
+/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
+pub(super) fn host_part(part: crate::model::Part, role: Role, pinned: bool) -> StoredPart {
+    let mut stored = stored(part, role);
+    if pinned {
+        stored.size.category = Category::Pinned;
+    }
+    stored
+}
+
 /// A part with its size.
 pub(super) fn stored(part: crate::model::Part, role: Role) -> StoredPart {
     let size = estimate::part(&part, role);
-    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned() }
+    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None }
 }

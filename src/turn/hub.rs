@@ -140,8 +140,14 @@ impl Channel {
         });
     }
 
-    /// Tells readers that the session is gone.
+    /// Tells readers that the session is gone. Another one may come to have its id: who enters from now on gets another channel.
     pub fn end(&self) {
+        {
+            let mut channels = lock(&self.hub.channels);
+            if channels.get(&self.key).is_some_and(|channel| std::ptr::eq(channel.as_ptr(), self)) {
+                channels.remove(&self.key);
+            }
+        }
         self.head.send_modify(|head| head.gone = true);
     }
 
@@ -278,6 +284,20 @@ mod tests {
         drop(channel);
         assert!(hub.get(&key()).is_none());
         assert!(hub.followed().is_empty());
+    }
+
+    #[test]
+    fn who_enters_after_the_end_gets_another_channel() {
+        let hub = Hub::new(16);
+        let old = hub.enter(&key());
+        old.advance(Seq(9));
+        old.end();
+        let new = hub.enter(&key());
+        assert!(old.subscribe().head.borrow().gone);
+        assert_eq!(*new.subscribe().head.borrow(), Head::default());
+        old.end();
+        drop(old);
+        assert!(Arc::ptr_eq(&new, &hub.enter(&key())), "the old one took nothing with it");
     }
 
     #[test]

@@ -95,6 +95,13 @@ impl Leases {
         }
     }
 
+    /// Tells a running turn that its lease is no longer in force. A newer lease of the session is left alone.
+    pub fn lose(&self, key: &SessionKey, epoch: i64) {
+        if let Some(lease) = lock(&self.held).get(key).filter(|lease| lease.epoch <= epoch) {
+            lease.lost.cancel();
+        }
+    }
+
     /// Takes in what a heartbeat sent at `sent` found. A lease that is another's, or gone, is lost.
     pub fn take_in(&self, sent: Instant, asked: &[Held], pulses: &[Pulse]) {
         let held = lock(&self.held);
@@ -195,6 +202,16 @@ mod tests {
         assert!(!lease.cancelled().is_cancelled());
         leases.cancel(&key("s"), 2);
         assert!(lease.cancelled().is_cancelled());
+    }
+
+    #[test]
+    fn a_lease_that_is_no_longer_in_force_is_lost_and_a_newer_one_is_not() {
+        let leases = Leases::default();
+        let lease = leases.hold(&key("s"), 2, Instant::now());
+        leases.lose(&key("s"), 1);
+        assert!(!lease.lost().is_cancelled());
+        leases.lose(&key("s"), 2);
+        assert!(lease.lost().is_cancelled());
     }
 
     #[test]

@@ -8,23 +8,31 @@
 pub mod answer;
 mod batch;
 pub mod cancel;
+pub mod delete;
 pub mod error;
 pub mod execute;
+pub mod fork;
 pub mod hub;
+pub mod import;
 pub mod leases;
 pub mod next;
 pub mod recover;
 pub mod run;
 pub mod sessions;
 pub mod submit;
+pub mod update;
+pub mod upload;
 mod verdict;
+mod wishes;
 mod written;
 
 pub use error::Error;
 pub use hub::Hub;
+pub use upload::UploadBounds;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -54,6 +62,8 @@ pub struct Rules {
     pub max_answer_bytes: usize,
     /// How often the database is asked for what nobody told.
     pub poll_interval: Duration,
+    /// Bounds of uploads.
+    pub uploads: UploadBounds,
 }
 
 /// Name of the policy of sessions that name none.
@@ -71,11 +81,13 @@ pub struct Engine {
     tasks: TaskTracker,
     draining: CancellationToken,
     aborting: CancellationToken,
+    uploads: Semaphore,
 }
 
 impl Engine {
     /// Joins the parts.
     pub fn new(store: Store, models: Registry, rules: Rules, hub: Hub, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
             store,
             models,
@@ -86,6 +98,7 @@ impl Engine {
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
+            uploads,
         })
     }
 
@@ -133,6 +146,11 @@ impl Engine {
     /// The model that a reference names.
     pub fn model(&self, reference: &str) -> Result<Resolved, Error> {
         self.models.resolve(reference).ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
+    }
+
+    /// The models that providers know by name, in order of their references.
+    pub fn models(&self) -> Vec<Resolved> {
+        self.models.models()
     }
 
     /// The policy of a session, with its changes.

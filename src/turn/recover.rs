@@ -6,7 +6,7 @@ use super::{Engine, Error};
 use crate::{
     model::SessionKey,
     store::{
-        lease::{Candidate, Followed, Held},
+        lease::{Candidate, Followed, Held, Interruption},
         session::SessionState,
     },
 };
@@ -26,12 +26,15 @@ impl Engine {
         answer.map(drop).map_err(Error::from)
     }
 
-    /// Asks whether anybody wants a turn cancelled that runs here.
+    /// Asks whether anybody wants a turn cancelled that runs here, or has taken it away.
     pub async fn look_for_cancels(&self) -> Result<(), Error> {
         let held = self.leases.held();
         if !held.is_empty() {
-            for Held { key, epoch } in self.store.cancels(&held).await? {
-                self.leases.cancel(&key, epoch);
+            for (Held { key, epoch }, why) in self.store.cancels(&held).await? {
+                match why {
+                    Interruption::Cancelled => self.leases.cancel(&key, epoch),
+                    Interruption::Lost => self.leases.lose(&key, epoch),
+                }
             }
         }
         Ok(())

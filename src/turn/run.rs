@@ -14,8 +14,9 @@ use super::{
     execute::{step_started, total},
     hub::Channel,
     leases::Lease,
-    next::{Facts, Last, Step, after_step, ending_of, next_step},
+    next::{Facts, Last, Step, ending_of, next_step},
     sessions::outside_tokens,
+    wishes,
     written::{assistant, call_ids, response, synthetic, usage_recorded},
 };
 use crate::{
@@ -31,10 +32,14 @@ use crate::{
         Rows,
         admission::Grant,
         session::SessionState,
+        step::{Begun, NewStep},
         turn::{Ack, End as TurnEnd, StepCost, Written},
-        turn_read::Owned,
+        turn_read::{Owned, Revision},
     },
 };
+
+/// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
+const BEGIN_TRIES: u32 = 10;
 
 /// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
 pub(super) async fn run(
@@ -54,6 +59,7 @@ pub(super) async fn run(
         seq: grant.last_seq,
         last_usage: None,
         writing: None,
+        moved: 0,
     };
     loop {
         match run.step().await {
@@ -89,6 +95,8 @@ struct Run<'a> {
     seq: Seq,
     last_usage: Option<Usage>,
     writing: Option<MessageId>,
+    /// How often the next step could not begin because the configuration had changed.
+    moved: u32,
 }
 
 /// What one step works with.
@@ -97,6 +105,8 @@ struct Scene<'a> {
     model: &'a Resolved,
     limits: Limits,
     tools: &'a ToolSet,
+    /// There may be calls that the model does not see.
+    hides: bool,
     outside: u32,
     at: StepPosition,
     read: Instant,
@@ -114,29 +124,32 @@ impl Run<'_> {
         let read = Instant::now();
         // Only the owner writes messages, so the two need not be one snapshot.
         let store = &self.engine.store;
-        let (owned, messages) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
+        let (owned, seen) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
-        let transcript = match Transcript::new(messages).close() {
+        let hides = seen.context_version != Some(0);
+        let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
             Err(NotClosed::Open(_)) => None,
             Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
         };
-        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&owned.config.model))?;
-        let tools = owned.request.tools.as_ref().unwrap_or(&owned.config.tools);
+        let config = &owned.made_for.config;
+        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
         let scene = Scene {
             owned: &owned,
-            limits: self.engine.limits(&owned.config, &owned.request),
-            outside: outside_tokens(&owned.config, tools, model.info.supports_tools),
+            limits: self.engine.limits(config, &owned.request),
+            outside: outside_tokens(config, tools, model.info.supports_tools),
             model: &model,
             tools,
+            hides,
             at: StepPosition { step: owned.step, attempt: owned.attempt },
             read,
         };
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
             (Step::Call, Some(transcript)) => self.call(&scene, transcript).await,
-            (Step::Begin, Some(_)) => self.begin(&scene).await,
+            (Step::Begin, Some(_)) => self.begin(&owned).await,
             (Step::Finish, Some(transcript)) => {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
                 self.finish(&scene, Self::no_rows(&scene), None, finish).await
@@ -158,7 +171,8 @@ impl Run<'_> {
             cancel: owned.cancel.as_ref().map(|cancel| (cancel.cause, cancel.reason.clone())),
             time_left: owned.time_left,
             spent: owned.totals,
-            limits: scene.limits,
+            // Whether there is a next step is a matter of the configuration that it would be made for.
+            limits: self.engine.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
         }
     }
@@ -167,10 +181,19 @@ impl Run<'_> {
     async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
-        let taken = call_ids(transcript.messages());
-        let (supports_tools, most) = (scene.model.info.supports_tools, scene.limits.max_output_tokens);
-        let prompt =
-            prompt::build(&scene.owned.config, &scene.model.info.name, supports_tools, scene.tools, transcript, most);
+        let mut taken = call_ids(transcript.messages());
+        if scene.hides {
+            taken.extend(self.engine.store.call_ids(self.key).await?);
+        }
+        let (owned, config) = (scene.owned, &scene.owned.made_for.config);
+        let (generation, _) = wishes::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
+        let asked = prompt::Asked {
+            model: &scene.model.info.name,
+            supports_tools: scene.model.info.supports_tools,
+            max_output_tokens: scene.limits.max_output_tokens,
+            generation,
+        };
+        let prompt = prompt::build(config, scene.tools, transcript, &asked);
         let call = answer::Call {
             model: scene.model,
             prompt,
@@ -226,21 +249,13 @@ impl Run<'_> {
         }
         let handing = Handing {
             tools: scene.tools,
-            execution: self.engine.policy(&scene.owned.config)?.execution,
+            execution: self.engine.policy(&scene.owned.made_for.config)?.execution,
             timeout: scene.limits.tool_timeout,
             results: derive::results(self.turn, scene.owned.step),
             at: scene.at,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let waits = batch.calls.iter().any(|call| call.fate.is_open());
-        let goes_on = !waits
-            && matches!(ending_of(finish.reason), Step::Finish)
-            && after_step(scene.owned.step, &scene.owned.totals.plus(finish.usage.as_ref()), &scene.limits).is_none();
-        if goes_on {
-            let next = StepPosition { step: scene.owned.step + 1, attempt: 1 };
-            rows.event(&step_started(scene.model, scene.owned.revision, estimated), next);
-        }
-        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), goes_on).await?;
+        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), false).await?;
         self.after(written)
     }
 
@@ -281,14 +296,30 @@ impl Run<'_> {
         self.stop(scene, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
     }
 
-    /// Begins the next step.
-    async fn begin(&mut self, scene: &Scene<'_>) -> Result<Flow, Error> {
-        let mut rows = Self::no_rows(scene);
-        let expected = total(scene.owned.context_tokens, scene.outside);
-        let next = StepPosition { step: scene.owned.step + 1, attempt: 1 };
-        rows.event(&step_started(scene.model, scene.owned.revision, expected), next);
-        let written = self.engine.store.append(self.key, self.fence, &rows, &StepCost::default(), None, true).await?;
-        self.after(written)
+    /// Begins the next step, under the configuration in force. One that changes again and again only holds it up for so long.
+    async fn begin(&mut self, owned: &Owned) -> Result<Flow, Error> {
+        let Revision { number, config } = owned.in_force();
+        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
+        let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let started = step_started(&model, *number, total(owned.context_tokens, outside));
+        let step = NewStep {
+            revision: *number,
+            in_any_case: self.moved >= BEGIN_TRIES,
+            started: &crate::codec::event::encode(&started).payload,
+            outside,
+        };
+        match self.engine.store.begin_step(self.key, self.fence, &step).await? {
+            Begun::Applied(ack) => {
+                self.moved = 0;
+                self.after(Written::Applied(ack))
+            }
+            Begun::Fenced => self.after(Written::Fenced),
+            Begun::Moved => {
+                self.moved += 1;
+                Ok(Flow::On)
+            }
+        }
     }
 
     /// Ends the turn as the model wants, unless messages wait for it or somebody cancelled.

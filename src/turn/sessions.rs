@@ -39,6 +39,14 @@ impl Engine {
 
     /// A draft with the server's defaults filled in.
     pub(super) fn complete(&self, draft: SessionDraft) -> Result<SessionConfig, Error> {
+        let config = self.filled(draft);
+        self.model(&config.model)?;
+        self.policy(&config)?;
+        Ok(config)
+    }
+
+    /// The same without a look at whether there is such a model and policy.
+    pub(super) fn filled(&self, draft: SessionDraft) -> SessionConfig {
         let mut config = draft.config;
         if config.model.is_empty() {
             config.model.clone_from(&self.rules.default_model);
@@ -46,13 +54,11 @@ impl Engine {
         if config.policy.is_empty() {
             DEFAULT_POLICY.clone_into(&mut config.policy);
         }
-        self.model(&config.model)?;
-        self.policy(&config)?;
-        Ok(config)
+        config
     }
 
     /// Whether an existing session was made by this very request.
-    async fn made_by(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
+    pub(super) async fn made_by(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
         let Some(request) = &idempotency.request else { return Err(Error::SessionExists(key.session.clone())) };
         match self.store.remembered(key, request).await? {
             Some(remembered) if remembered.hash == idempotency.hash => Ok(()),

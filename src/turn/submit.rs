@@ -24,6 +24,7 @@ use crate::{
         event::WaitsFor,
     },
     store::{
+        import::NO_TURN,
         submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
         tool_call::{KnownCall, OpenCall},
         turn_read::Turn,
@@ -44,6 +45,9 @@ const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
 
 /// Characters of an approver's arguments that the model is told of.
 const EDIT_CHARS: u32 = 4_096;
+
+/// Calls by their position in a request.
+type Positions = Vec<(usize, CallId)>;
 
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +86,7 @@ impl Engine {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
         let known = self.store.calls(key, &named(&command)).await?;
-        unknown(&command, &known)?;
+        check_named(&command, &known)?;
         let open = known.values().find(|call| call.state.is_open()).map(|call| (call.turn.clone(), call.step));
         let addressee = match open {
             Some((turn, step)) => Some(self.addressee(key, &turn, step).await?),
@@ -112,7 +116,7 @@ impl Engine {
                 }
             }
         }
-        let next = addressee.map_or(NextStep { started: None, outside: 0 }, |addressee| addressee.next);
+        let next = addressee.map_or(NextStep { started: None, outside: 0, revision: 0 }, |addressee| addressee.next);
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
         let submitted = self.write(key, &answers, &approvals, &ids, &idempotency, &next).await?;
         let receipts = sent.into_iter().map(|(call, sent)| {
@@ -149,16 +153,18 @@ impl Engine {
     async fn addressee(&self, key: &SessionKey, turn: &TurnId, step: u32) -> Result<Addressee, Error> {
         let turn = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
         let session = self.session(key).await?;
+        // The results are those of a step that was made for its own configuration; the next one is made for what is in force now.
         let policy = self.policy(&turn.config)?;
-        let model = self.model(turn.request.model.as_ref().unwrap_or(&turn.config.model))?;
-        let limits = self.limits(&turn.config, &turn.request);
-        let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
-        let outside = outside_tokens(&turn.config, tools, model.info.supports_tools);
+        let config = &session.config;
+        let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model))?;
+        let limits = self.limits(config, &turn.request);
+        let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
+        let outside = outside_tokens(config, tools, model.info.supports_tools);
         let started = after_step(step, &turn.so_far.total_usage, &limits).is_none().then(|| {
             let expected = total(session.context_tokens, outside);
             crate::codec::event::encode(&step_started(&model, session.revision, expected)).payload
         });
-        Ok(Addressee { policy, next: NextStep { started, outside }, turn })
+        Ok(Addressee { policy, next: NextStep { started, outside, revision: session.revision }, turn })
     }
 
     /// An answer as it is written: cut to the tool's limits, the whole output kept as a blob.
@@ -191,7 +197,7 @@ impl Engine {
     }
 
     /// Cuts a result to its limits. What is cut is kept whole first, so that nothing ever refers to a blob that is not there.
-    async fn cut(
+    pub(super) async fn cut(
         &self,
         key: &SessionKey,
         result: &mut ToolResult,
@@ -258,17 +264,24 @@ fn named(command: &SubmitToolResults) -> Vec<CallId> {
     results.chain(command.decisions.iter().map(|decision| decision.call.clone())).collect()
 }
 
-/// Refuses a submission that names calls the session never had.
-fn unknown(command: &SubmitToolResults, known: &BTreeMap<CallId, KnownCall>) -> Result<(), Error> {
-    fn missing<'a>(
-        known: &BTreeMap<CallId, KnownCall>,
-        calls: impl Iterator<Item = &'a CallId>,
-    ) -> Vec<(usize, CallId)> {
-        calls.enumerate().filter(|(_, call)| !known.contains_key(*call)).map(|(i, call)| (i, call.clone())).collect()
+/// Refuses a submission that names calls the session never had, or calls that the host appended: those belong to no turn.
+fn check_named(command: &SubmitToolResults, known: &BTreeMap<CallId, KnownCall>) -> Result<(), Error> {
+    let (results, approvals) = where_named(command, |call| !known.contains_key(call));
+    if !results.is_empty() || !approvals.is_empty() {
+        return Err(Error::UnknownCalls { results, approvals });
     }
-    let results = missing(known, command.results.iter().map(|result| &result.call));
-    let approvals = missing(known, command.decisions.iter().map(|decision| &decision.call));
-    if results.is_empty() && approvals.is_empty() { Ok(()) } else { Err(Error::UnknownCalls { results, approvals }) }
+    let appended = |call: &CallId| known.get(call).is_some_and(|call| call.turn.as_str() == NO_TURN);
+    let (results, approvals) = where_named(command, appended);
+    if results.is_empty() && approvals.is_empty() { Ok(()) } else { Err(Error::AppendedCalls { results, approvals }) }
+}
+
+/// The calls that are named and are such, by their positions among the results and among the decisions.
+fn where_named(command: &SubmitToolResults, such: impl Fn(&CallId) -> bool) -> (Positions, Positions) {
+    let results = command.results.iter().map(|result| &result.call).enumerate();
+    let decisions = command.decisions.iter().map(|decision| &decision.call).enumerate();
+    let results = results.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+    let decisions = decisions.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+    (results.collect(), decisions.collect())
 }
 
 fn edited(call: &CallId, known: &BTreeMap<CallId, KnownCall>) -> bool {

@@ -11,6 +11,9 @@ use crate::turn::{Engine, Error};
 /// Heartbeats within one lease.
 const BEATS_PER_LEASE: u32 = 3;
 
+/// How often to look for what uploads left behind.
+const SWEEP: Duration = Duration::from_mins(10);
+
 /// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns that are still being drained.
 pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
@@ -27,6 +30,15 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
     ));
     tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
+    tasks.spawn(every(
+        "uploads",
+        SWEEP,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.sweep_uploads().await },
+    ));
+    let purge = engine.store().lease();
+    tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
     tasks.close();
     tasks
 }

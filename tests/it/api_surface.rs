@@ -18,16 +18,26 @@ use crate::harness::{
 };
 
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
+const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
+const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
+const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 12] = [
+const BUILT: [&str; 19] = [
+    "contextd.v1.ModelService/ListModels",
+    "contextd.v1.ModelService/GetModel",
     "contextd.v1.BlobService/GetBlob",
+    "contextd.v1.BlobService/PutBlob",
     CREATE_SESSION,
     "contextd.v1.SessionService/GetSession",
     "contextd.v1.SessionService/ListSessions",
+    UPDATE_SESSION,
+    "contextd.v1.SessionService/DeleteSession",
     "contextd.v1.SessionService/ListMessages",
+    FORK_SESSION,
+    APPEND_MESSAGES,
     EXECUTE_TURN,
     "contextd.v1.TurnService/WatchEvents",
     "contextd.v1.TurnService/ListEvents",
@@ -37,11 +47,7 @@ const BUILT: [&str; 12] = [
     "contextd.v1.TurnService/CancelTurn",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 21] = [
-    "contextd.v1.SessionService/UpdateSession",
-    "contextd.v1.SessionService/DeleteSession",
-    "contextd.v1.SessionService/ForkSession",
-    "contextd.v1.SessionService/AppendMessages",
+const NOT_BUILT: [&str; 14] = [
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
@@ -56,9 +62,6 @@ const NOT_BUILT: [&str; 21] = [
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
     "contextd.v1.ContextService/RecordUsage",
-    "contextd.v1.BlobService/PutBlob",
-    "contextd.v1.ModelService/ListModels",
-    "contextd.v1.ModelService/GetModel",
 ];
 
 fn files() -> FileDescriptorSet {
@@ -115,29 +118,16 @@ fn execute(field: &str, change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> Ask
     ask(EXECUTE_TURN, &request, field)
 }
 
-/// A session, made by itself and with a turn.
-fn sessions(field: &str, session: pb::Session) -> [Ask; 2] {
+/// A session, made by itself, with a turn, and of another one.
+fn sessions(field: &str, session: pb::Session) -> [Ask; 3] {
     let create = pb::CreateSessionRequest { session: Some(session.clone()), request_id: String::new() };
+    let changed = pb::Session { session_id: "s".to_owned(), ..session.clone() };
+    let update = pb::UpdateSessionRequest { session: Some(changed), ..pb::UpdateSessionRequest::default() };
     let field = format!("session.{field}");
-    [ask(CREATE_SESSION, &create, field.as_str()), execute(&field, |it| it.session = Some(session))]
-}
-
-/// Each field of `Generation`.
-fn generations() -> Vec<(&'static str, pb::Generation)> {
-    let choice = pb::tool_choice::Choice::Mode(pb::ToolChoiceMode::None.into());
-    let none = pb::Generation::default;
-    vec![
-        ("temperature", pb::Generation { temperature: Some(0.0), ..none() }),
-        ("top_p", pb::Generation { top_p: Some(0.5), ..none() }),
-        ("top_k", pb::Generation { top_k: Some(0), ..none() }),
-        ("stop_sequences", pb::Generation { stop_sequences: vec!["END".to_owned()], ..none() }),
-        ("seed", pb::Generation { seed: Some(0), ..none() }),
-        ("reasoning_effort", pb::Generation { reasoning_effort: pb::ReasoningEffort::Low.into(), ..none() }),
-        ("reasoning_budget_tokens", pb::Generation { reasoning_budget_tokens: Some(0), ..none() }),
-        ("tool_choice", pb::Generation { tool_choice: Some(pb::ToolChoice { choice: Some(choice) }), ..none() }),
-        ("parallel_tool_calls", pb::Generation { parallel_tool_calls: Some(false), ..none() }),
-        ("response_format", pb::Generation { response_format: Some(pb::ResponseFormat::default()), ..none() }),
-        ("provider_options_json", pb::Generation { provider_options_json: "{}".to_owned(), ..none() }),
+    [
+        ask(CREATE_SESSION, &create, field.as_str()),
+        ask(UPDATE_SESSION, &update, field.as_str()),
+        execute(&field, |it| it.session = Some(session)),
     ]
 }
 
@@ -228,9 +218,6 @@ fn limits() -> pb::TurnLimits {
 fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
     let mut sessions_of: Vec<(String, pb::Session)> = Vec::new();
-    for (field, it) in generations() {
-        sessions_of.push((format!("generation.{field}"), pb::Session { generation: Some(it), ..none() }));
-    }
     for (field, it) in policies() {
         sessions_of.push((format!("policy_overrides.{field}"), pb::Session { policy_overrides: Some(it), ..none() }));
     }
@@ -251,7 +238,6 @@ fn turn_asks() -> Vec<Ask> {
         ..pb::CancelTurnRequest::default()
     };
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
-    let at_seq = pb::ListMessagesRequest { session_id: "s".to_owned(), at_seq: 1, ..Default::default() };
     let mut asks = vec![
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
         execute("limits.grace_period", |it| it.limits = Some(limits())),
@@ -262,14 +248,37 @@ fn turn_asks() -> Vec<Ask> {
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
         ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
-        ask("contextd.v1.SessionService/ListMessages", &at_seq, "at_seq"),
     ];
-    for (field, it) in generations() {
-        asks.push(execute(&format!("generation.{field}"), |request| request.generation = Some(it)));
-    }
     for (field, it) in toolsets() {
         asks.push(execute(field, |request| request.tools = Some(it)));
     }
+    asks.extend(append_asks());
+    asks
+}
+
+/// What appended messages may not yet hold.
+fn append_asks() -> Vec<Ask> {
+    let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
+    let cited = pb::Part { citations: vec![pb::Citation::default()], ..text("It is so.") };
+    let parts = [
+        ("media", media()),
+        ("citations", cited),
+        ("provider_item", part(pb::part::Content::ProviderItem(pb::ProviderItem::default()))),
+        ("step_start", part(pb::part::Content::StepStart(pb::StepStart { step: 1 }))),
+    ];
+    let append = || pb::AppendMessagesRequest { session_id: "s".to_owned(), ..Default::default() };
+    let answer = |parts| pb::InputMessage { role: pb::Role::Assistant.into(), parts, ..Default::default() };
+    let mut asks: Vec<Ask> = parts
+        .into_iter()
+        .map(|(field, part)| {
+            let messages = vec![answer(vec![text("So:"), part])];
+            let field = format!("messages[0].parts[1].{field}");
+            ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field)
+        })
+        .collect();
+    let format = pb::PromptFormat::OpenaiChat.into();
+    let json = pb::AppendMessagesRequest { messages_json: "[]".to_owned(), messages_format: format, ..append() };
+    asks.push(ask(APPEND_MESSAGES, &json, "messages_json"));
     asks
 }
 
@@ -289,7 +298,6 @@ fn every_field_of_what_is_not_built_has_a_row() {
         let fields: BTreeSet<&str> = descriptor.field.iter().map(|field| field.name()).collect();
         assert_eq!(rows, fields, "{name}");
     }
-    check("Generation", &generations());
     check("CompactionPolicy", &compactions());
     check("PrunePolicy", &prunes());
     check("QueuePolicy", &queues());

@@ -1,4 +1,4 @@
-//! Large content: events and pages stay within what clients read, and the whole stays readable.
+//! Large content: events and pages stay within what clients read, and the whole stays readable, also by range.
 
 use contextd::pb::{self, blob_service_client::BlobServiceClient, event::Payload, part::Content};
 use prost::Message as _;

@@ -374,7 +374,8 @@ fn every_flag_of_every_command_shows_its_variable_and_its_default() {
     for_each_command(Cli::command(), &mut |path, command| {
         let help = contextd(&[path, &["--help"]].concat(), &[]);
         let help = stdout(&help);
-        for arg in command.get_arguments().filter(|arg| !["help", "version"].contains(&arg.get_id().as_str())) {
+        let flags = command.get_arguments().filter(|arg| !arg.is_positional());
+        for arg in flags.filter(|arg| !["help", "version"].contains(&arg.get_id().as_str())) {
             seen += 1;
             let flag = arg.get_long().unwrap();
             let variable = variable_of(flag);
@@ -424,6 +425,22 @@ fn version_prints_the_version() {
     let output = contextd(&["version"], &[]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).starts_with(concat!("contextd ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn each_shells_completion_names_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let output = contextd(&["completion", shell], &[]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        let script = stdout(&output);
+        for_each_command(Cli::command(), &mut |path, _| {
+            for name in path {
+                assert!(script.contains(name), "{shell} does not complete {name}");
+            }
+        });
+        assert!(script.contains("approve-tools"), "{shell} completes no flags");
+    }
+    assert_eq!(contextd(&["completion", "tcsh"], &[]).status.code(), Some(2));
 }
 
 #[test]

@@ -66,7 +66,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("refinery", &["store"]),
     ("reqwest", &["provider"]),
     ("tonic", &["grpc", "pb", "cli", "telemetry"]),
-    ("tonic_types", &["grpc"]),
+    ("tonic_types", &["grpc", "cli"]),
     ("tonic_health", &["grpc", "cli"]),
     ("tonic_reflection", &["grpc"]),
     ("prost", &["grpc", "codec", "pb"]),

@@ -82,8 +82,15 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs)),
         kind::ACTION_REQUIRED => Payload::ActionRequired(action_required(member(event)?, event)),
         kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
+        kind::UNSUPPORTED_INPUT => Payload::UnsupportedInput(member(event)?),
         kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
         kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
+        kind::MODEL_SWITCHED => Payload::ModelSwitched(switched(member(event)?, event.size)),
+        kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
+        kind::QUEUED_MESSAGE_DROPPED => Payload::QueuedMessageDropped(pb::QueuedMessageDropped {
+            queued_message_id: first_ref(event)?.clone(),
+            ..member(event)?
+        }),
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
             Payload::TurnCompleted(pb::TurnCompleted { result: with_queued(ended.result, &event.refs), ..ended })
@@ -112,6 +119,11 @@ fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStar
         started.context_tokens.get_or_insert_default().tokens = tokens;
     }
     started
+}
+
+/// A switch of models, with the messages that the statement found.
+fn switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched {
+    pb::ModelSwitched { messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX), ..switched }
 }
 
 /// A call that the end of its turn closed: which one only the statement knew.
@@ -231,12 +243,14 @@ mod tests {
             step: 0,
             seq: Seq(7),
             role: Role::User,
-            parts: vec![StoredPart { part, size, estimator: "chars".to_owned() }],
+            parts: vec![StoredPart { part, size, estimator: "chars".to_owned(), pruned: None }],
             overhead: 4,
             created_at: Timestamp::UNIX_EPOCH,
             response: None,
             pinned: false,
             metadata: BTreeMap::new(),
+            is_summary: false,
+            compacted_by: None,
             voided_at: None,
         };
         let result = ToolResult {
@@ -322,6 +336,26 @@ mod tests {
         };
         check(None, 10);
         check(Some(512), 512);
+    }
+
+    #[test]
+    fn a_switch_says_how_many_messages_its_statement_found() {
+        let switched = model::Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 3 };
+        let event = StoredEvent { turn: None, size: Some(7), ..stored(&switched) };
+        let Some(Payload::ModelSwitched(switched)) = payload_of(&event) else { panic!("no switch") };
+        assert_eq!((switched.etag.as_str(), switched.messages_retained), ("3", 7));
+    }
+
+    #[test]
+    fn a_message_that_went_with_its_session_is_named_by_its_statement() {
+        let event = StoredEvent {
+            kind: kind::QUEUED_MESSAGE_DROPPED.to_owned(),
+            refs: vec!["q1".to_owned()],
+            payload: crate::codec::event::encode_dropped_with_session(),
+            ..stored(&model::Payload::ActionRequired { results: Vec::new(), approvals: Vec::new() })
+        };
+        let Some(Payload::QueuedMessageDropped(dropped)) = payload_of(&event) else { panic!("no drop") };
+        assert_eq!((dropped.queued_message_id.as_str(), dropped.reason()), ("q1", pb::DropReason::SessionDeleted));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::{
     model::{
         Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
+        generation::Unsupported,
     },
     pb,
 };
@@ -39,9 +40,10 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::TurnStarted { request, model, limits, tool_names, input } => {
             encoded(kind::TURN_STARTED, &turn_started(request.as_ref(), model, limits, tool_names, input.as_ref()))
         }
-        Payload::StepStarted { model, revision, context, window } => {
-            encoded(kind::STEP_STARTED, &step_started(model, *revision, context, *window))
-        }
+        Payload::StepStarted { model, revision, context, window } => Encoded {
+            refs: vec![revision.to_string()],
+            ..encoded(kind::STEP_STARTED, &step_started(model, *revision, context, *window))
+        },
         Payload::MessageCommitted { message } => reference(kind::MESSAGE_COMMITTED, message.as_str()),
         Payload::ToolCallRequested { call, timeout, edited } => Encoded {
             payload: requested(call, *timeout, *edited).encode_to_vec(),
@@ -71,9 +73,26 @@ pub fn encode(payload: &Payload) -> Encoded {
             kind::USAGE_RECORDED,
             &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref()),
         ),
+        Payload::UnsupportedSetting { unsupported, provider, model } => {
+            encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(unsupported, provider, model))
+        }
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
         }
+        Payload::ModelSwitched { from, to, revision } => encoded(
+            kind::MODEL_SWITCHED,
+            &pb::ModelSwitched {
+                from_model: from.clone(),
+                to_model: to.clone(),
+                etag: revision.to_string(),
+                generation: None,
+                messages_retained: 0,
+            },
+        ),
+        Payload::SessionUpdated { revision, paths } => encoded(
+            kind::SESSION_UPDATED,
+            &pb::SessionUpdated { etag: revision.to_string(), changed_paths: paths.clone() },
+        ),
         Payload::TurnEnded { ending, result } => ended(ending, result),
     }
 }
@@ -81,6 +100,12 @@ pub fn encode(payload: &Payload) -> Encoded {
 /// The payload of a `tool_call_cancelled` whose call and tool only the writing statement knows: they stand in the refs.
 pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
     pb::ToolCallCancelled { reason: cancel_reason_to_pb(reason).into(), ..pb::ToolCallCancelled::default() }
+        .encode_to_vec()
+}
+
+/// The payload of a `queued_message_dropped` because of its session's end. Which message it is only the writing statement knows.
+pub fn encode_dropped_with_session() -> Vec<u8> {
+    pb::QueuedMessageDropped { reason: pb::DropReason::SessionDeleted.into(), ..pb::QueuedMessageDropped::default() }
         .encode_to_vec()
 }
 
@@ -105,6 +130,18 @@ fn turn_started(
         limits: Some(limits::to_pb(limits)),
         tool_names: tool_names.to_vec(),
         input_message_id: input.map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+fn unsupported_setting(unsupported: &Unsupported, provider: &str, model: &str) -> pb::UnsupportedInput {
+    let Unsupported { setting, why } = unsupported;
+    pb::UnsupportedInput {
+        part_index: -1,
+        field: setting.path().to_owned(),
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        errors: vec![why.clone()],
+        ..pb::UnsupportedInput::default()
     }
 }
 

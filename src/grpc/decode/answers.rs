@@ -9,6 +9,7 @@ use super::{
     text::{self, AtMost, KIB, MIB},
 };
 use crate::{
+    context::sanitize::{self, Clean},
     grpc::violations::Refused,
     model::{
         ToolOutcome,
@@ -79,7 +80,8 @@ fn check_once(
     }
 }
 
-fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
+/// Reads a result. Which tool gave it, the call knows.
+pub(super) fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
     let pb::ToolResult { call_id, tool_name: _, parts, outcome, truncation: _, prune_mark: _ } = result;
     let (texts, sanitized) = texts(at.field("parts"), parts, found);
     SubmittedResult {
@@ -98,8 +100,14 @@ fn texts(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Strin
         found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_RESULT} bytes together"));
     }
     let (texts, replaced): (Vec<_>, Vec<_>) =
-        texts.into_iter().filter(|text| !text.is_empty()).map(text::clean).unzip();
+        texts.into_iter().filter(|text| !text.is_empty()).map(|text| cleaned(&text)).unzip();
     (texts, replaced.contains(&true))
+}
+
+/// What of a tool's text can be stored and read, and whether something in it was replaced.
+fn cleaned(text: &str) -> (String, bool) {
+    let Clean { text, replaced } = sanitize::clean(text);
+    (text, replaced)
 }
 
 fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {

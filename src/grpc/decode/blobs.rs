@@ -1,14 +1,26 @@
 //! The requests for blobs.
 
-use super::{Findings, Path, id, number};
+use super::{Findings, Path, hash::request_hash, id, media_type, number};
 use crate::{
     grpc::violations::{Refused, Violation, Violations},
-    model::BlobId,
-    pb::{self, FieldReason},
+    model::{
+        BlobId,
+        command::{Idempotency, PutBlob},
+    },
+    pb::{self, FieldReason, put_blob_request::Data},
+    turn::upload::Piece,
 };
 
 /// Name of the RPC.
+pub const PUT_BLOB: &str = "contextd.v1.BlobService/PutBlob";
+/// Name of the RPC.
 pub const GET_BLOB: &str = "contextd.v1.BlobService/GetBlob";
+
+/// Most bytes of a chunk that is sent in.
+pub const LARGEST_CHUNK: usize = 1024 * 1024;
+
+/// Digits of a SHA-256 in hex.
+const HASH_DIGITS: usize = 64;
 
 /// Which content to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,17 +45,138 @@ pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
     found.finish(get)
 }
 
-/// A range that begins or ends outside of a blob of that length.
-pub fn outside_of_blob(bytes: u64) -> Refused {
-    let violation = |field: &str| Violation {
-        field: field.to_owned(),
-        reason: FieldReason::OutOfRange,
-        description: format!("the range must lie within the blob's {bytes} bytes"),
+/// A range that does not lie within a blob of that length: it begins behind the end, or ends there.
+pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> Refused {
+    let field = if get.offset > bytes { "offset_bytes" } else { "length_bytes" };
+    refused(field, FieldReason::OutOfRange, format!("the range must lie within the blob's {bytes} bytes"))
+}
+
+/// Reads the first message of an upload; none: there was no message at all.
+pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refused> {
+    let Some(Data::Header(header)) = request.and_then(|request| request.data) else {
+        return Err(refused("header", FieldReason::Required, "must be what the first message holds"));
     };
-    Refused::Invalid(Violations::from_iter([violation("offset_bytes"), violation("length_bytes")]))
+    let hash = request_hash(PUT_BLOB, &header);
+    let pb::BlobHeader { media_type, size_bytes, sha256, request_id } = header;
+    let mut found = Findings::of(PUT_BLOB);
+    let at = Path::to("header");
+    let put = PutBlob {
+        media_type: media_type::required(at.field("media_type"), media_type, &mut found),
+        bytes: Some(bytes(at.field("size_bytes"), size_bytes, &mut found)).filter(|bytes| *bytes > 0),
+        id: content_id(at.field("sha256"), sha256, &mut found),
+        idempotency: Idempotency { request: id::request_at(at.field("request_id"), request_id, &mut found), hash },
+    };
+    found.finish(put)
+}
+
+/// Reads each further message of an upload.
+pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, Refused> {
+    match request.data {
+        Some(Data::Chunk(bytes)) if bytes.len() > LARGEST_CHUNK => {
+            Err(refused("chunk", FieldReason::TooLarge, format!("must be at most {LARGEST_CHUNK} bytes")))
+        }
+        Some(Data::Chunk(bytes)) => Ok(Piece::Bytes(bytes)),
+        Some(Data::Header(_)) => {
+            Err(refused("header", FieldReason::Conflict, "must be in the first message only; chunks follow it"))
+        }
+        None => Err(refused("chunk", FieldReason::Required, "must be set in each message after the first")),
+    }
+}
+
+/// Content that is not what its header said: the true length and hash where they were said wrongly.
+pub fn not_as_announced(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violations {
+    let violation =
+        |field: &str, description| Violation { field: field.to_owned(), reason: FieldReason::Conflict, description };
+    let bytes = bytes.map(|bytes| violation("header.size_bytes", format!("the chunks have {bytes} bytes")));
+    let hash = sha256.map(|hash| violation("header.sha256", format!("the chunks have the SHA-256 {hash}")));
+    bytes.into_iter().chain(hash).collect()
+}
+
+/// Reads the hash that content is said to have, if it is.
+fn content_id(at: Path<'_>, sha256: String, found: &mut Findings) -> Option<BlobId> {
+    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    if !sha256.is_empty() && (sha256.len() != HASH_DIGITS || !sha256.chars().all(is_hex)) {
+        found.invalid(at, FieldReason::Invalid, format!("must be {HASH_DIGITS} digits of lower-case hex"));
+    }
+    (!sha256.is_empty()).then(|| BlobId::new(sha256))
+}
+
+fn refused(field: &str, reason: FieldReason, description: impl Into<String>) -> Refused {
+    let violation = Violation { field: field.to_owned(), reason, description: description.into() };
+    Refused::Invalid(Violations::from_iter([violation]))
 }
 
 fn bytes(at: Path<'_>, number: i64, found: &mut Findings) -> u64 {
     number::not_negative(at, number, found);
     u64::try_from(number).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::decode::tests::{
+        FieldReason::{Conflict, Invalid, OutOfRange, Required, TooLarge},
+        check,
+    };
+
+    fn header(change: impl FnOnce(&mut pb::BlobHeader)) -> pb::PutBlobRequest {
+        let mut header = pb::BlobHeader { media_type: "image/png".to_owned(), ..Default::default() };
+        change(&mut header);
+        pb::PutBlobRequest { data: Some(Data::Header(header)) }
+    }
+
+    fn read(change: impl FnOnce(&mut pb::BlobHeader)) -> Result<PutBlob, Refused> {
+        blob_header(Some(header(change)))
+    }
+
+    #[test]
+    fn a_header_says_what_is_coming() {
+        let hash = "0123456789abcdef".repeat(4);
+        let put = read(|it| (it.size_bytes, it.sha256, it.request_id) = (5, hash.clone(), "r".to_owned())).unwrap();
+        assert_eq!((put.media_type.as_str(), put.bytes, put.id), ("image/png", Some(5), Some(BlobId::new(hash))));
+        assert_eq!(put.idempotency.request.unwrap().as_str(), "r");
+        let plain = read(|_| ()).unwrap();
+        assert_eq!((plain.bytes, plain.id, plain.idempotency.request), (None, None, None));
+    }
+
+    #[test]
+    fn a_headers_mistakes_are_named_at_once() {
+        let everything = |it: &mut pb::BlobHeader| {
+            it.media_type.clear();
+            (it.size_bytes, it.sha256, it.request_id) = (-1, "A".repeat(64), "a\n".to_owned());
+        };
+        let wrong = [
+            ("header.media_type", Required),
+            ("header.size_bytes", OutOfRange),
+            ("header.sha256", Invalid),
+            ("header.request_id", Invalid),
+        ];
+        check(read(everything), &wrong);
+        check(read(|it| it.sha256 = "0".repeat(63)), &[("header.sha256", Invalid)]);
+    }
+
+    #[test]
+    fn the_header_comes_first_and_once() {
+        let chunk = |bytes| pb::PutBlobRequest { data: Some(Data::Chunk(bytes)) };
+        for first in [None, Some(pb::PutBlobRequest { data: None }), Some(chunk(vec![1]))] {
+            check(blob_header(first), &[("header", Required)]);
+        }
+        check(blob_chunk(header(|_| ())), &[("header", Conflict)]);
+        check(blob_chunk(pb::PutBlobRequest { data: None }), &[("chunk", Required)]);
+        check(blob_chunk(chunk(vec![0; LARGEST_CHUNK + 1])), &[("chunk", TooLarge)]);
+        for bytes in [Vec::new(), vec![0; LARGEST_CHUNK]] {
+            assert_eq!(blob_chunk(chunk(bytes.clone())).unwrap(), Piece::Bytes(bytes));
+        }
+    }
+
+    #[test]
+    fn a_range_is_refused_for_the_end_that_is_outside() {
+        let of = |offset, length| GetBlob { blob: BlobId::new("b"), offset, length };
+        let field = |get: &GetBlob| match outside_of_blob(get, 10) {
+            Refused::Invalid(violations) => violations.listed[0].field.clone(),
+            Refused::NotImplemented { .. } => panic!("is implemented"),
+        };
+        assert_eq!(field(&of(11, 0)), "offset_bytes");
+        assert_eq!(field(&of(9, 2)), "length_bytes");
+    }
 }

@@ -43,13 +43,13 @@ pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) ->
         create_time: _,
         update_time: _,
     } = session;
-    generation::check(at.field("generation"), generation, found);
     let config = SessionConfig {
         model: self::model(at.field("model"), model, found),
         system_prompt: text::prose(at.field("system_prompt"), system_prompt, LONGEST_PROMPT, found),
         pinned_blocks: pinned::blocks(at.field("pinned_blocks"), pinned_blocks, found),
         tools: tools::set(at.field("tools"), tools.unwrap_or_default(), found),
         limits: limits::read(at.field("limits"), limits, found),
+        generation: generation::read(at.field("generation"), generation, found),
         policy: text::line(at.field("policy"), policy, LONGEST_POLICY, found),
         overrides: policy::overrides(at.field("policy_overrides"), policy_overrides, found),
         metadata: labels::labels(at.field("metadata"), metadata, found),

@@ -34,7 +34,6 @@ pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn,
         stream: _,
         session,
     } = request;
-    generation::check(Path::to("generation"), generation, &mut found);
     check_disconnect(Path::to("cancel_after_disconnect"), cancel_after_disconnect, &mut found);
     let model = config::model(Path::to("model"), model, &mut found);
     let command = ExecuteTurn {
@@ -46,6 +45,7 @@ pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn,
             tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
             limits: limits::read(Path::to("limits"), limits, &mut found),
             model: (!model.is_empty()).then_some(model),
+            generation: generation::read(Path::to("generation"), generation, &mut found),
         },
         busy: busy(Path::to("busy_policy"), busy_policy, &mut found),
         create: session.map(|session| create(Path::to("session"), session, &mut found)),

@@ -40,7 +40,12 @@ pub(super) fn optional_turn(at: Path<'_>, text: String, found: &mut Findings) ->
 
 /// Reads the `request_id` of a request; it may always be left empty.
 pub(super) fn request(text: String, found: &mut Findings) -> Option<RequestId> {
-    let text = text::line(Path::to("request_id"), text, AtMost::Chars(LONGEST_REQUEST), found);
+    request_at(Path::to("request_id"), text, found)
+}
+
+/// Reads an idempotency key that stands elsewhere in its request.
+pub(super) fn request_at(at: Path<'_>, text: String, found: &mut Findings) -> Option<RequestId> {
+    let text = text::line(at, text, AtMost::Chars(LONGEST_REQUEST), found);
     (!text.is_empty()).then(|| RequestId::new(text))
 }
 

@@ -54,8 +54,19 @@ pub(super) fn clear_result(result: &mut pb::ToolResult) {
 /// Clears the output-only fields of a part.
 pub(super) fn clear_part(part: &mut pb::Part) {
     let pb::Part { content, citations: _, provider_metadata_json: _, tokens, preview_of, sanitized } = part;
-    if let Some(part::Content::Media(media)) = content {
-        clear_media(media);
+    match content {
+        Some(part::Content::Media(media)) => clear_media(media),
+        Some(part::Content::ToolResult(result)) => clear_result(result),
+        Some(part::Content::ToolCall(call)) => call.arguments_blob = None,
+        Some(
+            part::Content::Text(_)
+            | part::Content::Reasoning(_)
+            | part::Content::Refusal(_)
+            | part::Content::ProviderItem(_)
+            | part::Content::StepStart(_)
+            | part::Content::CompactionMarker(_),
+        )
+        | None => {}
     }
     *tokens = None;
     *preview_of = None;

@@ -36,12 +36,17 @@ fn user_role(at: Path<'_>, role: i32, found: &mut Findings) {
     }
 }
 
-fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crate::model::Part> {
+/// Notes a message without parts, or with too many.
+pub(super) fn check_number(at: Path<'_>, parts: &[pb::Part], found: &mut Findings) {
     if parts.is_empty() {
         found.required(at);
     }
     if parts.len() > MOST_PARTS {
         found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST_PARTS} elements"));
     }
+}
+
+fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crate::model::Part> {
+    check_number(at, &parts, found);
     parts.into_iter().enumerate().filter_map(|(i, part)| part::said(at.index(i), part, found)).collect()
 }

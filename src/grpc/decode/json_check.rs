@@ -9,8 +9,16 @@ pub(super) fn is_object(text: &str) -> bool {
     serde_json::from_str::<Object>(text).is_ok()
 }
 
+/// Whether a text is a JSON object of nothing but JSON objects.
+pub(super) fn is_object_of_objects(text: &str) -> bool {
+    serde_json::from_str::<Entries>(text).is_ok()
+}
+
 /// An object that was read and dropped.
 struct Object;
+
+/// An object of objects that was read and dropped.
+struct Entries;
 
 /// Any value that was read and dropped.
 struct Anything;
@@ -18,6 +26,12 @@ struct Anything;
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Walk).map(|()| Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(WalkEntries).map(|()| Self)
     }
 }
 
@@ -72,6 +86,22 @@ impl<'de> Visitor<'de> for Walk {
     }
 }
 
+/// Visits an object whose values are objects, and all they hold.
+struct WalkEntries;
+
+impl<'de> Visitor<'de> for WalkEntries {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object of objects")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_entry::<IgnoredAny, Object>()?.is_some() {}
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +114,16 @@ mod tests {
         }
         for text in ["", "[]", "1", "null", "\"{}\"", "{", "{}{}", "{'a':1}", "{\"a\":\"\0\"}", "{\"a\":1,}", "{1:2}"] {
             assert!(!is_object(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_object_of_objects_holds_nothing_else() {
+        for text in ["{}", "{\"a\":{}}", "{\"a\":{\"b\":[1]},\"c\":{}}"] {
+            assert!(is_object_of_objects(text), "{text}");
+        }
+        for text in ["", "[]", "{\"a\":1}", "{\"a\":{},\"b\":null}", "{\"a\":[{}]}", "{\"a\":{}", "{\"a\":{}}{}"] {
+            assert!(!is_object_of_objects(text), "{text}");
         }
     }
 

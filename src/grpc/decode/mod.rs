@@ -5,22 +5,28 @@
 //! so that a new field stops the build here.
 
 mod answers;
+mod append_messages;
 mod blobs;
 mod events;
 mod execute_turn;
+mod fork_session;
+mod models;
 mod sessions;
 mod turns;
+mod update_session;
 
 mod config;
 mod generation;
 mod input;
 mod limits;
 mod media;
+mod media_type;
 mod output_limits;
 mod page;
 mod part;
 mod pinned;
 mod policy;
+mod response;
 mod schema;
 mod stream;
 mod tools;
@@ -42,10 +48,15 @@ mod path;
 mod tests;
 
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
-pub use blobs::{GET_BLOB, GetBlob, get_blob, outside_of_blob};
+pub use append_messages::{APPEND_MESSAGES, append_messages};
+pub use blobs::{
+    GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob, not_as_announced, outside_of_blob,
+};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
+pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
+pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;
 pub use sessions::{
     CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView, create_session, get_session,
@@ -53,6 +64,7 @@ pub use sessions::{
 };
 pub use stream::StreamOptions;
 pub use turns::{CANCEL_TURN, GET_TURN, GetTurn, LIST_TURNS, ListTurns, cancel_turn, get_turn, list_turns};
+pub use update_session::{DELETE_SESSION, UPDATE_SESSION, delete_session, update_session};
 
 use findings::Findings;
 use path::Path;

@@ -23,6 +23,11 @@ pub(super) fn seq(at: Path<'_>, number: i64, found: &mut Findings) -> Seq {
     Seq(number)
 }
 
+/// Reads the position of an event where 0 means that it is not set.
+pub(super) fn optional_seq(at: Path<'_>, number: i64, found: &mut Findings) -> Option<Seq> {
+    large_count(at, number, found).map(Seq)
+}
+
 /// Notes a number outside of its range.
 pub(super) fn within<N: PartialOrd + Display>(
     at: Path<'_>,

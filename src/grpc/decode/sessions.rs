@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     grpc::violations::Refused,
-    model::{SessionId, command::CreateSession},
+    model::{Seq, SessionId, command::CreateSession},
     pb,
 };
 
@@ -27,6 +27,8 @@ pub struct ListMessages {
     pub session: SessionId,
     /// Which of its messages.
     pub view: MessageView,
+    /// As they were at this seq; none: as they are now.
+    pub at: Option<Seq>,
     /// Newest first.
     pub newest_first: bool,
     /// Which page.
@@ -79,14 +81,10 @@ pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<PageRequest, Re
 pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, Refused> {
     let mut found = Findings::of(LIST_MESSAGES);
     let pb::ListMessagesRequest { session_id, view, at_seq, newest_first, page_size, page_token } = request;
-    let at = Path::to("at_seq");
-    number::not_negative(at, at_seq, &mut found);
-    if at_seq != 0 {
-        found.not_implemented(at);
-    }
     let list = ListMessages {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         view: message_view(Path::to("view"), view, &mut found),
+        at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
         newest_first,
         page: page::page(page_size, page_token, &mut found),
     };

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::model::{Content, Message, Prompt, Role, ToolOutcome};
+use crate::model::{
+    Content, Generation, Message, Prompt, Role, ToolOutcome,
+    generation::{ReasoningEffort, ResponseFormat, ToolChoice, UpTo},
+};
 
 /// The prompt in one line of JSON.
 pub(super) fn json(prompt: &Prompt) -> String {
@@ -12,8 +15,70 @@ pub(super) fn json(prompt: &Prompt) -> String {
         "messages": prompt.transcript.messages().iter().map(message).collect::<Vec<_>>(),
         "tools": prompt.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
         "max_output_tokens": prompt.max_output_tokens,
+        "generation": generation(&prompt.generation),
     })
     .to_string()
+}
+
+/// The wishes that are set, under their names in the API.
+fn generation(generation: &Generation) -> Value {
+    let Generation {
+        temperature,
+        top_p,
+        top_k,
+        stop_sequences,
+        seed,
+        reasoning_effort,
+        reasoning_budget_tokens,
+        tool_choice,
+        parallel_tool_calls,
+        response_format,
+        provider_options,
+    } = generation;
+    let all = [
+        ("temperature", json!(temperature.map(UpTo::get))),
+        ("top_p", json!(top_p.map(UpTo::get))),
+        ("top_k", json!(top_k)),
+        ("stop_sequences", if stop_sequences.is_empty() { Value::Null } else { json!(stop_sequences) }),
+        ("seed", json!(seed)),
+        ("reasoning_effort", json!(reasoning_effort.map(effort))),
+        ("reasoning_budget_tokens", json!(reasoning_budget_tokens)),
+        ("tool_choice", tool_choice.as_ref().map_or(Value::Null, choice)),
+        ("parallel_tool_calls", json!(parallel_tool_calls)),
+        ("response_format", response_format.as_ref().map_or(Value::Null, format)),
+        ("provider_options_json", json!(provider_options)),
+    ];
+    let set = all.into_iter().filter(|(_, wish)| !wish.is_null());
+    Value::Object(set.map(|(name, wish)| (name.to_owned(), wish)).collect())
+}
+
+/// A level of thinking in a word.
+fn effort(effort: ReasoningEffort) -> &'static str {
+    match effort {
+        ReasoningEffort::None => "none",
+        ReasoningEffort::Minimal => "minimal",
+        ReasoningEffort::Low => "low",
+        ReasoningEffort::Medium => "medium",
+        ReasoningEffort::High => "high",
+        ReasoningEffort::Xhigh => "xhigh",
+        ReasoningEffort::Max => "max",
+    }
+}
+
+/// A rule in a word, or the tool that must be called.
+fn choice(choice: &ToolChoice) -> Value {
+    match choice {
+        ToolChoice::Auto => json!("auto"),
+        ToolChoice::None => json!("none"),
+        ToolChoice::Required => json!("required"),
+        ToolChoice::Tool(name) => json!({ "tool_name": name }),
+    }
+}
+
+/// The form of the answer.
+fn format(format: &ResponseFormat) -> Value {
+    let ResponseFormat { schema, name, strict } = format;
+    json!({ "json_schema": schema, "name": name, "strict": strict })
 }
 
 /// A message with its role and parts.

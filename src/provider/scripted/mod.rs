@@ -107,6 +107,10 @@ impl Scripted {
 }
 
 impl Provider for Scripted {
+    fn kind(&self) -> &'static str {
+        "scripted"
+    }
+
     fn model(&self, name: &str) -> Option<ModelInfo> {
         self.scripts.get(name).map(|script| script.info.clone())
     }

@@ -7,7 +7,10 @@ use super::{
     file::{PickFile, ScriptFile, StepFile, WhenFile},
     scene::{Pick, Scene},
 };
-use crate::provider::ModelInfo;
+use crate::provider::{
+    ModelInfo,
+    info::{Limit, Source},
+};
 
 /// A script.
 #[derive(Debug)]
@@ -72,12 +75,15 @@ impl Script {
         let picks = picks.into_iter().map(check_pick).collect::<Result<_, _>>()?;
         let steps = steps.into_iter().enumerate();
         let steps = steps.map(|(at, step)| Step::check(at, step, pace, &picks)).collect::<Result<_, _>>()?;
+        let limit = |tokens| Some(Limit::new(tokens, Source::Configured));
         let info = ModelInfo {
-            name: name.to_owned(),
             display_name: display_name.unwrap_or_else(|| name.to_owned()),
-            context_window,
-            max_output,
+            context_window: limit(context_window),
+            max_output: limit(max_output),
             supports_tools: tools,
+            supports_parallel_tools: tools,
+            source: Source::Configured,
+            ..ModelInfo::unknown(name)
         };
         Ok(Self { info, picks, steps })
     }

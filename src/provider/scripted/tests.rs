@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     context::testing::{assistant, calls, prompt, results, tool, user},
-    model::{FinishReason, Message, Usage},
+    model::{
+        FinishReason, Generation, Message, Usage,
+        generation::{ReasoningEffort, Temperature, ToolChoice},
+    },
     provider::{Chunk, Finish},
 };
 
@@ -140,7 +143,8 @@ fn a_directory_is_read_whole_and_every_bad_file_is_named() {
     assert_eq!(names, ["demo", "good"]);
     let good = provider.model("good").unwrap();
     assert_eq!((good.display_name.as_str(), good.supports_tools), ("Good", false));
-    assert_eq!((good.context_window, good.max_output), (16_000, 4_096));
+    let tokens = [good.context_window, good.max_output].map(|limit| limit.unwrap().tokens);
+    assert_eq!(tokens, [16_000, 4_096]);
     assert_eq!(provider.model("other"), None);
     assert_eq!(text_of(&beats(&provider, asked("demo", vec![user("Hello")], &[]))), "mine");
 
@@ -353,8 +357,15 @@ fn an_error_carries_what_the_script_says() {
 fn an_echo_is_the_prompt_as_json() {
     let provider = saying(r#"[{"echo_prompt":true}]"#);
     let messages = vec![user("Hi there"), calls(&["read"]), results(&[("read", "ok")])];
-    let echo: serde_json::Value =
-        serde_json::from_str(&text_of(&beats(&provider, asked("test", messages, &["read"])))).unwrap();
+    let wishes = Generation {
+        temperature: Temperature::new(0.5),
+        stop_sequences: vec!["END".to_owned()],
+        reasoning_effort: Some(ReasoningEffort::Low),
+        tool_choice: Some(ToolChoice::Tool("read".to_owned())),
+        ..Generation::default()
+    };
+    let prompt = Prompt { generation: wishes, ..Prompt::clone(&asked("test", messages, &["read"])) };
+    let echo: serde_json::Value = serde_json::from_str(&text_of(&beats(&provider, Arc::new(prompt)))).unwrap();
     let expected = serde_json::json!({
         "model": "test",
         "system": "",
@@ -365,6 +376,12 @@ fn an_echo_is_the_prompt_as_json() {
         ],
         "tools": ["read"],
         "max_output_tokens": null,
+        "generation": {
+            "temperature": 0.5,
+            "stop_sequences": ["END"],
+            "reasoning_effort": "low",
+            "tool_choice": {"tool_name": "read"},
+        },
     });
     assert_eq!(echo, expected);
 }

@@ -8,8 +8,9 @@
 -- approvals: $13 call ids $14 payloads of tool_call_requested $15 edited arguments or null
 -- $16 request id or null $17 its hash $18 this replica $19 lease (s) $20 estimator $21 overhead of a message
 -- $22 payload of the next step_started; null: the turn takes no further step $23 tokens outside of the transcript
+-- $24 revision that the next step is made for: when another one is in force the owner begins the step
 with run as (
-  select r.state, r.open_calls, r.turn_id, r.step, r.attempt
+  select r.state, r.open_calls, r.turn_id, r.step, r.attempt, r.revision
     from session_run r
    where r.tenant_id = $1 and r.session_id = $2 and r.cancel = 0 and r.state in (1, 2)
      and ($16::text is null or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2
@@ -60,8 +61,8 @@ e as (
   select (select count(*) from a) as approved, (select count(*) from due) as due,
          case when exists (select from a) or exists (select from due) then 1 else 0 end as action,
          case when n.closes then 1 else 0 end as batch, case when n.resumes then 1 else 0 end as owner,
-         case when n.resumes and $22::bytea is not null then 1 else 0 end as step
-    from n),
+         case when n.resumes and $22::bytea is not null and run.revision = $24 then 1 else 0 end as step
+    from n, run),
 f as (
   update session_run r
      set next_seq = r.next_seq + n.n + e.approved + e.due + e.action + e.batch + e.step, open_calls = r.open_calls - n.n,
@@ -113,7 +114,7 @@ write_events as (
   select $1, $2, f.base + n.n, f.epoch, f.turn_id, n.step, run.attempt, 'message_committed', array[n.message_id], null, ''
     from f, n, run where n.closes
   union all
-  select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, f.step, f.attempt, 'step_started', '{}', f.ctx_tokens + $23::bigint, $22::bytea
+  select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, f.step, f.attempt, 'step_started', array[$24::bigint::text], f.ctx_tokens + $23::bigint, $22::bytea
     from f, e where e.step = 1),
 write_context as (
   update session_context c

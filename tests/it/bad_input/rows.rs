@@ -10,6 +10,7 @@ use tonic::Code;
 
 use super::{
     answers::{answers, decisions, starts},
+    models,
     scene::{Call, Scene, answered_once, cancelled_once, created_once},
 };
 use crate::harness::{
@@ -48,14 +49,14 @@ pub(super) fn missing(what: &'static str, call: Call, reason: &str) -> Row {
 }
 
 /// A request_id that belongs to another request.
-fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
+pub(super) fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
     refused(what, call, Code::InvalidArgument, "IDEMPOTENCY_MISMATCH")
         .with("request_id", request)
         .field("request_id", F::Conflict)
 }
 
 /// A page token from elsewhere.
-fn bad_token(what: &'static str, call: Call) -> Row {
+pub(super) fn bad_token(what: &'static str, call: Call) -> Row {
     refused(what, call, Code::InvalidArgument, "PAGE_TOKEN_INVALID").field("page_token", F::Invalid)
 }
 
@@ -65,13 +66,13 @@ fn ahead(what: &'static str, call: Call, last: i64) -> Row {
 }
 
 impl Row {
-    fn field(mut self, field: &str, reason: F) -> Self {
+    pub(super) fn field(mut self, field: &str, reason: F) -> Self {
         let reason = reason.as_str_name().trim_start_matches("FIELD_REASON_");
         self.expected.fields.push((field.to_owned(), reason.to_owned()));
         self
     }
 
-    fn with(mut self, key: &str, value: impl ToString) -> Self {
+    pub(super) fn with(mut self, key: &str, value: impl ToString) -> Self {
         self.expected.metadata.insert(key.to_owned(), value.to_string());
         self
     }
@@ -201,8 +202,6 @@ fn messages(s: &Scene) -> Vec<Row> {
 fn turns(s: &Scene) -> Vec<Row> {
     let heartbeat = |heartbeat_interval| pb::StreamOptions { heartbeat_interval, ..Default::default() };
     let malformed = Some(Duration { seconds: 2, nanos: -1 });
-    let generation =
-        pb::Generation { temperature: Some(3.0), provider_options_json: "no".into(), ..Default::default() };
     vec![
         invalid(
             "input and transcript",
@@ -257,11 +256,6 @@ fn turns(s: &Scene) -> Vec<Row> {
             "a tool of less than no time",
             s.bound(|it| it.tool_timeout = seconds(-1)),
             &[("limits.tool_timeout", F::OutOfRange)],
-        ),
-        invalid(
-            "wishes out of bounds",
-            s.execute(|it| it.generation = Some(generation)),
-            &[("generation.temperature", F::OutOfRange), ("generation.provider_options_json", F::NotJson)],
         ),
         invalid("a cancel mode that is not known", s.cancel(|it| it.mode = 99), &[("mode", F::Unknown)]),
         invalid("a long reason", s.cancel(|it| it.reason = "x".repeat(1_025)), &[("reason", F::TooLarge)]),
@@ -582,6 +576,8 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         names,
         conflicts,
         wire,
+        models::rows,
+        super::history::table,
     ];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }

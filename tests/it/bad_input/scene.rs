@@ -2,14 +2,19 @@
 
 use std::pin::Pin;
 
-use contextd::pb::{self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use contextd::pb::{
+    self, blob_service_client::BlobServiceClient, model_service_client::ModelServiceClient, put_blob_request::Data,
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+};
 use tonic::{Status, transport::Channel};
 
 use crate::harness::{
     Options, Replica, TestDatabase,
+    errors::refusal,
     events::{all, requested, until},
     raw,
     requests::{result, submit, tool, tools, turn},
+    transcripts::{append, calls, fork, message, results, says},
 };
 
 /// A model that calls two tools, and another that only talks.
@@ -32,6 +37,7 @@ pub(super) struct Scene {
     channel: Channel,
     sessions: SessionServiceClient<Channel>,
     turns: TurnServiceClient<Channel>,
+    models: ModelServiceClient<Channel>,
     /// The first turn of `talked`, and the request that started it.
     pub(super) first: pb::ExecuteTurnRequest,
     /// The newest seq of `talked`.
@@ -42,6 +48,10 @@ pub(super) struct Scene {
     pub(super) waiting_seq: i64,
     /// The open call of `waits`; its other one is answered.
     pub(super) open: String,
+    /// The calls of `waits`, in order, as a refusal lists them.
+    pub(super) calls: String,
+    /// The version of the transcript of `talked`.
+    pub(super) version: i64,
     /// An open call of `waits-too`.
     pub(super) elsewhere: String,
     /// Page tokens: of ListSessions, ListTurns and ListMessages.
@@ -65,16 +75,44 @@ impl Scene {
         for request in [first.clone(), turn("talked", "", "And?"), turn("talked", "", "Well?")] {
             all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await;
         }
-        let (waiting, calls) = wait_for_tools(&mut turns, "waits").await;
+        let (waiting, waiting_calls) = wait_for_tools(&mut turns, "waits").await;
         let (_, others) = wait_for_tools(&mut turns, "waits-too").await;
-        let answer = submit("waits", vec![result(&calls[0], "fine")]);
+        let answer = submit("waits", vec![result(&waiting_calls[0], "fine")]);
         turns.submit_tool_results(answered_once(answer)).await.unwrap();
         sessions.create_session(created_once(pb::Session::default())).await.unwrap();
+        sessions
+            .create_session(created(pb::Session { session_id: "imported".into(), ..Default::default() }))
+            .await
+            .unwrap();
+        let imported = vec![says(pb::Role::User, "Look."), calls(&["c1", "c2"]), results(&["c2"])];
+        let once = pb::AppendMessagesRequest { request_id: "appended".into(), ..append("imported", imported) };
+        sessions.append_messages(once).await.unwrap();
+        let once = pb::ForkSessionRequest { request_id: "forked".into(), ..fork("talked", 0, "forked") };
+        sessions.fork_session(once).await.unwrap();
         turns.cancel_turn(cancelled_once("")).await.unwrap();
         let tokens = tokens(&mut sessions, &mut turns).await;
         let (last_seq, waiting_seq) = (last_seq(&mut sessions, "talked").await, last_seq(&mut sessions, "waits").await);
-        let (open, elsewhere) = (calls[1].clone(), others[0].clone());
-        Self { channel, sessions, turns, first, last_seq, waiting, waiting_seq, open, elsewhere, tokens }
+        let (open, elsewhere, calls) = (waiting_calls[1].clone(), others[0].clone(), waiting_calls.join(","));
+        let stale =
+            pb::AppendMessagesRequest { context_version: 1, ..append("talked", vec![says(pb::Role::User, "?")]) };
+        let changed = refusal(&sessions.append_messages(stale).await.unwrap_err());
+        let version = changed.metadata["context_version"].parse().unwrap();
+        let models = ModelServiceClient::new(channel.clone());
+        Self {
+            channel,
+            sessions,
+            turns,
+            models,
+            first,
+            last_seq,
+            waiting,
+            waiting_seq,
+            open,
+            calls,
+            version,
+            elsewhere,
+            tokens,
+        }
     }
 }
 
@@ -141,6 +179,8 @@ rpcs! {
     create: sessions.create_session(CreateSessionRequest, created(pb::Session::default()));
     get_session: sessions.get_session(GetSessionRequest, pb::GetSessionRequest { session_id: "talked".into() });
     list_sessions: sessions.list_sessions(ListSessionsRequest, pb::ListSessionsRequest::default());
+    fork: sessions.fork_session(ForkSessionRequest, fork("talked", 0, ""));
+    append: sessions.append_messages(AppendMessagesRequest, append("talked", vec![says(pb::Role::User, "Hello")]));
     list_messages: sessions.list_messages(ListMessagesRequest, in_session(|it: &mut pb::ListMessagesRequest| &mut it.session_id));
     execute: turns.execute_turn(ExecuteTurnRequest, turn("new", "scripted/talks", "Hello"));
     watch: turns.watch_events(WatchEventsRequest, in_session(|it: &mut pb::WatchEventsRequest| &mut it.session_id));
@@ -148,6 +188,8 @@ rpcs! {
     get_turn: turns.get_turn(GetTurnRequest, in_session(|it: &mut pb::GetTurnRequest| &mut it.session_id));
     list_turns: turns.list_turns(ListTurnsRequest, in_session(|it: &mut pb::ListTurnsRequest| &mut it.session_id));
     submit: turns.submit_tool_results(SubmitToolResultsRequest, submit("waits", Vec::new()));
+    get_model: models.get_model(GetModelRequest, pb::GetModelRequest { model: "scripted/talks".into() });
+    list_models: models.list_models(ListModelsRequest, pb::ListModelsRequest::default());
     cancel: turns.cancel_turn(CancelTurnRequest, in_session(|it: &mut pb::CancelTurnRequest| &mut it.session_id));
 }
 
@@ -163,6 +205,26 @@ fn in_session<T: Default>(session_id: impl FnOnce(&mut T) -> &mut String) -> T {
 }
 
 impl Scene {
+    /// Appends these messages.
+    pub(super) fn append_all(&self, messages: Vec<pb::InputMessage>) -> Call {
+        self.append(|it| it.messages = messages)
+    }
+
+    /// Appends an assistant's message with one part.
+    pub(super) fn append_answer(&self, part: pb::Part) -> Call {
+        self.append_all(vec![message(pb::Role::Assistant, vec![part])])
+    }
+
+    /// Stores the content `hello` with something about its header changed.
+    pub(super) fn put(&self, change: impl FnOnce(&mut pb::BlobHeader)) -> Call {
+        let mut header = pb::BlobHeader { media_type: "text/plain".into(), ..Default::default() };
+        change(&mut header);
+        let message = |data| pb::PutBlobRequest { data: Some(data) };
+        let messages = vec![message(Data::Header(header)), message(Data::Chunk(b"hello".to_vec()))];
+        let mut client = BlobServiceClient::new(self.channel.clone());
+        Box::pin(async move { client.put_blob(tokio_stream::iter(messages)).await.map(drop) })
+    }
+
     /// Creates a session with something changed.
     pub(super) fn configure(&self, change: impl FnOnce(&mut pb::Session)) -> Call {
         self.create(|it| change(it.session.get_or_insert_default()))

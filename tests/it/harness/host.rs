@@ -82,6 +82,11 @@ impl Host {
         self.turns.clone()
     }
 
+    /// SessionService.
+    pub fn sessions(&self) -> SessionServiceClient<Channel> {
+        self.sessions.clone()
+    }
+
     /// Opens a turn's stream.
     pub async fn try_execute(
         &self,

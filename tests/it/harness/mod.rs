@@ -6,10 +6,13 @@
 pub mod database;
 pub mod errors;
 pub mod events;
+pub mod history;
 pub mod host;
 pub mod process;
 pub mod raw;
 pub mod requests;
+pub mod terminal;
+pub mod transcripts;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,9 +24,9 @@ use contextd::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
-    provider::{Registry, scripted::Scripted},
+    provider::{Provider, Registry, scripted::Scripted},
     store::Store,
-    turn::{Engine, Hub, Rules},
+    turn::{Engine, Hub, Rules, UploadBounds},
     worker,
 };
 use tokio::net::TcpListener;
@@ -50,6 +53,8 @@ pub struct Replica {
 pub struct Options {
     /// Scripts by name, as JSON.
     pub scripts: Vec<(String, String)>,
+    /// Providers beside `scripted`, by name.
+    pub providers: Vec<(String, Arc<dyn Provider>)>,
     /// The lease.
     pub lease: Duration,
     /// Bounds of turns that set none.
@@ -64,12 +69,15 @@ pub struct Options {
     pub max_request_bytes: usize,
     /// Takeovers that are borne.
     pub max_takeovers: u32,
+    /// Bounds of uploads.
+    pub uploads: UploadBounds,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             scripts: Vec::new(),
+            providers: Vec::new(),
             lease: Duration::from_secs(15),
             limits: Limits {
                 max_steps: 50,
@@ -83,6 +91,12 @@ impl Default for Options {
             buffer: 1024,
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
+            uploads: UploadBounds {
+                max_bytes: 8 * 1024 * 1024,
+                max_at_once: 4,
+                idle: Duration::from_secs(30),
+                total: Duration::from_secs(600),
+            },
         }
     }
 }
@@ -104,6 +118,7 @@ impl Replica {
         }
         let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
+        let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
         let engine = Engine::new(store, registry, rules(&options), Hub::new(options.buffer), Arc::new(SystemClock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -210,5 +225,6 @@ fn rules(options: &Options) -> Rules {
         delta_flush: options.delta_flush,
         max_answer_bytes: 768 * 1024,
         poll_interval: Duration::from_millis(100),
+        uploads: options.uploads,
     }
 }

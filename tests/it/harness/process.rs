@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
     process::{ExitStatus, Output, Stdio},
@@ -27,6 +27,9 @@ use tonic::transport::Channel;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::{TestDatabase, events::PATIENCE};
+
+/// A port that is free.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A directory of its own for scripts, settings and data. Removed after the PostgreSQL in it ended.
 pub struct Place {
@@ -63,7 +66,12 @@ impl Place {
 
     /// `contextd serve` with a PostgreSQL of its own.
     pub async fn serve(&self) -> Served {
-        Served::start(self.command("serve").arg("--data-dir").arg(self.data_dir())).await
+        self.serve_at(ANY_PORT).await
+    }
+
+    /// The same at an address, e.g. that of one that was killed.
+    pub async fn serve_at(&self, address: SocketAddr) -> Served {
+        Served::start(self.command_at(address, "serve").arg("--data-dir").arg(self.data_dir())).await
     }
 
     /// `contextd serve` over a database.
@@ -79,11 +87,15 @@ impl Place {
     }
 
     fn command(&self, command: &str) -> Command {
+        self.command_at(ANY_PORT, command)
+    }
+
+    fn command_at(&self, address: SocketAddr, command: &str) -> Command {
         let mut process = Command::new(&self.program);
         process.arg(command).arg("--config").arg(self.root.path().join("contextd.toml"));
         process.arg("--script-dir").arg(self.root.path().join("scripts"));
         if command == "serve" {
-            process.args(["--listen", "127.0.0.1:0"]);
+            process.arg("--listen").arg(address.to_string());
         }
         if let Some((uid, gid)) = self.user {
             process.uid(uid).gid(gid);

@@ -1,6 +1,7 @@
 //! The store against a real PostgreSQL: facts that the layers above rely on.
 
 mod compaction;
+mod delete;
 mod fence;
 mod gate;
 mod handing;
@@ -118,7 +119,12 @@ fn at(step: u32) -> StepPosition {
 }
 
 fn part(text: &str, tokens: u32, category: Category) -> StoredPart {
-    StoredPart { part: Part::text(text), size: Counted { tokens, category }, estimator: ESTIMATOR.to_owned() }
+    StoredPart {
+        part: Part::text(text),
+        size: Counted { tokens, category },
+        estimator: ESTIMATOR.to_owned(),
+        pruned: None,
+    }
 }
 
 fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMessage {
@@ -173,6 +179,7 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
         })),
         size: Counted { tokens: 5, category: Category::ToolCalls },
         estimator: ESTIMATOR.to_owned(),
+        pruned: None,
     };
     rows.message(message(format!("{id}-calls"), Role::Assistant, calls.iter().map(call_part).collect()), at(1));
     let batch = Batch {
@@ -284,7 +291,7 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
             full_output: None,
         })
         .collect();
-    let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
     let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
         answers: &answers,
@@ -319,7 +326,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
     let request = Payload::ToolCallRequested { call: asked, timeout: Duration::from_secs(60), edited: false };
     let approval = Approval { call: id.clone(), edited: None, request };
     let (answers, approvals) = if yes { (vec![], vec![approval]) } else { (vec![denial], vec![]) };
-    let next = NextStep { started: Some(Vec::new()), outside: 10 };
+    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
     let submission = Submission {
         answers: &answers,
         approvals: &approvals,

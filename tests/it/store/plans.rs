@@ -73,8 +73,15 @@ fn submit_arguments() -> Vec<&'static str> {
         ["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]", "array[3]", "array['h']"];
     let kind = ["array[null]::text[]", "array[0]::smallint[]", "array[3]::smallint[]", "array[false]"];
     let approval = ["array['d2']", "array['']::bytea[]", "array['{}']"];
-    let rest = ["'r'", "'hash'", "'two'", "30", "'test'", "4", "''", "10"];
+    let rest = ["'r'", "'hash'", "'two'", "30", "'test'", "4", "''", "10", "1"];
     with(with(with(with(vec!["'t'", "'turns'"], &result), &kind), &approval), &rest)
+}
+
+/// The arguments of a take of both messages that wait.
+fn take_arguments() -> Vec<&'static str> {
+    let taken = ["array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"];
+    let into = ["array['new-message', 'new-message']", "array[null, null]::smallint[]"];
+    with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into)
 }
 
 /// A hash, and the request `'r'` that nobody made yet.
@@ -89,15 +96,34 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
         "append" => append_arguments(),
+        "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30"]),
         "finish" => finish_arguments("'run'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
             &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''"],
         ),
         "gate" | "lock_run" | "settle" | "session" | "last_role" => in_session("'run'", &[]),
-        "transcript" => in_session("'long'", &[]),
+        "fork" => in_session("'long'", &["400", "'new'", "'r'", "'hash'", "1"]),
+        "open_at" => in_session("'long'", &["399"]),
+        "call_ids" => in_session("'long'", &[]),
+        "tail" => in_session("'idle'", &["'r'"]),
+        "appended_calls" => in_session("'imported'", &[]),
+        "import" => import_arguments(),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
+        "update" => with(
+            in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'", "true"]),
+            &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'"],
+        ),
+        "session_at" => in_session("'run'", &["1"]),
+        "doomed" => in_session("'run'", &["'r'"]),
+        "delete" => with(
+            in_session(
+                "'wait'",
+                &["1", "1", "'wait-t1'", "1", "''", "''", "1", "'closed'", "7", "4", "'test'", "''", "''"],
+            ),
+            &["30", "'r'", "'hash'", "'session deleted'"],
+        ),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
@@ -110,7 +136,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "heads" => keys(&["array[0]"]),
         "follow" => in_session("'long'", &["100", "50"]),
         "messages_by_id" => in_session("'long'", &["array['m10', 'm20']"]),
-        "messages_after" | "messages_before" => in_session("'long'", &["50", "true", "10"]),
+        "live_after" | "all_after" => in_session("'long'", &[NOW, "40", "10"]),
+        "live_before" | "all_before" => in_session("'long'", &[NOW, "110", "10"]),
         "enqueue" => {
             with(in_session("'queue'", &["'new-queued'", "''", "1", "true", "false", "null", "60", "100"]), &REQUEST)
         }
@@ -119,13 +146,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         }
         "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
         "look" => in_session("'queue'", &[]),
-        "take" => with(
-            tail("'queue'"),
-            &["1", "0", "4", "0", "30", "array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"],
-        )
-        .into_iter()
-        .chain(["array['new-message', 'new-message']", "array[null, null]::smallint[]"])
-        .collect(),
+        "take" => take_arguments(),
         "unqueue" => with(
             in_session("'queue'", &["array['q1']", "2", "false", "null", "'queued_message_cancelled'", "''"]),
             &REQUEST,
@@ -146,6 +167,23 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "compaction_outcome" => in_session("'compacting'", &["'k'"]),
         other => panic!("no arguments for {other}"),
     }
+}
+
+/// The seq that stands for now.
+const NOW: &str = "9223372036854775807";
+
+/// A message with a call that is answered, an answer to a call that was open, and an output that was cut.
+fn import_arguments() -> Vec<&'static str> {
+    let seen = ["1", "1", "1", "'r'", "'hash'", "'led'", "0"];
+    let messages = ["array[1]", "array['new-message']", "array[3]::smallint[]", "array[4]", "array[false]"];
+    let more = ["array['']::bytea[]", "array[null]::timestamptz[]"];
+    let calls =
+        ["array['n1']", "array['look']", "array['new-message']", "array[0]", "array['new-results']", "array[0]"];
+    let answers = ["array['i1']", "array['new-results']", "array[1]"];
+    let blobs = ["array['new-message']", "array[0]", "array['blob']"];
+    let shift = ["1", "4", "array_fill(0::bigint, array[9])", "array_fill(0, array[9])"];
+    let arguments = with(with(tail_without_message("'imported'"), &seen), &messages);
+    with(with(with(with(with(arguments, &more), &calls), &answers), &blobs), &shift)
 }
 
 /// Sessions in the states that the statements are for.
@@ -170,12 +208,23 @@ async fn scenes(world: &World, client: &Client) {
         super::compaction::begin(store, &key, "k", 0, &none).await.moved.unwrap();
     }
     super::compaction::swap(store, &key("compacted"), "k").await.moved.unwrap();
+    world.idle("imported").await;
+    client.batch_execute(IMPORTED).await.unwrap();
     world.running("long").await;
     client.batch_execute(LONG).await.unwrap();
     assert_eq!(run, key("run"));
 }
 
-/// A long conversation.
+/// A session that ends in a call that was appended.
+const IMPORTED: &str = "
+    insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info) values ('t', 'imported', 5, 'calls', 3, 0, 4, '');
+    insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
+                            ord, timeout)
+    values ('t', 'imported', 'i1', '', 0, 1, 'look', 'calls', 0, '', 0, '0');
+    insert into blobs (tenant_id, blob_id, media_type, size_bytes) values ('t', 'blob', 'text/plain', 1);
+    update session_run set next_seq = 6, context_version = 1, open_calls = 1 where session_id = 'imported'";
+
+/// A long conversation, in part compacted; a call is open at its seq 399.
 const LONG: &str = "
     insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info)
     select 't', 'long', n, 'm' || n, 2, 1, 4, '' from generate_series(4, 400) n;
@@ -183,6 +232,17 @@ const LONG: &str = "
     select 't', 'long', 'm' || n, 0, 'text', 'words', 4, 1, 'test' from generate_series(4, 400) n;
     insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
     select 't', 'long', n, 1, 1, 1, 'message_committed', '' from generate_series(4, 400) n;
+    update messages set role = 3 where session_id = 'long' and message_id = 'm399';
+    update parts set kind = 'tool_call', call_id = 'l1' where session_id = 'long' and message_id = 'm399';
+    update messages set role = 4 where session_id = 'long' and message_id = 'm400';
+    update parts set kind = 'tool_result', call_id = 'l1' where session_id = 'long' and message_id = 'm400';
+    insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
+                            ord, timeout, closed_at)
+    values ('t', 'long', 'l1', 'long-t1', 1, 3, 'look', 'm399', 0, 'm400', 0, '1 s', now());
+    insert into compactions (tenant_id, session_id, compaction_id, status, context_version, from_seq, to_seq, active_from_seq,
+                             summary_message, delta_messages, delta_overhead, delta_tokens, delta_parts, info, ended_at)
+    values ('t', 'long', 'k', 2, 0, 10, 60, 61, 'm61', 0, 0, array_fill(0, array[9]), array_fill(0, array[9]), '', now());
+    update messages set is_summary = true where session_id = 'long' and message_id = 'm61';
     update session_run set next_seq = 401 where session_id = 'long'";
 
 /// A past for every session above: rows that none of the statements needs.
@@ -201,7 +261,7 @@ const PAST: &str = "
     select tenant_id, session_id, 'old' || n, '', '' from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
-    select v.tenant_id, v.session_id, v.revision + n, v.toolset_id, v.config from session_revisions v, generate_series(1, 1000) n
+    select v.tenant_id, v.session_id, -n, v.toolset_id, v.config from session_revisions v, generate_series(1, 1000) n
      where v.tenant_id = 't' and v.session_id = any($1);
     insert into compactions (tenant_id, session_id, compaction_id, status, context_version, info, ended_at)
     select tenant_id, session_id, 'old' || n, 3, 0, '', now() from session_run, generate_series(1, 1000) n

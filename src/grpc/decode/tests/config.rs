@@ -128,16 +128,12 @@ fn paths_into_a_session_are_whole() {
             s.metadata = [(String::new(), String::new())].into();
         },
         &[
-            ("session.generation.top_p", OutOfRange),
             ("session.tools.host_tools[0].name", Invalid),
             ("session.limits.max_steps", OutOfRange),
+            ("session.generation.top_p", OutOfRange),
             ("session.metadata[\"\"]", Invalid),
         ],
     );
-    let generation = Some(pb::Generation { top_p: Some(0.5), ..Default::default() });
-    let session = pb::Session { generation, ..Default::default() };
-    check_not_implemented(created(session.clone()), "session.generation.top_p");
-    check_not_implemented(execute_turn(turn_with(|r| r.session = Some(session))), "session.generation.top_p");
 }
 
 #[test]

@@ -173,61 +173,6 @@ fn a_grace_period_is_for_later() {
 }
 
 #[test]
-fn every_wish_about_generation_is_for_later() {
-    type Wish = (&'static str, fn(&mut pb::Generation));
-    let wishes: [Wish; 11] = [
-        ("temperature", |g| g.temperature = Some(0.0)),
-        ("top_p", |g| g.top_p = Some(1.0)),
-        ("top_k", |g| g.top_k = Some(1)),
-        ("stop_sequences", |g| g.stop_sequences = vec!["x".into()]),
-        ("seed", |g| g.seed = Some(-1)),
-        ("reasoning_effort", |g| g.set_reasoning_effort(pb::ReasoningEffort::None)),
-        ("reasoning_budget_tokens", |g| g.reasoning_budget_tokens = Some(0)),
-        ("tool_choice", |g| g.tool_choice = Some(pb::ToolChoice::default())),
-        ("parallel_tool_calls", |g| g.parallel_tool_calls = Some(true)),
-        ("response_format", |g| g.response_format = Some(pb::ResponseFormat::default())),
-        ("provider_options_json", |g| g.provider_options_json = "{}".into()),
-    ];
-    for (field, wish) in wishes {
-        let mut generation = pb::Generation::default();
-        wish(&mut generation);
-        check_later(|r| r.generation = Some(generation), &format!("generation.{field}"));
-    }
-    check_turn(|r| r.generation = Some(pb::Generation::default()), &[]);
-}
-
-#[test]
-fn wishes_about_generation_have_their_ranges() {
-    use pb::tool_choice::Choice;
-    fn choose(choice: Choice) -> Option<pb::ToolChoice> {
-        Some(pb::ToolChoice { choice: Some(choice) })
-    }
-    let check_wish = |wish: fn(&mut pb::Generation), field: &str, reason| {
-        let mut generation = pb::Generation::default();
-        wish(&mut generation);
-        check_turn(|r| r.generation = Some(generation), &[(&format!("generation.{field}"), reason)]);
-    };
-    check_wish(|g| g.temperature = Some(2.1), "temperature", OutOfRange);
-    check_wish(|g| g.temperature = Some(f64::NAN), "temperature", OutOfRange);
-    check_wish(|g| g.top_p = Some(-0.1), "top_p", OutOfRange);
-    check_wish(|g| g.top_k = Some(-1), "top_k", OutOfRange);
-    check_wish(|g| g.stop_sequences = vec!["x".into(), String::new()], "stop_sequences[1]", Required);
-    check_wish(|g| g.reasoning_effort = 99, "reasoning_effort", Unknown);
-    check_wish(|g| g.reasoning_budget_tokens = Some(-1), "reasoning_budget_tokens", OutOfRange);
-    check_wish(|g| g.tool_choice = choose(Choice::Mode(9)), "tool_choice.mode", Unknown);
-    check_wish(|g| g.tool_choice = choose(Choice::ToolName("a b".into())), "tool_choice.tool_name", Invalid);
-    check_wish(|g| g.provider_options_json = "[]".into(), "provider_options_json", NotJson);
-    check_wish(
-        |g| {
-            let json_schema = Some(pb::JsonSchema::default());
-            g.response_format = Some(pb::ResponseFormat { json_schema, ..Default::default() });
-        },
-        "response_format.json_schema",
-        Invalid,
-    );
-}
-
-#[test]
 fn streams_have_heartbeats_of_one_to_ten_seconds() {
     let options = |interval| Some(pb::StreamOptions { heartbeat_interval: interval, ..Default::default() });
     for interval in [0, 11, -1] {

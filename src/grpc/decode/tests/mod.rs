@@ -3,6 +3,7 @@
 mod answers;
 mod config;
 mod execute_turn;
+mod generation;
 mod input;
 mod reads;
 mod same;

@@ -1,0 +1,158 @@
+//! The connection to a server, and what to do when it breaks.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+use tonic_types::StatusExt;
+
+use crate::pb;
+use crate::pb::{
+    context_service_client::ContextServiceClient, session_service_client::SessionServiceClient,
+    turn_service_client::TurnServiceClient,
+};
+
+/// How long reaching the server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first wait before trying again, and the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// How long a server may be away before it is given up.
+const GIVE_UP_AFTER: Duration = Duration::from_mins(5);
+
+/// A server; connects anew by itself.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub turns: TurnServiceClient<Channel>,
+    pub sessions: SessionServiceClient<Channel>,
+    pub contexts: ContextServiceClient<Channel>,
+}
+
+impl Server {
+    /// Reaches the server, or says that it cannot be reached.
+    pub(super) async fn connect(address: &str) -> anyhow::Result<Self> {
+        let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+        let endpoint = Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
+        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+        let channel = endpoint.connect().await.with_context(|| format!("cannot reach {address}"))?;
+        Ok(Self {
+            turns: TurnServiceClient::new(channel.clone()),
+            sessions: SessionServiceClient::new(channel.clone()),
+            contexts: ContextServiceClient::new(channel),
+        })
+    }
+
+    /// Answers calls, over as many connections as it takes: a call takes one answer, so repeating is harmless.
+    pub(super) async fn submit(self, answer: pb::SubmitToolResultsRequest) -> Result<(), Status> {
+        again(|| {
+            let (mut turns, answer) = (self.turns.clone(), answer.clone());
+            async move { turns.submit_tool_results(answer).await }
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Cancels a turn and keeps what it did, over as many connections as it takes: cancelling twice changes nothing.
+    pub(super) async fn cancel(self, session_id: String, turn_id: String) -> Result<(), Status> {
+        let mode = pb::CancelMode::Stop.into();
+        let request = pb::CancelTurnRequest { session_id, turn_id, mode, ..pb::CancelTurnRequest::default() };
+        again(|| {
+            let (mut turns, request) = (self.turns.clone(), request.clone());
+            async move { turns.cancel_turn(request).await }
+        })
+        .await
+        .map(drop)
+    }
+}
+
+/// Repeats a call that may be repeated, until the server answers or is given up.
+async fn again<T, F: Future<Output = Result<Response<T>, Status>>>(call: impl Fn() -> F) -> Result<T, Status> {
+    let mut backoff = Backoff::new();
+    loop {
+        match call().await {
+            Ok(response) => return Ok(response.into_inner()),
+            Err(status) => backoff.wait(status).await?,
+        }
+    }
+}
+
+/// Longer and longer waits for a server that went away.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    next: Duration,
+    since: Instant,
+}
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        Self { next: FIRST_WAIT, since: Instant::now() }
+    }
+
+    /// Waits before the next try; gives back what cannot be helped by one.
+    pub(super) async fn wait(&mut self, status: Status) -> Result<(), Status> {
+        if !lost(&status) || self.since.elapsed() > GIVE_UP_AFTER {
+            return Err(status);
+        }
+        let asked = status.get_details_retry_info().and_then(|info| info.retry_delay).unwrap_or_default();
+        tokio::time::sleep(self.next.max(asked).min(LONGEST_WAIT)).await;
+        self.next = (self.next * 2).min(LONGEST_WAIT);
+        Ok(())
+    }
+}
+
+/// Whether the connection broke, or the server asks to come again. A refusal of contextd's carries its reason; a status without one is
+/// made where the connection breaks, and has whichever code fits there.
+pub(super) fn lost(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded => true,
+        Code::Unknown | Code::Internal | Code::Cancelled => status.get_details_error_info().is_none(),
+        Code::Ok
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::DataLoss
+        | Code::Unauthenticated => false,
+    }
+}
+
+/// A refusal in words: what the server says, the fields it names, and its reason.
+pub(super) fn describe(status: &Status) -> String {
+    let details = status.get_error_details();
+    let fields = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
+    let fields: Vec<String> = fields.iter().map(|field| format!("; {}: {}", field.field, field.description)).collect();
+    let reason = details.error_info().map_or_else(|| format!("{:?}", status.code()), |info| info.reason.clone());
+    format!("{}{} ({reason})", status.message(), fields.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn only_what_a_lost_connection_can_cause_is_tried_again() {
+        fn check(code: Code, of_the_server: bool, expected: bool) {
+            let details = ErrorDetails::with_error_info("INTERNAL", "contextd.dev", std::collections::HashMap::new());
+            let status =
+                if of_the_server { Status::with_error_details(code, "", details) } else { Status::new(code, "") };
+            assert_eq!(lost(&status), expected, "{status:?}");
+        }
+        for of_the_server in [true, false] {
+            check(Code::Unavailable, of_the_server, true);
+            check(Code::DeadlineExceeded, of_the_server, true);
+            check(Code::InvalidArgument, of_the_server, false);
+            check(Code::Unimplemented, of_the_server, false);
+            check(Code::Internal, of_the_server, !of_the_server);
+            check(Code::Unknown, of_the_server, !of_the_server);
+            check(Code::Cancelled, of_the_server, !of_the_server);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `contextd chat`: a conversation in a terminal, over the public API only, with any contextd.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::client::Server;
+use self::context::Context;
+use self::conversation::{Conversation, Wishes, piped};
+use self::terminal::{Keyboard, Printer};
+
+mod approval;
+mod client;
+mod command;
+mod context;
+mod conversation;
+mod tape;
+mod terminal;
+mod tools;
+mod turn;
+mod view;
+mod words;
+
+/// Talk to a server in the terminal.
+///
+/// Answers stream as they come. The model is offered two tools, get_weather and get_time, which the chat runs itself; what they give is
+/// made up. When the server goes away, the chat waits for it and goes on with the same turn.
+///
+/// For scripts: with --once, or with a message piped in, there is one turn. The answer goes to stdout, everything else to stderr; the
+/// exit code is 0 if the turn was completed, else 1.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Address and port of the server.
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "CONTEXTD_ADDRESS",
+        hide_env_values = true,
+        default_value = "127.0.0.1:7070"
+    )]
+    address: String,
+    /// Go on with this session; it is created if there is none of that id [default: a new one]
+    #[arg(long, value_name = "ID", env = "CONTEXTD_SESSION", hide_env_values = true)]
+    session: Option<String>,
+    /// Model reference, e.g. openai/gpt-5 [default: the session's, else the server's]
+    #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
+    model: Option<String>,
+    /// System prompt of a new session [default: none]
+    #[arg(long, value_name = "TEXT", env = "CONTEXTD_SYSTEM", hide_env_values = true)]
+    system: Option<String>,
+    /// Say this, print the answer, and end [default: talk until Ctrl-D]
+    #[arg(long, value_name = "TEXT", env = "CONTEXTD_ONCE", hide_env_values = true)]
+    once: Option<String>,
+    /// Ask before each call of a tool; where nobody can be asked, it is denied
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "CONTEXTD_APPROVE_TOOLS",
+        hide_env_values = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "false",
+        default_missing_value = "true"
+    )]
+    approve_tools: bool,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args { address, session, model, system, once, approve_tools } = args;
+    let keyboard = Keyboard::of_process()?;
+    let text = match (once, &keyboard) {
+        (None, None) => Some(piped().await?),
+        (once, _) => once,
+    };
+    if text.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        bail!("there is nothing to say: give --once a text, or pipe one in");
+    }
+    let conversation = Conversation {
+        server: Server::connect(&address).await?,
+        printer: Printer::of_process(),
+        keyboard,
+        interrupts: signal(SignalKind::interrupt())?,
+        session_id: session.unwrap_or_default(),
+        wishes: Wishes { model, system, tools: tools::offered(approve_tools) },
+        context: Context::default(),
+        begun: BTreeSet::new(),
+        decided: BTreeSet::new(),
+    };
+    match text {
+        Some(text) => conversation.once(text).await,
+        None => conversation.talk().await,
+    }
+}

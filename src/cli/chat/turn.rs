@@ -1,0 +1,249 @@
+//! One turn, over as many connections as it takes.
+//!
+//! The rule for a client: read until the stream ends; when the connection breaks, send the same request again behind the last event
+//! that was handled. Calls are run once each; what waits is in `sync`, after a lost connection and after a restart.
+
+use std::io;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use super::approval::{Decision, decide};
+use super::client::{Backoff, Server, lost};
+use super::conversation::Conversation;
+use super::tools;
+use crate::pb::{self, event::Payload};
+
+/// A stream says something every ten seconds. One that is silent for longer is dead.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Where the events of a turn come from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// This request starts it.
+    Execute(Box<pb::ExecuteTurnRequest>),
+    /// It runs already.
+    Watch(pb::WatchEventsRequest),
+}
+
+type Events = BoxStream<'static, Result<pb::Event, Status>>;
+
+impl Source {
+    async fn open(self, server: Server, after_seq: i64) -> Result<Events, Status> {
+        let mut turns = server.turns;
+        match self {
+            Self::Execute(request) => {
+                let request = pb::ExecuteTurnRequest { after_seq: request.after_seq.max(after_seq), ..*request };
+                let stream = turns.execute_turn(request).await?.into_inner();
+                Ok(stream.map(|answer| Ok(answer?.event.unwrap_or_default())).boxed())
+            }
+            Self::Watch(request) => {
+                let request = pb::WatchEventsRequest { after_seq: request.after_seq.max(after_seq), ..request };
+                let stream = turns.watch_events(request).await?.into_inner();
+                Ok(stream.map(|answer| Ok(answer?.event.unwrap_or_default())).boxed())
+            }
+        }
+    }
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Completed,
+    Cancelled,
+    Failed,
+}
+
+/// Why a turn is not followed to its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The server refused something, or was away for too long.
+    Refused(Status),
+    /// The person leaves.
+    Left,
+    /// Nothing can be shown any more.
+    Mute(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Mute(error)
+    }
+}
+
+impl From<Status> for Stop {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
+/// A turn that is being followed.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    chat: &'a mut Conversation,
+    source: Source,
+    /// Its calls are for the tools of the chat.
+    ours: bool,
+    /// The last event that was handled.
+    cursor: i64,
+    /// The turn; empty until it is admitted.
+    turn_id: String,
+    end: Option<End>,
+    cancelling: bool,
+    /// Answers and cancels on their way.
+    sending: JoinSet<Result<(), Status>>,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn of the conversation; `ours` if its tools are the chat's.
+    pub(super) fn new(chat: &'a mut Conversation, source: Source, ours: bool) -> Self {
+        let turn_id = match &source {
+            Source::Execute(_) => String::new(),
+            Source::Watch(request) => request.turn_id.clone(),
+        };
+        Self { chat, source, ours, cursor: 0, turn_id, end: None, cancelling: false, sending: JoinSet::new() }
+    }
+
+    /// Follows the turn to its end.
+    pub(super) async fn follow(mut self) -> Result<End, Stop> {
+        let mut backoff = None;
+        loop {
+            let status = match self.attach(&mut backoff).await {
+                Ok(()) => Status::unavailable("the stream ended before the turn"),
+                Err(Stop::Refused(status)) => status,
+                Err(stop) => return Err(stop),
+            };
+            if let Some(end) = self.end {
+                return Ok(end);
+            }
+            if backoff.is_none() && lost(&status) {
+                self.chat.printer.aside("(the connection is lost; reconnecting ...)")?;
+            }
+            let mut waiting = backoff.take().unwrap_or_else(Backoff::new);
+            self.meanwhile(waiting.wait(status)).await??;
+            backoff = Some(waiting);
+        }
+    }
+
+    /// Reads one stream to its end. With the first event the server is back.
+    async fn attach(&mut self, backoff: &mut Option<Backoff>) -> Result<(), Stop> {
+        let opening = Box::pin(self.source.clone().open(self.chat.server.clone(), self.cursor));
+        let mut events = self.meanwhile(opening).await??;
+        while let Some(event) = self.meanwhile(next(&mut events)).await?? {
+            *backoff = None;
+            self.handle(&event).await?;
+        }
+        Ok(())
+    }
+
+    /// Awaits something, while answers are sent and the person may interrupt.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                // What is refused for good would leave the turn waiting: that is told, not ignored.
+                Some(sent) = self.sending.join_next() => sent.map_err(|lost| Status::unknown(lost.to_string()))??,
+                _ = self.chat.interrupts.recv() => self.interrupted()?,
+            }
+        }
+    }
+
+    async fn handle(&mut self, event: &pb::Event) -> Result<(), Stop> {
+        self.chat.printer.event(event)?;
+        self.chat.context.hear(event);
+        match &event.payload {
+            Some(Payload::Admitted(_)) => self.admitted(event),
+            Some(Payload::ToolCallRequested(pending)) if !event.replay => self.run(pending),
+            Some(Payload::ApprovalRequested(pending)) if !event.replay => self.ask(pending).await?,
+            Some(Payload::Sync(sync)) => {
+                sync.pending_calls.iter().for_each(|pending| self.run(pending));
+                for pending in &sync.pending_approvals {
+                    self.ask(pending).await?;
+                }
+            }
+            Some(Payload::TurnCompleted(_)) => self.ended(event, End::Completed),
+            Some(Payload::TurnCancelled(_)) => self.ended(event, End::Cancelled),
+            Some(Payload::TurnFailed(_)) => self.ended(event, End::Failed),
+            Some(_) | None => {}
+        }
+        self.cursor = self.cursor.max(event.seq);
+        Ok(())
+    }
+
+    fn admitted(&mut self, event: &pb::Event) {
+        self.chat.session_id.clone_from(&event.session_id);
+        if self.turn_id.is_empty() {
+            self.turn_id.clone_from(&event.turn_id);
+            if self.cancelling {
+                self.cancel();
+            }
+        }
+    }
+
+    /// The stream may tell of turns of others before.
+    fn ended(&mut self, event: &pb::Event, end: End) {
+        if event.turn_id == self.turn_id {
+            self.end = Some(end);
+        }
+    }
+
+    /// Runs a call, once, and sends what it gives.
+    fn run(&mut self, pending: &pb::PendingCall) {
+        let Some(call) = pending.call.as_ref().filter(|_| self.ours) else { return };
+        let host = pending.executor() == pb::ToolExecutor::Host;
+        if host && self.chat.begun.insert(call.call_id.clone()) {
+            let results = vec![tools::run(call)];
+            self.submit(pb::SubmitToolResultsRequest { results, ..pb::SubmitToolResultsRequest::default() });
+        }
+    }
+
+    /// Asks about a call, once, and sends what was decided.
+    async fn ask(&mut self, pending: &pb::PendingApproval) -> Result<(), Stop> {
+        let Some(call) = pending.call.as_ref().filter(|call| !self.chat.decided.contains(&call.call_id)) else {
+            return Ok(());
+        };
+        match decide(self.chat.keyboard.as_ref(), call).await {
+            Decision::Made(approval) => {
+                self.chat.decided.insert(call.call_id.clone());
+                let approvals = vec![approval];
+                self.submit(pb::SubmitToolResultsRequest { approvals, ..pb::SubmitToolResultsRequest::default() });
+                Ok(())
+            }
+            Decision::Interrupted => self.interrupted(),
+        }
+    }
+
+    fn submit(&mut self, answer: pb::SubmitToolResultsRequest) {
+        let session_id = self.chat.session_id.clone();
+        self.sending.spawn(self.chat.server.clone().submit(pb::SubmitToolResultsRequest { session_id, ..answer }));
+    }
+
+    /// Ctrl-C: the first cancels the turn, the second leaves it.
+    fn interrupted(&mut self) -> Result<(), Stop> {
+        if std::mem::replace(&mut self.cancelling, true) {
+            return Err(Stop::Left);
+        }
+        self.chat.printer.aside("(cancelling; Ctrl-C again leaves)")?;
+        if !self.turn_id.is_empty() {
+            self.cancel();
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self) {
+        let (session, turn) = (self.chat.session_id.clone(), self.turn_id.clone());
+        self.sending.spawn(self.chat.server.clone().cancel(session, turn));
+    }
+}
+
+/// The next event; none at the end.
+async fn next(events: &mut Events) -> Result<Option<pb::Event>, Status> {
+    match tokio::time::timeout(SILENCE, events.next()).await {
+        Ok(event) => event.transpose(),
+        Err(_) => Err(Status::new(Code::Unavailable, "the stream fell silent")),
+    }
+}

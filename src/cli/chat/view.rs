@@ -1,0 +1,299 @@
+//! What a person gets to see of a turn: events in, text out. Knows neither the terminal nor the network.
+//!
+//! An answer is shown as it comes, on a terminal, and each of its bytes once: a piece says where in its part it belongs, and what is
+//! there already is left out, whether it comes again after a reconnect, in a `sync` or in the final message. An answer that became
+//! void and is being repeated goes on where the screen stands, for as long as it says the same; see [`Tape`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tape::{Heard, Kind, Tape};
+use super::words::{self, Line};
+use crate::pb::{self, event::Payload, part::Content};
+
+#[cfg(test)]
+mod tests;
+
+/// What to print, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Out {
+    /// The model's words.
+    Answer(String),
+    /// What is told beside them.
+    Aside(String),
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Style {
+    /// A person watches: text is shown as it comes. Otherwise each message goes whole, once it is final, so that nothing void is
+    /// among what a program reads.
+    pub live: bool,
+    /// With colours.
+    pub colour: bool,
+}
+
+const DIM: &str = "\x1b[2m";
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
+
+impl Style {
+    pub(super) fn dim(self, text: &str) -> String {
+        self.wrap(DIM, text)
+    }
+
+    pub(super) fn red(self, text: &str) -> String {
+        self.wrap(RED, text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.colour && !text.is_empty() { format!("{code}{text}{PLAIN}") } else { text.to_owned() }
+    }
+}
+
+/// The turn as it is shown.
+#[derive(Debug)]
+pub(super) struct View {
+    style: Style,
+    /// The message being written; empty when none is.
+    open: String,
+    /// How much of each of its parts was heard, in bytes.
+    heard: BTreeMap<i32, usize>,
+    /// The kind of the part that was heard last.
+    last: Option<Kind>,
+    tape: Tape,
+    /// Messages that are final.
+    settled: BTreeSet<String>,
+    /// The cursor does not stand at the beginning of a line.
+    in_line: bool,
+}
+
+impl View {
+    pub(super) fn new(style: Style) -> Self {
+        Self {
+            style,
+            open: String::new(),
+            heard: BTreeMap::new(),
+            last: None,
+            tape: Tape::default(),
+            settled: BTreeSet::new(),
+            in_line: false,
+        }
+    }
+
+    /// What to print for an event.
+    pub(super) fn show(&mut self, event: &pb::Event) -> Vec<Out> {
+        let mut out = Vec::new();
+        // A kind newer than this client is ignored.
+        if let Some(payload) = &event.payload {
+            self.payload(payload, &mut out);
+        }
+        out
+    }
+
+    /// A line beside the conversation.
+    pub(super) fn aside(&mut self, line: &str) -> Vec<Out> {
+        let mut out = Vec::new();
+        self.note(line, &mut out);
+        out
+    }
+
+    /// A line about something that went wrong.
+    pub(super) fn bad(&mut self, line: &str) -> Vec<Out> {
+        let mut out = Vec::new();
+        self.put(Out::Aside(format!("{}\n", self.style.red(line))), &mut out);
+        out
+    }
+
+    fn payload(&mut self, payload: &Payload, out: &mut Vec<Out>) {
+        match payload {
+            Payload::TextDelta(d) => self.piece(Kind::Text, &d.message_id, d.part_index, d.byte_offset, &d.text, out),
+            Payload::ReasoningDelta(d) => {
+                self.piece(Kind::Reasoning, &d.message_id, d.part_index, d.byte_offset, &d.text, out);
+            }
+            Payload::Sync(sync) => self.sync(sync, out),
+            Payload::MessageCommitted(committed) => self.commit(committed.message.as_ref(), out),
+            Payload::TurnRetrying(_) | Payload::TurnRecovered(_) => self.void(),
+            Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => self.end(out),
+            Payload::ToolInputDelta(_)
+            | Payload::Heartbeat(_)
+            | Payload::Admitted(_)
+            | Payload::TurnStarted(_)
+            | Payload::StepStarted(_)
+            | Payload::ToolCallRequested(_)
+            | Payload::ApprovalRequested(_)
+            | Payload::ToolCallCompleted(_)
+            | Payload::ToolCallCancelled(_)
+            | Payload::ActionRequired(_)
+            | Payload::UsageRecorded(_)
+            | Payload::UnsupportedInput(_)
+            | Payload::ModelSwitched(_)
+            | Payload::SessionUpdated(_)
+            | Payload::MessageQueued(_)
+            | Payload::MessagesApplied(_)
+            | Payload::QueuedMessageCancelled(_)
+            | Payload::QueuedMessageExpired(_)
+            | Payload::QueuedMessageDropped(_)
+            | Payload::ContextPruned(_)
+            | Payload::ContextRestored(_)
+            | Payload::CompactionStarted(_)
+            | Payload::CompactionCompleted(_)
+            | Payload::CompactionFailed(_)
+            | Payload::CompactionReverted(_)
+            | Payload::Thinking(_)
+            | Payload::Notice(_) => {}
+        }
+        match words::about(payload) {
+            Some(Line::Plain(line)) => self.note(&line, out),
+            Some(Line::Bad(line)) => out.extend(self.bad(&line)),
+            None => {}
+        }
+    }
+
+    /// The state at this point: all that was said of the open message so far.
+    fn sync(&mut self, sync: &pb::Sync, out: &mut Vec<Out>) {
+        if let Some(message) = sync.open_message.as_ref().filter(|_| self.style.live) {
+            self.parts(message, out);
+        }
+    }
+
+    /// A message is final: what is missing of it, and the end of its line.
+    fn commit(&mut self, message: Option<&pb::Message>, out: &mut Vec<Out>) {
+        let Some(message) = message.filter(|message| message.role() == pb::Role::Assistant) else { return };
+        self.parts(message, out);
+        if self.open == message.message_id
+            && let Heard::Other(anew) = self.tape.finish()
+        {
+            self.begun_again(&anew, out);
+        }
+        self.close_line(out);
+        self.settled.insert(message.message_id.clone());
+        self.forget();
+        for line in message.parts.iter().filter_map(words::beside) {
+            self.note(&line, out);
+        }
+    }
+
+    fn parts(&mut self, message: &pb::Message, out: &mut Vec<Out>) {
+        for (index, part) in (0..).zip(&message.parts) {
+            match &part.content {
+                Some(Content::Text(text) | Content::Refusal(text)) => {
+                    self.words(Kind::Text, &message.message_id, index, 0, text, out);
+                }
+                Some(Content::Reasoning(reasoning)) => {
+                    self.words(Kind::Reasoning, &message.message_id, index, 0, &reasoning.text, out);
+                }
+                Some(
+                    Content::ToolCall(_)
+                    | Content::ToolResult(_)
+                    | Content::Media(_)
+                    | Content::ProviderItem(_)
+                    | Content::StepStart(_)
+                    | Content::CompactionMarker(_),
+                )
+                | None => {}
+            }
+        }
+    }
+
+    /// A piece of the open message as it comes.
+    fn piece(&mut self, kind: Kind, message: &str, part: i32, offset: i32, text: &str, out: &mut Vec<Out>) {
+        if self.style.live {
+            self.words(kind, message, part, offset, text, out);
+        }
+    }
+
+    /// Words of a message, of which some may be there already. Behind a gap nothing is shown until a `sync` or the whole fills it.
+    fn words(&mut self, kind: Kind, message: &str, part: i32, offset: i32, text: &str, out: &mut Vec<Out>) {
+        if self.settled.contains(message) {
+            return;
+        }
+        if self.open != message {
+            self.void();
+            message.clone_into(&mut self.open);
+        }
+        let heard = self.heard.get(&part).copied().unwrap_or_default();
+        let known = usize::try_from(offset).ok().and_then(|offset| heard.checked_sub(offset));
+        let Some(new) = known.and_then(|known| text.get(known..)).filter(|new| !new.is_empty()) else { return };
+        if heard == 0 {
+            self.begin_part(kind, out);
+        }
+        self.heard.insert(part, heard + new.len());
+        self.say(kind, &words::printable(new, self.style.live), out);
+    }
+
+    /// What stands between two parts. Texts follow each other as they are: where one ends is the provider's affair.
+    fn begin_part(&mut self, kind: Kind, out: &mut Vec<Out>) {
+        match (self.last, kind) {
+            (None, Kind::Text | Kind::Reasoning) | (Some(Kind::Text), Kind::Text) => {}
+            (Some(before), Kind::Text | Kind::Reasoning) => self.say(before, "\n", out),
+        }
+        self.last = Some(kind);
+    }
+
+    fn say(&mut self, kind: Kind, text: &str, out: &mut Vec<Out>) {
+        match self.tape.add(kind, text) {
+            Heard::New(new) => self.print(kind, &new, out),
+            Heard::Known => {}
+            Heard::Other(anew) => self.begun_again(&anew, out),
+        }
+    }
+
+    /// The repeated answer is another one.
+    fn begun_again(&mut self, anew: &[(Kind, String)], out: &mut Vec<Out>) {
+        self.note("(the answer begins again)", out);
+        for (kind, text) in anew {
+            self.print(*kind, text, out);
+        }
+    }
+
+    fn print(&mut self, kind: Kind, text: &str, out: &mut Vec<Out>) {
+        if let Some(end) = text.chars().next_back() {
+            out.push(match kind {
+                Kind::Text => Out::Answer(text.to_owned()),
+                Kind::Reasoning => Out::Aside(self.style.dim(text)),
+            });
+            self.in_line = end != '\n';
+        }
+    }
+
+    /// What was said of the open message counts no more.
+    fn void(&mut self) {
+        self.open.clear();
+        self.heard.clear();
+        self.last = None;
+        self.tape.rewind();
+    }
+
+    fn forget(&mut self) {
+        self.void();
+        self.tape = Tape::default();
+    }
+
+    fn end(&mut self, out: &mut Vec<Out>) {
+        let shown = !self.tape.is_empty();
+        self.close_line(out);
+        self.forget();
+        if shown {
+            self.note("(what was shown of the last answer is not kept)", out);
+        }
+    }
+
+    fn note(&mut self, line: &str, out: &mut Vec<Out>) {
+        self.put(Out::Aside(format!("{}\n", self.style.dim(line))), out);
+    }
+
+    /// Whole lines, which begin on a line of their own.
+    fn put(&mut self, lines: Out, out: &mut Vec<Out>) {
+        self.close_line(out);
+        out.push(lines);
+    }
+
+    fn close_line(&mut self, out: &mut Vec<Out>) {
+        if std::mem::take(&mut self.in_line) {
+            out.push(match self.last {
+                Some(Kind::Text) | None => Out::Answer("\n".to_owned()),
+                Some(Kind::Reasoning) => Out::Aside("\n".to_owned()),
+            });
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! One line for each thing that is told beside the answer.
+
+use crate::pb::{self, event::Payload, part::Content};
+
+/// Characters of a line about a call or its result.
+const MOST_CHARS: usize = 120;
+
+/// A line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// To be read in passing.
+    Plain(String),
+    /// Something went wrong.
+    Bad(String),
+}
+
+/// The line about an event; none for most.
+pub(super) fn about(payload: &Payload) -> Option<Line> {
+    let line = match payload {
+        Payload::ToolCallRequested(pending) => {
+            let edited = if pending.arguments_edited { " (arguments edited)" } else { "" };
+            format!("-> {}{edited}", call(pending.call.as_ref()?))
+        }
+        Payload::ApprovalRequested(pending) => format!("?  {} needs approval", call(pending.call.as_ref()?)),
+        Payload::ToolCallCompleted(completed) => format!("<- {}", result(completed.result.as_ref()?)),
+        Payload::ToolCallCancelled(closed) => {
+            format!("<- {}: {}", one_line(&closed.tool_name), why_closed(closed.reason()))
+        }
+        Payload::UnsupportedInput(unsupported) => {
+            format!("(not taken by the model: {})", one_line(&unsupported.errors.join(" ")))
+        }
+        Payload::ModelSwitched(switched) => format!("(the model is {} now)", one_line(&switched.to_model)),
+        Payload::Notice(notice) => format!("({})", one_line(&notice.text)),
+        Payload::TurnRetrying(retrying) => {
+            let why = retrying.failure.as_ref().map(|failure| one_line(&failure.message)).unwrap_or_default();
+            format!("(attempt {}: {why})", retrying.next_attempt)
+        }
+        Payload::TurnRecovered(_) => "(the server went on with the turn)".to_owned(),
+        Payload::TurnCompleted(completed) => format!("(stopped: {})", why_stopped(completed.reason())?),
+        Payload::TurnCancelled(_) => "(cancelled)".to_owned(),
+        Payload::TurnFailed(failed) => return Some(Line::Bad(why_failed(failed.failure.as_ref()))),
+        Payload::TextDelta(_)
+        | Payload::ReasoningDelta(_)
+        | Payload::ToolInputDelta(_)
+        | Payload::Heartbeat(_)
+        | Payload::Admitted(_)
+        | Payload::Sync(_)
+        | Payload::TurnStarted(_)
+        | Payload::StepStarted(_)
+        | Payload::MessageCommitted(_)
+        | Payload::ActionRequired(_)
+        | Payload::UsageRecorded(_)
+        | Payload::SessionUpdated(_)
+        | Payload::MessageQueued(_)
+        | Payload::MessagesApplied(_)
+        | Payload::QueuedMessageCancelled(_)
+        | Payload::QueuedMessageExpired(_)
+        | Payload::QueuedMessageDropped(_)
+        | Payload::ContextPruned(_)
+        | Payload::ContextRestored(_)
+        | Payload::CompactionStarted(_)
+        | Payload::CompactionCompleted(_)
+        | Payload::CompactionFailed(_)
+        | Payload::CompactionReverted(_)
+        | Payload::Thinking(_) => return None,
+    };
+    Some(Line::Plain(line))
+}
+
+/// A call: the tool and its arguments.
+fn call(call: &pb::ToolCall) -> String {
+    format!("{} {}", one_line(&call.tool_name), one_line(&call.arguments_json))
+}
+
+/// A result: the tool, how it ended unless well, and the beginning of what it gave.
+fn result(result: &pb::ToolResult) -> String {
+    let outcome = match result.outcome() {
+        pb::ToolOutcome::Unspecified | pb::ToolOutcome::Success => "",
+        pb::ToolOutcome::Error => " failed",
+        pb::ToolOutcome::Denied => " denied",
+        pb::ToolOutcome::TimedOut => " timed out",
+        pb::ToolOutcome::Cancelled => " cancelled",
+    };
+    let given: Vec<String> = result.parts.iter().map(part).collect();
+    format!("{}{outcome}: {}", one_line(&result.tool_name), one_line(&given.join(" ")))
+}
+
+/// A message: who speaks, and what.
+pub(super) fn message(message: &pb::Message) -> String {
+    let who = match message.role() {
+        pb::Role::System => "system",
+        pb::Role::Unspecified | pb::Role::User => "you",
+        pb::Role::Assistant => "model",
+        pb::Role::Tool => "tools",
+    };
+    let parts: Vec<String> = message.parts.iter().map(part).filter(|words| !words.is_empty()).collect();
+    format!("{who}: {}", printable(&parts.join("\n"), true))
+}
+
+/// A part in words.
+fn part(part: &pb::Part) -> String {
+    match &part.content {
+        Some(Content::Text(text) | Content::Refusal(text)) => text.clone(),
+        Some(Content::Reasoning(reasoning)) => format!("({})", reasoning.text),
+        Some(Content::ToolCall(made)) => format!("-> {}", call(made)),
+        Some(Content::ToolResult(given)) => format!("<- {}", result(given)),
+        Some(Content::CompactionMarker(marker)) => {
+            format!("(summary of {} messages: {})", marker.messages_compacted, marker.summary)
+        }
+        Some(Content::Media(_) | Content::ProviderItem(_)) => beside(part).unwrap_or_default(),
+        Some(Content::StepStart(_)) => String::new(),
+        None => "(something newer than this program)".to_owned(),
+    }
+}
+
+/// What a part of an answer holds that is not streamed; the calls have lines of their own.
+pub(super) fn beside(part: &pb::Part) -> Option<String> {
+    if let Some(blob) = &part.preview_of {
+        return Some(format!("(only the beginning; the whole, {} bytes, is blob {})", blob.size_bytes, blob.blob_id));
+    }
+    match part.content.as_ref()? {
+        Content::Media(media) => Some(format!("({} {})", one_line(&media.media_type), one_line(&media.filename))),
+        Content::ProviderItem(item) if item.title.is_empty() => Some(format!("({})", one_line(&item.kind))),
+        Content::ProviderItem(item) => Some(format!("({})", one_line(&item.title))),
+        Content::Text(_)
+        | Content::Refusal(_)
+        | Content::Reasoning(_)
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::StepStart(_)
+        | Content::CompactionMarker(_) => None,
+    }
+}
+
+fn why_closed(reason: pb::ToolCallCancelReason) -> &'static str {
+    match reason {
+        pb::ToolCallCancelReason::Unspecified => "closed without a result",
+        pb::ToolCallCancelReason::TurnCancelled => "closed, since the turn was cancelled",
+        pb::ToolCallCancelReason::TurnEnded => "closed, since the turn ended",
+        pb::ToolCallCancelReason::Incomplete => "not run, since the call is not complete",
+        pb::ToolCallCancelReason::UnknownTool => "not run, since there is no such tool",
+    }
+}
+
+/// Why a turn stopped before the model was done; none when it was.
+fn why_stopped(reason: pb::CompletionReason) -> Option<&'static str> {
+    match reason {
+        pb::CompletionReason::Unspecified | pb::CompletionReason::Stop => None,
+        pb::CompletionReason::MaxSteps => Some("as many steps as a turn may have"),
+        pb::CompletionReason::Length => Some("the answer is as long as it may be"),
+        pb::CompletionReason::ContentFilter => Some("by a content filter"),
+        pb::CompletionReason::Budget => Some("the turn's tokens are spent"),
+        pb::CompletionReason::Deadline => Some("the turn's time is over"),
+    }
+}
+
+fn why_failed(failure: Option<&pb::Failure>) -> String {
+    let Some(failure) = failure else { return "the turn failed".to_owned() };
+    let name = failure.reason().as_str_name();
+    format!(
+        "the turn failed: {} ({})",
+        one_line(&failure.message),
+        name.strip_prefix("FAILURE_REASON_").unwrap_or(name)
+    )
+}
+
+/// Text that may go to a terminal: no control characters but tabs and ends of lines, so that what a model or a tool says moves no cursor
+/// and sets no title. A program gets it as it is.
+pub(super) fn printable(text: &str, terminal: bool) -> String {
+    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    if !terminal {
+        return text.to_owned();
+    }
+    text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+/// The beginning of a text, on one line.
+pub(super) fn one_line(text: &str) -> String {
+    let mut words = printable(text.trim(), true).replace(['\n', '\t'], " ");
+    if let Some((end, _)) = words.char_indices().nth(MOST_CHARS) {
+        words.truncate(end);
+        words.push_str(" ...");
+    }
+    words
+}
+
+/// A number as people read it: 16,000.
+pub(super) fn number(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0 { format!("-{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        for (value, expected) in
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567"), (-16_000, "-16,000")]
+        {
+            assert_eq!(number(value), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_is_one_line_however_long_and_wild_the_text() {
+        assert_eq!(one_line(" a\n\tb "), "a  b");
+        assert_eq!(one_line("\u{1b}]0;title\u{7}"), "\u{fffd}]0;title\u{fffd}");
+        assert_eq!(one_line(&"é".repeat(MOST_CHARS)), "é".repeat(MOST_CHARS));
+        assert_eq!(one_line(&"é".repeat(MOST_CHARS + 1)), format!("{} ...", "é".repeat(MOST_CHARS)));
+    }
+}

@@ -1,0 +1,23 @@
+//! `contextd completion`: what a shell needs to complete the command line.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use super::Cli;
+
+/// Print a completion script, for the shell to load.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The shell.
+    shell: Shell,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "contextd", &mut script);
+    std::io::stdout().lock().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,95 @@
+//! What of a host's wishes holds for one call of the model.
+
+use crate::model::{
+    Generation, Tool,
+    generation::{Setting, ToolChoice, Unsupported},
+};
+
+/// The wishes for the call of that step with these tools, and what was left out of them. A forced call holds for the first step
+/// only, so that it cannot loop. `refused` is what the model cannot take.
+pub fn fit<'a>(
+    wanted: &Generation,
+    step: u32,
+    tools: impl IntoIterator<Item = &'a Tool>,
+    refused: Vec<Unsupported>,
+) -> (Generation, Vec<Unsupported>) {
+    let names: Vec<&str> = tools.into_iter().map(|tool| tool.name.as_str()).collect();
+    let (mut fitting, mut left_out) = (wanted.clone(), refused);
+    left_out.extend(wanted.tool_choice.as_ref().and_then(|choice| impossible(choice, &names)));
+    for Unsupported { setting, why: _ } in &left_out {
+        fitting.clear(*setting);
+    }
+    if step > 1 && fitting.tool_choice.as_ref().is_some_and(ToolChoice::is_forced) {
+        fitting.tool_choice = Some(ToolChoice::Auto);
+    }
+    if names.is_empty() {
+        // Providers refuse both where there is nothing to choose from; without tools nothing is lost by leaving them out.
+        fitting.clear(Setting::ToolChoice);
+        fitting.clear(Setting::ParallelToolCalls);
+    }
+    (fitting, left_out)
+}
+
+/// Why a model that is told of these tools cannot make the call it must make; none: it can, or need not.
+fn impossible(choice: &ToolChoice, tools: &[&str]) -> Option<Unsupported> {
+    let why = match choice {
+        ToolChoice::Tool(name) if !tools.contains(&name.as_str()) => format!("The model is told of no tool {name}."),
+        ToolChoice::Required if tools.is_empty() => "The model is told of no tool.".to_owned(),
+        ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_) => return None,
+    };
+    Some(Unsupported { setting: Setting::ToolChoice, why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::testing;
+
+    fn chosen(choice: &ToolChoice, step: u32, tools: &[&str]) -> (Option<ToolChoice>, usize) {
+        let tools: Vec<Tool> = tools.iter().map(|name| testing::tool(name)).collect();
+        let wanted = Generation { tool_choice: Some(choice.clone()), ..Generation::default() };
+        let (fitting, left_out) = fit(&wanted, step, &tools, Vec::new());
+        assert!(left_out.iter().all(|it| it.setting == Setting::ToolChoice));
+        (fitting.tool_choice, left_out.len())
+    }
+
+    fn look() -> ToolChoice {
+        ToolChoice::Tool("look".to_owned())
+    }
+
+    #[test]
+    fn a_forced_call_holds_for_the_first_step_only() {
+        let (auto, none) = (ToolChoice::Auto, ToolChoice::None);
+        for (choice, later) in
+            [(ToolChoice::Required, &auto), (look(), &auto), (ToolChoice::None, &none), (ToolChoice::Auto, &auto)]
+        {
+            assert_eq!(chosen(&choice, 1, &["look"]), (Some(choice.clone()), 0));
+            assert_eq!(chosen(&choice, 2, &["look"]), (Some(later.clone()), 0), "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn a_forced_call_without_its_tool_is_left_out_and_said_so() {
+        assert_eq!(chosen(&look(), 1, &["list"]), (None, 1));
+        assert_eq!(chosen(&look(), 2, &["list"]), (None, 1));
+        let table = [(ToolChoice::Auto, 0), (ToolChoice::None, 0), (ToolChoice::Required, 1), (look(), 1)];
+        for (choice, said) in table {
+            assert_eq!(chosen(&choice, 1, &[]), (None, said), "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn parallel_calls_are_no_matter_without_tools() {
+        let wanted = Generation { parallel_tool_calls: Some(false), ..Generation::default() };
+        assert_eq!(fit(&wanted, 1, &[], Vec::new()), (Generation::default(), Vec::new()));
+        assert_eq!(fit(&wanted, 1, &[testing::tool("look")], Vec::new()), (wanted, Vec::new()));
+    }
+
+    #[test]
+    fn what_the_model_cannot_take_is_left_out() {
+        let wanted = Generation { top_k: Some(1), seed: Some(2), ..Generation::default() };
+        let refused = vec![Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() }];
+        let expected = Generation { top_k: None, ..wanted.clone() };
+        assert_eq!(fit(&wanted, 1, &[], refused.clone()), (expected, refused));
+    }
+}

@@ -1,0 +1,135 @@
+//! The model call behind an answer that a host appends.
+
+use super::{
+    Findings, Path, duration, json, number,
+    text::{self, AtMost, KIB},
+};
+use crate::{
+    codec,
+    model::ModelResponse,
+    pb::{self, FieldReason},
+};
+
+/// Most characters of a name or an id.
+const LONGEST_NAME: AtMost = AtMost::Chars(256);
+/// Most characters of a sentence about a failure.
+const LONGEST_SENTENCE: AtMost = AtMost::Chars(1_024);
+/// Most bytes of a provider's own usage object.
+const LONGEST_USAGE: AtMost = AtMost::Bytes(64 * KIB);
+/// HTTP statuses, and 0 for none.
+const STATUSES: std::ops::RangeInclusive<i32> = 0..=599;
+
+/// Reads a model call; none, and noted, when something is wrong with it.
+pub(super) fn read(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) -> Option<ModelResponse> {
+    check(at, response.clone(), found);
+    codec::response::from_pb(response).ok()
+}
+
+fn check(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) {
+    let pb::ModelResponse {
+        provider,
+        model,
+        provider_model,
+        provider_response_id,
+        finish_reason,
+        provider_finish_reason,
+        usage,
+        failure,
+        time_to_first_token,
+        elapsed,
+    } = response;
+    names(
+        at,
+        [
+            ("provider", provider),
+            ("model", model),
+            ("provider_model", provider_model),
+            ("provider_response_id", provider_response_id),
+            ("provider_finish_reason", provider_finish_reason),
+        ],
+        found,
+    );
+    number::known::<pb::FinishReason>(at.field("finish_reason"), finish_reason, found);
+    if let Some(usage) = usage {
+        check_usage(at.field("usage"), usage, found);
+    }
+    if let Some(failure) = failure {
+        check_failure(at.field("failure"), failure, found);
+    }
+    for (field, time) in [("time_to_first_token", time_to_first_token), ("elapsed", elapsed)] {
+        time.and_then(|time| duration::any(at.field(field), time, found));
+    }
+}
+
+fn names<const N: usize>(at: Path<'_>, names: [(&'static str, String); N], found: &mut Findings) {
+    for (field, name) in names {
+        text::line(at.field(field), name, LONGEST_NAME, found);
+    }
+}
+
+fn check_usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) {
+    let pb::Usage {
+        input_tokens,
+        output_tokens,
+        reasoning_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        total_tokens: _,
+        provider_usage_json,
+    } = usage;
+    let counts = [
+        ("input_tokens", input_tokens),
+        ("output_tokens", output_tokens),
+        ("reasoning_tokens", reasoning_tokens),
+        ("cache_read_tokens", cache_read_tokens),
+        ("cache_write_tokens", cache_write_tokens),
+    ];
+    for (field, count) in counts {
+        number::not_negative(at.field(field), count.into(), found);
+    }
+    let at = at.field("provider_usage_json");
+    text::bounded(at, &provider_usage_json, LONGEST_USAGE, found);
+    json::optional_object(at, provider_usage_json, found);
+}
+
+fn check_failure(at: Path<'_>, failure: pb::Failure, found: &mut Findings) {
+    let pb::Failure {
+        reason,
+        message,
+        recoverable: _,
+        phase,
+        provider,
+        provider_status,
+        provider_code,
+        provider_request_id,
+        retry_after,
+        categories,
+    } = failure;
+    match number::known(at.field("reason"), reason, found) {
+        Some(pb::FailureReason::Unspecified) => found.required(at.field("reason")),
+        Some(
+            pb::FailureReason::ProviderAuth
+            | pb::FailureReason::ProviderRateLimited
+            | pb::FailureReason::ProviderTimeout
+            | pb::FailureReason::ProviderOverloaded
+            | pb::FailureReason::ProviderBadRequest
+            | pb::FailureReason::ProviderBroken
+            | pb::FailureReason::ContextOverflow
+            | pb::FailureReason::Poisoned
+            | pb::FailureReason::Internal,
+        )
+        | None => {}
+    }
+    text::bounded(at.field("message"), &message, LONGEST_SENTENCE, found);
+    number::known::<pb::FailurePhase>(at.field("phase"), phase, found);
+    names(
+        at,
+        [("provider", provider), ("provider_code", provider_code), ("provider_request_id", provider_request_id)],
+        found,
+    );
+    number::within(at.field("provider_status"), &provider_status, &STATUSES, found);
+    retry_after.and_then(|time| duration::any(at.field("retry_after"), time, found));
+    if !categories.is_empty() {
+        found.invalid(at.field("categories"), FieldReason::Unsupported, "belong to the failure of a turn");
+    }
+}

@@ -1,0 +1,265 @@
+//! How a model is to answer: randomness, reasoning, which tools it must call, the form of the answer.
+
+use std::fmt;
+
+/// How a model is to answer. What is not set leaves the choice to the layer below: the turn over the session over the model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Generation {
+    /// Randomness.
+    pub temperature: Option<Temperature>,
+    /// Nucleus sampling.
+    pub top_p: Option<TopP>,
+    /// Sample from so many of the likeliest tokens.
+    pub top_k: Option<u32>,
+    /// Words that end the answer; empty: not set.
+    pub stop_sequences: Vec<String>,
+    /// Seed for repeatable sampling.
+    pub seed: Option<i32>,
+    /// How hard to think.
+    pub reasoning_effort: Option<ReasoningEffort>,
+    /// Tokens for reasoning; wins over the effort where a model takes a budget.
+    pub reasoning_budget_tokens: Option<u32>,
+    /// Whether and which tools must be called.
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether several tools may be called at once.
+    pub parallel_tool_calls: Option<bool>,
+    /// Ask for JSON.
+    pub response_format: Option<ResponseFormat>,
+    /// What has no field here: a JSON object of objects keyed by kind of provider, as JSON text.
+    pub provider_options: Option<String>,
+}
+
+impl Generation {
+    /// These wishes, with those of `below` where nothing is set here.
+    #[must_use]
+    pub fn or(&self, below: &Self) -> Self {
+        let Self {
+            temperature,
+            top_p,
+            top_k,
+            stop_sequences,
+            seed,
+            reasoning_effort,
+            reasoning_budget_tokens,
+            tool_choice,
+            parallel_tool_calls,
+            response_format,
+            provider_options,
+        } = self;
+        let stop_sequences = if stop_sequences.is_empty() { &below.stop_sequences } else { stop_sequences };
+        Self {
+            temperature: temperature.or(below.temperature),
+            top_p: top_p.or(below.top_p),
+            top_k: top_k.or(below.top_k),
+            stop_sequences: stop_sequences.clone(),
+            seed: seed.or(below.seed),
+            reasoning_effort: reasoning_effort.or(below.reasoning_effort),
+            reasoning_budget_tokens: reasoning_budget_tokens.or(below.reasoning_budget_tokens),
+            tool_choice: tool_choice.as_ref().or(below.tool_choice.as_ref()).cloned(),
+            parallel_tool_calls: parallel_tool_calls.or(below.parallel_tool_calls),
+            response_format: response_format.as_ref().or(below.response_format.as_ref()).cloned(),
+            provider_options: provider_options.as_ref().or(below.provider_options.as_ref()).cloned(),
+        }
+    }
+
+    /// Takes a wish back.
+    pub fn clear(&mut self, setting: Setting) {
+        match setting {
+            Setting::Temperature => self.temperature = None,
+            Setting::TopP => self.top_p = None,
+            Setting::TopK => self.top_k = None,
+            Setting::StopSequences => self.stop_sequences.clear(),
+            Setting::Seed => self.seed = None,
+            Setting::ReasoningEffort => self.reasoning_effort = None,
+            Setting::ReasoningBudget => self.reasoning_budget_tokens = None,
+            Setting::ToolChoice => self.tool_choice = None,
+            Setting::ParallelToolCalls => self.parallel_tool_calls = None,
+            Setting::ResponseFormat => self.response_format = None,
+        }
+    }
+}
+
+/// One of the wishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Setting {
+    /// `temperature`.
+    Temperature,
+    /// `top_p`.
+    TopP,
+    /// `top_k`.
+    TopK,
+    /// `stop_sequences`.
+    StopSequences,
+    /// `seed`.
+    Seed,
+    /// `reasoning_effort`.
+    ReasoningEffort,
+    /// `reasoning_budget_tokens`.
+    ReasoningBudget,
+    /// `tool_choice`.
+    ToolChoice,
+    /// `parallel_tool_calls`.
+    ParallelToolCalls,
+    /// `response_format`.
+    ResponseFormat,
+}
+
+impl Setting {
+    /// Its path in a session or turn, as in the API.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Temperature => "generation.temperature",
+            Self::TopP => "generation.top_p",
+            Self::TopK => "generation.top_k",
+            Self::StopSequences => "generation.stop_sequences",
+            Self::Seed => "generation.seed",
+            Self::ReasoningEffort => "generation.reasoning_effort",
+            Self::ReasoningBudget => "generation.reasoning_budget_tokens",
+            Self::ToolChoice => "generation.tool_choice",
+            Self::ParallelToolCalls => "generation.parallel_tool_calls",
+            Self::ResponseFormat => "generation.response_format",
+        }
+    }
+}
+
+/// A wish that a model cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Which one.
+    pub setting: Setting,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// Randomness, 0 to 2.
+pub type Temperature = UpTo<2>;
+
+/// The share of probability that nucleus sampling keeps, 0 to 1.
+pub type TopP = UpTo<1>;
+
+/// A number from 0 to `MOST`.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub struct UpTo<const MOST: u8>(f64);
+
+impl<const MOST: u8> UpTo<MOST> {
+    /// The number; none when it is outside, or no number at all.
+    pub fn new(number: f64) -> Option<Self> {
+        (0.0..=f64::from(MOST)).contains(&number).then_some(Self(number))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// It is never NaN.
+impl<const MOST: u8> Eq for UpTo<MOST> {}
+
+impl<const MOST: u8> fmt::Debug for UpTo<MOST> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How hard a model should think, from the least on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReasoningEffort {
+    /// Not at all.
+    None,
+    /// As little as possible.
+    Minimal,
+    /// Low.
+    Low,
+    /// Medium.
+    Medium,
+    /// High.
+    High,
+    /// Very high.
+    Xhigh,
+    /// As much as the model has.
+    Max,
+}
+
+/// Whether and which tools a model must call.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ToolChoice {
+    /// The model decides.
+    Auto,
+    /// No calls.
+    None,
+    /// At least one call.
+    Required,
+    /// This tool.
+    Tool(String),
+}
+
+impl ToolChoice {
+    /// Whether it leaves the model no choice but to call.
+    pub fn is_forced(&self) -> bool {
+        match self {
+            Self::Required | Self::Tool(_) => true,
+            Self::Auto | Self::None => false,
+        }
+    }
+}
+
+/// Asks for an answer in JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseFormat {
+    /// The schema as JSON text; none: any JSON object.
+    pub schema: Option<String>,
+    /// The schema's name.
+    pub name: String,
+    /// Hold to the schema exactly; none: where the provider can.
+    pub strict: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_in_their_ranges() {
+        for (number, fits) in [(0.0, true), (-0.0, true), (2.0, true), (2.1, false), (-0.1, false), (f64::NAN, false)] {
+            assert_eq!(Temperature::new(number).is_some(), fits, "{number}");
+        }
+        assert_eq!(TopP::new(1.0).map(TopP::get), Some(1.0));
+        assert_eq!(TopP::new(f64::INFINITY), None);
+    }
+
+    #[test]
+    fn each_field_that_is_set_wins_over_the_layer_below() {
+        let format = |name: &str| Some(ResponseFormat { schema: None, name: name.to_owned(), strict: Some(true) });
+        let below = Generation {
+            temperature: Temperature::new(1.0),
+            top_p: TopP::new(0.5),
+            top_k: Some(1),
+            stop_sequences: vec!["a".to_owned(), "b".to_owned()],
+            seed: Some(1),
+            reasoning_effort: Some(ReasoningEffort::Low),
+            reasoning_budget_tokens: Some(1),
+            tool_choice: Some(ToolChoice::Required),
+            parallel_tool_calls: Some(true),
+            response_format: format("below"),
+            provider_options: Some("{}".to_owned()),
+        };
+        let above = Generation {
+            temperature: Temperature::new(0.0),
+            top_p: TopP::new(0.0),
+            top_k: Some(0),
+            stop_sequences: vec!["c".to_owned()],
+            seed: Some(0),
+            reasoning_effort: Some(ReasoningEffort::None),
+            reasoning_budget_tokens: Some(0),
+            tool_choice: Some(ToolChoice::Auto),
+            parallel_tool_calls: Some(false),
+            response_format: format("above"),
+            provider_options: Some("{\"a\":{}}".to_owned()),
+        };
+        let nothing = Generation::default();
+        assert_eq!(above.or(&below), above);
+        assert_eq!(nothing.or(&below), below);
+        assert_eq!(above.or(&nothing), above);
+    }
+}

@@ -1,0 +1,188 @@
+//! What fits, by table, and against the transcript's own proof.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{
+    Category, Counted, Message, MessageId, Seq, ToolCall, ToolOutcome, ToolResult, Transcript, message::StoredPart,
+    transcript::NotClosed,
+};
+
+/// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results; `!` behind it: pinned.
+fn message(short: &str) -> Appended {
+    let (short, pinned) = short.strip_suffix('!').map_or((short, false), |short| (short, true));
+    let (role, calls) = short.split_once(':').unwrap_or((short, ""));
+    let role = match role {
+        "u" => Role::User,
+        "a" => Role::Assistant,
+        "t" => Role::Tool,
+        other => panic!("no such role: {other}"),
+    };
+    let part = |call: &str| {
+        let (id, name) = (CallId::new(call), "tool".to_owned());
+        Part::new(if role == Role::Tool {
+            let outcome = ToolOutcome::Success;
+            Content::ToolResult(ToolResult { call: id, name, texts: Vec::new(), outcome, truncation: None })
+        } else {
+            Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
+        })
+    };
+    Appended {
+        role,
+        parts: calls.split(',').filter(|call| !call.is_empty()).map(part).collect(),
+        pinned,
+        metadata: BTreeMap::new(),
+        response: None,
+        created_at: None,
+    }
+}
+
+fn messages(shorts: &str) -> Vec<Appended> {
+    shorts.split_whitespace().map(message).collect()
+}
+
+fn open(calls: &str) -> Vec<OpenCall> {
+    let pinned = calls.ends_with('!');
+    let ids = calls.trim_end_matches('!').split(',').filter(|id| !id.is_empty());
+    ids.map(|id| OpenCall { id: CallId::new(id), name: "tool".to_owned(), pinned }).collect()
+}
+
+/// Looks at messages behind a session with these calls open and these closed ones.
+fn look(open_calls: &str, closed: &str, shorts: &str) -> Result<(usize, usize, usize), Misfit> {
+    let (open, closed) = (open(open_calls), open(closed));
+    let known = open.iter().chain(&closed).map(|call| call.id.clone()).collect();
+    fit(&open, &known, &messages(shorts)).map(|fit| (fit.made.len(), fit.answered.len(), fit.open))
+}
+
+fn at(message: usize, part: usize) -> Place {
+    Place { message, part }
+}
+
+#[test]
+fn what_leaves_the_transcript_closed_or_in_one_open_batch_fits() {
+    let table = [
+        ("", "u a u a", (0, 0, 0)),
+        ("", "a:1,2 t:1,2 a", (2, 0, 0)),
+        ("", "a:1,2 t:2 t:1 a:3 t:3", (3, 0, 0)),
+        ("", "u a:1,2", (2, 0, 2)),
+        ("", "u a:1,2 t:1", (2, 0, 1)),
+        ("1,2", "t:1", (0, 1, 1)),
+        ("1,2", "t:2,1 a:3", (1, 2, 1)),
+        ("1", "t:1 u", (0, 1, 0)),
+        ("1!", "t:1!", (0, 1, 0)),
+        ("1!", "t:1", (0, 1, 0)),
+        ("", "a:1! t:1! u!", (1, 0, 0)),
+    ];
+    for (before, shorts, expected) in table {
+        assert_eq!(look(before, "0", shorts), Ok(expected), "{before:?}, then {shorts:?}");
+    }
+}
+
+#[test]
+fn each_flaw_is_named_with_its_place() {
+    let unanswered = |message, part, before| Flaw::Unanswered { call: at(message, part), before };
+    let table = [
+        ("", "t:1", vec![Flaw::Orphan(at(0, 0))]),
+        ("", "u a:1 t:2", vec![Flaw::Orphan(at(2, 0))]),
+        ("", "t:0", vec![Flaw::Repeated(at(0, 0))]),
+        ("", "a:1 t:1,1", vec![Flaw::Repeated(at(1, 1))]),
+        ("1", "t:1 t:1", vec![Flaw::Repeated(at(1, 0))]),
+        ("", "a:1,0", vec![Flaw::Taken(at(0, 1))]),
+        ("", "a:1,1", vec![Flaw::Taken(at(0, 1))]),
+        ("1", "t:1 a:1", vec![Flaw::Taken(at(1, 0))]),
+        ("", "a:1 u a:2,3 t:2 u", vec![unanswered(0, 0, 1), unanswered(2, 1, 4)]),
+        ("", "a:1 a:2 t:1", vec![unanswered(0, 0, 1), Flaw::Repeated(at(2, 0))]),
+        ("1", "u t:9", vec![Flaw::Orphan(at(1, 0))]),
+        ("1", "t:1!", vec![Flaw::PinnedApart(0)]),
+        ("", "a:1,2 t:1,2!", vec![Flaw::PinnedApart(1)]),
+    ];
+    for (before, shorts, expected) in table {
+        assert_eq!(look(before, "0", shorts), Err(Misfit::Flawed(expected)), "{before:?}, then {shorts:?}");
+    }
+}
+
+#[test]
+fn only_results_may_follow_the_calls_that_a_session_ends_in() {
+    let open = |calls: &[&str]| Err(Misfit::Open(calls.iter().map(|call| CallId::new(*call)).collect()));
+    assert_eq!(look("1,2", "", "u"), open(&["1", "2"]));
+    assert_eq!(look("1,2", "", "t:1 a"), open(&["2"]));
+}
+
+#[test]
+fn a_result_knows_the_call_that_it_answers() {
+    let open = open("1");
+    let known = [CallId::new("1")].into();
+    let fit = fit(&open, &known, &messages("t:1 a:2 t:2")).unwrap();
+    let answered = |message| fit.results.get(&at(message, 0)).map(|call| call.id.as_str());
+    assert_eq!([answered(0), answered(1), answered(2)], [Some("1"), None, Some("2")]);
+}
+
+/// The same messages as a stored transcript would hold them.
+fn stored(appended: Appended) -> Message {
+    let size = Counted { tokens: 0, category: Category::User };
+    let part = |part| StoredPart { part, size, estimator: String::new(), pruned: None };
+    Message {
+        id: MessageId::new("m"),
+        turn: None,
+        step: 0,
+        seq: Seq(1),
+        role: appended.role,
+        parts: appended.parts.into_iter().map(part).collect(),
+        overhead: 4,
+        created_at: Timestamp::UNIX_EPOCH,
+        response: None,
+        pinned: false,
+        metadata: BTreeMap::new(),
+        is_summary: false,
+        compacted_by: None,
+        voided_at: None,
+    }
+}
+
+fn short() -> impl Strategy<Value = String> {
+    let calls = proptest::collection::vec(0_u8..6, 1..3)
+        .prop_map(|calls| calls.iter().map(u8::to_string).collect::<Vec<_>>().join(","));
+    prop_oneof![
+        Just("u".to_owned()),
+        Just("a".to_owned()),
+        calls.clone().prop_map(|calls| format!("a:{calls}")),
+        calls.prop_map(|calls| format!("t:{calls}")),
+    ]
+}
+
+proptest! {
+    /// What fits, in any number of appends, is a transcript that ends closed or in one open batch; and where no id is used twice,
+    /// what does not fit is none.
+    #[test]
+    fn what_fits_is_what_the_transcript_can_prove(appends in proptest::collection::vec(proptest::collection::vec(short(), 1..5), 1..5)) {
+        let (mut all, mut open, mut known) = (Vec::new(), Vec::<OpenCall>::new(), BTreeSet::new());
+        for shorts in appends {
+            let shorts = shorts.join(" ");
+            let next = messages(&shorts);
+            let would_be: Vec<Message> = all.iter().chain(&next).cloned().map(stored).collect();
+            let proof = Transcript::new(would_be).close();
+            match fit(&open, &known, &next) {
+                Ok(fit) => {
+                    let left = match proof {
+                        Ok(_) => 0,
+                        Err(NotClosed::Open(calls)) => calls.len(),
+                        Err(broken @ NotClosed::Broken(_)) => panic!("{shorts}: {broken}"),
+                    };
+                    prop_assert_eq!(fit.open, left);
+                    open.retain(|call| !fit.answered.iter().any(|answered| answered.call.id == call.id));
+                    open.extend(fit.made.iter().filter(|made| made.answered.is_none()).map(|made| made.call.clone()));
+                    known.extend(fit.made.iter().map(|made| made.call.id.clone()));
+                    all.extend(next);
+                    prop_assert_eq!(open.len(), fit.open);
+                }
+                Err(Misfit::Open(calls)) => {
+                    prop_assert!(matches!(proof, Err(NotClosed::Broken(_))), "{}: {:?}", shorts, calls);
+                }
+                Err(Misfit::Flawed(flaws)) => {
+                    let reused = flaws.iter().any(|flaw| matches!(flaw, Flaw::Taken(_)));
+                    prop_assert!(reused || matches!(proof, Err(NotClosed::Broken(_))), "{}: {:?}", shorts, flaws);
+                }
+            }
+        }
+    }
+}

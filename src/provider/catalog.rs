@@ -1,0 +1,249 @@
+//! The models of a provider, from what is shipped and what an operator declares. `catalog/README.md` says where the shipped facts
+//! come from. What the operator says wins, fact by fact.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+use serde::Deserialize;
+
+use super::info::{Declared, Limit, ModelInfo, Source};
+use crate::model::generation::ReasoningEffort;
+
+/// The shipped facts, by vendor and model.
+static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, Facts>>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("catalog/models.json")).expect("the shipped table is valid; a test reads it")
+});
+
+/// Hosts whose models the table knows, those below them included.
+const HOSTS: &[(&str, &str)] = &[
+    ("api.anthropic.com", "anthropic"),
+    ("api.cerebras.ai", "cerebras"),
+    ("api.deepseek.com", "deepseek"),
+    ("api.fireworks.ai", "fireworks"),
+    ("api.groq.com", "groq"),
+    ("api.mistral.ai", "mistral"),
+    ("api.moonshot.ai", "moonshotai"),
+    ("api.openai.com", "openai"),
+    ("api.together.ai", "together"),
+    ("api.together.xyz", "together"),
+    ("api.x.ai", "xai"),
+    ("api.z.ai", "zai"),
+    ("generativelanguage.googleapis.com", "google"),
+    ("openrouter.ai", "openrouter"),
+];
+
+/// What the table says of a model. Absent: not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Facts {
+    context_window: Option<u32>,
+    max_output: Option<u32>,
+    input_media: Vec<String>,
+    tools: Option<bool>,
+    parallel_tools: Option<bool>,
+    json_schema: Option<bool>,
+    reasoning_efforts: Vec<Effort>,
+    temperature: Option<bool>,
+}
+
+/// A level of thinking as the table writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Effort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Xhigh,
+    Max,
+}
+
+/// The models of one provider, which may have any: those that are known by name, and every other.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    shipped: Option<&'static BTreeMap<&'static str, Facts>>,
+    declared: BTreeMap<String, Declared>,
+}
+
+impl Catalog {
+    /// The models that an operator declares, and those that are shipped for the host that is called.
+    pub fn new(host: &str, declared: BTreeMap<String, Declared>) -> Self {
+        let is = |known: &str| host == known || host.strip_suffix(known).is_some_and(|below| below.ends_with('.'));
+        let vendor = HOSTS.iter().find(|(known, _)| is(known)).map(|(_, vendor)| *vendor);
+        Self { shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)), declared }
+    }
+
+    /// The model of that name or alias. One that nobody knows is taken for what it says it is; only the empty name is none.
+    pub fn model(&self, name: &str) -> Option<ModelInfo> {
+        if name.is_empty() {
+            return None;
+        }
+        let aliased = || self.declared.iter().find(|(_, it)| it.aliases.iter().any(|alias| alias == name));
+        let declared = self.declared.get_key_value(name).or_else(aliased);
+        Some(match declared {
+            Some((name, declared)) => self.shipped(name).with(declared),
+            None => self.shipped(name),
+        })
+    }
+
+    /// The models that are known by name, in order of their names.
+    pub fn models(&self) -> Vec<ModelInfo> {
+        let shipped = self.shipped.into_iter().flat_map(BTreeMap::keys).copied();
+        let names: BTreeSet<&str> = shipped.chain(self.declared.keys().map(String::as_str)).collect();
+        names.into_iter().filter_map(|name| self.model(name)).collect()
+    }
+
+    /// What the table says. A dated version that it does not have is like the model without its date.
+    fn shipped(&self, name: &str) -> ModelInfo {
+        let find = |name: &str| self.shipped.and_then(|models| models.get(name));
+        let facts = find(name).or_else(|| undated(name).and_then(find));
+        facts.map_or_else(|| ModelInfo::unknown(name), |facts| facts.info(name))
+    }
+}
+
+impl Facts {
+    fn info(&self, name: &str) -> ModelInfo {
+        let limit = |tokens| Limit::new(tokens, Source::Shipped);
+        let unknown = ModelInfo::unknown(name);
+        ModelInfo {
+            context_window: self.context_window.map(limit),
+            max_output: self.max_output.map(limit),
+            input_media: self.input_media.clone(),
+            supports_tools: self.tools.unwrap_or(unknown.supports_tools),
+            supports_parallel_tools: self.parallel_tools.unwrap_or(unknown.supports_parallel_tools),
+            supports_json_schema: self.json_schema.unwrap_or(unknown.supports_json_schema),
+            takes_temperature: self.temperature,
+            reasoning_efforts: self.reasoning_efforts.iter().map(|effort| effort.in_our_words()).collect(),
+            source: Source::Shipped,
+            ..unknown
+        }
+    }
+}
+
+impl Effort {
+    fn in_our_words(self) -> ReasoningEffort {
+        match self {
+            Self::None => ReasoningEffort::None,
+            Self::Minimal => ReasoningEffort::Minimal,
+            Self::Low => ReasoningEffort::Low,
+            Self::Medium => ReasoningEffort::Medium,
+            Self::High => ReasoningEffort::High,
+            Self::Xhigh => ReasoningEffort::Xhigh,
+            Self::Max => ReasoningEffort::Max,
+        }
+    }
+}
+
+/// A name without the date at its end, as OpenAI (`-2025-08-07`) or Anthropic (`-20250929`) write it.
+fn undated(name: &str) -> Option<&str> {
+    let date = |form: &str| {
+        let start = name.len().checked_sub(form.len())?;
+        let (rest, end) = name.split_at_checked(start)?;
+        let fits = |(c, form): (char, char)| if form == '0' { c.is_ascii_digit() } else { c == form };
+        (!rest.is_empty() && end.chars().zip(form.chars()).all(fits)).then_some(rest)
+    };
+    date("-0000-00-00").or_else(|| date("-00000000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Generation,
+        generation::{Setting, Temperature},
+    };
+
+    fn openai(declared: &[(&str, Declared)]) -> Catalog {
+        let declared = declared.iter().map(|(name, declared)| ((*name).to_owned(), declared.clone())).collect();
+        Catalog::new("api.openai.com", declared)
+    }
+
+    #[test]
+    fn the_shipped_table_is_whole_and_keeps_its_own_rules() {
+        for (_, vendor) in HOSTS {
+            assert!(SHIPPED[vendor].len() >= 5, "{vendor}");
+        }
+        for (name, facts) in SHIPPED.values().flatten() {
+            assert!(facts.context_window.is_some_and(|window| window > 0), "{name}");
+            assert!(facts.max_output.is_none_or(|output| Some(output) <= facts.context_window), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_known_by_its_name_its_date_or_not_at_all() {
+        let limit = |tokens| Some(Limit::new(tokens, Source::Shipped));
+        let catalog = openai(&[]);
+        let gpt = catalog.model("gpt-5").unwrap();
+        assert_eq!((gpt.context_window, gpt.max_output, gpt.source), (limit(400_000), limit(128_000), Source::Shipped));
+        assert_eq!((gpt.supports_tools, gpt.supports_parallel_tools, gpt.takes_temperature), (true, true, Some(false)));
+        use ReasoningEffort::{High, Low, Medium, Minimal};
+        assert_eq!(gpt.reasoning_efforts, [Minimal, Low, Medium, High]);
+        assert_eq!(gpt.input_media, ["image/*", "application/pdf"]);
+        let dated = catalog.model("gpt-5-2099-12-31").unwrap();
+        let named = ModelInfo { name: "gpt-5-2099-12-31".into(), display_name: "gpt-5-2099-12-31".into(), ..gpt };
+        assert_eq!(dated, named);
+        assert_eq!(catalog.model("never-heard-of"), Some(ModelInfo::unknown("never-heard-of")));
+        assert_eq!(catalog.model(""), None);
+    }
+
+    #[test]
+    fn what_is_declared_wins_fact_by_fact() {
+        let declared = Declared {
+            display_name: Some("Our GPT".into()),
+            aliases: vec!["best".into()],
+            context_window: Some(1_000),
+            tools: Some(false),
+            ..Declared::default()
+        };
+        let catalog = openai(&[("gpt-5", declared), ("own", Declared::default())]);
+        let gpt = catalog.model("best").unwrap();
+        assert_eq!(catalog.model("gpt-5").as_ref(), Some(&gpt));
+        assert_eq!(
+            (gpt.name.as_str(), gpt.display_name.as_str(), gpt.source),
+            ("gpt-5", "Our GPT", Source::Configured)
+        );
+        assert_eq!(gpt.context_window, Some(Limit::new(1_000, Source::Configured)));
+        assert_eq!(gpt.max_output, Some(Limit::new(128_000, Source::Shipped)));
+        assert!(!gpt.supports_tools && gpt.supports_parallel_tools);
+        let names: Vec<String> = catalog.models().into_iter().map(|model| model.name).collect();
+        assert!(names.is_sorted() && names.contains(&"own".to_owned()) && names.contains(&"gpt-4o".to_owned()));
+    }
+
+    #[test]
+    fn a_model_that_takes_no_temperature_is_told_of_none() {
+        let wanted = Generation { temperature: Temperature::new(1.0), seed: Some(1), ..Generation::default() };
+        let refused = |name: &str, wanted: &Generation| {
+            let refused = openai(&[]).model(name).unwrap().cannot_take(wanted);
+            refused.into_iter().map(|it| it.setting).collect::<Vec<_>>()
+        };
+        assert_eq!(refused("gpt-5", &wanted), [Setting::Temperature]);
+        for (name, wanted) in [("gpt-5", &Generation::default()), ("gpt-4o", &wanted), ("never-heard-of", &wanted)] {
+            assert_eq!(refused(name, wanted), [], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_its_vendors_models_and_another_host_none() {
+        let names = |host: &str| Catalog::new(host, BTreeMap::new()).models().len();
+        assert!(names("eu.api.openai.com") > 50);
+        assert_eq!((names("localhost"), names("api.openai.com.example.org"), names("notopenrouter.ai")), (0, 0, 0));
+    }
+
+    #[test]
+    fn only_dates_are_cut_off() {
+        let table = [
+            ("gpt-5-2025-08-07", Some("gpt-5")),
+            ("claude-sonnet-4-5-20250929", Some("claude-sonnet-4-5")),
+            ("gpt-5", None),
+            ("-2025-08-07", None),
+            ("gpt-4-0613", None),
+            ("üüüüü", None),
+        ];
+        for (name, expected) in table {
+            assert_eq!(undated(name), expected, "{name}");
+        }
+    }
+}

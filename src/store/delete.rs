@@ -1,0 +1,195 @@
+//! The end of a session: at once for everybody who asks for it, and row by row for the disk.
+
+use std::time::Duration;
+
+use super::{
+    Error, Store,
+    lease::{lock_run, session_key},
+    pipeline::{Param, Query},
+    row::{count, get},
+    rows::{Key, signed},
+    session::{Remembered, SessionState},
+    turn::{End, Ended, GATE},
+};
+use crate::{
+    codec,
+    model::{Fence, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+};
+
+/// What an idempotency key led to that ended a session. No id looks like it.
+pub const DELETED: &str = "session deleted";
+
+/// Rows that one statement of the purge removes.
+const BATCH: i64 = 500;
+
+/// A session as it was seen by whoever wants it deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed {
+    /// Where it stands.
+    pub state: SessionState,
+    /// Its fence.
+    pub fence: Fence,
+    /// Its configuration's revision.
+    pub revision: i64,
+    /// The live turn.
+    pub turn: Option<TurnId>,
+    /// Calls that wait.
+    pub open_calls: u32,
+    /// What the idempotency key led to.
+    pub remembered: Option<Remembered>,
+}
+
+/// A deletion.
+#[derive(Debug, Clone)]
+pub struct Deletion<'a> {
+    /// The session as it was seen; if it moved since then, nothing is done.
+    pub seen: &'a Doomed,
+    /// Only under this revision.
+    pub revision: Option<i64>,
+    /// How the live turn ends; none: there is none.
+    pub end: Option<&'a End<'a>>,
+    /// Which estimator counts the synthetic results.
+    pub estimator: &'a str,
+    /// How long the rows stay for those who follow the session.
+    pub stay: Duration,
+    /// Idempotency.
+    pub idempotency: &'a Idempotency,
+}
+
+pub(super) const DOOMED: &str = "-- store::delete::doomed
+    select r.state, r.epoch, r.op, r.revision, r.turn_id, r.open_calls, i.req_hash, i.result
+      from session_run r
+      left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
+     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+pub(super) const DELETE: &str = include_str!("sql/delete.sql");
+
+/// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an id that was set free and taken
+/// again meanwhile is left alone.
+macro_rules! purge {
+    ($($table:literal $(, $kept:literal)?);+ $(;)?) => {
+        [$(concat!(
+            "-- store::delete::purge ", $table, "
+             delete from ", $table, " where ctid = any(array(
+               select x.ctid from session_run r join ", $table, " x on x.tenant_id = $1 and x.session_id = $2", $(" and ", $kept,)? "
+                where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() limit $3))
+             returning 1"
+        )),+]
+    };
+}
+
+/// Everything of a session, in an order in which nothing that is left refers to what is gone. What remembers a deletion stays for
+/// whoever repeats it; the hot row, which keeps the id taken, goes last.
+const PURGE: [&str; 13] = purge! {
+    "partial_chunks"; "part_blobs"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns"; "compactions"; "usage_totals";
+    "session_context"; "session_revisions"; "idempotency", "x.result <> 'session deleted'"
+};
+
+impl Store {
+    /// A session as a deletion has to see it; none: there is none.
+    pub async fn doomed(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Doomed>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(DOOMED, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
+        rows.first().map(doomed).transpose()
+    }
+
+    /// Ends a session, its turn and its queue, in one transaction. The newest seq; none: it moved since it was seen, or the request
+    /// is known.
+    pub async fn delete(&self, key: &SessionKey, deletion: &Deletion<'_>) -> Result<Option<Seq>, Error> {
+        let Deletion { seen, revision, end, estimator, stay, idempotency } = deletion;
+        let (key, ended) = (Key::from(key), end.map(Ended::from));
+        let turn = seen.turn.as_ref().map(TurnId::as_str);
+        let (payload, outcome) = ended.as_ref().map(|end| (&end.payload, &end.outcome)).unzip();
+        let steps = ended.as_ref().map(|end| end.steps);
+        let synthetic = end.map(|end| end.synthetic);
+        let (words, tokens) = (synthetic.map(|it| it.words), synthetic.map(|it| signed(it.tokens)));
+        let overhead = synthetic.map(|it| signed(it.overhead));
+        let closed = synthetic.map(|it| codec::event::encode_call_cancelled(it.reason));
+        let (dropped, stay) = (codec::event::encode_dropped_with_session(), stay.as_secs_f64());
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &seen.fence.epoch, &seen.fence.op];
+        params.extend([&turn as Param<'_>, revision, &payload, &outcome, &steps]);
+        params.extend([&words as Param<'_>, &tokens, &overhead, estimator, &closed, &dropped]);
+        params.extend([&stay as Param<'_>, &request, &idempotency.hash, &DELETED]);
+        let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
+        match self.database.transact(&[gate, lock_run(&key), Query::new(DELETE, params)]).await {
+            Ok(answers) => answers.last().and_then(|rows| rows.first()).map(last_seq).transpose(),
+            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the live turn from its owner, for a session that is to be deleted: it moves no further but to its end. False: no turn is
+    /// live, it was taken before, or the configuration is another than the one that was named.
+    pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
+        const SQL: &str = "-- store::delete::seize
+            update session_run r
+               set epoch = r.epoch + 1, state = 1, owner = $3, lease_until = now() + make_interval(secs => $4), cancel = 1,
+                   cancel_cause = 4, cancel_reason = ''
+             where r.tenant_id = $1 and r.session_id = $2 and r.state in (1, 2) and not (r.cancel <> 0 and r.cancel_cause = 4)
+               and ($5::bigint is null or r.revision = $5)
+            returning 1";
+        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &self.replica, &lease, &revision];
+        Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
+    }
+
+    /// Whether a deleted session keeps this id taken.
+    pub async fn is_deleted(&self, key: &SessionKey) -> Result<bool, Error> {
+        const SQL: &str = "-- store::delete::is_deleted
+            select 1 from session_run where tenant_id = $1 and session_id = $2 and state = 3";
+        let key = Key::from(key);
+        Ok(!self.database.read(SQL, &[&key.tenant, &key.session]).await?.is_empty())
+    }
+
+    /// Deleted sessions that nobody follows any more. They stand behind all others of their tenant in the order of use; tenants are
+    /// found by going from one to the next, so that no other session is looked at.
+    pub async fn purgeable(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
+        const SQL: &str = "-- store::delete::purgeable
+            with recursive tenants as (
+              (select a.tenant_id from session_activity a order by a.tenant_id limit 1)
+              union all
+              select (select a.tenant_id from session_activity a where a.tenant_id > t.tenant_id order by a.tenant_id limit 1)
+                from tenants t where t.tenant_id is not null)
+            select r.tenant_id, r.session_id
+              from tenants t
+              join session_activity a on a.tenant_id = t.tenant_id and a.updated_at = '-infinity'
+              join session_run r on r.tenant_id = a.tenant_id and r.session_id = a.session_id and r.state = 3 and r.lease_until < now()
+             limit $1";
+        self.database.read(SQL, &[&i64::from(limit)]).await?.iter().map(session_key).collect()
+    }
+
+    /// Removes what a deleted session left behind, in batches, each a transaction of its own, and sets its id free at the end.
+    /// Whoever does so at the same time is no hindrance.
+    pub async fn purge(&self, key: &SessionKey) -> Result<(), Error> {
+        const FREE: &str = "-- store::delete::free
+            with free as (
+              delete from session_run r
+               where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() returning 1)
+            delete from session_activity a using free where a.tenant_id = $1 and a.session_id = $2";
+        let key = Key::from(key);
+        for batch in PURGE {
+            let batch = Query::new(batch, vec![&key.tenant as Param<'_>, &key.session, &BATCH]);
+            while !self.database.write(&batch).await?.is_empty() {}
+        }
+        self.database.write(&Query::new(FREE, vec![&key.tenant as Param<'_>, &key.session])).await.map(drop)
+    }
+}
+
+fn doomed(row: &tokio_postgres::Row) -> Result<Doomed, Error> {
+    let state = SessionState::from_number(get(row, "state")?)?;
+    let hash: Option<String> = get(row, "req_hash")?;
+    let result: Option<String> = get(row, "result")?;
+    Ok(Doomed {
+        state,
+        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
+        revision: get(row, "revision")?,
+        turn: get::<Option<String>>(row, "turn_id")?.filter(|_| state.is_live()).map(TurnId::new),
+        open_calls: count(row, "open_calls")?,
+        remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
+    })
+}
+
+fn last_seq(row: &tokio_postgres::Row) -> Result<Seq, Error> {
+    let next_seq: i64 = get(row, "next_seq")?;
+    Ok(Seq(next_seq - 1))
+}

@@ -1,0 +1,308 @@
+//! Messages that a host appends by itself: behind the transcript of an idle session, with the calls that they make and answer.
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Error, NewMessage, Rows, Store,
+    compaction::{Counter, Shift},
+    pipeline::{Param, Query},
+    row::{count, get, role_number},
+    rows::{Key, signed},
+    session::{Remembered, SessionState},
+};
+use crate::{
+    codec,
+    model::{
+        BlobId, CallId, Category, MessageId, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
+        event::StepPosition, import::OpenCall,
+    },
+};
+
+/// The turn of calls that were appended: none.
+pub const NO_TURN: &str = "";
+
+/// What the transcript is, in three numbers that only grow: compactions and appends move the first, owners the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// Version of the context.
+    pub context: i64,
+    /// Owners so far.
+    pub epoch: i64,
+    /// Writes of owners so far.
+    pub op: i64,
+}
+
+impl Version {
+    /// As one number above 0 that clients compare. The sum is the same only where none of the three has moved.
+    pub fn number(self) -> i64 {
+        1 + self.context + self.epoch + self.op
+    }
+}
+
+/// The end of a session's transcript, and what became of a request before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tail {
+    /// Where the session stands.
+    pub state: SessionState,
+    /// The live turn, or the last one.
+    pub turn: Option<TurnId>,
+    /// The newest seq.
+    pub last_seq: Seq,
+    /// What the transcript is.
+    pub version: Version,
+    /// Calls without results.
+    pub open_calls: u32,
+    /// Tokens of the live transcript.
+    pub tokens: i64,
+    /// What the idempotency key led to.
+    pub remembered: Option<Remembered>,
+}
+
+/// A message to be appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedMessage {
+    /// The message.
+    pub message: NewMessage,
+    /// When it was written; none: now.
+    pub created_at: Option<Timestamp>,
+}
+
+/// Where a part stands.
+pub type PartPlace = (MessageId, usize);
+
+/// A call that an appended message makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedCall {
+    /// Its id.
+    pub id: CallId,
+    /// The tool.
+    pub name: String,
+    /// Where it is made.
+    pub made: PartPlace,
+    /// Where it is answered; none: it stays open.
+    pub answered: Option<PartPlace>,
+}
+
+/// Messages to be appended, with what they do to the session's calls.
+#[derive(Debug, Clone)]
+pub struct Import<'a> {
+    /// What the transcript was when it was looked at.
+    pub seen: Version,
+    /// The messages in order.
+    pub messages: &'a [ImportedMessage],
+    /// Calls that they make.
+    pub calls: &'a [ImportedCall],
+    /// Calls that were open, and where they are answered.
+    pub answers: &'a [(CallId, PartPlace)],
+    /// Outputs that were cut, whole.
+    pub blobs: &'a [(PartPlace, BlobId)],
+    /// Calls that are open after them.
+    pub open: usize,
+    /// Idempotency.
+    pub idempotency: &'a Idempotency,
+    /// What the request led to, for its repetition.
+    pub result: &'a str,
+    /// Which estimator counted.
+    pub estimator: &'a str,
+}
+
+pub(super) const IMPORT: &str =
+    statement!("sql/import.sql", "sql/rows.sql", "sql/context_shift.sql"; " select f.next_seq from f");
+
+pub(super) const TAIL: &str = "-- store::import::tail
+    select r.state, r.turn_id, r.next_seq, r.context_version, r.epoch, r.op, r.open_calls, r.ctx_tokens, i.req_hash, i.result
+      from session_run r
+      left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
+     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+
+pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
+    select c.call_id, c.tool_name, m.pinned
+      from tool_calls c
+      join messages m on m.tenant_id = $1 and m.session_id = $2 and m.message_id = c.message_id
+     where c.tenant_id = $1 and c.session_id = $2 and c.turn_id = '' and c.status < 3 order by c.part_idx";
+
+impl Store {
+    /// The end of a session's transcript; none: there is no such session.
+    pub async fn tail(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Tail>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(TAIL, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
+        rows.first().map(tail).transpose()
+    }
+
+    /// The calls that were appended without results, in order.
+    pub async fn appended_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(APPENDED_CALLS, &[&key.tenant, &key.session]).await?;
+        let call = |row: &Row| {
+            let id = CallId::new(get::<String>(row, "call_id")?);
+            Ok(OpenCall { id, name: get(row, "tool_name")?, pinned: get(row, "pinned")? })
+        };
+        rows.iter().map(call).collect()
+    }
+
+    /// Appends messages to an idle session. None: a turn runs, the transcript is not what was seen, or the request is known;
+    /// [`Store::tail`] tells. Else the newest seq.
+    pub async fn import(&self, key: &SessionKey, import: &Import<'_>) -> Result<Option<Seq>, Error> {
+        let (key, columns) = (Key::from(key), Columns::from(import));
+        let (rows, shift) = (rows(import), shift(import.messages));
+        let Version { context, epoch, op } = import.seen;
+        let request = import.idempotency.request.as_ref().map(RequestId::as_str);
+        let open = i32::try_from(import.open).unwrap_or(i32::MAX);
+        let mut params = rows.params(&key);
+        params.extend([&context as Param<'_>, &epoch, &op, &request, &import.idempotency.hash, &import.result, &open]);
+        params.extend(columns.params());
+        let (tokens, parts) = (shift.tokens.as_slice(), shift.parts.as_slice());
+        params.extend([&shift.messages as Param<'_>, &shift.overhead, &tokens, &parts]);
+        match self.database.write(&Query::new(IMPORT, params)).await {
+            Ok(rows) => rows.first().map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1))).transpose(),
+            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// An event for each message, and the parts; the messages themselves are written by the statement, with their times.
+fn rows(import: &Import<'_>) -> Rows {
+    let mut rows = Rows::new(import.estimator, 0);
+    for ImportedMessage { message, created_at: _ } in import.messages {
+        rows.event(&Payload::MessageCommitted { message: message.id.clone() }, StepPosition::default());
+        for (position, part) in message.parts.iter().enumerate() {
+            rows.early_part(&message.id, position, part);
+        }
+    }
+    rows
+}
+
+/// What the messages change in the counters.
+fn shift(messages: &[ImportedMessage]) -> Shift {
+    let mut shift = Shift::default();
+    for ImportedMessage { message, created_at: _ } in messages {
+        shift.messages(1, i64::from(message.overhead));
+        for part in &message.parts {
+            shift.count(counter(part.size.category), 1, i64::from(part.size.tokens));
+        }
+    }
+    shift
+}
+
+fn counter(category: Category) -> Counter {
+    match category {
+        Category::User => Counter::User,
+        Category::Assistant => Counter::Assistant,
+        Category::Reasoning => Counter::Reasoning,
+        Category::ToolCalls => Counter::ToolCalls,
+        Category::ToolResults => Counter::ToolResults,
+        Category::Media => Counter::Media,
+        Category::Summary => Counter::Summary,
+        Category::Pinned => Counter::Pinned,
+    }
+}
+
+#[derive(Default)]
+struct Columns<'a> {
+    events: Vec<i32>,
+    ids: Vec<&'a str>,
+    roles: Vec<i16>,
+    overheads: Vec<i32>,
+    pinned: Vec<bool>,
+    infos: Vec<Vec<u8>>,
+    times: Vec<Option<Timestamp>>,
+    call_ids: Vec<&'a str>,
+    call_names: Vec<&'a str>,
+    made: Places<'a>,
+    results: Places<'a>,
+    answered: Vec<&'a str>,
+    answers: Places<'a>,
+    blob_places: Places<'a>,
+    blobs: Vec<&'a str>,
+}
+
+/// Places as columns.
+#[derive(Default)]
+struct Places<'a> {
+    messages: Vec<&'a str>,
+    parts: Vec<i32>,
+}
+
+impl<'a> Places<'a> {
+    fn push(&mut self, place: Option<&'a PartPlace>) {
+        let (message, part) = place.map_or(("", 0), |(message, part)| (message.as_str(), *part));
+        self.messages.push(message);
+        self.parts.push(i32::try_from(part).unwrap_or(i32::MAX));
+    }
+}
+
+impl<'a> From<&Import<'a>> for Columns<'a> {
+    fn from(import: &Import<'a>) -> Self {
+        let mut columns = Self::default();
+        for (event, ImportedMessage { message, created_at }) in (1..).zip(import.messages) {
+            let info =
+                codec::message::MessageInfo { response: message.response.clone(), metadata: message.metadata.clone() };
+            columns.events.push(event);
+            columns.ids.push(message.id.as_str());
+            columns.roles.push(role_number(message.role));
+            columns.overheads.push(signed(message.overhead));
+            columns.pinned.push(message.pinned);
+            columns.infos.push(codec::message::encode_info(&info));
+            columns.times.push(*created_at);
+        }
+        for ImportedCall { id, name, made, answered } in import.calls {
+            columns.call_ids.push(id.as_str());
+            columns.call_names.push(name);
+            columns.made.push(Some(made));
+            columns.results.push(answered.as_ref());
+        }
+        for (id, answered) in import.answers {
+            columns.answered.push(id.as_str());
+            columns.answers.push(Some(answered));
+        }
+        for (place, blob) in import.blobs {
+            columns.blob_places.push(Some(place));
+            columns.blobs.push(blob.as_str());
+        }
+        columns
+    }
+}
+
+impl Columns<'_> {
+    /// $34 to $52
+    fn params(&self) -> [Param<'_>; 19] {
+        [
+            &self.events,
+            &self.ids,
+            &self.roles,
+            &self.overheads,
+            &self.pinned,
+            &self.infos,
+            &self.times,
+            &self.call_ids,
+            &self.call_names,
+            &self.made.messages,
+            &self.made.parts,
+            &self.results.messages,
+            &self.results.parts,
+            &self.answered,
+            &self.answers.messages,
+            &self.answers.parts,
+            &self.blob_places.messages,
+            &self.blob_places.parts,
+            &self.blobs,
+        ]
+    }
+}
+
+fn tail(row: &Row) -> Result<Tail, Error> {
+    let next_seq: i64 = get(row, "next_seq")?;
+    let hash: Option<String> = get(row, "req_hash")?;
+    let result: Option<String> = get(row, "result")?;
+    Ok(Tail {
+        state: SessionState::from_number(get(row, "state")?)?,
+        turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
+        last_seq: Seq(next_seq - 1),
+        version: Version { context: get(row, "context_version")?, epoch: get(row, "epoch")?, op: get(row, "op")? },
+        open_calls: count(row, "open_calls")?,
+        tokens: get(row, "ctx_tokens")?,
+        remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
+    })
+}

@@ -1,0 +1,88 @@
+,
+-- What a session said up to a seq, as a session of its own. What lies behind a seq never changes and marks made later
+-- are left out, so that no lock is needed and the source's owner waits for nobody. 0 rows: there is no such source, or a session
+-- with the new id exists. Events and queue stay behind.
+-- $4 new session $5 request id or null $6 its hash $7 its first revision
+source as (
+  select r.revision, r.context_version from session_run r
+   where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3 and r.next_seq > $3),
+live as (select s.message_id, s.tokens, s.is_summary from spoken s union all select s.message_id, s.tokens, s.is_summary from summary s),
+counted as (
+  select case when m.is_summary then 7 else p.category end as category,
+         case when p.pruned_at_seq > $3 then p.original_tokens else p.tokens end as tokens,
+         case when p.pruned_at_seq <= $3 then p.original_tokens - p.tokens end as saved
+    from live m
+    join lateral (select * from parts p
+                   where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true),
+size as (
+  select (select count(*) from live) as messages, (select coalesce(sum(m.tokens), 0) from live m) as overhead,
+         coalesce(sum(tokens), 0) as tokens, coalesce(sum(saved), 0) as t9, count(saved) as n9,
+         coalesce(sum(tokens) filter (where category = 1), 0) as t1, count(*) filter (where category = 1) as n1,
+         coalesce(sum(tokens) filter (where category = 2), 0) as t2, count(*) filter (where category = 2) as n2,
+         coalesce(sum(tokens) filter (where category = 3), 0) as t3, count(*) filter (where category = 3) as n3,
+         coalesce(sum(tokens) filter (where category = 4), 0) as t4, count(*) filter (where category = 4) as n4,
+         coalesce(sum(tokens) filter (where category = 5), 0) as t5, count(*) filter (where category = 5) as n5,
+         coalesce(sum(tokens) filter (where category = 6), 0) as t6, count(*) filter (where category = 6) as n6,
+         coalesce(sum(tokens) filter (where category = 7), 0) as t7, count(*) filter (where category = 7) as n7,
+         coalesce(sum(tokens) filter (where category = 8), 0) as t8, count(*) filter (where category = 8) as n8
+    from counted),
+f as (
+  insert into sessions (tenant_id, session_id, forked_from, forked_at_seq) select $1, $4, $2, $3 from source
+  on conflict do nothing returning 1),
+write_run as (
+  insert into session_run (tenant_id, session_id, next_seq, context_version, revision, ctx_tokens)
+  select $1, $4, $3 + 1, s.context_version, $7, z.overhead + z.tokens from f, source s, size z),
+write_context as (
+  insert into session_context (tenant_id, session_id, messages, overhead_tokens, user_tokens, user_parts, assistant_tokens,
+                               assistant_parts, reasoning_tokens, reasoning_parts, tool_call_tokens, tool_call_parts,
+                               tool_result_tokens, tool_result_parts, media_tokens, media_parts, summary_tokens, summary_parts,
+                               pinned_tokens, pinned_parts, pruned_tokens, pruned_parts)
+  select $1, $4, z.messages, z.overhead, z.t1, z.n1, z.t2, z.n2, z.t3, z.n3, z.t4, z.n4, z.t5, z.n5, z.t6, z.n6, z.t7, z.n7, z.t8,
+         z.n8, z.t9, z.n9 from f, size z),
+write_activity as (
+  insert into session_activity (tenant_id, session_id) select $1, $4 from f),
+write_revision as (
+  insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
+  select $1, $4, $7, v.toolset_id, v.config
+    from f, source s join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = s.revision),
+write_request as (
+  insert into idempotency (tenant_id, session_id, request_id, req_hash, result) select $1, $4, $5, $6, $4 from f where $5::text is not null),
+write_messages as (
+  insert into messages (tenant_id, session_id, seq, message_id, turn_id, step, role, tokens, pinned, is_summary, created_at, info,
+                        voided_at_seq)
+  select $1, $4, m.seq, m.message_id, m.turn_id, m.step, m.role, m.tokens, m.pinned, m.is_summary, m.created_at, m.info,
+         case when m.voided_at_seq <= $3 then m.voided_at_seq end
+    from f join messages m on m.tenant_id = $1 and m.session_id = $2 and m.seq <= $3),
+write_parts as (
+  insert into parts (tenant_id, session_id, message_id, idx, kind, call_id, tool_name, outcome, body, rest, tokens, category, estimator,
+                     pruned_at_seq, original_tokens)
+  select $1, $4, p.message_id, p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest,
+         case when p.pruned_at_seq > $3 then p.original_tokens else p.tokens end, p.category, p.estimator,
+         case when p.pruned_at_seq <= $3 then p.pruned_at_seq end, case when p.pruned_at_seq <= $3 then p.original_tokens end
+    from f join messages m on m.tenant_id = $1 and m.session_id = $2 and m.seq <= $3
+           join lateral (select * from parts p
+                          where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true),
+write_blobs as (
+  insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
+  select $1, $4, b.message_id, b.idx, b.blob_id
+    from f join messages m on m.tenant_id = $1 and m.session_id = $2 and m.seq <= $3
+           join lateral (select * from part_blobs b
+                          where b.tenant_id = $1 and b.session_id = $2 and b.message_id = m.message_id offset 0) b on true),
+-- All are closed: the transcript is. Whoever answers one again is told that it is too late.
+write_calls as (
+  insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id, ord,
+                          timeout, requested_at, deadline, edited_arguments, closed_at, answer_hash)
+  select $1, $4, c.call_id, c.turn_id, c.step, c.status, c.tool_name, c.message_id, c.part_idx, c.result_message_id, c.ord, c.timeout,
+         c.requested_at, c.deadline, c.edited_arguments, c.closed_at, c.answer_hash
+    from f join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.status >= 3
+           join lateral (select m.seq from messages m
+                          where m.tenant_id = $1 and m.session_id = $2 and m.message_id = c.message_id offset 0) m on m.seq <= $3),
+write_compactions as (
+  insert into compactions (tenant_id, session_id, compaction_id, status, context_version, from_seq, to_seq, active_from_seq,
+                           reverted_at_seq, predecessor, summary_message, delta_messages, delta_overhead, delta_tokens, delta_parts,
+                           info, created_at, ended_at)
+  select $1, $4, c.compaction_id, case when c.reverted_at_seq <= $3 then 4 else 2 end, c.context_version, c.from_seq, c.to_seq,
+         c.active_from_seq, case when c.reverted_at_seq <= $3 then c.reverted_at_seq end, c.predecessor, c.summary_message,
+         c.delta_messages, c.delta_overhead, c.delta_tokens, c.delta_parts, c.info, c.created_at, c.ended_at
+    from f join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.status in (2, 4) and c.active_from_seq <= $3)
+select 1 from f

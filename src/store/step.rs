@@ -1,0 +1,51 @@
+//! The owner's way from one step to the next: a step is made for one revision of the configuration, and says which.
+
+use super::{
+    Error, Store,
+    pipeline::{Param, Query},
+    rows::Key,
+    turn::{Ack, Fenced},
+};
+use crate::model::{Fence, SessionKey};
+
+/// A step that is about to begin.
+#[derive(Debug, Clone, Copy)]
+pub struct NewStep<'a> {
+    /// The revision it is made for.
+    pub revision: i64,
+    /// Begin it also if another revision came in force meanwhile.
+    pub in_any_case: bool,
+    /// The encoded `step_started`.
+    pub started: &'a [u8],
+    /// Tokens of the prompt outside of the transcript.
+    pub outside: u32,
+}
+
+/// What became of the beginning of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// It is committed.
+    Applied(Ack),
+    /// Another revision is in force: look again. Nothing was written.
+    Moved,
+    /// Another owner has the session.
+    Fenced,
+}
+
+pub(super) const BEGIN_STEP: &str = include_str!("sql/begin_step.sql");
+
+impl Store {
+    /// Begins the next step, if the configuration it is made for is still in force.
+    pub async fn begin_step(&self, key: &SessionKey, fence: Fence, step: &NewStep<'_>) -> Result<Begun, Error> {
+        let NewStep { revision, in_any_case, started, outside } = *step;
+        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+        let (binding, outside) = (!in_any_case, i64::from(outside));
+        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
+        params.extend([&revision as Param<'_>, &binding, &started, &outside, &lease]);
+        match self.fenced_write(&key, fence, &[Query::new(BEGIN_STEP, params)]).await? {
+            Fenced::Applied(ack) => Ok(Begun::Applied(ack)),
+            Fenced::Refused => Ok(Begun::Moved),
+            Fenced::Gone => Ok(Begun::Fenced),
+        }
+    }
+}

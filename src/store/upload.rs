@@ -1,0 +1,144 @@
+//! Content on its way in: chunks are stored under the upload's own id as they come, and get the content's id when all are there.
+//! Only then does the blob exist.
+
+use std::time::Duration;
+
+use super::{
+    Error, Store,
+    blob::{BLOB, Blob, blob},
+    pipeline::{Param, Query},
+    session::{Remembered, remembered},
+};
+use crate::model::{BlobId, RequestId, TenantId, command::Idempotency};
+
+/// Bytes of one stored chunk; all but the last of a blob have so many.
+pub const CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks that one round of the sweep takes away.
+const ROUND: i64 = 4096;
+
+/// Content that has arrived in full.
+#[derive(Debug, Clone)]
+pub struct Arrived<'a> {
+    /// The upload under which its chunks are.
+    pub upload: &'a BlobId,
+    /// How many there are.
+    pub chunks: u32,
+    /// The content's id.
+    pub id: &'a BlobId,
+    /// Its MIME type.
+    pub media_type: &'a str,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// What became of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// The blob, as it was stored first.
+    Blob(Blob),
+    /// This idempotency key came with another request before: nothing is kept.
+    Mismatch(RequestId),
+}
+
+impl Store {
+    /// Stores chunks of an upload, from the one with that index on.
+    pub async fn write_upload(
+        &self,
+        tenant: &TenantId,
+        upload: &BlobId,
+        first: u32,
+        chunks: &[&[u8]],
+    ) -> Result<(), Error> {
+        const SQL: &str = "-- store::upload::write_upload
+            insert into blob_chunks (tenant_id, blob_id, idx, bytes)
+            select $1, $2, $3::int + u.idx::int - 1, u.bytes from unnest($4::bytea[]) with ordinality as u(bytes, idx)
+            on conflict do nothing";
+        let first = i32::try_from(first).unwrap_or(i32::MAX);
+        let (tenant, upload) = (tenant.as_str(), upload.as_str());
+        let query = Query::new(SQL, vec![&tenant as Param<'_>, &upload, &first, &chunks]);
+        self.database.write(&query).await.map(drop)
+    }
+
+    /// Makes an upload the blob that it is, or drops it where that blob is stored already. Of two at once the second waits for the
+    /// first at the blob's row, and then finds its chunks.
+    pub async fn keep_upload(
+        &self,
+        tenant: &TenantId,
+        arrived: &Arrived<'_>,
+        idempotency: &Idempotency,
+    ) -> Result<Kept, Error> {
+        const REMEMBER: &str = "-- store::upload::keep_upload (remember)
+            insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
+            select $1, '', $2, $3, $4 where $2::text is not null on conflict do nothing";
+        const DESCRIBE: &str = "-- store::upload::keep_upload (describe)
+            -- $5 upload $6 its chunks $7 request id or null $8 hash
+            insert into blobs (tenant_id, blob_id, media_type, size_bytes)
+            select $1, $2, $3, $4
+             where (select count(*) from blob_chunks where tenant_id = $1 and blob_id = $5) = $6
+               and ($7::text is null or exists (
+                    select 1 from idempotency where tenant_id = $1 and session_id = '' and request_id = $7 and req_hash = $8))
+            on conflict (tenant_id, blob_id) do update set touched_at = now()";
+        const KEEP: &str = "-- store::upload::keep_upload (keep)
+            update blob_chunks set blob_id = $2 where tenant_id = $1 and blob_id = $3
+               and exists (select 1 from blobs where tenant_id = $1 and blob_id = $2)
+               and not exists (select 1 from blob_chunks where tenant_id = $1 and blob_id = $2)";
+        const KNOWN: &str = "-- store::upload::keep_upload (known)
+            select req_hash, result from idempotency where tenant_id = $1 and session_id = '' and request_id = $2";
+        let Arrived { upload, chunks, id, media_type, bytes } = arrived;
+        let (tenant, upload, blob_id) = (tenant.as_str(), upload.as_str(), id.as_str());
+        let (size, chunks) = (i64::try_from(*bytes).unwrap_or(i64::MAX), i64::from(*chunks));
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let hash = &idempotency.hash;
+        let described: Vec<Param<'_>> = vec![&tenant, &blob_id, media_type, &size, &upload, &chunks, &request, hash];
+        let queries = [
+            Query::new(REMEMBER, vec![&tenant as Param<'_>, &request, hash, &blob_id]),
+            Query::new(DESCRIBE, described),
+            Query::new(KEEP, vec![&tenant as Param<'_>, &blob_id, &upload]),
+            Query::new(DISCARD, vec![&tenant as Param<'_>, &upload]),
+            Query::new(KNOWN, vec![&tenant as Param<'_>, &request]),
+            Query::new(BLOB, vec![&tenant as Param<'_>, &blob_id]),
+        ];
+        let answers = self.database.transact(&queries).await?;
+        let [.., known, found] = answers.as_slice() else { return Err(Error::Corrupt("no answer".to_owned())) };
+        let known: Option<Remembered> = known.first().map(remembered).transpose()?;
+        if let (Some(request), Some(known)) = (&idempotency.request, known)
+            && known.hash != *hash
+        {
+            return Ok(Kept::Mismatch(request.clone()));
+        }
+        let found = found.first().map(|row| blob(id, row)).transpose()?;
+        found.map(Kept::Blob).ok_or_else(|| Error::Corrupt(format!("the upload {upload} lost chunks")))
+    }
+
+    /// Drops what came of an upload.
+    pub async fn discard_upload(&self, tenant: &TenantId, upload: &BlobId) -> Result<(), Error> {
+        self.database.write(&Query::new(DISCARD, vec![&tenant.as_str() as Param<'_>, &upload.as_str()])).await.map(drop)
+    }
+
+    /// Drops what is left of uploads that began longer than `age` ago, of all tenants, a bounded number of chunks; how many. The
+    /// tenants are found one after the other, each by one look into the index.
+    pub async fn sweep_uploads(&self, age: Duration) -> Result<u64, Error> {
+        const SQL: &str = "-- store::upload::sweep_uploads
+            with recursive tenants as (
+              (select tenant_id from blob_chunks order by tenant_id limit 1)
+              union all
+              select (select c.tenant_id from blob_chunks c where c.tenant_id > t.tenant_id order by c.tenant_id limit 1)
+                from tenants t where t.tenant_id is not null),
+            old as (
+              select c.tenant_id, c.blob_id, c.idx from tenants t
+               cross join lateral (
+                 select b.tenant_id, b.blob_id, b.idx from blob_chunks b
+                  where b.tenant_id = t.tenant_id and b.blob_id >= 'upload:' and b.blob_id < 'upload:' || lpad(
+                        to_hex((extract(epoch from now() - make_interval(secs => $1)) * 1000)::bigint), 12, '0')
+                  order by b.blob_id, b.idx limit $2) c
+               limit $2)
+            delete from blob_chunks c using old
+             where c.tenant_id = old.tenant_id and c.blob_id = old.blob_id and c.idx = old.idx
+            returning 1";
+        let age = age.as_secs_f64();
+        Ok(self.database.write(&Query::new(SQL, vec![&age as Param<'_>, &ROUND])).await?.len() as u64)
+    }
+}
+
+const DISCARD: &str = "-- store::upload::discard_upload
+    delete from blob_chunks where tenant_id = $1 and blob_id = $2";

@@ -1,0 +1,236 @@
+//! AppendMessages: a host's own messages, cut as in a turn and written behind the transcript while no turn runs.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use uuid::Uuid;
+
+use super::{
+    Engine, Error,
+    execute::{host_part, total},
+    sessions::outside_tokens,
+};
+use crate::{
+    context::estimate,
+    model::{
+        BlobId, CallId, Content, MessageId, SessionConfig, SessionKey, TenantId, TokenCount,
+        command::AppendMessages,
+        derive,
+        import::{Appended, Fit, Misfit, Place, fit},
+        message::StoredPart,
+    },
+    store::{
+        NewMessage,
+        import::{Import, ImportedCall, ImportedMessage, PartPlace, Tail},
+        session::Remembered,
+    },
+};
+
+/// How often an append is tried again when the transcript changes under it.
+const APPEND_TRIES: u32 = 5;
+
+/// What was appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The messages in order.
+    pub messages: Vec<MessageId>,
+    /// The transcript's new version.
+    pub version: i64,
+    /// Size of the next prompt.
+    pub size: TokenCount,
+}
+
+/// What a repeated request is answered with: the append by its name, the version and the size of the transcript after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Led {
+    append: String,
+    version: i64,
+    tokens: i64,
+}
+
+impl Engine {
+    /// Appends messages, or answers again what the same request was answered before.
+    pub async fn append_messages(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: AppendMessages,
+    ) -> Result<Receipt, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..APPEND_TRIES {
+                if let Some(receipt) = engine.try_append(&key, &command).await? {
+                    return Ok(receipt);
+                }
+            }
+            Err(Error::Store(crate::store::Error::Conflict("the transcript kept changing".to_owned())))
+        })
+        .await
+    }
+
+    /// One try; none: the transcript changed between the look and the statement. What is looked at after the version holds as long
+    /// as the version does.
+    async fn try_append(&self, key: &SessionKey, command: &AppendMessages) -> Result<Option<Receipt>, Error> {
+        let request = command.idempotency.request.as_ref();
+        let tail = self.store.tail(key, request).await?;
+        let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        let config = self.session(key).await?.config;
+        if let (Some(Remembered { hash, result }), Some(request)) = (&tail.remembered, request) {
+            if *hash != command.idempotency.hash {
+                return Err(Error::IdempotencyMismatch(request.clone()));
+            }
+            // Another RPC's key has another hash: what is remembered here was written below.
+            let led = Led::read(result).ok_or_else(|| Error::Internal(format!("an append led to {result:?}")))?;
+            return Ok(Some(self.receipt(&led, command.messages.len(), &config)));
+        }
+        refuse(&tail, command)?;
+        let fit = self.fit(key, &tail, &command.messages).await?;
+        let append = Uuid::now_v7().to_string();
+        let Prepared { messages, blobs } = self.prepare_messages(key, &append, command, &config, &fit).await?;
+        let tokens: i64 = messages.iter().map(|imported| size(&imported.message)).sum();
+        let led = Led { append, version: tail.version.number() + 1, tokens: tail.tokens + tokens };
+        let place = |place: Place| -> PartPlace { (derive::appended(&led.append, place.message), place.part) };
+        let made = fit.made.iter().map(|made| ImportedCall {
+            id: made.call.id.clone(),
+            name: made.call.name.clone(),
+            made: place(made.made),
+            answered: made.answered.map(place),
+        });
+        let answers = fit.answered.iter().map(|answer| (answer.call.id.clone(), place(answer.answered)));
+        let import = Import {
+            seen: tail.version,
+            messages: &messages,
+            calls: &made.collect::<Vec<_>>(),
+            answers: &answers.collect::<Vec<_>>(),
+            blobs: &blobs,
+            open: fit.open,
+            idempotency: &command.idempotency,
+            result: &led.to_string(),
+            estimator: estimate::ESTIMATOR,
+        };
+        let Some(last) = self.store.import(key, &import).await? else { return Ok(None) };
+        self.nudge(key, last);
+        Ok(Some(self.receipt(&led, messages.len(), &config)))
+    }
+
+    /// Looks whether the messages fit behind what the session has.
+    async fn fit(&self, key: &SessionKey, tail: &Tail, messages: &[Appended]) -> Result<Fit, Error> {
+        let named: BTreeSet<CallId> = messages.iter().flat_map(calls_of).collect();
+        let named: Vec<CallId> = named.into_iter().collect();
+        let known = if named.is_empty() { [].into() } else { self.store.calls(key, &named).await? };
+        let open = if tail.open_calls == 0 { Vec::new() } else { self.store.appended_calls(key).await? };
+        let known = known.into_keys().chain(open.iter().map(|call| call.id.clone())).collect();
+        fit(&open, &known, messages).map_err(|misfit| match misfit {
+            Misfit::Open(calls) => Error::TranscriptOpen(calls),
+            Misfit::Flawed(flaws) => Error::Misfit(flaws),
+        })
+    }
+
+    /// The messages as they are written: results under their tool's name and cut to its limits, everything counted.
+    async fn prepare_messages(
+        &self,
+        key: &SessionKey,
+        append: &str,
+        command: &AppendMessages,
+        config: &SessionConfig,
+        fit: &Fit,
+    ) -> Result<Prepared, Error> {
+        let policy = self.policy(config)?;
+        let mut prepared = Prepared::default();
+        for (index, appended) in command.messages.iter().enumerate() {
+            let id = derive::appended(append, index);
+            let mut pinned = appended.pinned;
+            let mut parts = Vec::with_capacity(appended.parts.len());
+            for (position, part) in appended.parts.iter().cloned().enumerate() {
+                let mut part = part;
+                if let (Content::ToolResult(result), Some(call)) =
+                    (&mut part.content, fit.results.get(&Place { message: index, part: position }))
+                {
+                    // A result stays or goes with its call.
+                    pinned = call.pinned;
+                    result.name.clone_from(&call.name);
+                    let own = config.tools.get(&call.name).and_then(|tool| tool.output_limits);
+                    self.cut(key, result, &policy.limits_for(&call.name, own)).await?;
+                    if let Some(truncation) = &result.truncation {
+                        prepared.blobs.push(((id.clone(), position), truncation.full_output.clone()));
+                    }
+                }
+                parts.push(host_part(part, appended.role, pinned));
+            }
+            prepared.messages.push(imported(id, appended, parts, pinned));
+        }
+        Ok(prepared)
+    }
+
+    /// The answer. A model that is no longer configured is taken for one with tools.
+    fn receipt(&self, led: &Led, messages: usize, config: &SessionConfig) -> Receipt {
+        let supports_tools = self.model(&config.model).map_or(true, |model| model.info.supports_tools);
+        let outside = outside_tokens(config, &config.tools, supports_tools);
+        Receipt {
+            messages: (0..messages).map(|index| derive::appended(&led.append, index)).collect(),
+            version: led.version,
+            size: estimate::count(total(led.tokens, outside)),
+        }
+    }
+}
+
+/// Messages as they are written, and the outputs that were cut.
+#[derive(Default)]
+struct Prepared {
+    messages: Vec<ImportedMessage>,
+    blobs: Vec<(PartPlace, BlobId)>,
+}
+
+/// What stands in the way, whatever the messages are.
+fn refuse(tail: &Tail, command: &AppendMessages) -> Result<(), Error> {
+    if tail.state.is_live() {
+        return Err(match &tail.turn {
+            Some(turn) => Error::TurnInProgress { turn: turn.clone(), last: tail.last_seq },
+            None => Error::Internal(format!("session {} is live without a turn", command.session)),
+        });
+    }
+    let version = tail.version.number();
+    match command.version {
+        Some(seen) if seen != version => Err(Error::ContextChanged { version }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The calls that a message makes or answers.
+fn calls_of(message: &Appended) -> impl Iterator<Item = CallId> {
+    message.parts.iter().filter_map(|part| match &part.content {
+        Content::ToolCall(call) => Some(call.id.clone()),
+        Content::ToolResult(result) => Some(result.call.clone()),
+        Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) => None,
+    })
+}
+
+fn imported(id: MessageId, appended: &Appended, parts: Vec<StoredPart>, pinned: bool) -> ImportedMessage {
+    let message = NewMessage {
+        id,
+        role: appended.role,
+        parts,
+        overhead: estimate::MESSAGE_OVERHEAD,
+        pinned,
+        metadata: appended.metadata.clone(),
+        response: appended.response.clone(),
+    };
+    ImportedMessage { message, created_at: appended.created_at }
+}
+
+fn size(message: &NewMessage) -> i64 {
+    i64::from(message.overhead) + message.parts.iter().map(|part| i64::from(part.size.tokens)).sum::<i64>()
+}
+
+impl Led {
+    fn read(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let append = words.next()?.to_owned();
+        Some(Self { append, version: words.next()?.parse().ok()?, tokens: words.next()?.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Led {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.append, self.version, self.tokens)
+    }
+}

@@ -1,0 +1,95 @@
+//! Mistakes about models, how they are to answer, and content for them.
+
+use contextd::pb::{self, FieldReason as F};
+use tonic::Code;
+
+use super::{
+    rows::{Row, bad_token, invalid, missing, refused},
+    scene::Scene,
+};
+
+fn wishes(s: &Scene) -> Vec<Row> {
+    let none = pb::Generation::default;
+    let wide = pb::Generation { temperature: Some(3.0), provider_options_json: "no".into(), ..none() };
+    let stops = pb::Generation { stop_sequences: vec!["x".into(); 17], ..none() };
+    let options = pb::Generation { provider_options_json: "{\"openai\": 1}".into(), ..none() };
+    let choice = pb::ToolChoice { choice: Some(pb::tool_choice::Choice::ToolName("a b".into())) };
+    let choice = pb::Generation { tool_choice: Some(choice), reasoning_effort: 99, ..none() };
+    vec![
+        invalid(
+            "wishes out of bounds",
+            s.execute(|it| it.generation = Some(wide)),
+            &[("generation.temperature", F::OutOfRange), ("generation.provider_options_json", F::NotJson)],
+        ),
+        invalid(
+            "17 stop sequences",
+            s.execute(|it| it.generation = Some(stops)),
+            &[("generation.stop_sequences", F::TooLarge)],
+        ),
+        invalid(
+            "options that are no provider's",
+            s.configure(|it| it.generation = Some(options)),
+            &[("session.generation.provider_options_json", F::NotJson)],
+        ),
+        invalid(
+            "a choice of what is no tool",
+            s.configure(|it| it.generation = Some(choice)),
+            &[
+                ("session.generation.reasoning_effort", F::Unknown),
+                ("session.generation.tool_choice.tool_name", F::Invalid),
+            ],
+        ),
+    ]
+}
+
+fn references(s: &Scene) -> Vec<Row> {
+    vec![
+        invalid("no model to read", s.get_model(|it| it.model.clear()), &[("model", F::Required)]),
+        invalid("a model to read too long", s.get_model(|it| it.model = "x".repeat(257)), &[("model", F::TooLarge)]),
+        invalid("a line break in a model", s.get_model(|it| it.model = "a/\n".into()), &[("model", F::Invalid)]),
+        missing("a model nobody has", s.get_model(|it| it.model = "scripted/none".into()), "MODEL_NOT_FOUND"),
+        missing("a model of nobody", s.get_model(|it| it.model = "talks".into()), "MODEL_NOT_FOUND"),
+        invalid("a negative page of models", s.list_models(|it| it.page_size = -1), &[("page_size", F::OutOfRange)]),
+        invalid("NUL in a provider", s.list_models(|it| it.provider = "\0".into()), &[("provider", F::Invalid)]),
+        bad_token("a token of no list of models", s.list_models(|it| it.page_token = s.tokens[0].clone())),
+    ]
+}
+
+fn uploads(s: &Scene) -> Vec<Row> {
+    let everything = |it: &mut pb::BlobHeader| {
+        (it.media_type, it.size_bytes) = (String::new(), -1);
+        (it.sha256, it.request_id) = ("XYZ".into(), "\0".into());
+    };
+    vec![
+        invalid(
+            "a header of mistakes",
+            s.put(everything),
+            &[
+                ("header.media_type", F::Required),
+                ("header.size_bytes", F::OutOfRange),
+                ("header.sha256", F::Invalid),
+                ("header.request_id", F::Invalid),
+            ],
+        ),
+        invalid("no media type", s.put(|it| it.media_type = "picture".into()), &[("header.media_type", F::Invalid)]),
+        invalid(
+            "a media type too long",
+            s.put(|it| it.media_type = format!("text/{}", "x".repeat(251))),
+            &[("header.media_type", F::TooLarge)],
+        ),
+        invalid("other content", s.put(|it| it.sha256 = "0".repeat(64)), &[("header.sha256", F::Conflict)]),
+        invalid("less content", s.put(|it| it.size_bytes = 6), &[("header.size_bytes", F::Conflict)]),
+        refused(
+            "content over the limit",
+            s.put(|it| it.size_bytes = i64::MAX),
+            Code::ResourceExhausted,
+            "REQUEST_TOO_LARGE",
+        )
+        .with("limit_bytes", 8 * 1024 * 1024),
+    ]
+}
+
+/// All of them.
+pub(super) fn rows(s: &Scene) -> Vec<Row> {
+    [wishes, references, uploads].into_iter().flat_map(|rows| rows(s)).collect()
+}

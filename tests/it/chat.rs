@@ -1,0 +1,293 @@
+//! `contextd chat`, the built program, with a server that is a process of its own: in scripts, at a terminal, through a restart.
+
+use contextd::pb;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    TestDatabase,
+    events::said,
+    process::{Place, Served},
+    requests::turn,
+    terminal::{Terminal, chat_output},
+};
+
+/// A lost process is noticed soon.
+const SHORT_LEASE: &str = "[turn]\nlease_ttl = '1s'\npoll_interval = '50ms'\n";
+
+const WORDS: &str = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen \
+                     eighteen nineteen twenty";
+
+/// Says twenty words, for more than half a second.
+fn slow() -> Value {
+    json!({ "steps": [{ "say": [{ "reasoning": "Let me count." }, { "text": WORDS, "delay_ms": 30 }] }] })
+}
+
+/// The words of the answer on a screen, without what is told beside them.
+fn words_of(screen: &str) -> Vec<&str> {
+    screen.lines().filter(|line| !is_aside(line)).flat_map(str::split_whitespace).collect()
+}
+
+fn is_aside(line: &str) -> bool {
+    ["(", "-> ", "<- ", "context: ", "to go on: ", "Let me count."].iter().any(|start| line.starts_with(start))
+}
+
+async fn messages(served: &Served, session: &str) -> Vec<pb::Message> {
+    let request = pb::ListMessagesRequest { session_id: session.to_owned(), ..pb::ListMessagesRequest::default() };
+    served.sessions().await.list_messages(request).await.unwrap().into_inner().messages
+}
+
+async fn newest_turn(served: &Served, session: &str) -> pb::Turn {
+    let request = pb::ListTurnsRequest { session_id: session.to_owned(), ..pb::ListTurnsRequest::default() };
+    served.turns().await.list_turns(request).await.unwrap().into_inner().turns.remove(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demos_turn_with_two_tools_runs_in_a_script() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let question = "What is the weather and time in Paris?";
+    let output = chat_output(served.address, &["--session", "trip", "--once", question]).await;
+    let aside = String::from_utf8(output.stderr).unwrap();
+    let answer = "\
+Let me look.
+Here is what I found for Paris.
+
+Weather: 18 °C and sunny in Paris (made-up demo data)
+Local time: 14:05 in Paris (made-up demo data)
+
+Have a good trip!
+";
+    assert_eq!(
+        (output.status.code(), String::from_utf8(output.stdout).unwrap().as_str()),
+        (Some(0), answer),
+        "{aside}"
+    );
+    let lines: Vec<&str> = aside.lines().collect();
+    assert_eq!(lines[0], "The user asks about Paris. Weather and time can be looked up at once.");
+    assert_eq!(lines[1..3], ["-> get_weather {\"city\":\"Paris\"}", "-> get_time {\"city\":\"Paris\"}"]);
+    let mut results = lines[3..5].to_vec();
+    results.sort_unstable();
+    let made_up = [
+        "<- get_time: 14:05 in Paris (made-up demo data)",
+        "<- get_weather: 18 °C and sunny in Paris (made-up demo data)",
+    ];
+    assert_eq!(results, made_up);
+    let used = newest_turn(&served, "trip").await.result.unwrap().last_step_usage.unwrap();
+    let (total, input, output) = (used.total_tokens, used.input_tokens, used.output_tokens);
+    let holds = format!("context: {total} of 16,000 tokens (1%); last call {input} in, {output} out; 4 messages");
+    assert_eq!(lines[5..], [holds.as_str(), "to go on: contextd chat --session trip"]);
+
+    let again = chat_output(served.address, &["--session", "trip", "--once", "Hello"]).await;
+    assert!(String::from_utf8(again.stdout).unwrap().starts_with("Hello! I am the demo of contextd"));
+    assert!(String::from_utf8(again.stderr).unwrap().contains("; 6 messages\n"));
+    assert_eq!(messages(&served, "trip").await.len(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_in_mid_answer_and_comes_back_finishes_the_answer_on_the_same_screen() {
+    let place = Place::new(SHORT_LEASE).script("slow", &slow());
+    let served = place.serve().await;
+    let address = served.address;
+    let mut terminal = Terminal::chat(address, &["--session", "count", "--model", "scripted/slow", "--once", "Count"]);
+    terminal.shows("three").await;
+    served.kill_9().await;
+    terminal.shows("(the connection is lost; reconnecting ...)").await;
+    let served = place.serve_at(address).await;
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    assert_eq!(words_of(&screen).join(" "), WORDS, "{screen}");
+    assert_eq!(screen.matches("Let me count.").count(), 1, "{screen}");
+    assert_eq!(screen.matches("reconnecting").count(), 1, "{screen}");
+    let messages = messages(&served, "count").await;
+    assert_eq!(messages.len(), 2, "one turn, asked for once");
+    assert_eq!(said(&messages[1]), WORDS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let served = place.serve_over(&database).await;
+    let mut terminal =
+        Terminal::chat(served.address, &["--session", "count", "--model", "scripted/slow", "--once", "Count"]);
+    terminal.shows("three").await;
+    terminal.interrupt();
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(1), "{screen}");
+    assert!(screen.contains("(cancelling; Ctrl-C again leaves)\n") && screen.contains("(cancelled)\n"), "{screen}");
+    let turn = newest_turn(&served, "count").await;
+    assert_eq!((turn.state(), turn.cancel_cause()), (pb::TurnState::Cancelled, pb::CancelCause::Requested));
+    let kept = said(&messages(&served, "count").await[1]);
+    assert_eq!(words_of(&screen).join(" "), kept.trim_end(), "{screen}");
+    assert!(WORDS.starts_with(&kept) && kept.len() < WORDS.len(), "{kept}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_leaves_when_it_is_pressed_twice_although_the_server_is_gone() {
+    let stall = json!({ "steps": [{ "say": [{ "text": "Hm." }, { "stall": true }] }] });
+    let place = Place::new(SHORT_LEASE).script("stall", &stall);
+    let served = place.serve().await;
+    let mut terminal = Terminal::chat(served.address, &["--model", "scripted/stall", "--once", "Count"]);
+    terminal.shows("Hm.").await;
+    served.kill_9().await;
+    terminal.shows("reconnecting").await;
+    terminal.interrupt();
+    terminal.shows("(cancelling").await;
+    terminal.interrupt();
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(130), "{screen}");
+    assert!(screen.contains("(the turn goes on without you)\nto go on: contextd chat --session "), "{screen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_talks_looks_back_and_leaves() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let mut terminal = Terminal::chat(served.address, &["--session", "talk", "--system", "Be brief."]);
+    let dialogue: [(&str, &[&str]); 9] = [
+        ("What is the time in Rome?", &["Have a good trip!\n", "; 4 messages\n"]),
+        ("/history", &["you: What is the time in Rome?\n", "\ntools: <- get_"]),
+        ("/model scripted/nobody", &["(from the next message on: scripted/nobody)\n"]),
+        ("Are you there?", &["(MODEL_NOT_FOUND)\n"]),
+        ("/nonsense", &["no such command: /nonsense"]),
+        ("/model scripted/demo", &["(from the next message on: scripted/demo)\n"]),
+        ("Hello", &["; 6 messages\n"]),
+        ("/stats", &["session: talk\nmodel:   scripted/demo\ncontext: "]),
+        ("/new", &["(a new conversation)\n"]),
+    ];
+    for (number, (typed, shown)) in (1..).zip(dialogue) {
+        terminal.asks(number).await;
+        terminal.types(typed);
+        for text in shown {
+            terminal.shows(text).await;
+        }
+    }
+    terminal.asks(10).await;
+    terminal.types("Hello");
+    terminal.shows("; 2 messages\n").await;
+    terminal.asks(11).await;
+    terminal.presses("\x04");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    let last = screen.lines().last().unwrap();
+    assert!(last.starts_with("to go on: contextd chat --session ") && !last.ends_with("talk"), "{screen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_in_which_a_turn_runs_is_followed_first() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let served = place.serve_over(&database).await;
+    let mut turns = served.turns().await;
+    let request = pb::ExecuteTurnRequest { model: "scripted/slow".to_owned(), ..turn("busy", "", "Count") };
+    let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+    stream.message().await.unwrap();
+    let output = chat_output(served.address, &["--session", "busy", "--once", "Hello"]).await;
+    let (answer, aside) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(aside.starts_with("(a turn is running here)\n"), "{aside}");
+    assert!(answer.starts_with(&format!("{WORDS}\nHello! I am the demo")), "{answer} {aside}");
+    assert_eq!(messages(&served, "busy").await.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_script_cannot_do_is_told_with_exit_code_1() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let address = served.address;
+    let told = async |args: &[&str]| {
+        let output = chat_output(address, args).await;
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(told(&["--once", "Hello", "--model", "nobody/knows"]).await.contains("(MODEL_NOT_FOUND)"));
+    assert!(told(&["--once", "Hello", "--session", "not an id"]).await.contains("session_id: "));
+    assert!(told(&["--once", " "]).await.contains("there is nothing to say"));
+    assert!(told(&[]).await.contains("there is nothing to say"), "stdin is empty");
+    served.stop().await;
+    assert!(told(&["--once", "Hello"]).await.contains(&format!("cannot reach {address}")));
+}
+
+// --- Approvals -----------------------------------------------------------------------------------------------------
+
+const BOTH: &str = "What is the weather and time in Paris?";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_lets_one_call_run_and_not_the_other() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let mut terminal = Terminal::chat(served.address, &["--session", "ask", "--approve-tools", "--once", BOTH]);
+    terminal.asks(1).await;
+    terminal.types("perhaps");
+    terminal.asks(2).await;
+    terminal.types("y");
+    terminal.asks(3).await;
+    terminal.types("n");
+    terminal.asks(4).await;
+    terminal.types("It is late.");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    let order = [
+        "?  get_weather {\"city\":\"Paris\"} needs approval\n",
+        "?  get_time {\"city\":\"Paris\"} needs approval\n",
+        "<- get_time denied: ",
+    ];
+    assert!(order.is_sorted_by_key(|text| screen.find(text).expect(text)), "{screen}");
+    assert!(screen.contains("-> get_weather ") && !screen.contains("-> get_time "), "{screen}");
+    assert!(screen.contains("\nWeather: 18 °C and sunny in Paris (made-up demo data)\n"), "{screen}");
+    assert!(screen.contains("It is late.\n\nHave a good trip!\n"), "the model is told why: {screen}");
+    assert_eq!(messages(&served, "ask").await.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_changes_the_arguments_of_a_call() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let question = "What is the weather in Paris?";
+    let mut terminal = Terminal::chat(served.address, &["--approve-tools", "--once", question]);
+    terminal.asks(1).await;
+    terminal.types("e");
+    terminal.asks(2).await;
+    terminal.shows("arguments: {\"city\":\"Paris\"}").await;
+    terminal.types("\x15not an object");
+    terminal.asks(3).await;
+    terminal.types("\x15{\"city\":\"Rome\"}");
+    terminal.asks(4).await;
+    terminal.types("no");
+    terminal.asks(5).await;
+    terminal.types("");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains("-> get_weather {\"city\":\"Rome\"} (arguments edited)\n"), "{screen}");
+    assert!(screen.contains("18 °C and sunny in Rome (made-up demo data)\n"), "{screen}");
+    assert!(screen.contains("The user does not want this call to run."), "{screen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_can_be_asked_a_call_is_denied_and_the_turn_goes_on() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let output = chat_output(served.address, &["--approve-tools", "--once", BOTH]).await;
+    let (answer, aside) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{aside}");
+    assert!(!aside.contains("-> "), "a tool ran: {aside}");
+    assert_eq!(answer.matches("Nobody is at a terminal to approve this call.").count(), 2, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_may_be_killed_while_a_person_thinks() {
+    let place = Place::new(SHORT_LEASE);
+    let served = place.serve().await;
+    let address = served.address;
+    let mut terminal = Terminal::chat(address, &["--session", "think", "--approve-tools", "--once", BOTH]);
+    terminal.asks(1).await;
+    served.kill_9().await;
+    let served = place.serve_at(address).await;
+    terminal.types("yes");
+    terminal.asks(2).await;
+    terminal.types("yes");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    for once in ["?  get_weather", "?  get_time", "-> get_weather", "-> get_time", "Let me look.", "Have a good trip!"]
+    {
+        assert_eq!(screen.matches(once).count(), 1, "{once}: {screen}");
+    }
+    assert_eq!(messages(&served, "think").await.len(), 4);
+}

@@ -1,0 +1,256 @@
+//! ForkSession: a session of its own from what another one had said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contextd::pb::{self, MessageView, event::Payload, part::Content};
+use serde_json::json;
+use tonic::{Code, Status};
+
+use crate::harness::{
+    Host, Options,
+    errors::refusal,
+    events::{self, completed, kinds, outline, seqs},
+    history::{History, Point, take_back},
+    host::{MODEL, answering, call, finish},
+    requests::{result, tools, turn},
+    transcripts::{calls, check_books, fork, ids, message, results, says},
+};
+
+/// Calls a tool once, then says something.
+fn looks() -> Options {
+    answering(&[json!([call("look"), finish("tool_calls")]), json!([{"text": "Fine."}])])
+}
+
+fn reason(result: Result<pb::Session, Status>) -> String {
+    refusal(&result.unwrap_err()).reason
+}
+
+/// Messages as a fork lists them: its own session, and no times of events that it does not have.
+fn of_fork(messages: &[pb::Message], session: &str) -> Vec<pb::Message> {
+    let mut messages = messages.to_vec();
+    for message in &mut messages {
+        session.clone_into(&mut message.session_id);
+        for part in &mut message.parts {
+            if let Some(Content::ToolResult(result)) = &mut part.content {
+                result.prune_mark.iter_mut().for_each(|mark| mark.compacted_time = None);
+            }
+        }
+    }
+    messages
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_is_what_was_there_at_its_seq_and_the_original_is_untouched() {
+    let host = Host::with(looks()).await;
+    let History { points, .. } = History::make(&host, "chat").await;
+    let client = host.database.client().await;
+    let source = "select md5(string_agg(t::text, ',' order by t::text)) from (
+                    select m::text from messages m where session_id = 'chat' union all select p::text from parts p where session_id = 'chat'
+                    union all select e::text from events e where session_id = 'chat'
+                    union all select r::text from session_run r where session_id = 'chat'
+                    union all select c::text from session_context c where session_id = 'chat'
+                    union all select c::text from tool_calls c where session_id = 'chat'
+                    union all select c::text from compactions c where session_id = 'chat') t (t)";
+    let before: String = client.query_one(source, &[]).await.unwrap().get(0);
+    let original = host.session("chat").await;
+    for (n, Point { what, seq, all, live }) in points.iter().enumerate().skip(1) {
+        let id = format!("fork-{n}");
+        let forked = host.try_fork(fork("chat", *seq, &id)).await.unwrap();
+        assert_eq!((forked.session_id.as_str(), forked.last_seq), (id.as_str(), *seq), "{what}");
+        assert_eq!((forked.forked_from_session_id.as_str(), forked.forked_at_seq), ("chat", *seq), "{what}");
+        assert_eq!((&forked.model, &forked.tools), (&original.model, &original.tools));
+        assert_eq!(host.listed(&id, MessageView::All, 0, false, 0).await, of_fork(all, &id), "all, {what}");
+        assert_eq!(host.live(&id).await, of_fork(live, &id), "live, {what}");
+        check_books(&client, &id).await;
+        // A fork of the fork, further back, is the same as one of the original.
+        let Point { seq: earlier, live: then, .. } = &points[n - 1];
+        if *earlier > 0 {
+            let id = format!("fork-{n}-back");
+            host.try_fork(fork(&format!("fork-{n}"), *earlier, &id)).await.unwrap();
+            assert_eq!(host.live(&id).await, of_fork(then, &id), "back, before {what}");
+            check_books(&client, &id).await;
+        }
+    }
+    assert_eq!(client.query_one(source, &[]).await.unwrap().get::<_, String>(0), before);
+    // Compactions that were copied can be taken back, as in the original.
+    let last = format!("fork-{}", points.len() - 1);
+    completed(&host.run_with(turn(&last, MODEL, "On"), |call| result(&call.call_id, "seen")).await);
+    for compaction in ["k3", "k1"] {
+        take_back(&host, &last, compaction).await;
+        check_books(&client, &last).await;
+    }
+    assert_eq!(client.query_one(source, &[]).await.unwrap().get::<_, String>(0), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_on_a_fork_goes_on_with_the_history_and_numbers_its_events_behind_it() {
+    let host = Host::with(looks()).await;
+    host.create(pb::Session { session_id: "chat".to_owned(), tools: tools(&["look"]), ..pb::Session::default() }).await;
+    let asked = host.run_with(turn("chat", MODEL, "What is there?"), |call| result(&call.call_id, "a tree")).await;
+    let at = host.session("chat").await.last_seq;
+    host.try_fork(fork("chat", 0, "branch")).await.unwrap();
+    assert_eq!(host.events("branch", "", 0, 100).await, []);
+    let mut stream = host.watch("branch", "", 0).await;
+    let opening = events::until(&mut stream, |payload| matches!(payload, Payload::Sync(_))).await;
+    let Some(Payload::Sync(sync)) = &opening[0].payload else { panic!("{opening:?}") };
+    assert_eq!((opening.len(), sync.last_seq, sync.pending_calls.len()), (1, at, 0));
+
+    let seen = host.run_with(turn("branch", MODEL, "And now?"), |call| result(&call.call_id, "a bird")).await;
+    let expected: Vec<i64> = (at + 1..=at + i64::try_from(seqs(&seen).len()).unwrap()).collect();
+    assert_eq!(seqs(&seen), expected);
+    assert_eq!(kinds(&seen), kinds(&asked));
+    assert_eq!(seqs(&host.events("branch", "", 0, 3).await), expected);
+    assert_eq!(seqs(&host.events("branch", "", at + 2, 3).await), expected[2..]);
+    let mut live = events::until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    live.retain(|event| event.seq > 0);
+    assert_eq!(seqs(&live), expected);
+    let told = &host.replica.scripted.prompts()[2];
+    let told: Vec<&str> = told.transcript.messages().iter().map(|message| message.id.as_str()).collect();
+    let branch = host.messages("branch").await;
+    assert_eq!(told, ids(&branch)[..5]);
+    assert_eq!(outline(&host.messages("chat").await), outline(&branch)[..4]);
+    assert_eq!(host.session("chat").await.last_seq, at);
+    // The calls of the original are known, and closed.
+    let first = events::requested(&asked).remove(0);
+    assert_eq!(host.submit("branch", vec![result(&first, "late")]).await, [pb::AnswerStatus::Stale]);
+    assert_eq!(host.submit("branch", vec![result(&first, "a tree")]).await, [pb::AnswerStatus::Duplicate]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_between_a_call_and_its_result_is_refused_by_the_call() {
+    let host = Host::with(looks()).await;
+    host.create(pb::Session { session_id: "chat".to_owned(), ..pb::Session::default() }).await;
+    let mixed =
+        vec![says(pb::Role::User, "Look."), calls(&["c1", "c2"]), results(&["c2"]), results(&["c1"]), calls(&["c3"])];
+    host.append("chat", mixed).await;
+    let open = |status: Status| {
+        let refused = refusal(&status);
+        assert_eq!((refused.code, refused.reason.as_str()), (Code::FailedPrecondition, "TRANSCRIPT_OPEN"));
+        refused.metadata["call_ids"].clone()
+    };
+    for (at, expected) in [(1, None), (2, Some("c1,c2")), (3, Some("c1")), (4, None), (5, Some("c3")), (0, Some("c3"))]
+    {
+        let forked = host.try_fork(fork("chat", at, &format!("at-{at}"))).await;
+        assert_eq!(forked.err().map(open).as_deref(), expected, "at {at}");
+    }
+    let ahead = refusal(&host.try_fork(fork("chat", 6, "ahead")).await.unwrap_err());
+    assert_eq!((ahead.reason.as_str(), ahead.metadata["last_seq"].as_str()), ("CURSOR_AHEAD", "5"));
+    assert_eq!(ahead.fields, [("at_seq".to_owned(), "OUT_OF_RANGE".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_fork_is_the_same_fork_also_beside_the_first() {
+    let host = Host::with(looks()).await;
+    let other = host.beside(looks()).await;
+    host.create(pb::Session { session_id: "chat".to_owned(), ..pb::Session::default() }).await;
+    host.append("chat", vec![says(pb::Role::User, "Hello")]).await;
+    let once = |id: &str, new: &str| pb::ForkSessionRequest { request_id: id.to_owned(), ..fork("chat", 1, new) };
+    for new in ["", "branch"] {
+        let (one, two) = tokio::join!(host.try_fork(once("once", new)), other.try_fork(once("once", new)));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_eq!((&one.session_id, one.last_seq), (&two.session_id, 1));
+        assert!(new.is_empty() || one.session_id == new);
+        host.append(&one.session_id, vec![says(pb::Role::User, "On")]).await;
+        assert_eq!(other.try_fork(once("once", new)).await.unwrap().last_seq, 2, "the fork as it is now");
+    }
+    let changed = pb::ForkSessionRequest { at_seq: 0, ..once("once", "branch") };
+    assert_eq!(reason(host.try_fork(changed).await), "IDEMPOTENCY_MISMATCH");
+    assert_eq!(reason(host.try_fork(once("another", "branch")).await), "SESSION_ALREADY_EXISTS");
+    assert_eq!(reason(host.try_fork(fork("chat", 0, "chat")).await), "SESSION_ALREADY_EXISTS");
+    let (one, two) =
+        (host.try_fork(fork("chat", 0, "")).await.unwrap(), host.try_fork(fork("chat", 0, "")).await.unwrap());
+    assert_ne!(one.session_id, two.session_id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_outputs_stay_readable_from_a_fork() {
+    let host = Host::with(looks()).await;
+    host.create(pb::Session { session_id: "chat".to_owned(), ..pb::Session::default() }).await;
+    let long =
+        pb::Part { content: Some(Content::ToolResult(result("c1", &"x".repeat(200_000)))), ..pb::Part::default() };
+    host.append("chat", vec![calls(&["c1"]), message(pb::Role::Tool, vec![long])]).await;
+    host.try_fork(fork("chat", 0, "branch")).await.unwrap();
+    assert_eq!(host.messages("branch").await, of_fork(&host.messages("chat").await, "branch"));
+    let client = host.database.client().await;
+    let sql =
+        "select array_agg(distinct blob_id::text), count(*) from part_blobs where session_id in ('chat', 'branch')";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    assert_eq!((row.get::<_, Vec<String>>(0).len(), row.get::<_, i64>(1)), (1, 2));
+}
+
+/// Forks of a session on one replica while its turns run on another: none waits, each is a closed beginning of the original with
+/// counters of its own, and the original never notices.
+#[tokio::test(flavor = "multi_thread")]
+async fn forks_of_a_running_session_are_closed_beginnings_of_it_and_disturb_nobody() {
+    let script = || {
+        let looks = json!([{"tool_call": {"name": "look"}}, {"tool_call": {"name": "look"}}]);
+        answering(&[looks.clone(), looks, json!([{"text": "Fine."}])])
+    };
+    let host = Host::with(script()).await;
+    let other = host.beside(script()).await;
+    host.create(pb::Session { session_id: "chat".to_owned(), tools: tools(&["look"]), ..pb::Session::default() }).await;
+    let client = host.database.client().await;
+    let mut refused = BTreeMap::<String, usize>::new();
+    let (mut forks, mut seen) = (Vec::new(), BTreeSet::new());
+    for round in 0..8 {
+        let running = host.run_with(turn("chat", MODEL, "Go"), |call| result(&call.call_id, "seen"));
+        let forking = async {
+            let mut made = Vec::new();
+            for n in 0..12 {
+                let id = format!("fork-{round}-{n}");
+                let at = if n % 2 == 0 { 0 } else { other.session("chat").await.last_seq.max(1) };
+                made.push((id.clone(), other.try_fork(fork("chat", at, &id)).await));
+            }
+            made
+        };
+        let (ran, made) = tokio::join!(running, forking);
+        completed(&ran);
+        seen.extend(seqs(&ran));
+        for (id, forked) in made {
+            match forked {
+                Ok(forked) => forks.push((id, forked.forked_at_seq)),
+                Err(status) => *refused.entry(refusal(&status).reason).or_default() += 1,
+            }
+        }
+    }
+    let whole = host.messages("chat").await;
+    for (id, at) in &forks {
+        check_books(&client, id).await;
+        let expected: Vec<pb::Message> = whole.iter().filter(|message| message.seq <= *at).cloned().collect();
+        assert_eq!(host.messages(id).await, of_fork(&expected, id), "{id} at {at}");
+        let open = client.query_one("select open_calls from session_run where session_id = $1", &[id]).await.unwrap();
+        assert_eq!(open.get::<_, i32>(0), 0, "{id} at {at}");
+    }
+    check_books(&client, "chat").await;
+    assert_eq!(seen, (1..=host.session("chat").await.last_seq).collect());
+    let met = refused.get("TRANSCRIPT_OPEN").copied().unwrap_or_default();
+    assert_eq!(refused.len(), usize::from(met > 0), "{refused:?}");
+    let within = "select count(*) from sessions s join turns t on t.session_id = 'chat' and s.forked_at_seq between t.first_seq and t.last_seq - 1";
+    let within: i64 = client.query_one(within, &[]).await.unwrap().get(0);
+    assert!(met > 0 && within > 0, "the race was none: {} forks, {within} within a turn, {refused:?}", forks.len());
+    let (last, _) = forks.last().unwrap();
+    completed(&other.run_with(turn(last, MODEL, "Go"), |call| result(&call.call_id, "seen")).await);
+    check_books(&client, last).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_does_not_wait_for_the_owner_of_a_running_turn() {
+    let waits = answering(&[json!([{"text": "One"}, {"wait_for": "go"}])]);
+    let host = Host::with(waits).await;
+    let mut stream = host.execute(turn("chat", MODEL, "Hello")).await;
+    events::until_written(&mut stream, "One").await;
+    // The owner's row is locked meanwhile, as in the middle of a commit.
+    let mut owner = host.database.client().await;
+    let locked = owner.transaction().await.unwrap();
+    locked.execute("select 1 from session_run where session_id = 'chat' for update", &[]).await.unwrap();
+    locked.execute("select 1 from sessions where session_id = 'chat' for update", &[]).await.unwrap();
+    let forked = host.try_fork(fork("chat", 0, "branch")).await.unwrap();
+    locked.rollback().await.unwrap();
+    assert_eq!(
+        (forked.state(), outline(&host.messages("branch").await)),
+        (pb::SessionState::Idle, vec![r#"USER: "Hello""#.to_owned()])
+    );
+    host.release("go");
+    completed(&events::all(&mut stream).await);
+    check_books(&host.database.client().await, "branch").await;
+}

@@ -1,0 +1,220 @@
+//! Transcripts as a host appends, forks and lists them, and an independent look at what is kept of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contextd::pb::{self, MessageView, part::Content};
+use tokio_postgres::Client;
+use tonic::Status;
+
+use super::{host::Host, requests::text};
+
+/// A message of that role.
+pub fn message(role: pb::Role, parts: Vec<pb::Part>) -> pb::InputMessage {
+    pb::InputMessage { role: role.into(), parts, ..pb::InputMessage::default() }
+}
+
+/// A message that is one text.
+pub fn says(role: pb::Role, words: &str) -> pb::InputMessage {
+    message(role, vec![text(words)])
+}
+
+/// An assistant that calls `look` under these ids.
+pub fn calls(ids: &[&str]) -> pb::InputMessage {
+    let call = |id: &&str| pb::Part {
+        content: Some(Content::ToolCall(pb::ToolCall {
+            call_id: (*id).to_owned(),
+            tool_name: "look".to_owned(),
+            arguments_json: "{}".to_owned(),
+            arguments_blob: None,
+        })),
+        ..pb::Part::default()
+    };
+    message(pb::Role::Assistant, ids.iter().map(call).collect())
+}
+
+/// Results of these calls.
+pub fn results(ids: &[&str]) -> pb::InputMessage {
+    let result = |id: &&str| pb::Part {
+        content: Some(Content::ToolResult(super::requests::result(id, &format!("seen {id}")))),
+        ..pb::Part::default()
+    };
+    message(pb::Role::Tool, ids.iter().map(result).collect())
+}
+
+/// An append.
+pub fn append(session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessagesRequest {
+    pb::AppendMessagesRequest { session_id: session.to_owned(), messages, ..pb::AppendMessagesRequest::default() }
+}
+
+/// A fork.
+pub fn fork(session: &str, at_seq: i64, new: &str) -> pb::ForkSessionRequest {
+    let (session_id, new_session_id) = (session.to_owned(), new.to_owned());
+    pb::ForkSessionRequest { session_id, at_seq, new_session_id, ..pb::ForkSessionRequest::default() }
+}
+
+impl Host {
+    /// Makes a session with the defaults.
+    pub async fn create(&self, session: pb::Session) -> pb::Session {
+        let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
+        self.sessions().create_session(request).await.unwrap().into_inner().session.unwrap()
+    }
+
+    /// Appends messages.
+    pub async fn try_append(&self, request: pb::AppendMessagesRequest) -> Result<pb::AppendMessagesResponse, Status> {
+        Ok(self.sessions().append_messages(request).await?.into_inner())
+    }
+
+    /// Appends messages.
+    pub async fn append(&self, session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessagesResponse {
+        self.try_append(append(session, messages)).await.unwrap()
+    }
+
+    /// Forks a session.
+    pub async fn try_fork(&self, request: pb::ForkSessionRequest) -> Result<pb::Session, Status> {
+        Ok(self.sessions().fork_session(request).await?.into_inner().session.unwrap())
+    }
+
+    /// One view of a session as it was at a seq, page by page.
+    pub async fn listed(
+        &self,
+        session: &str,
+        view: MessageView,
+        at_seq: i64,
+        newest_first: bool,
+        page_size: i32,
+    ) -> Vec<pb::Message> {
+        let (mut messages, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request = pb::ListMessagesRequest {
+                session_id: session.to_owned(),
+                view: view.into(),
+                at_seq,
+                newest_first,
+                page_size,
+                page_token,
+            };
+            let page = self.sessions().list_messages(request).await.unwrap().into_inner();
+            messages.extend(page.messages);
+            if page.next_page_token.is_empty() {
+                return messages;
+            }
+            page_token = page.next_page_token;
+        }
+    }
+
+    /// What the model sees now.
+    pub async fn live(&self, session: &str) -> Vec<pb::Message> {
+        self.listed(session, MessageView::Live, 0, false, 0).await
+    }
+}
+
+/// Ids of messages, in order.
+pub fn ids(messages: &[pb::Message]) -> Vec<&str> {
+    messages.iter().map(|message| message.message_id.as_str()).collect()
+}
+
+/// Holds what is kept of a session against a count of its own: counters, size, open calls, seqs, and that the transcript is closed or
+/// ends in one open batch. Nothing of this goes through the program.
+pub async fn check_books(client: &Client, session: &str) {
+    let in_force = client
+        .query_opt(
+            "select from_seq, to_seq, summary_message from compactions
+              where session_id = $1 and status = 2 order by active_from_seq desc limit 1",
+            &[&session],
+        )
+        .await
+        .unwrap();
+    let in_force: Option<(i64, i64, Option<String>)> = in_force.map(|row| (row.get(0), row.get(1), row.get(2)));
+    let messages = client
+        .query(
+            "select seq, message_id, role, tokens, pinned, is_summary from messages
+              where session_id = $1 and voided_at_seq is null order by seq",
+            &[&session],
+        )
+        .await
+        .unwrap();
+    let parts = client
+        .query(
+            "select p.message_id, p.kind, p.call_id, p.category, p.tokens, p.original_tokens, m.seq is null
+               from parts p left join messages m using (tenant_id, session_id, message_id)
+              where p.session_id = $1 order by p.message_id, p.idx",
+            &[&session],
+        )
+        .await
+        .unwrap();
+    let (mut counted, mut seen) = ([0_i64; 20], BTreeMap::new());
+    let mut transcript = Vec::new();
+    for row in &messages {
+        let (seq, id, role): (i64, String, i16) = (row.get(0), row.get(1), row.get(2));
+        let (pinned, is_summary): (bool, bool) = (row.get(4), row.get(5));
+        let hidden = match &in_force {
+            Some((_, _, summary)) if is_summary => summary.as_ref() != Some(&id),
+            Some((from, to, _)) => !pinned && (*from..=*to).contains(&seq),
+            None => is_summary,
+        };
+        if !is_summary {
+            transcript.push((role, id.clone()));
+        }
+        if !hidden {
+            counted[0] += 1;
+            counted[1] += i64::from(row.get::<_, i32>(3));
+            seen.insert(id, is_summary);
+        }
+    }
+    let mut calls: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for row in &parts {
+        let (message, kind, call): (String, String, Option<String>) = (row.get(0), row.get(1), row.get(2));
+        let (category, tokens, original): (i16, i32, Option<i32>) = (row.get(3), row.get(4), row.get(5));
+        calls.entry(message.clone()).or_default().extend(call.map(|call| (kind, call)));
+        let category = match (seen.get(&message), row.get::<_, bool>(6)) {
+            (Some(true), _) => 7,
+            (Some(false), _) | (None, true) => category,
+            (None, false) => continue,
+        };
+        let place = usize::try_from(category).unwrap() * 2;
+        counted[place] += i64::from(tokens);
+        counted[place + 1] += 1;
+        if let Some(original) = original {
+            counted[18] += i64::from(original - tokens);
+            counted[19] += 1;
+        }
+    }
+    let kept = client
+        .query_one(
+            "select array[messages, overhead_tokens, user_tokens, user_parts, assistant_tokens, assistant_parts, reasoning_tokens,
+                          reasoning_parts, tool_call_tokens, tool_call_parts, tool_result_tokens, tool_result_parts, media_tokens,
+                          media_parts, summary_tokens, summary_parts, pinned_tokens, pinned_parts, pruned_tokens, pruned_parts],
+                    r.ctx_tokens, r.open_calls, r.next_seq, coalesce(s.forked_at_seq, 0),
+                    array(select seq from events e where e.session_id = $1 order by seq),
+                    array(select call_id::text from tool_calls c where c.session_id = $1 and c.status < 3 order by 1)
+               from session_run r join session_context using (tenant_id, session_id) join sessions s using (tenant_id, session_id)
+              where r.session_id = $1",
+            &[&session],
+        )
+        .await
+        .unwrap();
+    assert_eq!(kept.get::<_, Vec<i64>>(0), counted, "the counters of {session}");
+    let size: i64 = counted[1] + (2..18).step_by(2).map(|place| counted[place]).sum::<i64>();
+    assert_eq!(kept.get::<_, i64>(1), size, "the size of {session}");
+    let dense: Vec<i64> = (kept.get::<_, i64>(4) + 1..kept.get(3)).collect();
+    assert_eq!(kept.get::<_, Vec<i64>>(5), dense, "the events of {session}");
+    let mut open = open_calls(&transcript, &calls);
+    let answered_early: BTreeSet<String> =
+        parts.iter().filter(|row| row.get::<_, bool>(6)).filter_map(|row| row.get(2)).collect();
+    open.retain(|call| !answered_early.contains(call));
+    assert_eq!(kept.get::<_, Vec<String>>(6), open.iter().cloned().collect::<Vec<_>>(), "the open calls of {session}");
+    assert_eq!(usize::try_from(kept.get::<_, i32>(2)), Ok(open.len()), "how many calls of {session} are open");
+}
+
+/// The calls at the end of a transcript that have no result; fails where a call is not answered before what follows it.
+fn open_calls(transcript: &[(i16, String)], calls: &BTreeMap<String, Vec<(String, String)>>) -> BTreeSet<String> {
+    let mut open = BTreeSet::new();
+    for (role, message) in transcript {
+        assert!(*role == 4 || open.is_empty(), "{message} stands between calls and their results");
+        for (kind, call) in calls.get(message).into_iter().flatten() {
+            let sound = if kind == "tool_call" { open.insert(call.clone()) } else { open.remove(call) };
+            assert!(sound, "{kind} {call} in {message}");
+        }
+    }
+    open
+}
