@@ -45,7 +45,7 @@ pub enum CallFate {
         /// For what.
         waits_for: WaitsFor,
         /// The event that asks.
-        request: Payload,
+        request: Box<Payload>,
     },
     /// It is closed without being run.
     NotRun,

@@ -83,7 +83,7 @@ impl Handing<'_> {
             (WaitsFor::Result { edited: false }, request)
         };
         if self.execution == ToolExecution::Sequential && out.asked() {
-            return CallFate::Later { waits_for, request };
+            return CallFate::Later { waits_for, request: Box::new(request) };
         }
         rows.event(&request, self.at);
         match waits_for {

@@ -120,9 +120,9 @@ async fn a_calls_time_runs_from_its_own_request() {
     let mut stream = host.execute(pb::ExecuteTurnRequest { tools: Some(toolset), ..asks("s") }).await;
     let (mut seen, _) = until_action(&mut stream).await;
     let calls = calls_made(&seen);
-    for n in 1..3 {
+    for next in &calls[1..] {
         let (more, action) = until_action(&mut stream).await;
-        assert_eq!(action, [vec![calls[n].clone()], vec![]], "the next one's turn has come");
+        assert_eq!(action, [vec![next.clone()], vec![]], "the next one's turn has come");
         assert_eq!(results(&more)[0].outcome(), ToolOutcome::TimedOut);
         seen.extend(more);
     }

@@ -9,9 +9,7 @@ use super::{
 };
 use crate::harness::requests::{result, text};
 
-pub(super) fn answers(s: &Scene) -> Vec<Row> {
-    let approval =
-        |call: &str| pb::Approval { call_id: call.into(), edited_arguments_json: "no".into(), ..Default::default() };
+pub(super) fn decisions(s: &Scene) -> Vec<Row> {
     let decide = |decision: pb::ApprovalDecision, edited: &str, reason: &str| {
         let (edited_arguments_json, reason) = (edited.into(), reason.into());
         let approval =
@@ -57,6 +55,13 @@ pub(super) fn answers(s: &Scene) -> Vec<Row> {
             s.submit(|it| it.approvals = vec![pb::Approval { decision: 99, ..named(&s.open) }]),
             &[("approvals[0].decision", F::Unknown)],
         ),
+    ]
+}
+
+pub(super) fn answers(s: &Scene) -> Vec<Row> {
+    let approval =
+        |call: &str| pb::Approval { call_id: call.into(), edited_arguments_json: "no".into(), ..Default::default() };
+    vec![
         invalid("no answer", s.submit(|_| ()), &[("results", F::Required)]),
         invalid(
             "129 answers",

@@ -9,7 +9,7 @@ use prost_types::{Duration, Struct, Timestamp, Value, value::Kind};
 use tonic::Code;
 
 use super::{
-    answers::{answers, starts},
+    answers::{answers, decisions, starts},
     models,
     scene::{Call, Scene, answered_once, cancelled_once, created_once},
     updates::updates,
@@ -570,6 +570,7 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         turns,
         offers,
         configurations,
+        decisions,
         answers,
         starts,
         lists,

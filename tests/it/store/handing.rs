@@ -86,6 +86,18 @@ fn check(story: &BTreeMap<String, Vec<(String, i64)>>, calls: &[&str]) {
     }
 }
 
+#[tokio::test]
+async fn a_call_waits_for_its_turn_until_nothing_is_asked_about_any_more() {
+    let world = World::new().await;
+    let (key, _) = world.waiting("s", &["c1", "?c2", ">c3"]).await;
+    let submitted = submit(&world.store, &key, &["c1", "c3"], &unremembered()).await;
+    assert_eq!((submitted.accepted.len(), submitted.pending), (1, vec![CallId::new("c2")]));
+    assert_eq!(decide(&world.store, &key, "c2", true).await.pending, [CallId::new("c2")]);
+    assert_eq!(submit(&world.store, &key, &["c2"], &unremembered()).await.pending, [CallId::new("c3")]);
+    assert!(submit(&world.store, &key, &["c3"], &unremembered()).await.grant.is_some());
+    world.assert_dense(&key).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_without_input_is_admitted_only_while_the_model_has_not_the_last_word() {
     let world = World::new().await;

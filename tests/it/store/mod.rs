@@ -210,7 +210,11 @@ fn fate(notation: &str) -> CallFate {
     } else {
         (WaitsFor::Result { edited: false }, Payload::ToolCallRequested { call, timeout, edited: false })
     };
-    if notation.starts_with('>') { CallFate::Later { waits_for, request } } else { CallFate::Asked(waits_for) }
+    if notation.starts_with('>') {
+        CallFate::Later { waits_for, request: Box::new(request) }
+    } else {
+        CallFate::Asked(waits_for)
+    }
 }
 
 fn admission<'a>(

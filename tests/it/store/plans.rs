@@ -60,6 +60,30 @@ pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
     with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30"])
 }
 
+/// The arguments of a step with a call that is asked for and another that waits for its turn.
+fn append_arguments() -> Vec<&'static str> {
+    let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
+    let handed_out = ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", "30"];
+    with(with(with(with(tail("'run'"), &STEP), &["0", "'new-message'"]), &calls), &handed_out)
+}
+
+/// The arguments of a submission of a result and an approval.
+fn submit_arguments() -> Vec<&'static str> {
+    let result =
+        ["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]", "array[3]", "array['h']"];
+    let kind = ["array[null]::text[]", "array[0]::smallint[]", "array[3]::smallint[]", "array[false]"];
+    let approval = ["array['d2']", "array['']::bytea[]", "array['{}']"];
+    let rest = ["'r'", "'hash'", "'two'", "30", "'test'", "4", "''", "10", "1"];
+    with(with(with(with(vec!["'t'", "'turns'"], &result), &kind), &approval), &rest)
+}
+
+/// The arguments of a take of both messages that wait.
+fn take_arguments() -> Vec<&'static str> {
+    let taken = ["array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"];
+    let into = ["array['new-message', 'new-message']", "array[null, null]::smallint[]"];
+    with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into)
+}
+
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
@@ -74,21 +98,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
     match statement {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
+        "append" => append_arguments(),
         "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30"]),
-        "append" => with(
-            with(tail("'run'"), &STEP),
-            &["0", "'new-message'", "array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]"],
-        )
-        .into_iter()
-        .chain([
-            "array[60, 60]",
-            "array[0, 1]::smallint[]",
-            "array[null, '']::bytea[]",
-            "'new-message'",
-            "'new-results'",
-            "30",
-        ])
-        .collect(),
         "finish" => finish_arguments("'run'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
@@ -106,20 +117,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
-        "submit" => {
-            in_session("'turns'", &["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]"])
-                .into_iter()
-                .chain([
-                    "array[3]",
-                    "array['h']",
-                    "array[null]::text[]",
-                    "array[0]::smallint[]",
-                    "array[3]::smallint[]",
-                ])
-                .chain(["array[false]", "array['d2']", "array['']::bytea[]", "array['{}']", "'r'", "'hash'", "'two'"])
-                .chain(["30", "'test'", "4", "''", "10", "1"])
-                .collect()
-        }
+        "submit" => submit_arguments(),
         "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
         "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
         "hand_over" => in_session("'run'", &["1", "0"]),
@@ -138,13 +136,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         }
         "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
         "look" => in_session("'queue'", &[]),
-        "take" => with(
-            tail("'queue'"),
-            &["1", "0", "4", "0", "30", "array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"],
-        )
-        .into_iter()
-        .chain(["array['new-message', 'new-message']", "array[null, null]::smallint[]"])
-        .collect(),
+        "take" => take_arguments(),
         "unqueue" => with(
             in_session("'queue'", &["array['q1']", "2", "false", "null", "'queued_message_cancelled'", "''"]),
             &REQUEST,

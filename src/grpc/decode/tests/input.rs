@@ -7,7 +7,7 @@ fn said(change: impl FnOnce(&mut pb::InputMessage)) -> Result<InputMessage, Refu
     let request = turn_with(|r| change(r.input.as_mut().expect("hello has input")));
     execute_turn(request).map(|(command, _)| match command.start {
         Start::Input(input) => input,
-        other => panic!("{other:?}"),
+        Start::Queue | Start::Transcript => panic!("no input"),
     })
 }
 
