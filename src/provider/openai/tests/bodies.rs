@@ -90,6 +90,8 @@ fn calls(file: &str, answer: &Assembled, expected: &Value) {
         if expected["ok"].as_bool().unwrap() {
             let written = match &expected["args"] {
                 Value::String(text) => serde_json::from_str(text).unwrap(),
+                // No arguments, in the words of a model that should have written an empty object.
+                Value::Null => serde_json::json!({}),
                 other => other.clone(),
             };
             assert_eq!(arguments.unwrap(), written, "{file}");

@@ -103,6 +103,11 @@ fn fragments_find_their_call_whatever_is_left_away() {
             vec![call(0, "a", "look"), input(0, "{\"n\":1}")],
         ),
         (vec![json!({"index": 0, "id": "a", "function": {"name": "look"}})], vec![call(0, "a", "look")]),
+        // No arguments, in the words of Groq's models.
+        (
+            vec![json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "null"}})],
+            vec![call(0, "a", "look")],
+        ),
     ];
     for (given, expected) in table {
         assert_eq!(fragments(&given), expected, "{given:?}");
