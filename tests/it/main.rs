@@ -17,6 +17,7 @@ mod generation;
 mod openai;
 mod paging;
 mod postgres;
+mod provider_config;
 mod provider_failures;
 mod restart;
 mod resume;

@@ -210,7 +210,7 @@ async fn what_was_shown_of_a_call_that_broke_is_void_and_nothing_is_lost_or_doub
     }
 }
 
-/// Rows D1, D27
+/// Row D27
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_and_tools_go_on_behind_a_retry_and_no_tool_runs_twice() {
     let steps: [&[Act]; 2] = [&[Act::Break("Hm."), Act::Call], &[Act::Refuse, Act::Say("Done.")]];
@@ -226,7 +226,7 @@ async fn steps_and_tools_go_on_behind_a_retry_and_no_tool_runs_twice() {
     }
 }
 
-/// Rows D20, D25, D27
+/// Rows D20, D27
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_are_bounded_and_the_last_failure_ends_the_turn() {
     let service = {
@@ -301,7 +301,7 @@ async fn waiting(options: &Options) -> Vec<(Service, tonic::Streaming<pb::Execut
     waiting
 }
 
-/// Rows D18, D27
+/// Row D27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_does_not_wait_for_the_next_call() {
     for (service, mut stream, _) in waiting(&Options::default()).await {

@@ -78,6 +78,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         .into_iter()
         .chain(["array[60, 60]", "array[true, true]", "'new-message'", "'new-results'", "30"])
         .collect(),
+        "retry" => with(with(tail("'run'"), &STEP), &["30"]),
         "finish" => finish_arguments("'run'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
