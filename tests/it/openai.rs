@@ -42,57 +42,61 @@ const TURN: [&str; 15] = [
     "turn_completed",
 ];
 
+/// A service, what it sent first and then, the tools it called, its last words, characters of its reasoning, and its tokens.
+type Recording = (&'static str, &'static str, &'static str, [&'static str; 2], &'static str, usize, [i32; 2]);
+
+const RECORDINGS: [Recording; 5] = [
+    (
+        "openai",
+        "openai-chat/rig__chat_tool_lifecycle_matrix__streaming_gpt41_parallel_agent.sse",
+        "openai-chat/rig__completions_api__completions_api_raw_followup_uses_tool_result_without_new_tool_calls.2.sse",
+        ["alpha", "beta"],
+        "The label for the harbor is \"crimson-harbor.\"",
+        0,
+        [132, 80],
+    ),
+    (
+        "openrouter",
+        "openrouter/rig__reasoning_tool_order_matrix__streaming_parallel.sse",
+        "openrouter/rig__streaming_tools__raw_followup_uses_tool_result_without_new_tool_calls.2.sse",
+        ["alpha", "beta"],
+        "",
+        379,
+        [886, 78],
+    ),
+    (
+        "deepseek",
+        "deepseek/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
+        "deepseek/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.2.sse",
+        ["lookup_harbor_label", "lookup_orchard_label"],
+        "The harbor label is \"crimson-harbor\" and the orchard label is \"silver-orchard\".",
+        0,
+        [452, 505],
+    ),
+    (
+        "groq",
+        "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
+        "groq/rig__prompt_caching__streaming_probe.sse",
+        ["lookup_harbor_label", "lookup_orchard_label"],
+        "",
+        0,
+        [394, 1811],
+    ),
+    (
+        "llamacpp",
+        "llamacpp/rig__permission_control__permission_control_streaming_example.sse",
+        "llamacpp/rig__permission_control__permission_control_streaming_example.2.sse",
+        ["read_file_head", "read_file_tail"],
+        "The content of test.txt is:  \nhello world",
+        0,
+        [264, 392],
+    ),
+];
+
 /// Row D27: the turn of the README, over what five services really sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service() {
-    let table = [
-        (
-            "openai",
-            "openai-chat/rig__chat_tool_lifecycle_matrix__streaming_gpt41_parallel_agent.sse",
-            "openai-chat/rig__completions_api__completions_api_raw_followup_uses_tool_result_without_new_tool_calls.2.sse",
-            ["alpha", "beta"],
-            "The label for the harbor is \"crimson-harbor.\"",
-            0,
-            [132, 80],
-        ),
-        (
-            "openrouter",
-            "openrouter/rig__reasoning_tool_order_matrix__streaming_parallel.sse",
-            "openrouter/rig__streaming_tools__raw_followup_uses_tool_result_without_new_tool_calls.2.sse",
-            ["alpha", "beta"],
-            "",
-            379,
-            [886, 78],
-        ),
-        (
-            "deepseek",
-            "deepseek/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
-            "deepseek/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.2.sse",
-            ["lookup_harbor_label", "lookup_orchard_label"],
-            "The harbor label is \"crimson-harbor\" and the orchard label is \"silver-orchard\".",
-            0,
-            [452, 505],
-        ),
-        (
-            "groq",
-            "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
-            "groq/rig__prompt_caching__streaming_probe.sse",
-            ["lookup_harbor_label", "lookup_orchard_label"],
-            "",
-            0,
-            [394, 1811],
-        ),
-        (
-            "llamacpp",
-            "llamacpp/rig__permission_control__permission_control_streaming_example.sse",
-            "llamacpp/rig__permission_control__permission_control_streaming_example.2.sse",
-            ["read_file_head", "read_file_tail"],
-            "The content of test.txt is:  \nhello world",
-            0,
-            [264, 392],
-        ),
-    ];
-    for (dialect, first, second, names, last, thought, totals) in table {
+    for (dialect, first, second, names, last, thought, totals) in RECORDINGS {
         let upstream = Upstream::start().await;
         upstream.answer(Reply::new(200, "text/event-stream").pieces(&recorded(first), 7));
         upstream.answer(Reply::events(recorded(second)));

@@ -112,9 +112,7 @@ fn what_is_wrong_with_a_service_is_told_at_once() {
     assert_eq!(
         problems(file),
         [
-            format!(
-                "`providers.keyless.api_key_env`: https://api.openai.com/v1 wants a key; name the variable that holds it, such as \"OPENAI_API_KEY\""
-            ),
+            "`providers.keyless.api_key_env`: https://api.openai.com/v1 wants a key; name the variable that holds it, such as \"OPENAI_API_KEY\"".to_owned(),
             format!(
                 "`providers.main.base_url` {from}: `llm.example.org` must look like https://host/v1 or http://127.0.0.1:8080/v1"
             ),

@@ -165,7 +165,7 @@ async fn a_call_that_fails_before_anything_was_shown_is_made_again() {
         let failure = retrying.failure.as_ref().unwrap();
         assert_eq!((failure.reason(), failure.phase()), (FailureReason::ProviderOverloaded, FailurePhase::Generate));
         assert_eq!((failure.recoverable, failure.provider_status, failure.message.as_str()), (true, 503, "Too many."));
-        let committed = seen.iter().filter(|event| kind(event) == "message_committed").next_back().unwrap();
+        let committed = seen.iter().rfind(|event| kind(event) == "message_committed").unwrap();
         assert_eq!((committed.step, committed.attempt), (1, 2));
         let end = completed(&seen).result.as_ref().unwrap();
         assert_eq!((end.step_count, end.total_usage.unwrap().calls), (1, 2), "both calls are counted");

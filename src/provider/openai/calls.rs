@@ -91,8 +91,8 @@ impl Calls {
         // Some services give every call the same number; a whole new id and name tell them apart.
         known.filter(|&at| {
             let call = &self.calls[at];
-            let another = !id.is_empty() && !call.id.is_empty() && call.id != id && !name.is_empty();
-            !(another && !call.name.is_empty())
+            let known = [id, name, &call.id, &call.name].iter().all(|word| !word.is_empty());
+            !known || call.id == id
         })
     }
 }

@@ -207,7 +207,7 @@ fn an_answer_is_complete_with_its_marker_and_never_without() {
     let said = delta(json!({"content": "a"}));
     let no_marker = |payloads: &[Value]| stream(payloads).replace("data: [DONE]\n\n", "");
     assert_eq!(
-        finish(&chunks("compatible", &[said.clone()])).reason,
+        finish(&chunks("compatible", std::slice::from_ref(&said))).reason,
         FinishReason::Stop,
         "said something, and is done"
     );
