@@ -24,7 +24,7 @@ pub enum ProviderConfig {
     /// Replays script files, without a network or a key.
     Scripted(ScriptedConfig),
     /// Speaks Chat Completions.
-    OpenAi(OpenAiConfig),
+    OpenAi(Box<OpenAiConfig>),
 }
 
 /// `kind = "scripted"`.
@@ -139,7 +139,7 @@ impl TryFrom<ProviderTable> for ProviderConfig {
             Kind::OpenAi => {
                 ProviderTable::refuse("openai", &[("script_dir", script_dir.is_some())])?;
                 let shipped = OpenAiConfig::default();
-                Ok(Self::OpenAi(OpenAiConfig {
+                Ok(Self::OpenAi(Box::new(OpenAiConfig {
                     base_url: base_url.unwrap_or(shipped.base_url),
                     api_key,
                     api_key_env,
@@ -153,7 +153,7 @@ impl TryFrom<ProviderTable> for ProviderConfig {
                     first_byte_timeout: first_byte_timeout.unwrap_or(shipped.first_byte_timeout),
                     stall_timeout: stall_timeout.unwrap_or(shipped.stall_timeout),
                     models,
-                }))
+                })))
             }
         }
     }

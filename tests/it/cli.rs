@@ -172,7 +172,7 @@ fn everything_that_is_wrong_is_told_at_once() {
     let problems = given.problems();
     let expected = [
         "unknown environment variable `CONTEXTD_LOGS`; did you mean `CONTEXTD_LOG`?",
-        "`providers.mine` (from DIR/contextd.toml): unknown variant `magic`, expected `scripted`",
+        "`providers.mine` (from DIR/contextd.toml): unknown variant `magic`, expected `scripted` or `openai`",
         "`server.listen` (from DIR/contextd.toml): invalid socket address syntax",
         "`server.max_request_bytes` (from DIR/contextd.toml): invalid type: string \"4 MiB\", expected usize",
         "`telemetry.log_format` (from CONTEXTD_LOG_FORMAT): unknown variant `xml`, expected `text` or `json`",

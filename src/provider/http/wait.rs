@@ -49,7 +49,9 @@ fn in_words(message: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn check(headers: &[(&'static str, &str)], message: &str, expected: Option<u64>) {
+    type Headers = [(&'static str, &'static str)];
+
+    fn check(headers: &Headers, message: &str, expected: Option<u64>) {
         let headers: HeaderMap = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().expect("a header value")))
@@ -61,7 +63,7 @@ mod tests {
     #[test]
     fn the_wait_stands_in_headers_or_in_words() {
         let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
-        let table: [(&[(&'static str, &str)], &str, Option<u64>); 16] = [
+        let table: [(&Headers, &str, Option<u64>); 16] = [
             (&[], "", None),
             (&[("retry-after", "2")], "", Some(2_000)),
             (&[("retry-after", "0.25")], "", Some(250)),

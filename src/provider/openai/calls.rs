@@ -26,6 +26,8 @@ struct Call {
     name: String,
     /// Arguments that came before the name.
     held: String,
+    /// Some of its arguments came.
+    begun: bool,
 }
 
 impl Calls {
@@ -37,7 +39,13 @@ impl Calls {
         let at = match self.find(number, &id, &name) {
             Some(at) => at,
             None => {
-                self.calls.push(Call { number, id: String::new(), name: String::new(), held: String::new() });
+                self.calls.push(Call {
+                    number,
+                    id: String::new(),
+                    name: String::new(),
+                    held: String::new(),
+                    begun: false,
+                });
                 self.calls.len() - 1
             }
         };
@@ -46,7 +54,7 @@ impl Calls {
         if call.id.is_empty() {
             call.id = id;
         }
-        let piece = function.arguments.map(|raw| arguments(&raw)).unwrap_or_default();
+        let piece = call.piece(function.arguments.map(|raw| arguments(&raw)).unwrap_or_default());
         if call.name.is_empty() && name.is_empty() {
             return call.hold(&piece);
         }
@@ -83,13 +91,22 @@ impl Calls {
         // Some services give every call the same number; a whole new id and name tell them apart.
         known.filter(|&at| {
             let call = &self.calls[at];
-            let another = !id.is_empty() && !call.id.is_empty() && call.id != id && !name.is_empty();
-            !(another && !call.name.is_empty())
+            let known = [id, name, &call.id, &call.name].iter().all(|word| !word.is_empty());
+            !known || call.id == id
         })
     }
 }
 
 impl Call {
+    /// The arguments that a fragment adds. Models of Groq's write `null` for a tool without any.
+    fn piece(&mut self, arguments: String) -> String {
+        if !self.begun && arguments == "null" {
+            return String::new();
+        }
+        self.begun |= !arguments.is_empty();
+        arguments
+    }
+
     fn hold(&mut self, piece: &str) -> Result<(), Fault> {
         self.held.push_str(piece);
         if self.held.len() > MAX_HELD_BYTES {

@@ -150,10 +150,11 @@ impl Decoder {
             None => return Err(Fault::broken("the answer was empty")),
         };
         let cut_off = self.native_finish.as_deref().is_some_and(is_length);
-        let reason = match reason {
-            FinishReason::Stop | FinishReason::ToolCalls if cut_off => FinishReason::Length,
-            FinishReason::Stop if self.refused => FinishReason::Refusal,
-            reason => reason,
+        let whole = matches!(reason, FinishReason::Stop | FinishReason::ToolCalls);
+        let reason = match (whole, cut_off) {
+            (true, true) => FinishReason::Length,
+            (true, false) if self.refused && reason == FinishReason::Stop => FinishReason::Refusal,
+            (_, _) => reason,
         };
         chunks.push_back(Chunk::Finished(Finish {
             reason,

@@ -84,9 +84,7 @@ fn fault(name: &str, body: &str) -> Fault {
 /// The chunks as one message.
 fn assembled(chunks: &[Chunk]) -> Assembled {
     let mut assembly = Assembly::new(MessageId::new("m"), Default::default(), 1 << 20);
-    let mut made = 0;
-    for chunk in chunks {
-        made += 1;
+    for (made, chunk) in chunks.iter().enumerate() {
         match assembly.apply(chunk.clone(), || CallId::new(format!("made_{made}"))).expect("a sound answer") {
             Progress::Finished(finish) => return assembly.finish(finish),
             Progress::Quiet | Progress::Delta(_) => {}

@@ -15,6 +15,26 @@ async fn append(store: &Store, key: &SessionKey, fence: Fence, id: &str) -> Writ
     store.append(key, fence, &rows, &StepCost::default(), None, false).await.unwrap()
 }
 
+async fn retry(store: &Store, key: &SessionKey, fence: Fence) -> Written {
+    store.retry(key, fence, &Rows::new(ESTIMATOR, 0), &StepCost::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
+    let world = World::new().await;
+    let (key, grant) = world.running("s").await;
+    world.expire(&key).await;
+    let grant = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
+    let first = retry(&world.store, &key, grant.fence).await;
+    assert_eq!(retry(&world.store, &key, grant.fence).await, first, "repeated after its answer was lost");
+    applied(first);
+    assert_eq!(world.number("select attempt::bigint from session_run where session_id = $1", &key).await, 3);
+    assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 1);
+    applied(append(&world.store, &key, grant.fence.next(), "a1").await);
+    assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 0);
+    world.assert_dense(&key).await;
+}
+
 #[tokio::test]
 async fn an_old_epoch_or_operation_changes_nothing() {
     let world = World::new().await;
@@ -26,6 +46,7 @@ async fn an_old_epoch_or_operation_changes_nothing() {
     for fence in [grant.fence, stale] {
         assert_eq!(append(&world.store, &key, fence, "late").await, Written::Fenced);
         assert_eq!(finish(&world.store, &key, fence, Rows::new(ESTIMATOR, 0)).await, Written::Fenced);
+        assert_eq!(retry(&world.store, &key, fence).await, Written::Fenced);
         assert_eq!(stop(&world.store, &key, fence).await, Written::Fenced);
         assert!(!world.store.hand_over(&key, fence).await.unwrap());
     }

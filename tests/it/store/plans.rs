@@ -99,6 +99,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
         "append" => append_arguments(),
+        "retry" => with(with(tail("'run'"), &STEP), &["30"]),
         "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30"]),
         "finish" => finish_arguments("'run'"),
         "stop" => with(

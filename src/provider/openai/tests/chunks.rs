@@ -103,6 +103,11 @@ fn fragments_find_their_call_whatever_is_left_away() {
             vec![call(0, "a", "look"), input(0, "{\"n\":1}")],
         ),
         (vec![json!({"index": 0, "id": "a", "function": {"name": "look"}})], vec![call(0, "a", "look")]),
+        // No arguments, in the words of Groq's models.
+        (
+            vec![json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "null"}})],
+            vec![call(0, "a", "look")],
+        ),
     ];
     for (given, expected) in table {
         assert_eq!(fragments(&given), expected, "{given:?}");
@@ -202,7 +207,7 @@ fn an_answer_is_complete_with_its_marker_and_never_without() {
     let said = delta(json!({"content": "a"}));
     let no_marker = |payloads: &[Value]| stream(payloads).replace("data: [DONE]\n\n", "");
     assert_eq!(
-        finish(&chunks("compatible", &[said.clone()])).reason,
+        finish(&chunks("compatible", std::slice::from_ref(&said))).reason,
         FinishReason::Stop,
         "said something, and is done"
     );

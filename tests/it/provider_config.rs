@@ -1,0 +1,230 @@
+//! `[providers.NAME]`: how a model service is configured, what is refused, and that a key is never written anywhere.
+
+use std::{fs, path::PathBuf};
+
+use contextd::{
+    config::{self, Dialect, Environment, Loaded, ProviderConfig, Sources},
+    pb::{self, turn_service_client::TurnServiceClient},
+};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use crate::harness::{
+    TestDatabase,
+    events::{all, completed, failed},
+    process::{Place, Served},
+    requests::turn,
+    upstream::{KEY, Reply, Upstream, said},
+};
+
+fn load(file: &str) -> Result<Loaded, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("contextd.toml");
+    fs::write(&path, file).unwrap();
+    let sources = Sources { file: Some(path), ..Sources::default() };
+    config::load(&sources).map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "DIR"))
+}
+
+fn problems(file: &str) -> Vec<String> {
+    let told = load(file).unwrap_err();
+    told.lines().skip(1).map(|line| line.trim().to_owned()).collect()
+}
+
+const WHOLE: &str = "
+    [models]
+    default_model = 'main/gpt-4o'
+    [providers.main]
+    kind = 'openai'
+    base_url = 'https://llm.example.org/v1'
+    api_key = 's3cret-key'
+    dialect = 'openrouter'
+    organization = 'org-1'
+    project = 'proj-1'
+    developer_role = true
+    connect_timeout = '3s'
+    first_byte_timeout = '10m'
+    stall_timeout = '30s'
+    [providers.main.headers]
+    HTTP-Referer = 's3cret-referer'
+    [providers.main.models.'gpt-4o']
+    context_window = 128000
+    max_output = 16384
+    [providers.main.models.'plain']
+    context_window = 8000
+    max_output = 1000
+    supports_tools = false
+    display_name = 'Plain'";
+
+#[test]
+fn a_service_is_configured_by_its_address_its_key_and_its_models() {
+    let loaded = load(WHOLE).unwrap();
+    let ProviderConfig::OpenAi(main) = &loaded.config.providers["main"] else { panic!("another kind") };
+    assert_eq!((main.base_url.as_str(), main.dialect), ("https://llm.example.org/v1", Some(Dialect::OpenRouter)));
+    assert_eq!(main.key(&Environment::default()).unwrap().unwrap().expose_secret(), "s3cret-key");
+    assert_eq!(main.headers["HTTP-Referer"].expose_secret(), "s3cret-referer");
+    assert_eq!((main.connect_timeout.as_secs(), main.stall_timeout.as_secs()), (3, 30));
+    let (tools, plain) = (&main.models["gpt-4o"], &main.models["plain"]);
+    assert_eq!((tools.context_window, tools.max_output, tools.supports_tools), (128_000, 16_384, true));
+    assert_eq!((plain.supports_tools, plain.display_name.as_deref()), (false, Some("Plain")));
+    let ProviderConfig::Scripted(_) = &loaded.config.providers["scripted"] else { panic!("the shipped one is gone") };
+}
+
+#[test]
+fn secrets_of_services_are_hidden_in_print_in_debug_output_and_in_errors() {
+    let loaded = load(WHOLE).unwrap();
+    let printed = config::print(&loaded);
+    assert!(printed.contains("api_key = \"***\" # from"), "{printed}");
+    assert!(printed.contains("HTTP-Referer = \"***\" # from"), "{printed}");
+    assert!(printed.contains("stall_timeout = \"30s\" # from"), "{printed}");
+    let service = "[providers.main]\nkind = 'openai'\n";
+    let shown = [
+        printed,
+        format!("{loaded:?}"),
+        load(&format!("{service}api_key = ['s3cret']")).unwrap_err(),
+        load(&format!("{service}api_key = \"s3cret\\n\"")).unwrap_err(),
+        load(&format!("{service}headers = 's3cret'")).unwrap_err(),
+        load(&format!("{service}headers.x = ['s3cret']")).unwrap_err(),
+        load(&format!("{service}headers.x = \"s3cret\\n\"")).unwrap_err(),
+        load(&format!("{service}base_url = 'https://u:s3cret@host/v1'")).unwrap_err(),
+    ];
+    for text in shown {
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_service_is_told_at_once() {
+    let file = "
+        [providers.main]
+        kind = 'openai'
+        base_url = 'llm.example.org'
+        api_key = 'k'
+        api_key_env = 'K'
+        connect_timeout = '1ms'
+        headers.Host = 'other'
+        headers.'bad name' = 'x'
+        [providers.main.models.big]
+        context_window = 10
+        max_output = 11
+        [providers.keyless]
+        kind = 'openai'";
+    let from = "(from DIR/contextd.toml)";
+    assert_eq!(
+        problems(file),
+        [
+            "`providers.keyless.api_key_env`: https://api.openai.com/v1 wants a key; name the variable that holds it, such as \"OPENAI_API_KEY\"".to_owned(),
+            format!(
+                "`providers.main.base_url` {from}: `llm.example.org` must look like https://host/v1 or http://127.0.0.1:8080/v1"
+            ),
+            format!("`providers.main.api_key` {from}: give the key once: api_key, api_key_env or api_key_file"),
+            format!("`providers.main.headers.Host` {from}: is a header that contextd writes itself"),
+            format!("`providers.main.headers.bad name` {from}: is not the name of a header"),
+            format!("`providers.main.connect_timeout` {from}: 1ms is not between 100ms and 1h"),
+            format!("`providers.main.models.big.max_output` {from}: 11 is not between 1 and 10 tokens"),
+        ]
+    );
+    let table = [
+        (
+            "kind = 'openai'\nbase_ur = 'x'",
+            "unknown key `providers.main.base_ur` (from DIR/contextd.toml); did you mean `providers.main.base_url`?",
+        ),
+        ("kind = 'openai'\ndialect = 'klingon'", "unknown variant `klingon`"),
+        ("kind = 'openai'\nscript_dir = 'x'", "kind `openai` has no `script_dir`"),
+        ("kind = 'scripted'\nbase_url = 'x'\napi_key = 'y'", "kind `scripted` has no `base_url`, `api_key`"),
+        ("base_url = 'x'", "missing field `kind`"),
+    ];
+    for (service, told) in table {
+        let all = problems(&format!("[providers.main]\n{service}")).join("\n");
+        assert!(all.contains(told), "{all}");
+    }
+}
+
+#[test]
+fn a_key_comes_from_a_variable_or_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("key");
+    let config = |how: &str| {
+        let loaded =
+            load(&format!("[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n{how}")).unwrap();
+        let ProviderConfig::OpenAi(main) = loaded.config.providers["main"].clone() else { panic!("another kind") };
+        main
+    };
+    let environment = Environment::new([("MY_KEY", "from-variable")]);
+    let by_variable = config("api_key_env = 'MY_KEY'");
+    assert_eq!(by_variable.key(&environment).unwrap().unwrap().expose_secret(), "from-variable");
+    let error = by_variable.key(&Environment::default()).unwrap_err();
+    assert_eq!(error.to_string(), "the environment variable MY_KEY is not set");
+
+    let by_file = config(&format!("api_key_file = '{}'", path.display()));
+    assert!(by_file.key(&environment).unwrap_err().to_string().starts_with("cannot read "));
+    fs::write(&path, "from-file\n").unwrap();
+    assert_eq!(by_file.key(&environment).unwrap().unwrap().expose_secret(), "from-file");
+    fs::write(&path, "\n").unwrap();
+    assert!(by_file.key(&environment).unwrap_err().to_string().ends_with(" is empty"));
+    assert!(config("").key(&environment).unwrap().is_none(), "a server nearby may want none");
+}
+
+/// A place whose provider `main` is the service, with its key in a file beside it.
+fn place(upstream: &Upstream, dir: &tempfile::TempDir) -> Place {
+    let key: PathBuf = dir.path().join("key");
+    fs::write(&key, format!("{KEY}\n")).unwrap();
+    let settings = json!({
+        "telemetry": {"log": "trace", "log_format": "json"},
+        "turn": {"retry_base_delay": "0s", "max_call_attempts": 2},
+        "providers": {"main": {"kind": "openai", "base_url": upstream.base_url(), "api_key_file": key}},
+    });
+    Place::new(&toml::to_string(&settings).unwrap())
+}
+
+async fn run(served: &Served, request: pb::ExecuteTurnRequest) -> Vec<pb::Event> {
+    let mut turns: TurnServiceClient<_> = served.turns().await;
+    all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_is_in_logs_events_or_the_database() {
+    let (upstream, dir, database) = (Upstream::start().await, tempfile::tempdir().unwrap(), TestDatabase::new().await);
+    let echo = format!("It broke. You sent {KEY}.");
+    upstream.answer(Reply::error(500, "broken", &echo));
+    upstream.answer(Reply::events(said(&["Hello."])));
+    upstream.answer(Reply::error(401, "invalid_api_key", &echo));
+    let mut served = place(&upstream, &dir).serve_over(&database).await;
+    let good = run(&served, turn("s", "main/gpt-4o", "Hello")).await;
+    completed(&good);
+    let bad = run(&served, turn("s", "main/gpt-4o", "Again")).await;
+    assert_eq!(failed(&bad).failure.as_ref().unwrap().message, "It broke. You sent ***.");
+    let sent = upstream.requests();
+    assert!(
+        sent.iter().all(|request| request.headers.contains(&("authorization".to_owned(), format!("Bearer {KEY}"))))
+    );
+
+    served.terminate();
+    served.ended().await;
+    let logs = served.said();
+    assert!(logs.contains("hyper_util") && logs.contains("made again"), "the log is not what this test is about");
+    let client = database.client().await;
+    let tables = client.query("select tablename::text from pg_tables where schemaname = 'public'", &[]).await.unwrap();
+    let mut stored = String::new();
+    for table in tables {
+        let table: String = table.get(0);
+        for row in client.query(&format!("select t::text from {table} t"), &[]).await.unwrap() {
+            stored.push_str(row.get(0));
+        }
+    }
+    // Bytes are shown in hexadecimal.
+    let hex: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for (place, text) in [("logs", &logs), ("events", &format!("{good:?}{bad:?}")), ("database", &stored)] {
+        assert!(!text.is_empty() && !text.contains(KEY) && !text.contains(&hex), "the key is in the {place}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_not_there_stops_the_server_with_its_place() {
+    let database = TestDatabase::new().await;
+    let place = Place::new("[providers.main]\nkind = 'openai'\napi_key_env = 'NO_SUCH_KEY'\n");
+    let output = place.run_over(&database, "serve").await;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_ne!(output.status.code(), Some(0));
+    assert!(told.contains("providers.main cannot be used"), "{told}");
+    assert!(told.contains("the environment variable NO_SUCH_KEY is not set"), "{told}");
+}
