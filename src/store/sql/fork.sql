@@ -67,7 +67,8 @@ write_blobs as (
   select $1, $4, b.message_id, b.idx, b.blob_id
     from f join messages m on m.tenant_id = $1 and m.session_id = $2 and m.seq <= $3
            join lateral (select * from part_blobs b
-                          where b.tenant_id = $1 and b.session_id = $2 and b.message_id = m.message_id offset 0) b on true),
+                          where b.tenant_id = $1 and b.session_id = $2 and b.message_id = m.message_id
+                          order by b.idx, b.blob_id offset 0) b on true),  -- ordered: by the key, never by blob
 -- All are closed: the transcript is. Whoever answers one again is told that it is too late.
 write_calls as (
   insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id, ord,
