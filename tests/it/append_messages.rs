@@ -221,17 +221,24 @@ async fn an_append_that_was_prepared_before_something_came_in_between_is_refused
 async fn a_repeated_append_is_answered_as_before_also_beside_the_first() {
     let host = host().await;
     let other = host.beside(talks()).await;
-    let once = |words: &str| pb::AppendMessagesRequest {
-        request_id: "once".to_owned(),
-        ..append("chat", vec![says(pb::Role::User, words), calls(&["c1"]), results(&["c1"])])
+    let once = |round: usize, words: &str| {
+        let call = format!("c{round}");
+        pb::AppendMessagesRequest {
+            request_id: format!("once-{round}"),
+            ..append("chat", vec![says(pb::Role::User, words), calls(&[&call]), results(&[&call])])
+        }
     };
-    let (one, two) = tokio::join!(host.try_append(once("Hello")), other.try_append(once("Hello")));
-    let (one, two) = (one.unwrap(), two.unwrap());
-    assert_eq!(one, two);
+    let mut first = None;
+    for round in 0..30 {
+        let (one, two) = tokio::join!(host.try_append(once(round, "Hello")), other.try_append(once(round, "Hello")));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_eq!(one, two);
+        first.get_or_insert(one);
+    }
     host.ask("chat", "And?").await;
-    assert_eq!(other.try_append(once("Hello")).await.unwrap(), one);
-    assert_eq!(reason(host.try_append(once("Bye")).await), "IDEMPOTENCY_MISMATCH");
-    assert_eq!(host.messages("chat").await.len(), 5);
+    assert_eq!(other.try_append(once(0, "Hello")).await.unwrap(), first.unwrap());
+    assert_eq!(reason(host.try_append(once(0, "Bye")).await), "IDEMPOTENCY_MISMATCH");
+    assert_eq!(host.messages("chat").await.len(), 30 * 3 + 2);
     check_books(&host.database.client().await, "chat").await;
 }
 

@@ -198,7 +198,7 @@ async fn forks_of_a_running_session_are_closed_beginnings_of_it_and_disturb_nobo
             let mut made = Vec::new();
             for n in 0..12 {
                 let id = format!("fork-{round}-{n}");
-                let at = if n % 2 == 0 { 0 } else { other.session("chat").await.last_seq.max(1) };
+                let at = if n % 2 == 0 { 0 } else { other.session("chat").await.last_seq };
                 made.push((id.clone(), other.try_fork(fork("chat", at, &id)).await));
             }
             made

@@ -74,7 +74,7 @@ async fn a_pruned_result_is_whole_in_the_view_of_all_and_a_placeholder_in_the_li
     };
     let (before, after) = (point(&points, "appended behind the summary"), point(&points, "a prune"));
     let (whole, size) = result(&before.live);
-    assert_eq!((whole.prune_mark.clone(), content(&whole.parts[0])), (None, "seen c2"));
+    assert_eq!((whole.prune_mark, content(&whole.parts[0])), (None, "seen c2"));
     let (kept, kept_size) = result(&after.all);
     let (seen, seen_size) = result(&after.live);
     let mark = kept.prune_mark.as_ref().unwrap();

@@ -64,8 +64,8 @@ fn a_service_is_configured_by_its_address_its_key_and_its_models() {
     assert_eq!(main.headers["HTTP-Referer"].expose_secret(), "s3cret-referer");
     assert_eq!((main.connect_timeout.as_secs(), main.stall_timeout.as_secs()), (3, 30));
     let (tools, plain) = (&main.models["gpt-4o"], &main.models["plain"]);
-    assert_eq!((tools.context_window, tools.max_output, tools.supports_tools), (128_000, 16_384, true));
-    assert_eq!((plain.supports_tools, plain.display_name.as_deref()), (false, Some("Plain")));
+    assert_eq!((tools.context_window, tools.max_output, tools.supports_tools), (Some(128_000), Some(16_384), None));
+    assert_eq!((plain.supports_tools, plain.display_name.as_deref()), (Some(false), Some("Plain")));
     let ProviderConfig::Scripted(_) = &loaded.config.providers["scripted"] else { panic!("the shipped one is gone") };
 }
 

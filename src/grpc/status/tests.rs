@@ -66,6 +66,8 @@ fn samples() -> Vec<Status> {
         turn::Error::ModelNotFound("x/y".into()).into(),
         turn::Error::PolicyNotFound("p".into()).into(),
         turn::Error::SessionExists(session()).into(),
+        turn::Error::TranscriptOpen(vec![CallId::new("c-1"), CallId::new("c-2")]).into(),
+        turn::Error::ContextChanged { version: 7 }.into(),
         turn::Error::TurnInProgress { turn: TurnId::new("t-1"), last: Seq(7) }.into(),
         turn::Error::EtagMismatch { session: session(), current: "7".into() }.into(),
         turn::Error::Overloaded.into(),
@@ -211,6 +213,14 @@ fn the_largest_status_fits_into_the_headers_that_clients_take() {
     let status: Status = Refused::Invalid(std::iter::repeat_n(long, 1_000).collect()).into();
     let in_base64 = status.details().len() * 4 / 3;
     assert!(in_base64 + status.message().len() < 7_500, "{in_base64}");
+}
+
+#[test]
+fn open_calls_are_listed_as_far_as_the_headers_go() {
+    let calls = (0..1_000).map(|n| CallId::new(format!("{n:0>100}"))).collect();
+    let status: Status = turn::Error::TranscriptOpen(calls).into();
+    assert!(see(&status).metadata["call_ids"].split(',').all(|call| call.len() == 100));
+    assert!(status.details().len() * 4 / 3 + status.message().len() < 7_500);
 }
 
 /// What `error.proto` says of a reason: its code, its metadata keys and its details.

@@ -2,6 +2,7 @@
 -- What a session said up to a seq, as a session of its own. What lies behind a seq never changes and marks made later
 -- are left out, so that no lock is needed and the source's owner waits for nobody. 0 rows: there is no such source, or a session
 -- with the new id exists. Events and queue stay behind.
+-- The epoch begins behind that of a deleted session which had the new id.
 -- $4 new session $5 request id or null $6 its hash $7 its first revision
 source as (
   select r.revision, r.context_version from session_run r
@@ -30,8 +31,11 @@ f as (
   insert into sessions (tenant_id, session_id, forked_from, forked_at_seq) select $1, $4, $2, $3 from source
   on conflict do nothing returning 1),
 write_run as (
-  insert into session_run (tenant_id, session_id, next_seq, context_version, revision, ctx_tokens)
-  select $1, $4, $3 + 1, s.context_version, $7, z.overhead + z.tokens from f, source s, size z),
+  insert into session_run (tenant_id, session_id, next_seq, context_version, revision, epoch, ctx_tokens)
+  select $1, $4, $3 + 1, s.context_version, $7,
+         coalesce((select i.result::bigint from idempotency i where i.tenant_id = $1 and i.session_id = $4 and i.request_id = ''), 0),
+         z.overhead + z.tokens
+    from f, source s, size z),
 write_context as (
   insert into session_context (tenant_id, session_id, messages, overhead_tokens, user_tokens, user_parts, assistant_tokens,
                                assistant_parts, reasoning_tokens, reasoning_parts, tool_call_tokens, tool_call_parts,
@@ -67,7 +71,8 @@ write_blobs as (
   select $1, $4, b.message_id, b.idx, b.blob_id
     from f join messages m on m.tenant_id = $1 and m.session_id = $2 and m.seq <= $3
            join lateral (select * from part_blobs b
-                          where b.tenant_id = $1 and b.session_id = $2 and b.message_id = m.message_id offset 0) b on true),
+                          where b.tenant_id = $1 and b.session_id = $2 and b.message_id = m.message_id
+                          order by b.idx, b.blob_id offset 0) b on true),  -- ordered: by the key, never by blob
 -- All are closed: the transcript is. Whoever answers one again is told that it is too late.
 write_calls as (
   insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id, ord,

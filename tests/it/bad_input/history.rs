@@ -26,23 +26,6 @@ fn user() -> pb::InputMessage {
 /// Each message alone is well-formed or not.
 fn messages(s: &Scene) -> Vec<Row> {
     let at = |it: pb::InputMessage| s.append_all(vec![it]);
-    let call = |change: fn(&mut pb::ToolCall)| {
-        let mut call = pb::ToolCall { call_id: "n".into(), tool_name: "look".into(), ..Default::default() };
-        change(&mut call);
-        s.append_answer(part(Content::ToolCall(call)))
-    };
-    let responding = |response| pb::InputMessage { response: Some(response), ..says(pb::Role::Assistant, "Fine.") };
-    let usage = pb::Usage { input_tokens: -1, provider_usage_json: "no".into(), ..Default::default() };
-    let failure = pb::Failure { provider_status: 600, categories: vec![Default::default()], ..Default::default() };
-    let wrong = pb::ModelResponse {
-        model: "a\nb".into(),
-        finish_reason: 99,
-        usage: Some(usage),
-        failure: Some(failure),
-        elapsed: Some(Duration { seconds: -1, nanos: 0 }),
-        ..Default::default()
-    };
-    let denied = pb::ToolResult { outcome: pb::ToolOutcome::Denied.into(), ..result("c", "no") };
     vec![
         invalid("nothing to append", s.append_all(vec![]), &[("messages", F::Required)]),
         invalid("1,001 messages", s.append_all(vec![user(); 1_001]), &[("messages", F::TooLarge)]),
@@ -79,6 +62,18 @@ fn messages(s: &Scene) -> Vec<Row> {
             at(says(pb::Role::Tool, "Hello")),
             &[("messages[0].parts[0].text", F::Unsupported)],
         ),
+    ]
+}
+
+fn parts(s: &Scene) -> Vec<Row> {
+    let at = |it: pb::InputMessage| s.append_all(vec![it]);
+    let call = |change: fn(&mut pb::ToolCall)| {
+        let mut call = pb::ToolCall { call_id: "n".into(), tool_name: "look".into(), ..Default::default() };
+        change(&mut call);
+        s.append_answer(part(Content::ToolCall(call)))
+    };
+    let denied = pb::ToolResult { outcome: pb::ToolOutcome::Denied.into(), ..result("c", "no") };
+    vec![
         invalid(
             "an appended part without content",
             s.append_answer(pb::Part::default()),
@@ -125,6 +120,23 @@ fn messages(s: &Scene) -> Vec<Row> {
             at(pb::InputMessage { create_time: Some(Timestamp { seconds: 253_402_300_800, nanos: 0 }), ..user() }),
             &[("messages[0].create_time", F::Invalid)],
         ),
+    ]
+}
+
+fn responses_and_forms(s: &Scene) -> Vec<Row> {
+    let at = |it: pb::InputMessage| s.append_all(vec![it]);
+    let responding = |response| pb::InputMessage { response: Some(response), ..says(pb::Role::Assistant, "Fine.") };
+    let usage = pb::Usage { input_tokens: -1, provider_usage_json: "no".into(), ..Default::default() };
+    let failure = pb::Failure { provider_status: 600, categories: vec![Default::default()], ..Default::default() };
+    let wrong = pb::ModelResponse {
+        model: "a\nb".into(),
+        finish_reason: 99,
+        usage: Some(usage),
+        failure: Some(failure),
+        elapsed: Some(Duration { seconds: -1, nanos: 0 }),
+        ..Default::default()
+    };
+    vec![
         invalid(
             "an answer's call with mistakes in it",
             at(responding(wrong)),
@@ -263,5 +275,5 @@ fn others(s: &Scene) -> Vec<Row> {
 
 /// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
-    [messages, misfits, others].into_iter().flat_map(|table| table(s)).collect()
+    [messages, parts, responses_and_forms, misfits, others].into_iter().flat_map(|table| table(s)).collect()
 }

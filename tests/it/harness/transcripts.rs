@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use contextd::pb::{self, MessageView, part::Content};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 use tonic::Status;
 
 use super::{host::Host, requests::text};
@@ -113,60 +113,69 @@ pub fn ids(messages: &[pb::Message]) -> Vec<&str> {
     messages.iter().map(|message| message.message_id.as_str()).collect()
 }
 
+/// The messages, parts and compaction in force of a session, as they are stored.
+const MESSAGES: &str = "select seq, message_id, role, tokens, pinned, is_summary from messages
+    where session_id = $1 and voided_at_seq is null order by seq";
+const PARTS: &str =
+    "select p.message_id, p.kind, p.call_id, p.category, p.tokens, p.original_tokens, m.seq is null as early
+    from parts p left join messages m using (tenant_id, session_id, message_id)
+   where p.session_id = $1 order by p.message_id, p.idx";
+const IN_FORCE: &str = "select from_seq, to_seq, summary_message from compactions
+    where session_id = $1 and status = 2 order by active_from_seq desc limit 1";
+
+/// What is kept about them.
+const KEPT: &str = "
+    select array[messages, overhead_tokens, user_tokens, user_parts, assistant_tokens, assistant_parts, reasoning_tokens,
+                 reasoning_parts, tool_call_tokens, tool_call_parts, tool_result_tokens, tool_result_parts, media_tokens, media_parts,
+                 summary_tokens, summary_parts, pinned_tokens, pinned_parts, pruned_tokens, pruned_parts] as counters,
+           r.ctx_tokens, r.open_calls, r.next_seq, coalesce(s.forked_at_seq, 0) as forked_at,
+           array(select seq from events e where e.session_id = $1 order by seq) as events,
+           array(select call_id::text from tool_calls c where c.session_id = $1 and c.status < 3 order by 1) as calls
+      from session_run r join session_context using (tenant_id, session_id) join sessions s using (tenant_id, session_id)
+     where r.session_id = $1";
+
 /// Holds what is kept of a session against a count of its own: counters, size, open calls, seqs, and that the transcript is closed or
 /// ends in one open batch. Nothing of this goes through the program.
 pub async fn check_books(client: &Client, session: &str) {
-    let in_force = client
-        .query_opt(
-            "select from_seq, to_seq, summary_message from compactions
-              where session_id = $1 and status = 2 order by active_from_seq desc limit 1",
-            &[&session],
-        )
-        .await
-        .unwrap();
+    let messages = client.query(MESSAGES, &[&session]).await.unwrap();
+    let parts = client.query(PARTS, &[&session]).await.unwrap();
+    let in_force = client.query_opt(IN_FORCE, &[&session]).await.unwrap();
+    let kept = client.query_one(KEPT, &[&session]).await.unwrap();
+    let counted = count(&messages, &parts, in_force.as_ref());
+    assert_eq!(kept.get::<_, Vec<i64>>("counters"), counted, "the counters of {session}");
+    let size: i64 = counted[1] + (2..18).step_by(2).map(|place| counted[place]).sum::<i64>();
+    assert_eq!(kept.get::<_, i64>("ctx_tokens"), size, "the size of {session}");
+    let dense: Vec<i64> = (kept.get::<_, i64>("forked_at") + 1..kept.get("next_seq")).collect();
+    assert_eq!(kept.get::<_, Vec<i64>>("events"), dense, "the events of {session}");
+    let open: Vec<String> = open_calls(&messages, &parts).into_iter().collect();
+    assert_eq!(kept.get::<_, Vec<String>>("calls"), open, "the open calls of {session}");
+    assert_eq!(
+        usize::try_from(kept.get::<_, i32>("open_calls")),
+        Ok(open.len()),
+        "how many calls of {session} are open"
+    );
+}
+
+/// The counters in the order of [`KEPT`]: of what the model sees, and of results whose message is not complete.
+fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
     let in_force: Option<(i64, i64, Option<String>)> = in_force.map(|row| (row.get(0), row.get(1), row.get(2)));
-    let messages = client
-        .query(
-            "select seq, message_id, role, tokens, pinned, is_summary from messages
-              where session_id = $1 and voided_at_seq is null order by seq",
-            &[&session],
-        )
-        .await
-        .unwrap();
-    let parts = client
-        .query(
-            "select p.message_id, p.kind, p.call_id, p.category, p.tokens, p.original_tokens, m.seq is null
-               from parts p left join messages m using (tenant_id, session_id, message_id)
-              where p.session_id = $1 order by p.message_id, p.idx",
-            &[&session],
-        )
-        .await
-        .unwrap();
     let (mut counted, mut seen) = ([0_i64; 20], BTreeMap::new());
-    let mut transcript = Vec::new();
-    for row in &messages {
-        let (seq, id, role): (i64, String, i16) = (row.get(0), row.get(1), row.get(2));
-        let (pinned, is_summary): (bool, bool) = (row.get(4), row.get(5));
+    for row in messages {
+        let (seq, id, pinned, is_summary): (i64, String, bool, bool) = (row.get(0), row.get(1), row.get(4), row.get(5));
         let hidden = match &in_force {
             Some((_, _, summary)) if is_summary => summary.as_ref() != Some(&id),
             Some((from, to, _)) => !pinned && (*from..=*to).contains(&seq),
             None => is_summary,
         };
-        if !is_summary {
-            transcript.push((role, id.clone()));
-        }
         if !hidden {
             counted[0] += 1;
-            counted[1] += i64::from(row.get::<_, i32>(3));
+            counted[1] += i64::from(row.get::<_, i32>("tokens"));
             seen.insert(id, is_summary);
         }
     }
-    let mut calls: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
-    for row in &parts {
-        let (message, kind, call): (String, String, Option<String>) = (row.get(0), row.get(1), row.get(2));
+    for row in parts {
         let (category, tokens, original): (i16, i32, Option<i32>) = (row.get(3), row.get(4), row.get(5));
-        calls.entry(message.clone()).or_default().extend(call.map(|call| (kind, call)));
-        let category = match (seen.get(&message), row.get::<_, bool>(6)) {
+        let category = match (seen.get(&row.get::<_, String>(0)), row.get::<_, bool>("early")) {
             (Some(true), _) => 7,
             (Some(false), _) | (None, true) => category,
             (None, false) => continue,
@@ -179,42 +188,27 @@ pub async fn check_books(client: &Client, session: &str) {
             counted[19] += 1;
         }
     }
-    let kept = client
-        .query_one(
-            "select array[messages, overhead_tokens, user_tokens, user_parts, assistant_tokens, assistant_parts, reasoning_tokens,
-                          reasoning_parts, tool_call_tokens, tool_call_parts, tool_result_tokens, tool_result_parts, media_tokens,
-                          media_parts, summary_tokens, summary_parts, pinned_tokens, pinned_parts, pruned_tokens, pruned_parts],
-                    r.ctx_tokens, r.open_calls, r.next_seq, coalesce(s.forked_at_seq, 0),
-                    array(select seq from events e where e.session_id = $1 order by seq),
-                    array(select call_id::text from tool_calls c where c.session_id = $1 and c.status < 3 order by 1)
-               from session_run r join session_context using (tenant_id, session_id) join sessions s using (tenant_id, session_id)
-              where r.session_id = $1",
-            &[&session],
-        )
-        .await
-        .unwrap();
-    assert_eq!(kept.get::<_, Vec<i64>>(0), counted, "the counters of {session}");
-    let size: i64 = counted[1] + (2..18).step_by(2).map(|place| counted[place]).sum::<i64>();
-    assert_eq!(kept.get::<_, i64>(1), size, "the size of {session}");
-    let dense: Vec<i64> = (kept.get::<_, i64>(4) + 1..kept.get(3)).collect();
-    assert_eq!(kept.get::<_, Vec<i64>>(5), dense, "the events of {session}");
-    let mut open = open_calls(&transcript, &calls);
-    let answered_early: BTreeSet<String> =
-        parts.iter().filter(|row| row.get::<_, bool>(6)).filter_map(|row| row.get(2)).collect();
-    open.retain(|call| !answered_early.contains(call));
-    assert_eq!(kept.get::<_, Vec<String>>(6), open.iter().cloned().collect::<Vec<_>>(), "the open calls of {session}");
-    assert_eq!(usize::try_from(kept.get::<_, i32>(2)), Ok(open.len()), "how many calls of {session} are open");
+    counted
 }
 
-/// The calls at the end of a transcript that have no result; fails where a call is not answered before what follows it.
-fn open_calls(transcript: &[(i16, String)], calls: &BTreeMap<String, Vec<(String, String)>>) -> BTreeSet<String> {
+/// The calls at the end of a transcript that have no result, not even an early one; fails where a call is not answered before what
+/// follows it.
+fn open_calls(messages: &[Row], parts: &[Row]) -> BTreeSet<String> {
+    let mut calls: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for row in parts {
+        let call: Option<String> = row.get("call_id");
+        calls.entry(row.get("message_id")).or_default().extend(call.map(|call| (row.get("kind"), call)));
+    }
     let mut open = BTreeSet::new();
-    for (role, message) in transcript {
-        assert!(*role == 4 || open.is_empty(), "{message} stands between calls and their results");
-        for (kind, call) in calls.get(message).into_iter().flatten() {
+    for row in messages.iter().filter(|row| !row.get::<_, bool>("is_summary")) {
+        let (role, message): (i16, String) = (row.get("role"), row.get("message_id"));
+        assert!(role == 4 || open.is_empty(), "{message} stands between calls and their results");
+        for (kind, call) in calls.get(&message).into_iter().flatten() {
             let sound = if kind == "tool_call" { open.insert(call.clone()) } else { open.remove(call) };
             assert!(sound, "{kind} {call} in {message}");
         }
     }
-    open
+    let early = parts.iter().filter(|row| row.get::<_, bool>("early"));
+    let answered: BTreeSet<String> = early.filter_map(|row| row.get("call_id")).collect();
+    &open - &answered
 }

@@ -107,12 +107,6 @@ fn arguments(statement: &str) -> Vec<&'static str> {
             &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''"],
         ),
         "gate" | "lock_run" | "settle" | "session" | "last_role" => in_session("'run'", &[]),
-        "fork" => in_session("'long'", &["400", "'new'", "'r'", "'hash'", "1"]),
-        "open_at" => in_session("'long'", &["399"]),
-        "call_ids" => in_session("'long'", &[]),
-        "tail" => in_session("'idle'", &["'r'"]),
-        "appended_calls" => in_session("'imported'", &[]),
-        "import" => import_arguments(),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
@@ -126,9 +120,6 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "cancels" => vec!["array['t']", "array['cancelled']", "array[1]"],
         "heads" => keys(&["array[0]"]),
         "follow" => in_session("'long'", &["100", "50"]),
-        "messages_by_id" => in_session("'long'", &["array['m10', 'm20']"]),
-        "live_after" | "all_after" => in_session("'long'", &[NOW, "40", "10"]),
-        "live_before" | "all_before" => in_session("'long'", &[NOW, "110", "10"]),
         "enqueue" => {
             with(in_session("'queue'", &["'new-queued'", "''", "1", "true", "false", "null", "60", "100"]), &REQUEST)
         }
@@ -176,6 +167,23 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         .collect(),
         "revert" => with(in_session("'compacted'", &["'k'", "1", "''"]), &REQUEST),
         "compaction_outcome" => in_session("'compacting'", &["'k'"]),
+        other => transcript_arguments(other),
+    }
+}
+
+/// The same for statements about whole transcripts.
+fn transcript_arguments(statement: &str) -> Vec<&'static str> {
+    let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
+    match statement {
+        "fork" => in_session("'long'", &["400", "'new'", "'r'", "'hash'", "1"]),
+        "open_at" => in_session("'long'", &["399"]),
+        "call_ids" => in_session("'long'", &[]),
+        "tail" => in_session("'idle'", &["'r'"]),
+        "appended_calls" => in_session("'imported'", &[]),
+        "import" => import_arguments(),
+        "live_after" | "all_after" => in_session("'long'", &[NOW, "40", "10"]),
+        "live_before" | "all_before" => in_session("'long'", &[NOW, "110", "10"]),
+        "messages_by_id" => in_session("'long'", &["array['m10', 'm20']"]),
         other => panic!("no arguments for {other}"),
     }
 }

@@ -72,7 +72,7 @@ fn messages_are_listed_in_a_view() {
     }
     check(list(9, 0), &[("view", Unknown)]);
     check(list(0, -1), &[("at_seq", OutOfRange)]);
-    check_not_implemented(list(0, 1), "at_seq");
+    assert_eq!([0, 7].map(|at| list(0, at).unwrap().at), [None, Some(Seq(7))]);
 }
 
 #[test]
