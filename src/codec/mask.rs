@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::{
         codec::arbitrary,
-        model::{LimitsOverride, OutputLimits, ToolSet, config::PolicyOverrides},
+        model::{LimitsOverride, OutputLimits, ToolSet, generation::ResponseFormat},
     };
 
     fn change(paths: &[&str], values: SessionConfig) -> ConfigChange {
@@ -307,10 +307,11 @@ mod tests {
         fn all_fields_of_all_messages_too(before in arbitrary::config(), values in arbitrary::config()) {
             let change = ConfigChange { paths: leaves(SESSION, ""), values };
             let after = apply(&change, &before).unwrap();
-            // A bound on a tool's output that is set to nothing is none.
-            let limits = change.values.overrides.default_output_limits.filter(|limits| *limits != OutputLimits::default());
-            let overrides = PolicyOverrides { default_output_limits: limits, ..change.values.overrides.clone() };
-            prop_assert_eq!(after, SessionConfig { overrides, ..change.values });
+            // A message in which nothing is set is none.
+            let mut values = change.values;
+            values.overrides.default_output_limits.take_if(|limits| *limits == OutputLimits::default());
+            values.generation.response_format.take_if(|format| *format == ResponseFormat::default());
+            prop_assert_eq!(after, values);
         }
 
         #[test]

@@ -205,7 +205,7 @@ impl ToolChoice {
 }
 
 /// Asks for an answer in JSON.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponseFormat {
     /// The schema as JSON text; none: any JSON object.
     pub schema: Option<String>,

@@ -94,7 +94,6 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("tail", import::TAIL),
         ("appended_calls", import::APPENDED_CALLS),
         ("call_ids", tool_call::CALL_IDS),
-        ("session_at", update::SESSION_AT),
         ("update", update::UPDATE),
         ("doomed", delete::DOOMED),
         ("delete", delete::DELETE),

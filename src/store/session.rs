@@ -128,14 +128,15 @@ pub struct Remembered {
     pub result: String,
 }
 
-pub(super) const SESSION: &str = "-- store::session::session
-    select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, a.updated_at, r.state, r.turn_id, r.next_seq, r.revision,
+pub(super) const SESSION: &str = "-- store::session::session: $3 the revision that the configuration is of, or null for the one in force
+    select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
            r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens,
            (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
       from sessions s
       join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
       join session_activity a on a.tenant_id = $1 and a.session_id = $2
-      join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
+      join session_revisions v on v.tenant_id = $1 and v.session_id = $2
+       and v.revision = coalesce($3::bigint, r.revision)
       join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
      where s.tenant_id = $1 and s.session_id = $2";
 
@@ -186,8 +187,17 @@ impl Store {
 
     /// The session with its configuration; none: there is no such session.
     pub async fn session(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
+        self.session_of(key, None).await
+    }
+
+    /// The session as it is, but with the configuration of one of its revisions; none: there is no such session.
+    pub async fn session_at(&self, key: &SessionKey, revision: i64) -> Result<Option<Session>, Error> {
+        self.session_of(key, Some(revision)).await
+    }
+
+    async fn session_of(&self, key: &SessionKey, revision: Option<i64>) -> Result<Option<Session>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(SESSION, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read(SESSION, &[&key.tenant, &key.session, &revision]).await?;
         rows.first().map(session).transpose()
     }
 

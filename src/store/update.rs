@@ -8,7 +8,7 @@ use super::{
     pipeline::{Param, Query},
     row::get,
     rows::Key,
-    session::{ConfigParams, NewConfig, Remembered, Session, remembered, session},
+    session::{ConfigParams, NewConfig, Remembered, remembered},
 };
 use crate::{
     codec,
@@ -40,16 +40,6 @@ pub struct Updated {
 }
 
 pub(super) const UPDATE: &str = include_str!("sql/update.sql");
-pub(super) const SESSION_AT: &str = "-- store::update::session_at
-    select s.session_id, s.created_at, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision, r.ctx_tokens, v.config,
-           t.tools, t.tokens as tools_tokens,
-           (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
-      from sessions s
-      join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
-      join session_activity a on a.tenant_id = $1 and a.session_id = $2
-      join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = $3
-      join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-     where s.tenant_id = $1 and s.session_id = $2";
 
 impl Store {
     /// Puts a new configuration in force. None: the session is gone, its configuration changed meanwhile, or the request is known.
@@ -81,13 +71,6 @@ impl Store {
         let known = Request::new(&key, request, &idempotency.hash, result);
         let answers = self.database.transact(&[known.insert(), known.read()]).await?;
         answers.last().and_then(|rows| rows.first()).map(remembered).transpose()
-    }
-
-    /// The session as it is, but with the configuration of one of its revisions; none: there is no such session.
-    pub async fn session_at(&self, key: &SessionKey, revision: i64) -> Result<Option<Session>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(SESSION_AT, &[&key.tenant, &key.session, &revision]).await?;
-        rows.first().map(session).transpose()
     }
 }
 

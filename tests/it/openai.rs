@@ -9,7 +9,7 @@ use crate::harness::{
     Host,
     events::{all, completed, content, failed, kind, kinds, messages, outline, said, until_written, written},
     requests::{result, tools, turn},
-    upstream::{KEY, Reply, Upstream, event, finished, provider, recorded, said as answer},
+    upstream::{KEY, Reply, Upstream, declaring, event, finished, recorded, said as answer},
 };
 
 /// The model of [`Upstream::options`].
@@ -339,13 +339,13 @@ async fn an_event_without_an_end_is_not_gathered_for_ever() {
     upstream.left(1).await;
 }
 
-/// The demo of a model that is not declared, and of one that is.
+/// A window of no tokens says that nobody knows it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undeclared_model_has_an_assumed_window_and_a_declared_one_its_own() {
+async fn a_declared_model_has_its_window_and_none_is_made_up_for_another() {
     let upstream = Upstream::start().await;
-    let declared = provider("main", upstream.settings(), "openai");
-    let host = Host::with(crate::harness::Options::default().provider("main", Arc::new(declared))).await;
-    for (session, model, window) in [("s1", "main/gpt-4o", 128_000), ("s2", "main/of/an-unknown-make", 16_000)] {
+    let provider = declaring("main", upstream.settings(), "openai", &[("our-own", 32_000)]);
+    let host = Host::with(crate::harness::Options::default().provider("main", Arc::new(provider))).await;
+    for (session, model, window) in [("s1", "main/our-own", 32_000), ("s2", "main/of/an-unknown-make", 0)] {
         upstream.answer(Reply::events(answer(&["Hello."])));
         let seen = host.run(turn(session, model, "Hello")).await;
         let started = seen.iter().find_map(|event| match &event.payload {

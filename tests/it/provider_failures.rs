@@ -87,6 +87,8 @@ async fn a_wait_that_the_service_asks_for_is_told() {
 async fn an_answer_that_cannot_be_read_is_said_to_be_so() {
     let begun = || Reply::events(event(&json!({"content": "So far"})));
     let html = "<html><head><title>Sign in</title></head></html>";
+    let end = finished("stop");
+    let unmarked = end[..end.len() - b"data: [DONE]\n\n".len()].to_vec();
     let in_stream = r#"data: {"error":{"message":"It broke.","code":502},"choices":[]}"#;
     let table = [
         (
@@ -118,6 +120,12 @@ async fn an_answer_that_cannot_be_read_is_said_to_be_so() {
             "the answer ended without its end marker",
             FailureReason::ProviderBroken,
             FailurePhase::Generate,
+        ),
+        (
+            begun().then(unmarked),
+            "the answer ended without its end marker",
+            FailureReason::ProviderBroken,
+            FailurePhase::Stream,
         ),
         (begun(), "the answer ended without its end marker", FailureReason::ProviderBroken, FailurePhase::Stream),
         (

@@ -9,7 +9,7 @@
 //! ```
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     convert::Infallible,
     fs, io,
     net::SocketAddr,
@@ -21,6 +21,7 @@ use std::{
 use bytes::Bytes;
 use contextd::provider::{
     http::Settings,
+    info::Declared,
     openai::{OpenAi, dialect},
 };
 use futures_util::stream;
@@ -263,7 +264,15 @@ impl Upstream {
 
 /// A provider; what it has is not declared.
 pub fn provider(name: &str, settings: Settings, dialect: &str) -> OpenAi {
-    OpenAi::new(name, settings, dialect::named(dialect), BTreeMap::new()).unwrap()
+    declaring(name, settings, dialect, &[])
+}
+
+/// A provider whose operator declares the windows of these models.
+pub fn declaring(name: &str, settings: Settings, dialect: &str, windows: &[(&str, u32)]) -> OpenAi {
+    let declared = |(model, window): &(&str, u32)| {
+        ((*model).to_owned(), Declared { context_window: Some(*window), ..Declared::default() })
+    };
+    OpenAi::new(name, settings, dialect::named(dialect), windows.iter().map(declared).collect()).unwrap()
 }
 
 impl Drop for Upstream {
