@@ -14,7 +14,10 @@ use crate::{
     clock::SystemClock,
     config::{self, Config, Environment, KeepPart, PolicyConfig},
     grpc::{health, server},
-    model::{Keep, Limits, OutputLimits, ToolExecution, config::Policy},
+    model::{
+        Keep, Limits, OutputLimits, ToolExecution,
+        config::{ContextPolicy, Policy, PruneMode, PrunePolicy, UnknownWindow},
+    },
     postgres::{self, Postgres},
     store::{self, Connection, Database, Store, migrate},
     telemetry::progress::Progress,
@@ -223,7 +226,33 @@ fn policy(config: &PolicyConfig) -> Policy {
         config::ToolExecution::Parallel => ToolExecution::Parallel,
         config::ToolExecution::Sequential => ToolExecution::Sequential,
     };
-    Policy { execution, default_output_limits: output_limits(&tools.default_output_limits), output_limits: by_name }
+    Policy {
+        execution,
+        default_output_limits: output_limits(&tools.default_output_limits),
+        output_limits: by_name,
+        context: context_policy(config),
+    }
+}
+
+fn context_policy(config: &PolicyConfig) -> ContextPolicy {
+    let PolicyConfig { output_reserve, context_window, unknown_window, prune, tools: _ } = config;
+    let config::PrunePolicyConfig { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } =
+        prune.clone();
+    let mode = match mode {
+        config::PruneMode::Always => PruneMode::Always,
+        config::PruneMode::WhenItPays => PruneMode::WhenItPays,
+        config::PruneMode::OnOverflow => PruneMode::OnOverflow,
+    };
+    let unknown_window = match unknown_window {
+        config::UnknownWindow::Assume => UnknownWindow::Assume,
+        config::UnknownWindow::Refuse => UnknownWindow::Refuse,
+    };
+    ContextPolicy {
+        prune: PrunePolicy { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools },
+        output_reserve: (*output_reserve > 0).then_some(*output_reserve),
+        context_window: (*context_window > 0).then_some(*context_window),
+        unknown_window,
+    }
 }
 
 fn output_limits(limits: &config::OutputLimits) -> OutputLimits {

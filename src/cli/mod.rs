@@ -11,6 +11,7 @@ use crate::config::ConfigError;
 mod chat;
 mod completion;
 mod config;
+mod context;
 mod health;
 mod migrate;
 mod serve;
@@ -34,6 +35,7 @@ enum Command {
     Migrate(migrate::Args),
     Health(health::Args),
     Chat(chat::Args),
+    Context(context::Args),
     Config(config::Args),
     Completion(completion::Args),
     Version(version::Args),
@@ -47,6 +49,7 @@ impl Cli {
             Command::Migrate(args) => Box::pin(migrate::run(args)).await,
             Command::Health(args) => health::run(args).await,
             Command::Chat(args) => Box::pin(chat::run(args)).await,
+            Command::Context(args) => Box::pin(context::run(args)).await,
             Command::Config(args) => config::run(args),
             Command::Completion(args) => completion::run(args),
             Command::Version(args) => version::run(args),

@@ -7,12 +7,14 @@ use proptest::{collection, option, prelude::*};
 use crate::model::{
     BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, Ending, Failure, FailurePhase,
     FailureReason, FinishReason, Generation, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits,
-    Part, Payload, PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory,
-    ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose,
+    Part, Payload, PinnedBlock, PinnedKind, PruneReport, Restored, SessionConfig, TokenBasis, TokenCount, Tool,
+    ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage,
+    UsagePurpose,
     command::TurnRequest,
-    config::PolicyOverrides,
+    config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
     event::CallCancelReason,
     generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
+    ledger::{Occupant, Share},
 };
 
 /// Any text that PostgreSQL can store.
@@ -129,6 +131,7 @@ pub(super) fn failure() -> impl Strategy<Value = Failure> {
             provider_code: code,
             provider_request_id: request,
             retry_after,
+            categories: vec![Share { occupant: Occupant::Skills, tokens: 7, count: 1 }],
         },
     )
 }
@@ -320,11 +323,40 @@ fn block() -> impl Strategy<Value = PinnedBlock> {
 
 fn overrides() -> impl Strategy<Value = PolicyOverrides> {
     let execution = prop_oneof![Just(ToolExecution::Parallel), Just(ToolExecution::Sequential)];
-    (option::of(execution), option::of(output_limits()), collection::btree_map(text(), output_limits(), 0..3)).prop_map(
-        |(execution, default_output_limits, output_limits)| PolicyOverrides {
+    let by_name = collection::btree_map(text(), output_limits(), 0..3);
+    (option::of(execution), option::of(output_limits()), by_name, context()).prop_map(
+        |(execution, default_output_limits, output_limits, context)| PolicyOverrides {
             execution,
             default_output_limits,
             output_limits,
+            context,
+        },
+    )
+}
+
+fn context() -> impl Strategy<Value = ContextOverrides> {
+    let unknown = prop_oneof![Just(UnknownWindow::Assume), Just(UnknownWindow::Refuse)];
+    let number = || option::of(tokens());
+    (prune(), number(), number(), option::of(unknown)).prop_map(
+        |(prune, output_reserve, context_window, unknown_window)| ContextOverrides {
+            prune,
+            output_reserve,
+            context_window,
+            unknown_window,
+        },
+    )
+}
+
+fn prune() -> impl Strategy<Value = PruneOverrides> {
+    let mode = prop_oneof![Just(PruneMode::Always), Just(PruneMode::WhenItPays), Just(PruneMode::OnOverflow)];
+    let number = || option::of(tokens());
+    (option::of(mode), number(), number(), number(), collection::vec(text(), 0..3)).prop_map(
+        |(mode, minimum_tokens, protect_tokens, protect_turns, protected_tools)| PruneOverrides {
+            mode,
+            minimum_tokens,
+            protect_tokens,
+            protect_turns,
+            protected_tools,
         },
     )
 }
@@ -394,6 +426,8 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
         Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 2 },
         Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
+        Payload::ContextPruned { report: PruneReport { saved: 1, ..PruneReport::default() } },
+        Payload::ContextRestored { restored: Restored::default() },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

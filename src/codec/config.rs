@@ -9,7 +9,7 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, generation, limits, number::known, output, read, tools};
+use super::{DecodeError, generation, limits, number::known, output, policy, read, tools};
 
 /// The configuration without its tools, as an encoded `Session`.
 pub fn encode(config: &SessionConfig) -> Vec<u8> {
@@ -87,27 +87,20 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
 
 /// What a session changes in its policy, for the wire.
 pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
-    let PolicyOverrides { execution, default_output_limits, output_limits } = overrides;
+    let PolicyOverrides { execution, default_output_limits, output_limits, context } = overrides;
     let tools = pb::ToolPolicy {
         execution: execution_to_pb(*execution).into(),
         default_output_limits: default_output_limits.map(output::to_pb),
         output_limits: output_limits.iter().map(|(name, limits)| (name.clone(), output::to_pb(*limits))).collect(),
         cancel_wait: None,
     };
-    pb::Policy { tools: Some(tools), ..pb::Policy::default() }
+    pb::Policy { tools: Some(tools), ..policy::to_pb(context) }
 }
 
 /// What a session changes in its policy, as it was stored.
 pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeError> {
-    let pb::Policy {
-        compaction: _,
-        prune: _,
-        tools,
-        queue: _,
-        output_reserve: _,
-        context_window: _,
-        unknown_window: _,
-    } = policy;
+    let context = policy::from_pb(&policy)?;
+    let tools = policy.tools;
     let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait: _ } = tools.unwrap_or_default();
     Ok(PolicyOverrides {
         execution: execution_from_pb(known("tool execution", execution)?),
@@ -116,6 +109,7 @@ pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeEr
             .into_iter()
             .map(|(name, limits)| Ok((name, output::from_pb(limits)?)))
             .collect::<Result<BTreeMap<_, _>, DecodeError>>()?,
+        context,
     })
 }
 

@@ -5,7 +5,7 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, number, time};
+use super::{DecodeError, ledger, number, time};
 
 /// A failure for the wire.
 pub fn to_pb(failure: &Failure) -> pb::Failure {
@@ -19,6 +19,7 @@ pub fn to_pb(failure: &Failure) -> pb::Failure {
         provider_code,
         provider_request_id,
         retry_after,
+        categories,
     } = failure;
     pb::Failure {
         reason: reason_to_pb(*reason).into(),
@@ -30,7 +31,7 @@ pub fn to_pb(failure: &Failure) -> pb::Failure {
         provider_code: provider_code.clone(),
         provider_request_id: provider_request_id.clone(),
         retry_after: retry_after.map(time::duration_to_pb),
-        categories: Vec::new(),
+        categories: categories.iter().map(ledger::share_to_pb).collect(),
     }
 }
 
@@ -46,7 +47,7 @@ pub fn from_pb(failure: pb::Failure) -> Result<Failure, DecodeError> {
         provider_code,
         provider_request_id,
         retry_after,
-        categories: _,
+        categories,
     } = failure;
     Ok(Failure {
         reason: reason_from_pb(number::known("failure reason", reason)?)?,
@@ -59,6 +60,7 @@ pub fn from_pb(failure: pb::Failure) -> Result<Failure, DecodeError> {
         provider_code,
         provider_request_id,
         retry_after: retry_after.map(time::duration_from_pb).transpose()?,
+        categories: categories.into_iter().map(ledger::share_from_pb).collect::<Result<_, _>>()?,
     })
 }
 

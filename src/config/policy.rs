@@ -15,8 +15,67 @@ pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
 /// One policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyConfig {
+    /// Tokens kept free for the answer; 0: by the model.
+    pub output_reserve: u32,
+    /// The context window in tokens; 0: the model's.
+    pub context_window: u32,
+    /// What to do about a model whose window is not known.
+    pub unknown_window: UnknownWindow,
+    /// When old tool results are cleared.
+    pub prune: PrunePolicyConfig,
     /// How tools run, and what happens to their outputs.
     pub tools: ToolPolicyConfig,
+}
+
+/// What to do about a model whose window is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownWindow {
+    /// Take 16,000 tokens, with 4,096 for the answer.
+    #[default]
+    Assume,
+    /// Refuse to manage its context.
+    Refuse,
+}
+
+/// When old tool results are cleared. They stay readable; the model sees a placeholder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrunePolicyConfig {
+    /// When.
+    pub mode: PruneMode,
+    /// Tokens that must be saved.
+    pub minimum_tokens: u32,
+    /// The newest tool output of this many tokens stays.
+    pub protect_tokens: u32,
+    /// The newest turns stay, unless they alone hold more tool output than that.
+    pub protect_turns: u32,
+    /// Tools whose results stay.
+    pub protected_tools: Vec<String>,
+}
+
+impl Default for PrunePolicyConfig {
+    fn default() -> Self {
+        Self {
+            mode: PruneMode::default(),
+            minimum_tokens: 20_000,
+            protect_tokens: 40_000,
+            protect_turns: 2,
+            protected_tools: Vec::new(),
+        }
+    }
+}
+
+/// When tool results are pruned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PruneMode {
+    /// Whenever the minimum can be saved.
+    Always,
+    /// When that saves more than the provider would bill again.
+    #[default]
+    WhenItPays,
+    /// When the context is too large otherwise.
+    OnOverflow,
 }
 
 /// How tools run, and how much of each one's output the model gets to see.
@@ -71,6 +130,10 @@ pub enum KeepPart {
 impl Default for PolicyConfig {
     fn default() -> Self {
         Self {
+            output_reserve: 0,
+            context_window: 0,
+            unknown_window: UnknownWindow::default(),
+            prune: PrunePolicyConfig::default(),
             tools: ToolPolicyConfig {
                 execution: ToolExecution::default(),
                 default_output_limits: OutputLimits { max_output_chars: 120_000, ..OutputLimits::default() },
@@ -82,7 +145,19 @@ impl Default for PolicyConfig {
 
 impl PolicyConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str) {
-        let Self { tools: ToolPolicyConfig { execution: _, default_output_limits, output_limits } } = self;
+        let Self { output_reserve, context_window, unknown_window: _, prune, tools } = self;
+        let PrunePolicyConfig { mode: _, minimum_tokens, protect_tokens, protect_turns, protected_tools: _ } = prune;
+        let ToolPolicyConfig { execution: _, default_output_limits, output_limits } = tools;
+        let counts = [
+            ("output_reserve", output_reserve, "tokens"),
+            ("context_window", context_window, "tokens"),
+            ("prune.minimum_tokens", minimum_tokens, "tokens"),
+            ("prune.protect_tokens", protect_tokens, "tokens"),
+            ("prune.protect_turns", protect_turns, "turns"),
+        ];
+        for (key, number, unit) in counts {
+            checks.number(&format!("policies.{name}.{key}"), *number, 0..=i32::MAX.unsigned_abs(), unit);
+        }
         let prefix = format!("policies.{name}.tools");
         default_output_limits.check(checks, &format!("{prefix}.default_output_limits"));
         for (tool, limits) in output_limits {

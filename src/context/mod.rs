@@ -1,10 +1,15 @@
 //! The thinking of contextd: pure functions from model to model, without IO, clock or async.
 
+pub mod budget;
 pub mod calls;
 pub mod estimate;
 pub mod generation;
 pub mod prompt;
+pub mod prune;
+pub mod room;
 pub mod sanitize;
+pub mod size;
+pub mod stats;
 pub mod truncate;
 
 #[cfg(test)]

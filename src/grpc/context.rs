@@ -1,21 +1,42 @@
-//! ContextService: where the tokens are. Not implemented yet: every call says so.
+//! ContextService: where the tokens are, and how a context is made smaller.
+
+use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::status::not_implemented_rpc;
-use crate::pb::{self, context_service_server::ContextService};
+use super::{decode, stats, stats_text, status::not_implemented_rpc, tenant};
+use crate::{
+    codec,
+    model::SessionKey,
+    pb::{self, context_service_server::ContextService},
+    turn::Engine,
+};
 
-/// ContextService as far as it is built: not at all.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Contexts;
+/// ContextService over an engine.
+#[derive(Debug, Clone)]
+pub struct Contexts {
+    engine: Arc<Engine>,
+}
+
+impl Contexts {
+    /// The service.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+}
 
 #[tonic::async_trait]
 impl ContextService for Contexts {
     async fn get_context_stats(
         &self,
-        _: Request<pb::GetContextStatsRequest>,
+        request: Request<pb::GetContextStatsRequest>,
     ) -> Result<Response<pb::GetContextStatsResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/GetContextStats"))
+        let tenant = tenant(&request);
+        let decode::GetContextStats { session, model, as_text } = decode::get_context_stats(request.into_inner())?;
+        let found = self.engine.context_stats(&SessionKey::new(tenant, session), model.as_deref()).await?;
+        let stats = stats::to_pb(&found);
+        let text = if as_text { stats_text::text(&stats, found.budget.assumed) } else { String::new() };
+        Ok(Response::new(pb::GetContextStatsResponse { stats: Some(stats), text }))
     }
 
     async fn compact(&self, _: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
@@ -24,16 +45,23 @@ impl ContextService for Contexts {
 
     async fn prune_tool_outputs(
         &self,
-        _: Request<pb::PruneToolOutputsRequest>,
+        request: Request<pb::PruneToolOutputsRequest>,
     ) -> Result<Response<pb::PruneToolOutputsResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/PruneToolOutputs"))
+        let tenant = tenant(&request);
+        let command = decode::prune_tool_outputs(request.into_inner())?;
+        let report = self.engine.prune_tool_outputs(tenant, command).await?;
+        Ok(Response::new(pb::PruneToolOutputsResponse { report: Some(codec::ledger::pruned_to_pb(&report)) }))
     }
 
     async fn restore_tool_outputs(
         &self,
-        _: Request<pb::RestoreToolOutputsRequest>,
+        request: Request<pb::RestoreToolOutputsRequest>,
     ) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/RestoreToolOutputs"))
+        let tenant = tenant(&request);
+        let command = decode::restore_tool_outputs(request.into_inner())?;
+        let restored = codec::ledger::restored_to_pb(&self.engine.restore_tool_outputs(tenant, command).await?);
+        let pb::ContextRestored { pruned_at_seq: _, call_ids, tokens_restored } = restored;
+        Ok(Response::new(pb::RestoreToolOutputsResponse { call_ids, tokens_restored }))
     }
 
     async fn prepare_context(

@@ -30,6 +30,8 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         mut config,
         tools_tokens: _,
         context_tokens: _,
+        context_version: _,
+        anchor: _,
         queued,
         forked,
         open_calls: _,

@@ -14,6 +14,8 @@ pub mod preview;
 pub mod queue;
 pub mod server;
 pub mod session;
+mod stats;
+mod stats_text;
 pub mod status;
 pub mod stream;
 pub mod turn;

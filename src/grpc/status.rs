@@ -104,6 +104,7 @@ impl From<turn::Error> for Status {
             Error::TurnNotFound(id) => resource(ErrorReason::TurnNotFound, message, "Turn", id.as_str()),
             Error::BlobNotFound(id) => resource(ErrorReason::BlobNotFound, message, "Blob", id.as_str()),
             Error::ModelNotFound(name) => resource(ErrorReason::ModelNotFound, message, "Model", &name),
+            Error::ContextWindowUnknown(model) => window_unknown(message, &model),
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
             Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
             Error::QueueNotImplemented => not_implemented_field(EXECUTE_TURN, "busy_policy"),
@@ -123,6 +124,9 @@ impl From<turn::Error> for Status {
             Error::AtSeqAhead { last } => Row::new(ErrorReason::CursorAhead, message)
                 .with("last_seq", last)
                 .field("at_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
+                .status(),
+            Error::PruneNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
+                .field("pruned_at_seq", FieldReason::Unknown, "must be the pruned_at_seq of a prune of this session")
                 .status(),
             Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
@@ -189,6 +193,13 @@ fn not_implemented_field(rpc: &str, field: &str) -> Status {
 fn resource(reason: ErrorReason, message: String, kind: &str, name: &str) -> Status {
     let mut row = Row::new(reason, message);
     row.details.set_resource_info(format!("contextd.v1.{kind}"), name, "", "");
+    row.status()
+}
+
+fn window_unknown(message: String, model: &str) -> Status {
+    let mut row = Row::new(ErrorReason::ContextWindowUnknown, message).with("model", model);
+    let kind = reason_name(ErrorReason::ContextWindowUnknown);
+    row.details.add_precondition_failure_violation(kind, model, "set policy_overrides.context_window");
     row.status()
 }
 

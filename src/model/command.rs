@@ -2,7 +2,7 @@
 
 use super::{
     BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
-    ToolSet, TurnId, import::Appended,
+    ToolSet, TurnId, config::PruneOverrides, import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -78,6 +78,30 @@ pub struct ConfigChange {
     pub paths: Vec<String>,
     /// Their new values; what is empty or none goes back to its default. The other fields say nothing.
     pub values: SessionConfig,
+}
+
+/// Clear old tool results.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PruneToolOutputs {
+    /// The session.
+    pub session: SessionId,
+    /// In place of what its policy says.
+    pub overrides: PruneOverrides,
+    /// Only say what would be cleared.
+    pub dry_run: bool,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
+/// Take a prune back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreToolOutputs {
+    /// The session.
+    pub session: SessionId,
+    /// The seq of the prune.
+    pub pruned_at: Seq,
+    /// Idempotency.
+    pub idempotency: Idempotency,
 }
 
 /// Delete a session.

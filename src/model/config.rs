@@ -36,6 +36,8 @@ pub struct PolicyOverrides {
     pub default_output_limits: Option<OutputLimits>,
     /// Limits by tool name; not empty: replaces the policy's as a whole.
     pub output_limits: BTreeMap<String, OutputLimits>,
+    /// How the context is kept within its window.
+    pub context: ContextOverrides,
 }
 
 /// A named set of rules from the server's configuration, or one session's variant of it.
@@ -47,6 +49,8 @@ pub struct Policy {
     pub default_output_limits: OutputLimits,
     /// Limits by tool name.
     pub output_limits: BTreeMap<String, OutputLimits>,
+    /// How the context is kept within its window.
+    pub context: ContextPolicy,
 }
 
 impl Policy {
@@ -63,6 +67,7 @@ impl Policy {
             } else {
                 overrides.output_limits.clone()
             },
+            context: self.context.with(&overrides.context),
         }
     }
 
@@ -71,6 +76,126 @@ impl Policy {
         let by_name = self.output_limits.get(name).copied().unwrap_or_default();
         own.unwrap_or_default().or(by_name).or(self.default_output_limits)
     }
+}
+
+/// How a context is kept within its window. The default is what is shipped.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContextPolicy {
+    /// When old tool results are cleared.
+    pub prune: PrunePolicy,
+    /// Tokens kept free for the answer; none: by the model.
+    pub output_reserve: Option<u32>,
+    /// The window; none: the model's.
+    pub context_window: Option<u32>,
+    /// What to do when no window is known.
+    pub unknown_window: UnknownWindow,
+}
+
+/// What a session changes in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContextOverrides {
+    /// When old tool results are cleared.
+    pub prune: PruneOverrides,
+    /// Tokens kept free for the answer.
+    pub output_reserve: Option<u32>,
+    /// The window.
+    pub context_window: Option<u32>,
+    /// What to do when no window is known.
+    pub unknown_window: Option<UnknownWindow>,
+}
+
+impl ContextPolicy {
+    /// The policy with a session's changes.
+    #[must_use]
+    pub fn with(&self, overrides: &ContextOverrides) -> Self {
+        let ContextOverrides { prune, output_reserve, context_window, unknown_window } = overrides;
+        Self {
+            prune: self.prune.with(prune),
+            output_reserve: output_reserve.or(self.output_reserve),
+            context_window: context_window.or(self.context_window),
+            unknown_window: unknown_window.unwrap_or(self.unknown_window),
+        }
+    }
+}
+
+/// What to do about a model whose window is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum UnknownWindow {
+    /// Take a small one.
+    #[default]
+    Assume,
+    /// Refuse.
+    Refuse,
+}
+
+/// When old tool results are cleared (feature rows D17 and S2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrunePolicy {
+    /// When.
+    pub mode: PruneMode,
+    /// Only if at least this many tokens are saved.
+    pub minimum_tokens: u32,
+    /// The newest tool output of this many tokens stays.
+    pub protect_tokens: u32,
+    /// The newest turns stay, unless they alone hold more tool output than that.
+    pub protect_turns: u32,
+    /// Tools whose results stay.
+    pub protected_tools: Vec<String>,
+}
+
+impl Default for PrunePolicy {
+    fn default() -> Self {
+        Self {
+            mode: PruneMode::default(),
+            minimum_tokens: 20_000,
+            protect_tokens: 40_000,
+            protect_turns: 2,
+            protected_tools: Vec::new(),
+        }
+    }
+}
+
+/// What a session changes in it. A list that is not empty replaces the policy's as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PruneOverrides {
+    /// When.
+    pub mode: Option<PruneMode>,
+    /// Only if at least this many tokens are saved.
+    pub minimum_tokens: Option<u32>,
+    /// The newest tool output of this many tokens stays.
+    pub protect_tokens: Option<u32>,
+    /// The newest turns stay.
+    pub protect_turns: Option<u32>,
+    /// Tools whose results stay.
+    pub protected_tools: Vec<String>,
+}
+
+impl PrunePolicy {
+    /// The policy with changes.
+    #[must_use]
+    pub fn with(&self, overrides: &PruneOverrides) -> Self {
+        let PruneOverrides { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } = overrides;
+        let tools = if protected_tools.is_empty() { &self.protected_tools } else { protected_tools };
+        Self {
+            mode: mode.unwrap_or(self.mode),
+            minimum_tokens: minimum_tokens.unwrap_or(self.minimum_tokens),
+            protect_tokens: protect_tokens.unwrap_or(self.protect_tokens),
+            protect_turns: protect_turns.unwrap_or(self.protect_turns),
+            protected_tools: tools.clone(),
+        }
+    }
+}
+
+/// When tool results are pruned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum PruneMode {
+    /// Whenever the minimum can be saved.
+    Always,
+    /// When that saves more than the provider bills again.
+    #[default]
+    WhenItPays,
+    /// When the context is too large otherwise.
+    OnOverflow,
 }
 
 /// The order in which the calls of one step are handed out.

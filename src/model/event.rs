@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult,
-    Usage, UsagePurpose, generation::Unsupported,
+    CallId, Ending, Failure, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount,
+    ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -126,6 +126,16 @@ pub enum Payload {
         revision: i64,
         /// The fields that differ from before, by their paths in the API.
         paths: Vec<String>,
+    },
+    /// Old tool results were cleared. The seq that names the prune is the event's own.
+    ContextPruned {
+        /// Which, and what it saves.
+        report: PruneReport,
+    },
+    /// Cleared tool results are back.
+    ContextRestored {
+        /// Which.
+        restored: Restored,
     },
     /// The turn ended.
     TurnEnded {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::ledger::Share;
+
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureReason {
@@ -55,6 +57,8 @@ pub struct Failure {
     pub provider_request_id: String,
     /// How long the provider asked to wait.
     pub retry_after: Option<Duration>,
+    /// A prompt that does not fit: what fills the window, largest first.
+    pub categories: Vec<Share>,
 }
 
 impl Failure {
@@ -70,6 +74,7 @@ impl Failure {
             provider_code: String::new(),
             provider_request_id: String::new(),
             retry_after: None,
+            categories: Vec::new(),
         }
     }
 }

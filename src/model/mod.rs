@@ -9,6 +9,7 @@ pub mod failure;
 pub mod generation;
 pub mod id;
 pub mod import;
+pub mod ledger;
 pub mod message;
 pub mod prompt;
 pub mod tally;
@@ -23,6 +24,7 @@ pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
 pub use generation::Generation;
 pub use id::{BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
+pub use ledger::{Anchor, Held, Ledger, PruneReport, Restored};
 pub use message::{
     Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
     Truncation,

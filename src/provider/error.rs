@@ -90,6 +90,7 @@ impl Error {
             provider_code: self.code.clone(),
             provider_request_id: self.request_id.clone(),
             retry_after: self.retry_after,
+            categories: Vec::new(),
         }
     }
 }

@@ -41,6 +41,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
         model.cannot_take(wanted)
     }
 
+    /// Whether the reasoning of an answer is sent back with later prompts; where not, it occupies no window.
+    fn takes_reasoning_back(&self) -> bool {
+        true
+    }
+
     /// Calls the model once. Nothing happens before the stream is polled; dropping the stream aborts the call.
     fn call(&self, prompt: Arc<Prompt>) -> Answer;
 }

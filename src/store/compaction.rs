@@ -317,7 +317,7 @@ fn compacted(answers: &[Vec<Row>]) -> Result<Compacted, Error> {
     })
 }
 
-fn moved(row: &Row) -> Result<Moved, Error> {
+pub(super) fn moved(row: &Row) -> Result<Moved, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     Ok(Moved { context_version: get(row, "context_version")?, last_seq: Seq(next_seq - 1) })
 }

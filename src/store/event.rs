@@ -69,7 +69,7 @@ impl Store {
     }
 }
 
-fn event(row: &Row) -> Result<StoredEvent, Error> {
+pub(super) fn event(row: &Row) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         seq: Seq(get(row, "seq")?),
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),

@@ -10,11 +10,12 @@ use super::{
     row::{count, get, role_number},
     rows::{Key, signed},
     session::{Remembered, SessionState},
+    stats::{anchor, anchor_columns},
 };
 use crate::{
     codec,
     model::{
-        BlobId, CallId, Category, MessageId, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
+        Anchor, BlobId, CallId, Category, MessageId, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
         event::StepPosition, import::OpenCall,
     },
 };
@@ -55,6 +56,8 @@ pub struct Tail {
     pub open_calls: u32,
     /// Tokens of the live transcript.
     pub tokens: i64,
+    /// The last call that was measured.
+    pub anchor: Option<Anchor>,
     /// What the idempotency key led to.
     pub remembered: Option<Remembered>,
 }
@@ -110,11 +113,16 @@ pub struct Import<'a> {
 pub(super) const IMPORT: &str =
     statement!("sql/import.sql", "sql/rows.sql", "sql/context_shift.sql"; " select f.next_seq from f");
 
-pub(super) const TAIL: &str = "-- store::import::tail
-    select r.state, r.turn_id, r.next_seq, r.context_version, r.epoch, r.op, r.open_calls, r.ctx_tokens, i.req_hash, i.result
+pub(super) const TAIL: &str = concat!(
+    "-- store::import::tail
+    select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
+           ",
+    anchor_columns!(),
+    "
       from session_run r
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
-     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3"
+);
 
 pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
     select c.call_id, c.tool_name, m.pinned
@@ -303,6 +311,7 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         version: Version { context: get(row, "context_version")?, epoch: get(row, "epoch")?, op: get(row, "op")? },
         open_calls: count(row, "open_calls")?,
         tokens: get(row, "ctx_tokens")?,
+        anchor: anchor(row)?,
         remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
     })
 }

@@ -22,10 +22,12 @@ pub mod message;
 pub mod migrate;
 pub mod pipeline;
 pub mod pool;
+pub mod prune;
 pub mod queue;
 pub mod row;
 pub mod rows;
 pub mod session;
+pub mod stats;
 pub mod step;
 pub mod submission;
 pub mod tool_call;
@@ -88,6 +90,10 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
+        ("stats", stats::STATS),
+        ("prune", prune::PRUNE),
+        ("restore", prune::RESTORE),
+        ("event", prune::EVENT),
         ("fork", fork::FORK),
         ("open_at", fork::OPEN_AT),
         ("import", import::IMPORT),

@@ -55,13 +55,13 @@ pub struct Rows {
     part_tokens: Vec<i32>,
     part_categories: Vec<i16>,
     estimator: String,
-    outside_tokens: i64,
+    offset: i64,
 }
 
 impl Rows {
-    /// No rows yet. Sizes were counted by `estimator`; `outside` are the tokens of the prompt that are not in the transcript.
-    pub fn new(estimator: &str, outside: u32) -> Self {
-        Self { estimator: estimator.to_owned(), outside_tokens: i64::from(outside), ..Self::default() }
+    /// No rows yet. Sizes were counted by `estimator`; `offset` is what the size of a prompt has beside that of the transcript.
+    pub fn new(estimator: &str, offset: i64) -> Self {
+        Self { estimator: estimator.to_owned(), offset, ..Self::default() }
     }
 
     /// Adds an event.
@@ -148,7 +148,7 @@ impl Rows {
             &self.part_tokens,
             &self.part_categories,
             &self.estimator,
-            &self.outside_tokens,
+            &self.offset,
         ]
     }
 }

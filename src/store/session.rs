@@ -8,10 +8,13 @@ use super::{
     pipeline::{Param, Query},
     row::get,
     rows::{Key, signed},
+    stats::{anchor, anchor_columns},
 };
 use crate::{
     codec,
-    model::{RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId, command::Idempotency},
+    model::{
+        Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId, command::Idempotency,
+    },
 };
 
 /// The first revision of a session's configuration.
@@ -69,6 +72,10 @@ pub struct Session {
     pub tools_tokens: u32,
     /// Tokens of the live transcript.
     pub context_tokens: i64,
+    /// Its version.
+    pub context_version: i64,
+    /// The last call that was measured.
+    pub anchor: Option<Anchor>,
     /// Messages waiting in the queue.
     pub queued: u32,
     /// The session it was forked from, and the seq.
@@ -128,9 +135,9 @@ pub struct Remembered {
     pub result: String,
 }
 
-pub(super) const SESSION: &str = "-- store::session::session: $3 the revision that the configuration is of, or null for the one in force
+pub(super) const SESSION: &str = concat!("-- store::session::session: $3 the revision that the configuration is of, or null for the one in force
     select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
-           r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens,
+           r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
            (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
       from sessions s
       join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
@@ -138,7 +145,7 @@ pub(super) const SESSION: &str = "-- store::session::session: $3 the revision th
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2
        and v.revision = coalesce($3::bigint, r.revision)
       join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-     where s.tenant_id = $1 and s.session_id = $2";
+     where s.tenant_id = $1 and s.session_id = $2");
 
 impl Store {
     /// Creates a session. False: one with this id exists.
@@ -208,21 +215,21 @@ impl Store {
         after: Option<&(Timestamp, SessionId)>,
         limit: u32,
     ) -> Result<Vec<Session>, Error> {
-        const SQL: &str = "-- store::session::sessions
+        const SQL: &str = concat!("-- store::session::sessions
             with page as (
               select a.session_id, a.updated_at from session_activity a
                where a.tenant_id = $1 and a.updated_at > '-infinity'
                  and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
                order by a.updated_at desc, a.session_id desc limit $4)
             select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, page.updated_at, r.state, r.turn_id, r.next_seq,
-                   r.revision, r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens,
+                   r.revision, r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
                    (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued
               from page
               join sessions s on s.tenant_id = $1 and s.session_id = page.session_id
               join session_run r on r.tenant_id = $1 and r.session_id = page.session_id and r.state <> 3
               join session_revisions v on v.tenant_id = $1 and v.session_id = page.session_id and v.revision = r.revision
               join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-             order by page.updated_at desc, page.session_id desc";
+             order by page.updated_at desc, page.session_id desc");
         let at = after.map(|(at, _)| *at);
         let session_id = after.map_or("", |(_, session)| session.as_str());
         let rows = self.database.read(SQL, &[&tenant.as_str(), &at, &session_id, &i64::from(limit)]).await?;
@@ -258,6 +265,8 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         config: codec::config::decode(get(row, "config")?, tools)?,
         tools_tokens: super::row::count(row, "tools_tokens")?,
         context_tokens: get(row, "ctx_tokens")?,
+        context_version: get(row, "context_version")?,
+        anchor: anchor(row)?,
         queued: super::row::count(row, "queued")?,
         forked: from.map(SessionId::new).zip(at.map(Seq)),
         open_calls: super::row::count(row, "open_calls")?,

@@ -17,8 +17,8 @@ pub struct NewStep<'a> {
     pub in_any_case: bool,
     /// The encoded `step_started`.
     pub started: &'a [u8],
-    /// Tokens of the prompt outside of the transcript.
-    pub outside: u32,
+    /// What the size of its prompt has beside that of the transcript.
+    pub outside: i64,
 }
 
 /// What became of the beginning of a step.
@@ -39,7 +39,7 @@ impl Store {
     pub async fn begin_step(&self, key: &SessionKey, fence: Fence, step: &NewStep<'_>) -> Result<Begun, Error> {
         let NewStep { revision, in_any_case, started, outside } = *step;
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
-        let (binding, outside) = (!in_any_case, i64::from(outside));
+        let binding = !in_any_case;
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
         params.extend([&revision as Param<'_>, &binding, &started, &outside, &lease]);
         match self.fenced_write(&key, fence, &[Query::new(BEGIN_STEP, params)]).await? {

@@ -66,8 +66,8 @@ pub struct Approval {
 pub struct NextStep {
     /// The encoded `step_started`; none: the turn takes no further step.
     pub started: Option<Vec<u8>>,
-    /// Tokens of the prompt outside of the transcript.
-    pub outside: u32,
+    /// What the size of its prompt has beside that of the transcript.
+    pub outside: i64,
     /// The revision that both are made for. When another one is in force, beginning the step is left to the owner.
     pub revision: i64,
 }
@@ -126,12 +126,12 @@ impl Store {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let (closing, opening) = (AnswerColumns::from(*answers), ApprovalColumns::from(*approvals));
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let (overhead, outside) = (signed(*overhead), i64::from(next.outside));
+        let overhead = signed(*overhead);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
         params.extend(closing.params());
         params.extend(opening.params());
         params.extend([&request as Param<'_>, &idempotency.hash, &self.replica, &lease]);
-        params.extend([estimator as Param<'_>, &overhead, &next.started, &outside, &next.revision]);
+        params.extend([estimator as Param<'_>, &overhead, &next.started, &next.outside, &next.revision]);
         let named: Vec<&str> = named.iter().map(CallId::as_str).collect();
         let remembered = Request::new(&key, request, &idempotency.hash, "");
         let queries = [

@@ -11,12 +11,14 @@ use super::{
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
+    stats::basis_number,
     tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING},
 };
 use crate::{
     codec,
     model::{
-        CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnResult, Usage, UsageTotals, event::WaitsFor,
+        CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TokenBasis, TurnResult, Usage, UsageTotals,
+        event::WaitsFor,
     },
 };
 
@@ -97,6 +99,36 @@ pub struct StepCost<'a> {
     pub call: Option<Option<&'a Usage>>,
     /// The assistant message that was written.
     pub message: Option<&'a MessageId>,
+    /// What the call measured; none: its provider reported nothing.
+    pub measured: Option<Measured>,
+}
+
+/// What a call measured, for the sizes to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// The version of the context that its prompt was made from.
+    pub seen: i64,
+    /// The prompt, as reported.
+    pub input: u32,
+    /// The answer, less the reasoning that the provider does not get back.
+    pub output: u32,
+    /// What the estimator says of prompt and answer, the transcript before the answer left out.
+    pub beside: i64,
+    /// How much of the prompt the provider's cache holds now.
+    pub cached: u32,
+    /// What was predicted for the prompt.
+    pub estimated: u32,
+    /// How.
+    pub basis: TokenBasis,
+}
+
+impl Measured {
+    fn columns(&self) -> Vec<i64> {
+        let Self { seen, input, output, beside, cached, estimated, basis } = *self;
+        let [input, output, cached, estimated] =
+            [input, output, cached, estimated].map(|tokens| i64::from(signed(tokens)));
+        vec![seen, input, output, beside, cached, estimated, basis_number(basis)]
+    }
 }
 
 /// The end of a turn, as it is written.
@@ -192,7 +224,7 @@ impl Store {
         params.extend(spent.params());
         params.extend([&steps as Param<'_>, &message]);
         params.extend(calls.params());
-        params.push(&lease);
+        params.extend([&lease as Param<'_>, &spent.measured]);
         self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
     }
 
@@ -228,6 +260,7 @@ impl Store {
         params.extend([&fence.epoch as Param<'_>, &fence.op]);
         params.extend(spent.params());
         params.extend([&ended.steps as Param<'_>, &message, &ended.payload, &ended.outcome, &lease]);
+        params.push(&spent.measured);
         let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
         self.owner_write(&key, fence, &[gate, Query::new(FINISH, params)]).await
     }
@@ -249,7 +282,7 @@ impl Store {
         params.extend([&fence.epoch as Param<'_>, &fence.op]);
         params.extend(spent.params());
         params.extend([&ended.steps as Param<'_>, &message, &ended.kind, &ended.payload, &ended.outcome, &ended.state]);
-        params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed]);
+        params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed, &spent.measured]);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
         let queries = [Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
         self.owner_write(&key, fence, &queries).await
@@ -305,13 +338,18 @@ impl Store {
 struct Spent<'a> {
     model: &'a str,
     totals: [i64; 6],
+    measured: Option<Vec<i64>>,
 }
 
 impl<'a> From<&StepCost<'a>> for Spent<'a> {
     fn from(cost: &StepCost<'a>) -> Self {
         let totals = cost.call.map(|usage| UsageTotals::default().plus(usage)).unwrap_or_default();
         let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = totals;
-        Self { model: cost.model, totals: [calls, input, output, reasoning, cache_read, cache_write] }
+        Self {
+            model: cost.model,
+            totals: [calls, input, output, reasoning, cache_read, cache_write],
+            measured: cost.measured.as_ref().map(Measured::columns),
+        }
     }
 }
 

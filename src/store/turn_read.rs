@@ -9,12 +9,13 @@ use super::{
     Error, Store,
     row::{count, get, turn_state},
     rows::Key,
+    stats::{anchor, anchor_columns},
 };
 use crate::{
     codec,
     model::{
-        CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, TurnId, TurnResult, TurnState, UsageTotals,
-        command::TurnRequest,
+        Anchor, CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, TurnId, TurnResult, TurnState,
+        UsageTotals, command::TurnRequest,
     },
 };
 
@@ -67,6 +68,10 @@ pub struct Owned {
     pub final_message: Option<MessageId>,
     /// Tokens of the live transcript.
     pub context_tokens: i64,
+    /// Its version.
+    pub context_version: i64,
+    /// The last call that was measured.
+    pub anchor: Option<Anchor>,
     /// The newest seq.
     pub last_seq: Seq,
 }
@@ -123,6 +128,7 @@ macro_rules! made_for {
 pub(super) const OWNED: &str = concat!(
     "-- store::turn_read::owned
     select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens,
+           ", anchor_columns!(), ",
            coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
            t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
            t.cache_read_tokens, t.cache_write_tokens, v.revision, v.config, s.tools,
@@ -216,6 +222,8 @@ fn owned(row: &Row) -> Result<Owned, Error> {
         totals: totals(row)?,
         final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
         context_tokens: get(row, "ctx_tokens")?,
+        context_version: get(row, "context_version")?,
+        anchor: anchor(row)?,
         last_seq: Seq(next_seq - 1),
     })
 }

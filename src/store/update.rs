@@ -22,8 +22,6 @@ pub struct NewRevision<'a> {
     pub new: &'a NewConfig<'a>,
     /// The revision that it was made from.
     pub from: i64,
-    /// Prompts made under it are not those of before: their size has to be counted anew.
-    pub other_prompt: bool,
     /// What is told of it.
     pub events: &'a [Payload],
     /// Idempotency.
@@ -44,7 +42,7 @@ pub(super) const UPDATE: &str = include_str!("sql/update.sql");
 impl Store {
     /// Puts a new configuration in force. None: the session is gone, its configuration changed meanwhile, or the request is known.
     pub async fn update(&self, key: &SessionKey, revision: &NewRevision<'_>) -> Result<Option<Updated>, Error> {
-        let NewRevision { new, from, other_prompt, events, idempotency } = revision;
+        let NewRevision { new, from, events, idempotency } = revision;
         let (key, config) = (Key::from(key), ConfigParams::from(*new));
         let encoded: Vec<_> = events.iter().map(codec::event::encode).collect();
         let kinds: Vec<&str> = encoded.iter().map(|event| event.kind).collect();
@@ -52,7 +50,7 @@ impl Store {
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, from];
         params.extend([&config.toolset_id as Param<'_>, &config.config, &config.tools, &config.tokens, &new.estimator]);
-        params.extend([other_prompt as Param<'_>, &kinds, &payloads, &request, &idempotency.hash]);
+        params.extend([&kinds as Param<'_>, &payloads, &request, &idempotency.hash]);
         match self.database.transact(&[lock_run(&key), Query::new(UPDATE, params)]).await {
             Ok(answers) => answers.last().and_then(|rows| rows.first()).map(updated).transpose(),
             Err(Error::Duplicate(_)) => Ok(None),

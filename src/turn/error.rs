@@ -34,6 +34,9 @@ pub enum Error {
     /// No configured provider has this model.
     #[error("no configured provider has the model {0}")]
     ModelNotFound(String),
+    /// The model's window is not known, and the policy wants one that is.
+    #[error("the window of {0} is not known, and the session's policy asks for one")]
+    ContextWindowUnknown(String),
     /// The configuration names no such policy.
     #[error("the configuration names no policy {0}")]
     PolicyNotFound(String),
@@ -88,6 +91,9 @@ pub enum Error {
         /// Among the approvals.
         approvals: Vec<(usize, CallId)>,
     },
+    /// No prune of the session has that seq.
+    #[error("no prune has the seq {0}")]
+    PruneNotFound(Seq),
     /// There is nothing that the model is to answer.
     #[error("there is nothing to run: no input, no queued message, and no transcript to continue")]
     NoInput,

@@ -9,12 +9,16 @@ use super::{
     hub::Subscription,
     sessions::{new_session_id, outside_tokens, sized},
     wishes,
+    written::message_tokens,
 };
 use crate::{
-    context::estimate,
+    context::{
+        estimate,
+        size::{offset, size, usable},
+    },
     model::{
-        Category, InputMessage, Limits, LimitsOverride, Payload, RequestId, Role, Seq, SessionConfig, SessionKey,
-        TenantId, ToolSet, TurnId,
+        Anchor, Category, InputMessage, Limits, LimitsOverride, Payload, RequestId, Role, Seq, SessionConfig,
+        SessionKey, TenantId, TokenCount, ToolSet, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         event::StepPosition,
@@ -114,8 +118,7 @@ impl Engine {
             }
             (Some(session), _) => {
                 self.something_to_answer(key, command).await?;
-                let existing = Existing { revision: session.revision, tokens: session.context_tokens };
-                self.begin(key, command, &session.config, Some(existing)).await
+                self.begin(key, command, &session.config, Some(Existing::of(&session))).await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
             (None, Some(draft)) => self.begin(key, command, &self.complete(draft.clone())?, None).await,
@@ -172,7 +175,7 @@ impl Engine {
         key: &SessionKey,
         command: &ExecuteTurn,
         config: &SessionConfig,
-        existing: Option<Existing>,
+        existing: Option<Existing<'_>>,
     ) -> Result<Option<Admitted>, Error> {
         if self.leases.count() >= self.rules.max_running {
             return Err(Error::Overloaded);
@@ -181,7 +184,7 @@ impl Engine {
         let model = self.model(command.request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
-        let Existing { revision, tokens } = existing.unwrap_or(Existing { revision: FIRST_REVISION, tokens: 0 });
+        let Existing { revision, tokens, anchor, version } = existing.unwrap_or_default();
         let plan = Plan {
             turn: &turn,
             request: command.idempotency.request.as_ref(),
@@ -190,6 +193,7 @@ impl Engine {
             config,
             revision,
             tokens,
+            anchor: usable(anchor, &model.reference, version),
         };
         let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
         let rows = plan.first_rows(tools, command);
@@ -233,20 +237,36 @@ struct Plan<'a> {
     config: &'a SessionConfig,
     revision: i64,
     tokens: i64,
+    anchor: Option<&'a Anchor>,
 }
 
-/// What is known of a session that exists.
+/// What is known of a session that exists; the default: of one that is to be created.
 #[derive(Debug, Clone, Copy)]
-struct Existing {
+struct Existing<'a> {
     revision: i64,
     tokens: i64,
+    anchor: Option<&'a Anchor>,
+    version: i64,
+}
+
+impl Default for Existing<'_> {
+    fn default() -> Self {
+        Self { revision: FIRST_REVISION, tokens: 0, anchor: None, version: 0 }
+    }
+}
+
+impl<'a> Existing<'a> {
+    fn of(session: &'a Session) -> Self {
+        let Session { revision, context_tokens, context_version, anchor, .. } = session;
+        Self { revision: *revision, tokens: *context_tokens, anchor: anchor.as_ref(), version: *context_version }
+    }
 }
 
 impl Plan<'_> {
     /// Its first events, and its input if it has one.
     fn first_rows(&self, tools: &ToolSet, command: &ExecuteTurn) -> Rows {
         let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
-        let mut rows = Rows::new(estimate::ESTIMATOR, outside);
+        let mut rows = Rows::new(estimate::ESTIMATOR, offset(self.anchor, outside));
         let input = match &command.start {
             Start::Input(input) => Some(self.input(input)),
             Start::Queue | Start::Transcript => None,
@@ -262,7 +282,7 @@ impl Plan<'_> {
             },
             StepPosition::default(),
         );
-        let said = input.as_ref().map_or(0, said);
+        let said = input.as_ref().map_or(0, message_tokens);
         if let Some(input) = input {
             rows.message(input, StepPosition::default());
         }
@@ -270,8 +290,8 @@ impl Plan<'_> {
         for wish in unsupported {
             rows.event(&wishes::left_out(self.model, wish), StepPosition::default());
         }
-        let expected = total(self.tokens, outside.saturating_add(said));
-        rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });
+        let expected = size(self.anchor, self.tokens + i64::from(outside) + i64::from(said));
+        rows.event(&step_started(self.model, self.revision, expected.count), StepPosition { step: 1, attempt: 1 });
         rows
     }
 
@@ -288,18 +308,12 @@ impl Plan<'_> {
     }
 }
 
-/// The size of a message.
-fn said(message: &NewMessage) -> u32 {
-    let parts = message.parts.iter().map(|part| part.size.tokens);
-    parts.fold(message.overhead, u32::saturating_add)
-}
-
-/// The event that begins a step. Its size is filled in by the statement; `expected` tokens give the margin.
-pub(super) fn step_started(model: &Resolved, revision: i64, expected: u32) -> Payload {
+/// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the margin.
+pub(super) fn step_started(model: &Resolved, revision: i64, expected: TokenCount) -> Payload {
     Payload::StepStarted {
         model: model.reference.clone(),
         revision,
-        context: estimate::count(expected),
+        context: expected,
         window: model.info.context_window.map_or(0, |limit| limit.tokens),
     }
 }

@@ -10,7 +10,10 @@ use super::{
     sessions::outside_tokens,
 };
 use crate::{
-    context::estimate,
+    context::{
+        estimate,
+        size::{offset, usable},
+    },
     model::{
         BlobId, CallId, Content, MessageId, SessionConfig, SessionKey, TenantId, TokenCount,
         command::AppendMessages,
@@ -39,7 +42,8 @@ pub struct Receipt {
     pub size: TokenCount,
 }
 
-/// What a repeated request is answered with: the append by its name, the version and the size of the transcript after it.
+/// What a repeated request is answered with: the append by its name, the version and the size of the transcript after it, with what the
+/// last call taught about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Led {
     append: String,
@@ -94,7 +98,9 @@ impl Engine {
         let append = Uuid::now_v7().to_string();
         let Prepared { messages, blobs } = self.prepare_messages(key, &append, command, &config, &fit).await?;
         let tokens: i64 = messages.iter().map(|imported| size(&imported.message)).sum();
-        let led = Led { append, version: tail.version.number() + 1, tokens: tail.tokens + tokens };
+        let learnt = usable(tail.anchor.as_ref(), &config.model, tail.version.context)
+            .map_or(0, |anchor| offset(Some(anchor), 0));
+        let led = Led { append, version: tail.version.number() + 1, tokens: tail.tokens + tokens + learnt };
         let place = |place: Place| -> PartPlace { (derive::appended(&led.append, place.message), place.part) };
         let made = fit.made.iter().map(|made| ImportedCall {
             id: made.call.id.clone(),

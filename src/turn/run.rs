@@ -11,33 +11,41 @@ use super::{
     Engine, Error,
     answer::{self, Audience, Broken, Cut, End, Timing},
     batch::Handing,
-    execute::{step_started, total},
+    execute::step_started,
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, ending_of, next_step},
+    prune::{report, unasked},
     retry::Failed,
     sessions::outside_tokens,
+    stats::budget,
     wishes,
-    written::{assistant, call_ids, response, synthetic, usage_recorded},
+    written::{assistant, call_ids, message_tokens, response, synthetic, usage_recorded},
 };
 use crate::{
-    context::{estimate, prompt},
+    context::{
+        estimate, prompt,
+        prune::{choose, is_due},
+        size::{Size, offset, size, usable},
+    },
     model::{
         CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
         MessageId, Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
         event::{CallCancelReason, StepPosition},
         transcript::NotClosed,
     },
-    provider::{Finish, assemble::Assembled, registry::Resolved},
+    provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
     store::{
-        Rows,
+        NewMessage, Rows,
         admission::Grant,
         session::SessionState,
         step::{Begun, NewStep},
-        turn::{Ack, End as TurnEnd, StepCost, Written},
+        turn::{Ack, End as TurnEnd, Measured, StepCost, Written},
         turn_read::{Owned, Revision},
     },
 };
+
+mod overflow;
 
 /// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
 const BEGIN_TRIES: u32 = 10;
@@ -62,6 +70,7 @@ pub(super) async fn run(
         writing: None,
         moved: 0,
         calls: (0, 0),
+        recovered: None,
     };
     loop {
         match run.step().await {
@@ -101,6 +110,8 @@ struct Run<'a> {
     moved: u32,
     /// A step, and the calls that this owner made for it.
     calls: (u32, u32),
+    /// The step whose prompt was made smaller because the provider found it too long.
+    recovered: Option<u32>,
 }
 
 /// What one step works with.
@@ -112,6 +123,12 @@ struct Scene<'a> {
     /// There may be calls that the model does not see.
     hides: bool,
     outside: u32,
+    /// The size of the prompt.
+    size: Size,
+    /// What it has beside that of the transcript.
+    offset: i64,
+    /// How much of it the provider's cache holds.
+    cached: u32,
     at: StepPosition,
     read: Instant,
 }
@@ -132,6 +149,9 @@ impl Run<'_> {
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
+        if seen.context_version.is_some_and(|version| version != owned.context_version) {
+            return Ok(Flow::On); // the context was made another one between the two looks
+        }
         let hides = seen.context_version != Some(0);
         let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
@@ -141,18 +161,31 @@ impl Run<'_> {
         let config = &owned.made_for.config;
         let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
+        let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let scene = Scene {
             owned: &owned,
             limits: self.engine.limits(config, &owned.request),
-            outside: outside_tokens(config, tools, model.info.supports_tools),
+            outside,
+            size: size(anchor, owned.context_tokens + i64::from(outside)),
+            offset: offset(anchor, outside),
+            cached: anchor.map_or(0, |anchor| anchor.cached),
             model: &model,
             tools,
             hides,
             at: StepPosition { step: owned.step, attempt: owned.attempt },
             read,
         };
+        if let Some(transcript) = &transcript
+            && self.prune(&scene, transcript).await?
+        {
+            return Ok(Flow::On);
+        }
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
-            (Step::Call, Some(transcript)) => self.call(&scene, transcript).await,
+            (Step::Call, Some(transcript)) => match self.too_large(&scene).await? {
+                None => self.call(&scene, transcript).await,
+                Some(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
+            },
             (Step::Begin, Some(_)) => self.begin(&owned).await,
             (Step::Finish, Some(transcript)) => {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
@@ -163,6 +196,21 @@ impl Run<'_> {
                 Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
             }
         }
+    }
+
+    /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it does not pay.
+    async fn prune(&self, scene: &Scene<'_>, transcript: &Closed) -> Result<bool, Error> {
+        let policy = self.engine.policy(&scene.owned.made_for.config)?.context;
+        let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
+        let rebilled = pruning.rebilled(scene.cached, scene.outside);
+        // A window that nobody knows overflows never: the provider says when.
+        let overflows = budget(&policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        if !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
+            return Ok(false);
+        }
+        let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
+        let cleared = self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
+        Ok(cleared.is_some())
     }
 
     fn facts(&self, scene: &Scene<'_>, transcript: Option<&Closed>) -> Facts {
@@ -228,17 +276,19 @@ impl Run<'_> {
         let Assembled { parts, calls, finish } = answer;
         let mut rows = Self::no_rows(scene);
         let response = response(scene.model, &finish, timing);
-        let estimated = total(scene.owned.context_tokens, scene.outside);
+        let answer = assistant(message, parts.clone(), response);
+        let measured = finish.usage.as_ref().map(|usage| measured(scene, usage, &answer));
         if !parts.is_empty() {
-            rows.message(assistant(message, parts.clone(), response), scene.at);
+            rows.message(answer, scene.at);
         }
         let written = (!parts.is_empty()).then_some(message);
         rows.event(
-            &usage_recorded(scene.model, finish.usage.as_ref().map(|usage| (usage, estimated)), written),
+            &usage_recorded(scene.model, finish.usage.as_ref().map(|usage| (usage, &scene.size.count)), written),
             scene.at,
         );
         self.last_usage.clone_from(&finish.usage);
-        let cost = StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written };
+        let cost =
+            StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written, measured };
         if calls.is_empty() {
             return match ending_of(finish.reason) {
                 Step::Stop(ending) => self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await,
@@ -263,9 +313,13 @@ impl Run<'_> {
     async fn failed(&mut self, scene: &Scene<'_>, message: &MessageId, broken: Broken) -> Result<Flow, Error> {
         let Broken { error, phase, shown } = broken;
         let failure = error.to_failure(phase);
-        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: None };
+        let cost = StepCost { model: &scene.model.reference, call: Some(None), ..StepCost::default() };
         let mut rows = Self::no_rows(scene);
         rows.event(&usage_recorded(scene.model, None, None), scene.at);
+        let voided = shown.then(|| message.clone());
+        if error.kind == Kind::TooLong {
+            return self.recover(scene, failure, voided, rows, cost).await;
+        }
         let wait = self.engine.rules.retries.wait(Failed {
             error: &error,
             calls: self.calls.1,
@@ -279,7 +333,6 @@ impl Run<'_> {
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
             ?delay, %error, "a call of the model failed and is made again"
         );
-        let voided = shown.then(|| message.clone());
         let next_attempt = scene.at.attempt + 1;
         rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
         let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
@@ -333,7 +386,7 @@ impl Run<'_> {
             rows.message(assistant(message, partial, response(scene.model, &finish, timing)), scene.at);
         }
         rows.event(&usage_recorded(scene.model, None, written), scene.at);
-        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: written };
+        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: written, measured: None };
         self.stop(scene, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
     }
 
@@ -343,12 +396,14 @@ impl Run<'_> {
         let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
         let outside = outside_tokens(config, tools, model.info.supports_tools);
-        let started = step_started(&model, *number, total(owned.context_tokens, outside));
+        let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
+        let expected = size(anchor, owned.context_tokens + i64::from(outside));
+        let started = step_started(&model, *number, expected.count);
         let step = NewStep {
             revision: *number,
             in_any_case: self.moved >= BEGIN_TRIES,
             started: &crate::codec::event::encode(&started).payload,
-            outside,
+            outside: offset(anchor, outside),
         };
         match self.engine.store.begin_step(self.key, self.fence, &step).await? {
             Begun::Applied(ack) => {
@@ -458,7 +513,7 @@ impl Run<'_> {
     }
 
     fn no_rows(scene: &Scene<'_>) -> Rows {
-        Rows::new(estimate::ESTIMATOR, scene.outside)
+        Rows::new(estimate::ESTIMATOR, scene.offset)
     }
 
     /// What came of the turn, this step included.
@@ -472,6 +527,21 @@ impl Run<'_> {
             total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
             elapsed: elapsed(owned) + scene.read.elapsed(),
         }
+    }
+}
+
+/// What a call measured. The answer's reasoning is no part of later prompts where the provider does not get it back.
+fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage) -> Measured {
+    let kept = if answer.parts.is_empty() { 0 } else { message_tokens(answer) };
+    let dropped = if scene.model.provider.takes_reasoning_back() { 0 } else { usage.reasoning };
+    Measured {
+        seen: scene.owned.context_version,
+        input: usage.input,
+        output: usage.output.saturating_sub(dropped),
+        beside: i64::from(scene.outside) + i64::from(kept),
+        cached: usage.cache_read.saturating_add(usage.cache_write),
+        estimated: scene.size.count.tokens,
+        basis: scene.size.count.basis,
     }
 }
 

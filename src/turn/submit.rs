@@ -5,14 +5,17 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use super::{
     Engine, Error,
-    execute::{step_started, total},
+    execute::step_started,
     next::after_step,
     sessions::outside_tokens,
+    stats::budget,
     verdict::{Sent, same_request, status},
 };
 use crate::{
     context::{
         estimate,
+        room::{fitting, for_results},
+        size::{offset, size, usable},
         truncate::{cut, cut_texts, join},
     },
     model::{
@@ -63,6 +66,8 @@ struct Addressee {
     turn: Turn,
     policy: Policy,
     next: NextStep,
+    /// Tokens that results may have together.
+    room: u32,
 }
 
 impl Engine {
@@ -94,9 +99,12 @@ impl Engine {
         };
         let SubmitToolResults { session: _, idempotency, results, decisions } = command;
         let (mut answers, mut sent) = (Vec::with_capacity(results.len()), Vec::new());
+        let mut room = addressee.as_ref().map_or(u32::MAX, |addressee| addressee.room);
         for result in results {
             let (call, edited) = (result.call.clone(), edited(&result.call, &known));
-            let answer = self.prepare(key, result, AnswerKind::Result { edited }, &known, addressee.as_ref()).await?;
+            let answer =
+                self.prepare(key, result, AnswerKind::Result { edited }, &known, addressee.as_ref(), room).await?;
+            room = room.saturating_sub(answer.tokens);
             sent.push((call, Sent::Result(answer.hash.clone())));
             answers.push(answer);
         }
@@ -110,7 +118,7 @@ impl Engine {
                 }
                 Verdict::Deny { reason } => {
                     let denial = denial(call.clone(), reason);
-                    let answer = self.prepare(key, denial, AnswerKind::Denial, &known, None).await?;
+                    let answer = self.prepare(key, denial, AnswerKind::Denial, &known, None, u32::MAX).await?;
                     sent.push((call, Sent::Denial(answer.hash.clone())));
                     answers.push(answer);
                 }
@@ -142,7 +150,7 @@ impl Engine {
             };
             let (call, texts) = (pending.call.id, vec![words.to_owned()]);
             let result = SubmittedResult { call, texts, outcome: ToolOutcome::TimedOut, sanitized: false };
-            answers.push(self.prepare(key, result, AnswerKind::Overdue, &known, None).await?);
+            answers.push(self.prepare(key, result, AnswerKind::Overdue, &known, None, u32::MAX).await?);
         }
         let nobody = Idempotency { request: None, hash: String::new() };
         let submitted = self.write(key, &answers, &[], &ids, &nobody, &addressee.next).await?;
@@ -160,14 +168,19 @@ impl Engine {
         let limits = self.limits(config, &turn.request);
         let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
         let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
         let started = after_step(step, &turn.so_far.total_usage, &limits).is_none().then(|| {
-            let expected = total(session.context_tokens, outside);
-            crate::codec::event::encode(&step_started(&model, session.revision, expected)).payload
+            let expected = size(anchor, session.context_tokens.saturating_add(i64::from(outside)));
+            crate::codec::event::encode(&step_started(&model, session.revision, expected.count)).payload
         });
-        Ok(Addressee { policy, next: NextStep { started, outside, revision: session.revision }, turn })
+        let next = NextStep { started, outside: offset(anchor, outside), revision: session.revision };
+        let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)));
+        let in_force = self.policy(config)?.context;
+        let room = budget(&in_force, &model).map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
+        Ok(Addressee { policy, next, turn, room })
     }
 
-    /// An answer as it is written: cut to the tool's limits, the whole output kept as a blob.
+    /// An answer as it is written: cut to the tool's limits and to the room there is, the whole output kept as a blob.
     async fn prepare(
         &self,
         key: &SessionKey,
@@ -175,6 +188,7 @@ impl Engine {
         kind: AnswerKind,
         known: &BTreeMap<CallId, KnownCall>,
         addressee: Option<&Addressee>,
+        room: u32,
     ) -> Result<Answer, Error> {
         let SubmittedResult { call, texts, outcome, sanitized } = result;
         let hash = fingerprint(&texts, outcome);
@@ -184,6 +198,7 @@ impl Engine {
         if let Some(Addressee { turn, policy, .. }) = addressee {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
             let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
+            let limits = fitting(&result.texts, &limits, room);
             self.cut(key, &mut result, &limits).await?;
         }
         if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {

@@ -49,13 +49,7 @@ impl Engine {
         let Some((config, events)) = self.changed(&session, change)? else {
             return self.unchanged(key, session.revision, idempotency).await.map(Some);
         };
-        let revision = NewRevision {
-            new: &sized(&config),
-            from: session.revision,
-            other_prompt: !same_prompts(&config, &session.config),
-            events: &events,
-            idempotency,
-        };
+        let revision = NewRevision { new: &sized(&config), from: session.revision, events: &events, idempotency };
         let Some(Updated { revision, last_seq }) = self.store.update(key, &revision).await? else { return Ok(None) };
         self.nudge(key, last_seq);
         Ok(Some(revision))
@@ -104,15 +98,6 @@ impl Engine {
         let first = self.store.remember(key, idempotency, &revision.to_string()).await?;
         first.map_or(Ok(revision), |first| same(first, idempotency))
     }
-}
-
-/// Whether prompts made under one configuration are those made under the other, transcript aside.
-fn same_prompts(one: &SessionConfig, other: &SessionConfig) -> bool {
-    let what = |config: &SessionConfig| {
-        let SessionConfig { model, system_prompt, pinned_blocks, tools, .. } = config.clone();
-        (model, system_prompt, pinned_blocks, tools)
-    };
-    what(one) == what(other)
 }
 
 /// Refuses an etag that is not the revision's.

@@ -6,8 +6,8 @@ use super::{answer::Timing, execute::stored};
 use crate::{
     context::estimate,
     model::{
-        CallId, Content, Message, MessageId, ModelResponse, Part, Payload, Role, ToolOutcome, ToolResult, Usage,
-        UsagePurpose,
+        CallId, Content, Message, MessageId, ModelResponse, Part, Payload, Role, TokenCount, ToolOutcome, ToolResult,
+        Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         message::StoredPart,
     },
@@ -55,6 +55,12 @@ pub(super) fn response(model: &Resolved, finish: &Finish, timing: Timing) -> Mod
     }
 }
 
+/// The size of a message.
+pub(super) fn message_tokens(message: &NewMessage) -> u32 {
+    let parts = message.parts.iter().map(|part| part.size.tokens);
+    parts.fold(message.overhead, u32::saturating_add)
+}
+
 /// The result of a call that is not run.
 pub(super) fn not_run(call: CallId, name: String, reason: CallCancelReason) -> Part {
     let words = match reason {
@@ -81,13 +87,27 @@ pub(super) fn synthetic(reason: CallCancelReason) -> Synthetic<'static> {
 }
 
 /// A call as it is accounted for; `usage` comes with the prediction that was made.
-pub(super) fn usage_recorded(model: &Resolved, usage: Option<(&Usage, u32)>, message: Option<&MessageId>) -> Payload {
-    let basis = estimate::count(0).basis;
+pub(super) fn usage_recorded(
+    model: &Resolved,
+    usage: Option<(&Usage, &TokenCount)>,
+    message: Option<&MessageId>,
+) -> Payload {
+    if let Some((usage, predicted)) = usage {
+        let error = i64::from(predicted.tokens) - i64::from(usage.input);
+        tracing::info!(
+            model = %model.reference, tokens.estimated = predicted.tokens, tokens.actual = usage.input, tokens.error = error,
+            "a call of the model was measured"
+        );
+    }
     Payload::UsageRecorded {
         purpose: UsagePurpose::Turn,
         model: model.reference.clone(),
         usage: usage.map(|(usage, _)| usage.clone()),
-        estimate: usage.map(|(usage, estimated)| Estimate { estimated, actual: usage.input, basis }),
+        estimate: usage.map(|(usage, predicted)| Estimate {
+            estimated: predicted.tokens,
+            actual: usage.input,
+            basis: predicted.basis,
+        }),
         message: message.cloned(),
     }
 }

@@ -25,7 +25,7 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 19] = [
+const BUILT: [&str; 22] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
     "contextd.v1.BlobService/GetBlob",
@@ -45,17 +45,17 @@ const BUILT: [&str; 19] = [
     "contextd.v1.TurnService/ListTurns",
     SUBMIT_TOOL_RESULTS,
     "contextd.v1.TurnService/CancelTurn",
+    "contextd.v1.ContextService/GetContextStats",
+    "contextd.v1.ContextService/PruneToolOutputs",
+    "contextd.v1.ContextService/RestoreToolOutputs",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 14] = [
+const NOT_BUILT: [&str; 11] = [
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
     "contextd.v1.QueueService/ClearQueue",
-    "contextd.v1.ContextService/GetContextStats",
     "contextd.v1.ContextService/Compact",
-    "contextd.v1.ContextService/PruneToolOutputs",
-    "contextd.v1.ContextService/RestoreToolOutputs",
     "contextd.v1.ContextService/PrepareContext",
     "contextd.v1.ContextService/RenderContext",
     "contextd.v1.ContextService/CountTokens",
@@ -155,18 +155,6 @@ fn compactions() -> Vec<(&'static str, pb::CompactionPolicy)> {
     ]
 }
 
-/// Each field of `PrunePolicy`.
-fn prunes() -> Vec<(&'static str, pb::PrunePolicy)> {
-    let none = pb::PrunePolicy::default;
-    vec![
-        ("mode", pb::PrunePolicy { mode: pb::PruneMode::Always.into(), ..none() }),
-        ("minimum_tokens", pb::PrunePolicy { minimum_tokens: Some(0), ..none() }),
-        ("protect_tokens", pb::PrunePolicy { protect_tokens: Some(0), ..none() }),
-        ("protect_turns", pb::PrunePolicy { protect_turns: Some(0), ..none() }),
-        ("protected_tools", pb::PrunePolicy { protected_tools: vec!["look".to_owned()], ..none() }),
-    ]
-}
-
 /// Each field of `QueuePolicy`.
 fn queues() -> Vec<(&'static str, pb::QueuePolicy)> {
     let none = pb::QueuePolicy::default;
@@ -180,17 +168,9 @@ fn queues() -> Vec<(&'static str, pb::QueuePolicy)> {
 fn policies() -> Vec<(String, pb::Policy)> {
     let none = pb::Policy::default;
     let cancel_wait = pb::ToolPolicy { cancel_wait: Some(Duration::default()), ..Default::default() };
-    let mut policies = vec![
-        ("output_reserve".to_owned(), pb::Policy { output_reserve: Some(0), ..none() }),
-        ("context_window".to_owned(), pb::Policy { context_window: Some(0), ..none() }),
-        ("unknown_window".to_owned(), pb::Policy { unknown_window: pb::UnknownWindow::Refuse.into(), ..none() }),
-        ("tools.cancel_wait".to_owned(), pb::Policy { tools: Some(cancel_wait), ..none() }),
-    ];
+    let mut policies = vec![("tools.cancel_wait".to_owned(), pb::Policy { tools: Some(cancel_wait), ..none() })];
     for (field, it) in compactions() {
         policies.push((format!("compaction.{field}"), pb::Policy { compaction: Some(it), ..none() }));
-    }
-    for (field, it) in prunes() {
-        policies.push((format!("prune.{field}"), pb::Policy { prune: Some(it), ..none() }));
     }
     for (field, it) in queues() {
         policies.push((format!("queue.{field}"), pb::Policy { queue: Some(it), ..none() }));
@@ -299,7 +279,6 @@ fn every_field_of_what_is_not_built_has_a_row() {
         assert_eq!(rows, fields, "{name}");
     }
     check("CompactionPolicy", &compactions());
-    check("PrunePolicy", &prunes());
     check("QueuePolicy", &queues());
 }
 

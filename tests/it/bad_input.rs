@@ -2,6 +2,7 @@
 //! database as it was.
 
 mod answers;
+mod context;
 mod history;
 mod models;
 mod rows;

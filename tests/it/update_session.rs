@@ -485,28 +485,3 @@ async fn a_reader_far_away_hears_of_a_change_in_time() {
     let heard = until(&mut stream, |payload| matches!(payload, Payload::ModelSwitched(_)));
     assert_eq!(kinds(&tokio::time::timeout(PATIENCE, heard).await.unwrap()), ["session_updated", "model_switched"]);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_size_that_was_measured_is_forgotten_when_prompts_are_others_from_now_on() {
-    let host = host().await;
-    let client = host.database.client().await;
-    let table: [(&str, pb::Session, bool); 6] = [
-        ("metadata", in_session("s"), true),
-        ("limits.max_steps", in_session("s"), true),
-        ("model", in_session("s"), false),
-        ("system_prompt", in_session("s"), false),
-        ("pinned_blocks", in_session("s"), false),
-        ("tools", in_session("s"), false),
-    ];
-    for (i, (path, values, kept)) in table.into_iter().enumerate() {
-        let session_id = format!("s{i}");
-        create(&host, configured(&session_id)).await;
-        let anchor =
-            "update session_run set anchor_input = 1, anchor_output = 1, anchor_version = 0, anchor_tokens = 1";
-        client.batch_execute(anchor).await.unwrap();
-        update(&host, change(pb::Session { session_id: session_id.clone(), ..values }, &[path])).await;
-        let sql = "select num_nonnulls(anchor_input, anchor_output, anchor_version, anchor_tokens) from session_run where session_id = $1";
-        let left: i32 = client.query_one(sql, &[&session_id]).await.unwrap().get(0);
-        assert_eq!(left, if kept { 4 } else { 0 }, "{path}");
-    }
-}

@@ -123,7 +123,7 @@ pub(super) fn lost(status: &Status) -> bool {
 }
 
 /// A refusal in words: what the server says, the fields it names, and its reason.
-pub(super) fn describe(status: &Status) -> String {
+pub(in crate::cli) fn describe(status: &Status) -> String {
     let details = status.get_error_details();
     let fields = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
     let fields: Vec<String> = fields.iter().map(|field| format!("; {}: {}", field.field, field.description)).collect();

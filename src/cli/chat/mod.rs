@@ -13,6 +13,7 @@ use self::terminal::{Keyboard, Printer};
 
 mod approval;
 mod client;
+pub(super) use client::describe;
 mod command;
 mod context;
 mod conversation;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     codec::{
-        DecodeError, message,
+        DecodeError, ledger, message,
         number::signed,
         part, read,
         time::{duration_from_pb, duration_to_pb, timestamp_to_pb},
@@ -91,6 +91,11 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
             queued_message_id: first_ref(event)?.clone(),
             ..member(event)?
         }),
+        kind::CONTEXT_PRUNED => {
+            let report = ledger::decode_pruned(&event.payload, event.seq)?;
+            Payload::ContextPruned(pb::ContextPruned { report: Some(ledger::pruned_to_pb(&report)) })
+        }
+        kind::CONTEXT_RESTORED => Payload::ContextRestored(member(event)?),
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
             Payload::TurnCompleted(pb::TurnCompleted { result: with_queued(ended.result, &event.refs), ..ended })

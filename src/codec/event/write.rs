@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::{
     codec::{
-        failure, limits,
+        failure, ledger, limits,
         number::signed,
         part,
         time::duration_to_pb,
@@ -93,6 +93,10 @@ pub fn encode(payload: &Payload) -> Encoded {
             kind::SESSION_UPDATED,
             &pb::SessionUpdated { etag: revision.to_string(), changed_paths: paths.clone() },
         ),
+        Payload::ContextPruned { report } => {
+            encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report: Some(ledger::pruned_to_pb(report)) })
+        }
+        Payload::ContextRestored { restored } => encoded(kind::CONTEXT_RESTORED, &ledger::restored_to_pb(restored)),
         Payload::TurnEnded { ending, result } => ended(ending, result),
     }
 }

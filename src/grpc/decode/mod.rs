@@ -7,6 +7,7 @@
 mod answers;
 mod append_messages;
 mod blobs;
+mod context;
 mod events;
 mod execute_turn;
 mod fork_session;
@@ -51,6 +52,10 @@ pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use append_messages::{APPEND_MESSAGES, append_messages};
 pub use blobs::{
     GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob, not_as_announced, outside_of_blob,
+};
+pub use context::{
+    GET_CONTEXT_STATS, GetContextStats, PRUNE_TOOL_OUTPUTS, RESTORE_TOOL_OUTPUTS, get_context_stats,
+    prune_tool_outputs, restore_tool_outputs,
 };
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};

@@ -8,7 +8,11 @@ use super::{
     tools,
 };
 use crate::{
-    model::{OutputLimits, ToolExecution, config::PolicyOverrides},
+    codec,
+    model::{
+        OutputLimits, ToolExecution,
+        config::{ContextOverrides, PolicyOverrides, PruneOverrides},
+    },
     pb::{self, FieldReason},
 };
 
@@ -26,15 +30,37 @@ pub(super) fn overrides(at: Path<'_>, policy: Option<pb::Policy>, found: &mut Fi
     let pb::Policy { compaction, prune, tools, queue, output_reserve, context_window, unknown_window } =
         policy.unwrap_or_default();
     check_compaction(at.field("compaction"), compaction.unwrap_or_default(), found);
-    check_prune(at.field("prune"), prune.unwrap_or_default(), found);
     check_queue(at.field("queue"), queue.unwrap_or_default(), found);
-    later_count(at.field("output_reserve"), output_reserve, found);
-    later_count(at.field("context_window"), context_window, found);
-    later_enum::<pb::UnknownWindow>(at.field("unknown_window"), unknown_window, found);
-    tool_policy(at.field("tools"), tools.unwrap_or_default(), found)
+    let context = ContextOverrides {
+        prune: self::prune(at.field("prune"), prune.unwrap_or_default(), found),
+        output_reserve: optional_count(at.field("output_reserve"), output_reserve, found),
+        context_window: window(at.field("context_window"), context_window, found),
+        unknown_window: number::known(at.field("unknown_window"), unknown_window, found)
+            .and_then(codec::policy::unknown_window_from_pb),
+    };
+    tool_policy(at.field("tools"), tools.unwrap_or_default(), context, found)
 }
 
-fn tool_policy(at: Path<'_>, policy: pb::ToolPolicy, found: &mut Findings) -> PolicyOverrides {
+/// A number that may be missing, which is not the same as 0.
+pub(super) fn optional_count(at: Path<'_>, number: Option<i32>, found: &mut Findings) -> Option<u32> {
+    number::not_negative(at, number.unwrap_or_default().into(), found);
+    number.and_then(|number| u32::try_from(number).ok())
+}
+
+/// A window: one of nothing holds nothing.
+fn window(at: Path<'_>, number: Option<i32>, found: &mut Findings) -> Option<u32> {
+    if number == Some(0) {
+        found.invalid(at, FieldReason::OutOfRange, "must be above 0");
+    }
+    optional_count(at, number, found)
+}
+
+fn tool_policy(
+    at: Path<'_>,
+    policy: pb::ToolPolicy,
+    context: ContextOverrides,
+    found: &mut Findings,
+) -> PolicyOverrides {
     let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait } = policy;
     let execution = self::execution(at.field("execution"), execution, found);
     if let Some(wait) = cancel_wait {
@@ -46,6 +72,7 @@ fn tool_policy(at: Path<'_>, policy: pb::ToolPolicy, found: &mut Findings) -> Po
         default_output_limits: default_output_limits
             .map(|limits| output_limits::read(at.field("default_output_limits"), limits, found)),
         output_limits: limits_by_name(at.field("output_limits"), output_limits, found),
+        context,
     }
 }
 
@@ -106,16 +133,21 @@ fn check_compaction(at: Path<'_>, policy: pb::CompactionPolicy, found: &mut Find
     later_count(at.field("guard_max_restarts"), guard_max_restarts, found);
 }
 
-fn check_prune(at: Path<'_>, policy: pb::PrunePolicy, found: &mut Findings) {
+fn prune(at: Path<'_>, policy: pb::PrunePolicy, found: &mut Findings) -> PruneOverrides {
     let pb::PrunePolicy { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } = policy;
-    later_enum::<pb::PruneMode>(at.field("mode"), mode, found);
-    later_count(at.field("minimum_tokens"), minimum_tokens, found);
-    later_count(at.field("protect_tokens"), protect_tokens, found);
-    later_count(at.field("protect_turns"), protect_turns, found);
-    let at = at.field("protected_tools");
-    later(at, !protected_tools.is_empty(), found);
-    for (i, name) in protected_tools.iter().enumerate() {
-        tools::check_name(at.index(i), name, found);
+    let named = at.field("protected_tools");
+    if protected_tools.len() > MOST_LIMITS {
+        found.invalid(named, FieldReason::TooLarge, format!("must have at most {MOST_LIMITS} elements"));
+    }
+    for (i, name) in protected_tools.iter().take(MOST_LIMITS).enumerate() {
+        tools::check_name(named.index(i), name, found);
+    }
+    PruneOverrides {
+        mode: number::known(at.field("mode"), mode, found).and_then(codec::policy::mode_from_pb),
+        minimum_tokens: optional_count(at.field("minimum_tokens"), minimum_tokens, found),
+        protect_tokens: optional_count(at.field("protect_tokens"), protect_tokens, found),
+        protect_turns: optional_count(at.field("protect_turns"), protect_turns, found),
+        protected_tools,
     }
 }
 

@@ -89,6 +89,13 @@ impl Provider for OpenAi {
         unsupported
     }
 
+    fn takes_reasoning_back(&self) -> bool {
+        match self.dialect.reasoning_back {
+            dialect::ReasoningBack::Never => false,
+            dialect::ReasoningBack::Content | dialect::ReasoningBack::Details => true,
+        }
+    }
+
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
         let form = Form { dialect: self.dialect, provider: &self.name, developer: self.developer };
         let body = encode::body(&prompt, form);

@@ -3,7 +3,8 @@
 -- $36 steps to go on by $37 final message or null
 -- calls: $38 ids $39 names $40 part positions $41 ordinals $42 timeouts (s) $43 statuses $44 what will ask for those that wait for
 -- their turn, or null $45 assistant message $46 result message
--- $47 lease (s)
+-- $47 lease (s) $48 what the call measured, or null: the context's version that it was made from, input, output, tokens as estimated
+-- beside the transcript before it, cached, predicted input, how
 -- With calls left open and no cancel the turn waits and the lease is released in the same statement; else the lease is renewed.
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
@@ -13,6 +14,14 @@ opened as (
 f as (
   update session_run r
      set op = r.op + 1, next_seq = r.next_seq + cardinality($3::text[]), ctx_tokens = r.ctx_tokens + delta.tokens,
+         anchor_version = coalesce(($48::bigint[])[1], r.anchor_version), anchor_input = coalesce(($48::bigint[])[2]::int, r.anchor_input),
+         anchor_output = coalesce(($48::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($48::bigint[])[4], r.anchor_tokens),
+         anchor_cached = coalesce(($48::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($48::bigint[])[6]::int, r.anchor_estimated),
+         anchor_basis = coalesce(($48::bigint[])[7]::smallint, r.anchor_basis),
+         anchor_model = case when ($48::bigint[]) is null then r.anchor_model else $29 end,
+         anchor_at = case when ($48::bigint[]) is null then r.anchor_at else now() end,
+         growth = case when r.anchor_model = $29 and r.anchor_version = ($48::bigint[])[1] and ($48::bigint[])[2] >= r.anchor_input
+                       then coalesce(0.7 * r.growth + 0.3 * (($48::bigint[])[2] - r.anchor_input), ($48::bigint[])[2] - r.anchor_input) else r.growth end,
          step = r.step + $36::int, attempt = case when $36::int > 0 then 1 else r.attempt end, takeovers = 0,
          open_calls = r.open_calls + opened.n,
          tool_deadline = case when opened.n > 0 then least(now() + make_interval(secs => opened.timeout), r.turn_deadline)

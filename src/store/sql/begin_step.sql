@@ -1,7 +1,7 @@
 -- store::step::begin_step: the owner goes on to its next step. What the step is made for is told with it, so the statement is
 -- refused when another configuration came in force meanwhile: the owner looks again, having lost nothing.
 -- $3 epoch $4 op $5 revision that the step is made for $6 whether another one in force refuses it $7 payload of step_started
--- $8 tokens outside of the transcript $9 lease (s)
+-- $8 what its prompt has beside the transcript, in tokens $9 lease (s)
 with f as (
   update session_run r
      set op = r.op + 1, next_seq = r.next_seq + 1, step = r.step + 1, attempt = 1, takeovers = 0,

@@ -1,12 +1,21 @@
 -- store::turn::finish: the last step, behind the gate. Commits its message in any case; ends the turn only if no message waits
 -- for it and nobody cancelled.
 -- $27 to $35 as in append $36 step count $37 final message $38 payload of turn_completed $39 outcome $40 lease (s)
+-- $41 what the call measured, as in append
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
 waiting as (select exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2) as more),
 f as (
   update session_run r
      set op = r.op + 1, ctx_tokens = r.ctx_tokens + delta.tokens, takeovers = 0,
+         anchor_version = coalesce(($41::bigint[])[1], r.anchor_version), anchor_input = coalesce(($41::bigint[])[2]::int, r.anchor_input),
+         anchor_output = coalesce(($41::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($41::bigint[])[4], r.anchor_tokens),
+         anchor_cached = coalesce(($41::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($41::bigint[])[6]::int, r.anchor_estimated),
+         anchor_basis = coalesce(($41::bigint[])[7]::smallint, r.anchor_basis),
+         anchor_model = case when ($41::bigint[]) is null then r.anchor_model else $29 end,
+         anchor_at = case when ($41::bigint[]) is null then r.anchor_at else now() end,
+         growth = case when r.anchor_model = $29 and r.anchor_version = ($41::bigint[])[1] and ($41::bigint[])[2] >= r.anchor_input
+                       then coalesce(0.7 * r.growth + 0.3 * (($41::bigint[])[2] - r.anchor_input), ($41::bigint[])[2] - r.anchor_input) else r.growth end,
          next_seq = r.next_seq + cardinality($3::text[]) + case when w.more or r.cancel <> 0 then 0 else 1 end,
          state = case when w.more or r.cancel <> 0 then 1 else 0 end,
          owner = case when w.more or r.cancel <> 0 then r.owner end,

@@ -2,7 +2,7 @@
 -- are open, each with a synthetic result, and with them the batch.
 -- $27 to $35 as in append $36 step count $37 final message or null $38 terminal kind $39 terminal payload $40 outcome
 -- $41 state of the turn $42 words of a synthetic result $43 their tokens $44 overhead of a message
--- $45 payload of tool_call_cancelled (call and tool come from refs)
+-- $45 payload of tool_call_cancelled (call and tool come from refs) $46 what the call measured, as in append
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
 open as (
@@ -14,7 +14,15 @@ closing as (
   select count(*) as n, min(result_message_id) as message_id, min(step) as step, case when count(*) > 0 then 1 else 0 end as batch from open),
 f as (
   update session_run r
-     set op = r.op + 1, state = 0, owner = null, lease_until = '-infinity', open_calls = 0, takeovers = 0,
+     set anchor_version = coalesce(($46::bigint[])[1], r.anchor_version), anchor_input = coalesce(($46::bigint[])[2]::int, r.anchor_input),
+         anchor_output = coalesce(($46::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($46::bigint[])[4], r.anchor_tokens),
+         anchor_cached = coalesce(($46::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($46::bigint[])[6]::int, r.anchor_estimated),
+         anchor_basis = coalesce(($46::bigint[])[7]::smallint, r.anchor_basis),
+         anchor_model = case when ($46::bigint[]) is null then r.anchor_model else $29 end,
+         anchor_at = case when ($46::bigint[]) is null then r.anchor_at else now() end,
+         growth = case when r.anchor_model = $29 and r.anchor_version = ($46::bigint[])[1] and ($46::bigint[])[2] >= r.anchor_input
+                       then coalesce(0.7 * r.growth + 0.3 * (($46::bigint[])[2] - r.anchor_input), ($46::bigint[])[2] - r.anchor_input) else r.growth end,
+         op = r.op + 1, state = 0, owner = null, lease_until = '-infinity', open_calls = 0, takeovers = 0,
          next_seq = r.next_seq + cardinality($3::text[]) + o.n + o.batch + 1,
          ctx_tokens = r.ctx_tokens + delta.tokens + o.n * $43::int + o.batch * $44::int
     from delta, closing o

@@ -7,7 +7,7 @@
 -- $12 whether the arguments are those of an approver, or null
 -- approvals: $13 call ids $14 payloads of tool_call_requested $15 edited arguments or null
 -- $16 request id or null $17 its hash $18 this replica $19 lease (s) $20 estimator $21 overhead of a message
--- $22 payload of the next step_started; null: the turn takes no further step $23 tokens outside of the transcript
+-- $22 payload of the next step_started; null: the turn takes no further step $23 what its prompt has beside the transcript, in tokens
 -- $24 revision that the next step is made for: when another one is in force the owner begins the step
 with run as (
   select r.state, r.open_calls, r.turn_id, r.step, r.attempt, r.revision

@@ -579,6 +579,7 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         updates,
         wire,
         models::rows,
+        super::context::rows,
         super::history::table,
     ];
     tables.into_iter().flat_map(|table| table(s)).collect()

@@ -3,8 +3,9 @@
 use std::pin::Pin;
 
 use contextd::pb::{
-    self, blob_service_client::BlobServiceClient, model_service_client::ModelServiceClient, put_blob_request::Data,
-    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+    self, blob_service_client::BlobServiceClient, context_service_client::ContextServiceClient,
+    model_service_client::ModelServiceClient, put_blob_request::Data, session_service_client::SessionServiceClient,
+    turn_service_client::TurnServiceClient,
 };
 use tonic::{Status, transport::Channel};
 
@@ -278,6 +279,11 @@ impl Scene {
     /// Answers these calls.
     pub(super) fn answers(&self, calls: &[&str]) -> Call {
         self.submit(|it| it.results = calls.iter().map(|call| result(call, "fine")).collect())
+    }
+
+    /// A client for the session `talked`'s context.
+    pub(super) fn contexts(&self) -> ContextServiceClient<Channel> {
+        ContextServiceClient::new(self.channel.clone())
     }
 
     /// Sends bytes that are no message.

@@ -94,6 +94,8 @@ pub fn kind(event: &pb::Event) -> &'static str {
         Payload::ModelSwitched(_) => "model_switched",
         Payload::SessionUpdated(_) => "session_updated",
         Payload::QueuedMessageDropped(_) => "queued_message_dropped",
+        Payload::ContextPruned(_) => "context_pruned",
+        Payload::ContextRestored(_) => "context_restored",
         Payload::TurnCompleted(_) => "turn_completed",
         Payload::TurnCancelled(_) => "turn_cancelled",
         Payload::TurnFailed(_) => "turn_failed",

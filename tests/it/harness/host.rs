@@ -2,7 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
-use contextd::pb::{self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use contextd::pb::{
+    self, context_service_client::ContextServiceClient, session_service_client::SessionServiceClient,
+    turn_service_client::TurnServiceClient,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming, transport::Channel};
@@ -25,6 +28,7 @@ pub struct Host {
     pub replica: Replica,
     turns: TurnServiceClient<Channel>,
     sessions: SessionServiceClient<Channel>,
+    contexts: ContextServiceClient<Channel>,
 }
 
 /// Options with one script for [`MODEL`], whose answers are told apart by how many came before them since the user spoke.
@@ -59,7 +63,8 @@ impl Host {
     pub async fn over(database: TestDatabase, options: Options) -> Self {
         let replica = Replica::start(&database, options).await;
         let (turns, sessions) = (replica.turns().await, replica.sessions().await);
-        Self { database, replica, turns, sessions }
+        let contexts = ContextServiceClient::new(replica.channel().await);
+        Self { database, replica, turns, sessions, contexts }
     }
 
     /// A replica whose [`MODEL`] answers with these, one after the other.
@@ -178,6 +183,17 @@ impl Host {
     pub async fn session(&self, session: &str) -> pb::Session {
         let request = pb::GetSessionRequest { session_id: session.to_owned() };
         self.sessions.clone().get_session(request).await.unwrap().into_inner().session.unwrap()
+    }
+
+    /// ContextService.
+    pub fn contexts(&self) -> ContextServiceClient<Channel> {
+        self.contexts.clone()
+    }
+
+    /// Where a session's tokens are.
+    pub async fn stats(&self, session: &str) -> pb::ContextStats {
+        let request = pb::GetContextStatsRequest { session_id: session.to_owned(), ..Default::default() };
+        self.contexts().get_context_stats(request).await.unwrap().into_inner().stats.unwrap()
     }
 
     /// All messages of a session, page by page.

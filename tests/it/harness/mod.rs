@@ -20,7 +20,10 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use contextd::{
     clock::SystemClock,
     grpc::{health, server},
-    model::{Limits, OutputLimits, ToolExecution, config::Policy},
+    model::{
+        Limits, OutputLimits, ToolExecution,
+        config::{ContextPolicy, Policy},
+    },
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
@@ -76,6 +79,8 @@ pub struct Options {
     pub call_attempts: u32,
     /// Longest wait between them.
     pub retry_delay: Duration,
+    /// How contexts are kept within their windows.
+    pub context: ContextPolicy,
 }
 
 impl Default for Options {
@@ -104,6 +109,8 @@ impl Default for Options {
             },
             call_attempts: 1,
             retry_delay: Duration::ZERO,
+            // Room for whatever a test is about.
+            context: ContextPolicy { context_window: Some(i32::MAX.unsigned_abs()), ..ContextPolicy::default() },
         }
     }
 }
@@ -228,6 +235,7 @@ fn rules(options: &Options) -> Rules {
             ("grep".to_owned(), limits(None, None, None, Some(1_000))),
         ]
         .into(),
+        context: options.context.clone(),
     };
     Rules {
         default_model: "scripted/demo".to_owned(),

@@ -4,6 +4,7 @@ use contextd::{
     model::{CancelCause, CompactionId},
     store::{
         compaction::{Counter, Replacement, Shift},
+        prune::Marks,
         queue::Take,
         session::SessionState,
     },
@@ -29,12 +30,16 @@ const RECOUNT: &str = "
       select c, coalesce(sum(tokens), 0) as tokens, count(tokens) as parts
         from unnest(array[1, 2, 3, 4, 5, 7]) c left join counted on category = c group by c)
     select (select count(*) from seen) || (select array[coalesce(sum(tokens), 0)]::bigint[] from seen)
-           || (select array_agg(tokens::bigint order by c) from sums) || (select array_agg(parts::bigint order by c) from sums)";
+           || (select array_agg(tokens::bigint order by c) from sums) || (select array_agg(parts::bigint order by c) from sums)
+           || (select array[coalesce(sum(p.original_tokens - p.tokens), 0), count(*)]::bigint[]
+                 from parts p join seen s using (tenant_id, session_id, message_id)
+                where p.session_id = $1 and p.pruned_at_seq is not null)";
 
 /// The same numbers as they are kept, and whether the rest of the hot row agrees.
 const KEPT: &str = "
     select array[messages, overhead_tokens, user_tokens, assistant_tokens, reasoning_tokens, tool_call_tokens, tool_result_tokens,
-                 summary_tokens, user_parts, assistant_parts, reasoning_parts, tool_call_parts, tool_result_parts, summary_parts],
+                 summary_tokens, user_parts, assistant_parts, reasoning_parts, tool_call_parts, tool_result_parts, summary_parts,
+                 pruned_tokens, pruned_parts],
            r.ctx_tokens = overhead_tokens + user_tokens + assistant_tokens + reasoning_tokens + tool_call_tokens
                           + tool_result_tokens + summary_tokens,
            r.open_calls = (select count(*) from tool_calls c where c.session_id = $1 and c.status < 3),
@@ -59,6 +64,8 @@ enum Deed {
     TakeOver,
     Compact,
     Revert,
+    Prune,
+    Restore,
 }
 
 /// How calls are handed out.
@@ -103,6 +110,8 @@ fn deed() -> impl Strategy<Value = Deed> {
         Just(Deed::TakeOver),
         Just(Deed::Compact),
         Just(Deed::Revert),
+        Just(Deed::Prune),
+        Just(Deed::Restore),
     ]
 }
 
@@ -164,6 +173,8 @@ impl Driver<'_> {
             (Deed::TakeOver, _, _) if look.state.is_live() => self.take_over(look.fence.epoch).await,
             (Deed::Compact, _, _) if look.open_calls == 0 => self.compact(look.last_seq).await,
             (Deed::Revert, _, _) => self.revert().await,
+            (Deed::Prune, _, _) => self.prune().await,
+            (Deed::Restore, _, _) => self.restore().await,
             _ => {}
         }
     }
@@ -221,6 +232,7 @@ impl Driver<'_> {
             shift.count(counter, -number(before[8 + n]), -before[2 + n]);
         }
         shift.count(Counter::Summary, 1, 17);
+        shift.count(Counter::Pruned, -number(before[15]), -before[14]);
         let summary = message(format!("{id}-summary"), Role::User, vec![part("in short", 17, Category::User)]);
         let replacement = Replacement {
             from: Seq(1),
@@ -243,6 +255,35 @@ impl Driver<'_> {
             let reverted = self.world.store.revert_compaction(&self.key, &id, seen, b"", &unremembered()).await;
             reverted.unwrap().moved.unwrap();
         }
+    }
+
+    /// Clears every result that the model sees.
+    async fn prune(&self) {
+        let seen = self.world.store.transcript(&self.key).await.unwrap();
+        let results = seen.messages.iter().flat_map(|message| {
+            let parts = message.parts.iter().enumerate();
+            parts
+                .filter(|(_, part)| matches!(part.part.content, Content::ToolResult(_)) && part.pruned.is_none())
+                .map(|(position, _)| (message.id.clone(), position))
+        });
+        let places: Vec<_> = results.collect();
+        let Some(seen) = seen.context_version.filter(|_| !places.is_empty()) else { return };
+        let marks = Marks { seen, places: &places, payload: b"", idempotency: &unremembered() };
+        self.world.store.prune(&self.key, &marks, 1).await.unwrap().unwrap();
+        assert_eq!(self.world.store.prune(&self.key, &marks, 1).await.unwrap(), None, "the context is another one");
+        let marks = Marks { seen: self.version().await, ..marks };
+        assert_eq!(self.world.store.prune(&self.key, &marks, 1).await.unwrap(), None, "they are cleared");
+    }
+
+    /// Takes the newest prune back, as far as the model would see what it cleared.
+    async fn restore(&self) {
+        let sql = "select coalesce(max(pruned_at_seq), 0) from parts where session_id = $1";
+        let at = Seq(self.world.number(sql, &self.key).await);
+        let found = self.world.store.cleared_by(&self.key, at).await.unwrap().unwrap();
+        let places: Vec<_> = found.results.into_iter().map(|result| result.place).collect();
+        let marks = Marks { seen: found.version, places: &places, payload: b"", idempotency: &unremembered() };
+        let moved = self.world.store.restore(&self.key, &marks, at).await.unwrap();
+        assert_eq!(moved.is_some(), !places.is_empty());
     }
 
     async fn version(&self) -> i64 {
@@ -286,15 +327,19 @@ fn counters_equal_a_recount_after_whatever_happened() {
 
 #[tokio::test]
 async fn counters_survive_a_compaction_between_two_turns_and_its_revert_in_a_waiting_one() {
-    use Deed::{Admit, Answer, Approve, Call, Compact, Deny, Enqueue, Finish, Revert, Say, Stop, Take, TakeOver};
+    use Deed::{
+        Admit, Answer, Approve, Call, Compact, Deny, Enqueue, Finish, Prune, Restore, Revert, Say, Stop, Take, TakeOver,
+    };
     use Handing::{AskingFirst, AtOnce, OneByOne, OneByOneAskingFirst};
     let deeds = [
         Say(10),
         Call(3, AtOnce),
         Answer(2),
         Answer(1),
+        Prune,
         Finish,
         Compact,
+        Restore,
         Admit,
         Enqueue,
         Say(7),
@@ -302,8 +347,10 @@ async fn counters_survive_a_compaction_between_two_turns_and_its_revert_in_a_wai
         Take,
         Call(2, OneByOne),
         Revert,
+        Restore,
         Answer(1),
         Answer(1),
+        Prune,
         Compact,
         Call(3, OneByOneAskingFirst),
         Approve,
@@ -321,6 +368,7 @@ async fn counters_survive_a_compaction_between_two_turns_and_its_revert_in_a_wai
         Compact,
         Revert,
         Revert,
+        Restore,
     ];
     check(&World::new().await, "s", &deeds).await;
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use contextd::{model::CancelCause, store::hot_statements};
+use contextd::{
+    model::CancelCause,
+    store::{hot_statements, prune::Marks},
+};
 use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -52,18 +55,22 @@ fn tail_without_message(session: &str) -> Vec<&str> {
     arguments
 }
 
+/// What a call measured.
+const MEASURED: &str = "array[0, 100, 10, 20, 50, 98, 4]::bigint[]";
+
 /// Epoch, op and the cost of a step.
 const STEP: [&str; 9] = ["1", "0", "'scripted/demo'", "1", "100", "10", "0", "0", "0"];
 
 /// The arguments of a finish of the running session `'run'`.
 pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
-    with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30"])
+    with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30", MEASURED])
 }
 
 /// The arguments of a step with a call that is asked for and another that waits for its turn.
 fn append_arguments() -> Vec<&'static str> {
     let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
-    let handed_out = ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", "30"];
+    let handed_out =
+        ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", "30", MEASURED];
     with(with(with(with(tail("'run'"), &STEP), &["0", "'new-message'"]), &calls), &handed_out)
 }
 
@@ -104,7 +111,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "finish" => finish_arguments("'run'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
-            &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''"],
+            &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''", MEASURED],
         ),
         "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
         "standing" => in_session("'run'", &["'r'"]),
@@ -143,10 +150,12 @@ fn arguments(statement: &str) -> Vec<&'static str> {
 fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
     match statement {
         "update" => with(
-            in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'", "true"]),
+            in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'"]),
             &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'"],
         ),
         "session" => in_session("'run'", &["1"]),
+        // A session spends on a handful of models, not on the thousand that the others are given.
+        "stats" => in_session("'long'", &[]),
         "doomed" => in_session("'run'", &["'r'"]),
         "delete" => with(
             in_session(
@@ -158,6 +167,9 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
         "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
+        "prune" => with(in_session("'cleared'", &["0", "array['cleared-results']", "array[0]", "1", "''"]), &REQUEST),
+        "restore" => with(in_session("'pruned'", &["1", "array['pruned-results']", "array[0]", "8", "''"]), &REQUEST),
+        "event" => in_session("'long'", &["100"]),
         "swap" => with(
             tail_without_message("'compacting'"),
             &["'k'", "2", "2", "0", "0", "array_fill(0::bigint, array[9])", "array_fill(0, array[9])", "''"],
@@ -227,6 +239,15 @@ async fn scenes(world: &World, client: &Client) {
         super::compaction::begin(store, &key, "k", 0, &none).await.moved.unwrap();
     }
     super::compaction::swap(store, &key("compacted"), "k").await.moved.unwrap();
+    for session in ["cleared", "pruned"] {
+        let call = format!("{session}-call");
+        world.waiting(session, &[&call]).await;
+        submit(store, &key(session), &[&call], &none).await;
+    }
+    let places = [(MessageId::new("pruned-results"), 0)];
+    let marks = Marks { seen: 0, places: &places, payload: b"", idempotency: &none };
+    let pruned = store.prune(&key("pruned"), &marks, 1).await.unwrap().unwrap();
+    assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();
     world.running("long").await;

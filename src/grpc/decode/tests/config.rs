@@ -1,7 +1,10 @@
 //! Sessions to create: their configuration and policy.
 
 use super::*;
-use crate::model::{OutputLimits, PinnedKind, SessionConfig, SessionId, ToolExecution, config::PolicyOverrides};
+use crate::model::{
+    OutputLimits, PinnedKind, SessionConfig, SessionId, ToolExecution,
+    config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
+};
 
 fn created(session: pb::Session) -> Result<SessionConfig, Refused> {
     let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
@@ -154,6 +157,7 @@ fn limits_on_tool_output_may_be_overridden() {
         execution: Some(ToolExecution::Sequential),
         default_output_limits: Some(read(1)),
         output_limits: [("bash".to_owned(), read(2))].into(),
+        context: ContextOverrides::default(),
     };
     assert_eq!(limits("bash", 2).unwrap(), expected);
     let at = "session.policy_overrides.tools.output_limits";
@@ -169,11 +173,6 @@ fn every_other_override_is_for_later() {
         change(&mut policy);
         Some(policy)
     }
-    fn prune(change: fn(&mut pb::PrunePolicy)) -> Option<pb::PrunePolicy> {
-        let mut policy = pb::PrunePolicy::default();
-        change(&mut policy);
-        Some(policy)
-    }
     fn tools(change: fn(&mut pb::ToolPolicy)) -> Option<pb::ToolPolicy> {
         let mut policy = pb::ToolPolicy::default();
         change(&mut policy);
@@ -184,7 +183,7 @@ fn every_other_override_is_for_later() {
         change(&mut policy);
         Some(policy)
     }
-    let later: [Override; 25] = [
+    let later: [Override; 17] = [
         ("compaction.enabled", |p| p.compaction = compaction(|c| c.enabled = Some(true))),
         ("compaction.strategy", |p| p.compaction = compaction(|c| c.strategy = 1)),
         ("compaction.threshold", |p| p.compaction = compaction(|c| c.threshold = Some(1.0))),
@@ -199,21 +198,45 @@ fn every_other_override_is_for_later() {
         ("compaction.guard_request_ratio", |p| p.compaction = compaction(|c| c.guard_request_ratio = Some(0.1))),
         ("compaction.guard_stream_ratio", |p| p.compaction = compaction(|c| c.guard_stream_ratio = Some(0.1))),
         ("compaction.guard_max_restarts", |p| p.compaction = compaction(|c| c.guard_max_restarts = Some(0))),
-        ("prune.mode", |p| p.prune = prune(|c| c.mode = 1)),
-        ("prune.minimum_tokens", |p| p.prune = prune(|c| c.minimum_tokens = Some(0))),
-        ("prune.protect_tokens", |p| p.prune = prune(|c| c.protect_tokens = Some(0))),
-        ("prune.protect_turns", |p| p.prune = prune(|c| c.protect_turns = Some(0))),
-        ("prune.protected_tools", |p| p.prune = prune(|c| c.protected_tools = vec!["bash".into()])),
         ("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1))),
         ("queue.max_pending", |p| p.queue = queue(|c| c.max_pending = Some(1_000))),
         ("queue.take", |p| p.queue = queue(|c| c.take = 1)),
-        ("output_reserve", |p| p.output_reserve = Some(1)),
-        ("context_window", |p| p.context_window = Some(1)),
-        ("unknown_window", |p| p.unknown_window = 1),
     ];
     for (field, change) in later {
         check_not_implemented(overrides(change), &format!("session.policy_overrides.{field}"));
     }
+}
+
+#[test]
+fn how_the_context_is_kept_may_be_overridden() {
+    let policy = pb::Policy {
+        prune: Some(pb::PrunePolicy {
+            mode: pb::PruneMode::Always.into(),
+            minimum_tokens: Some(0),
+            protect_tokens: Some(7),
+            protect_turns: Some(1),
+            protected_tools: vec!["bash".into()],
+        }),
+        output_reserve: Some(0),
+        context_window: Some(32_000),
+        unknown_window: pb::UnknownWindow::Refuse.into(),
+        ..Default::default()
+    };
+    let expected = ContextOverrides {
+        prune: PruneOverrides {
+            mode: Some(PruneMode::Always),
+            minimum_tokens: Some(0),
+            protect_tokens: Some(7),
+            protect_turns: Some(1),
+            protected_tools: vec!["bash".into()],
+        },
+        output_reserve: Some(0),
+        context_window: Some(32_000),
+        unknown_window: Some(UnknownWindow::Refuse),
+    };
+    assert_eq!(overrides(|it| *it = policy).unwrap().context, expected);
+    let nothing = overrides(|it| it.context_window = Some(0));
+    check(nothing, &[("session.policy_overrides.context_window", OutOfRange)]);
 }
 
 #[test]

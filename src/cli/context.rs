@@ -1,0 +1,88 @@
+//! `contextd context`: what a session's window is spent on.
+
+use std::io::{IsTerminal as _, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tonic::transport::Endpoint;
+
+use super::chat::describe;
+use super::say;
+use crate::config::parse_duration;
+use crate::pb::{self, context_service_client::ContextServiceClient};
+
+/// Show what a session's context window is spent on, and how long it will last.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The session.
+    session: String,
+    /// As if the session used this model [no default: its own]
+    #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
+    model: Option<String>,
+    /// Address and port of the server.
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "CONTEXTD_ADDRESS",
+        hide_env_values = true,
+        default_value = "127.0.0.1:7070"
+    )]
+    address: String,
+    /// How long the answer may take.
+    #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args { session, model, address, timeout } = args;
+    let request = pb::GetContextStatsRequest {
+        session_id: session,
+        model: model.unwrap_or_default(),
+        format: pb::StatsFormat::Text.into(),
+    };
+    let answer = tokio::time::timeout(timeout, stats(&address, request))
+        .await
+        .with_context(|| format!("{address} did not answer in time"))??;
+    let colours = stdout().is_terminal();
+    for line in answer.text.lines() {
+        say(if colours { coloured(line) } else { line.to_owned() })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stats(address: &str, request: pb::GetContextStatsRequest) -> anyhow::Result<pb::GetContextStatsResponse> {
+    let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    let endpoint = Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
+    let channel = endpoint.connect().await.with_context(|| format!("cannot reach {address}"))?;
+    let answer = ContextServiceClient::new(channel).get_context_stats(request).await;
+    answer.map(tonic::Response::into_inner).map_err(|status| anyhow::anyhow!("{}", describe(&status)))
+}
+
+/// The bar in colours: what is used, what is free, what is never filled. Other lines as they are.
+fn coloured(line: &str) -> String {
+    let Some(inside) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) else { return line.to_owned() };
+    let used = inside.trim_end_matches(['.', 'x']);
+    let rest = inside.strip_prefix(used).unwrap_or_default();
+    let free = rest.trim_end_matches('x');
+    let buffer = rest.strip_prefix(free).unwrap_or_default();
+    // Fuller is redder.
+    let hue = match used.len() * 100 / inside.len().max(1) {
+        0..60 => 32,
+        60..80 => 33,
+        _ => 31,
+    };
+    format!("[\x1b[{hue}m{used}\x1b[0m\x1b[2m{free}\x1b[0m\x1b[35m{buffer}\x1b[0m]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_bar_is_coloured_and_its_letters_stay() {
+        assert_eq!(coloured("[##..xx]"), "[\x1b[32m##\x1b[0m\x1b[2m..\x1b[0m\x1b[35mxx\x1b[0m]");
+        assert_eq!(coloured("[#######x]"), "[\x1b[31m#######\x1b[0m\x1b[2m\x1b[0m\x1b[35mx\x1b[0m]");
+        assert_eq!(coloured("  Free  1"), "  Free  1");
+    }
+}

@@ -1,0 +1,127 @@
+//! Reports about the context to and from their proto forms.
+
+use crate::{
+    model::{
+        CallId, PruneReport, Restored, Seq,
+        ledger::{Occupant, Share},
+    },
+    pb,
+};
+
+use super::{
+    DecodeError,
+    number::{known, signed, unsigned},
+};
+
+/// What a prune cleared, for the wire.
+pub fn pruned_to_pb(report: &PruneReport) -> pb::PruneReport {
+    let PruneReport { calls, tools, saved, rebilled, at } = report;
+    pb::PruneReport {
+        outputs_pruned: i32::try_from(calls.len()).unwrap_or(i32::MAX),
+        tokens_saved: signed(*saved),
+        tool_names: tools.clone(),
+        call_ids: calls.iter().map(ToString::to_string).collect(),
+        rebilled_tokens: signed(*rebilled),
+        pruned_at_seq: at.unwrap_or_default().0,
+    }
+}
+
+/// What a prune cleared, as the event with that seq tells.
+pub fn decode_pruned(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError> {
+    let pb::ContextPruned { report } = super::read("context_pruned", payload)?;
+    let pb::PruneReport { outputs_pruned: _, tokens_saved, tool_names, call_ids, rebilled_tokens, pruned_at_seq: _ } =
+        report.unwrap_or_default();
+    Ok(PruneReport {
+        calls: call_ids.into_iter().map(CallId::new).collect(),
+        tools: tool_names,
+        saved: unsigned("tokens saved", tokens_saved)?,
+        rebilled: unsigned("tokens billed again", rebilled_tokens)?,
+        at: Some(at),
+    })
+}
+
+/// What came back, for the wire.
+pub fn restored_to_pb(restored: &Restored) -> pb::ContextRestored {
+    let Restored { pruned_at, calls, tokens } = restored;
+    pb::ContextRestored {
+        pruned_at_seq: pruned_at.0,
+        call_ids: calls.iter().map(ToString::to_string).collect(),
+        tokens_restored: signed(*tokens),
+    }
+}
+
+/// What came back, as the event tells.
+pub fn decode_restored(payload: &[u8]) -> Result<Restored, DecodeError> {
+    let pb::ContextRestored { pruned_at_seq, call_ids, tokens_restored } = super::read("context_restored", payload)?;
+    Ok(Restored {
+        pruned_at: Seq(pruned_at_seq),
+        calls: call_ids.into_iter().map(CallId::new).collect(),
+        tokens: unsigned("tokens restored", tokens_restored)?,
+    })
+}
+
+/// A share of a window, for the wire.
+pub fn share_to_pb(share: &Share) -> pb::CategoryTokens {
+    pb::CategoryTokens {
+        category: occupant_to_pb(share.occupant).into(),
+        tokens: signed(share.tokens),
+        count: signed(share.count),
+        in_total: share.in_total(),
+    }
+}
+
+/// A share of a window, as it was stored.
+pub fn share_from_pb(share: pb::CategoryTokens) -> Result<Share, DecodeError> {
+    let pb::CategoryTokens { category, tokens, count, in_total: _ } = share;
+    Ok(Share {
+        occupant: occupant_from_pb(known("context category", category)?)?,
+        tokens: unsigned("context category", tokens)?,
+        count: unsigned("context category", count)?,
+    })
+}
+
+/// What occupies a window.
+pub fn occupant_to_pb(occupant: Occupant) -> pb::ContextCategory {
+    use pb::ContextCategory as C;
+    match occupant {
+        Occupant::SystemPrompt => C::SystemPrompt,
+        Occupant::Tools => C::Tools,
+        Occupant::McpTools => C::McpTools,
+        Occupant::DeferredTools => C::DeferredTools,
+        Occupant::Skills => C::Skills,
+        Occupant::Agents => C::Agents,
+        Occupant::Memory => C::Memory,
+        Occupant::Pinned => C::Pinned,
+        Occupant::Summary => C::Summary,
+        Occupant::User => C::User,
+        Occupant::Assistant => C::Assistant,
+        Occupant::Reasoning => C::Reasoning,
+        Occupant::ToolCalls => C::ToolCalls,
+        Occupant::ToolResults => C::ToolResults,
+        Occupant::Media => C::Media,
+        Occupant::Queued => C::Queued,
+    }
+}
+
+fn occupant_from_pb(category: pb::ContextCategory) -> Result<Occupant, DecodeError> {
+    use pb::ContextCategory as C;
+    Ok(match category {
+        C::Unspecified => return Err(DecodeError::new("context category", "it is not set")),
+        C::SystemPrompt => Occupant::SystemPrompt,
+        C::Tools => Occupant::Tools,
+        C::McpTools => Occupant::McpTools,
+        C::DeferredTools => Occupant::DeferredTools,
+        C::Skills => Occupant::Skills,
+        C::Agents => Occupant::Agents,
+        C::Memory => Occupant::Memory,
+        C::Pinned => Occupant::Pinned,
+        C::Summary => Occupant::Summary,
+        C::User => Occupant::User,
+        C::Assistant => Occupant::Assistant,
+        C::Reasoning => Occupant::Reasoning,
+        C::ToolCalls => Occupant::ToolCalls,
+        C::ToolResults => Occupant::ToolResults,
+        C::Media => Occupant::Media,
+        C::Queued => Occupant::Queued,
+    })
+}

@@ -1,0 +1,151 @@
+//! Which old tool results are cleared: chosen from the newest back, with the newest protected.
+
+use super::estimate;
+use crate::model::{
+    CallId, Content, Message, MessageId, Role,
+    config::{PruneMode, PrunePolicy},
+    message::{PRUNED_WORDS, StoredPart},
+};
+
+/// Results that are cleared at once: one event names them all. The rest goes the next time.
+const MOST_OUTPUTS: usize = 5_000;
+
+/// A result that is to be cleared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The message that holds it.
+    pub message: MessageId,
+    /// Where in that message.
+    pub position: usize,
+    /// The call that it answers.
+    pub call: CallId,
+    /// The tool.
+    pub tool: String,
+    /// Its size.
+    pub tokens: u32,
+}
+
+/// What clearing comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pruning {
+    /// The results, oldest first.
+    pub outputs: Vec<Output>,
+    /// Tokens that it saves: the results' less their placeholders'.
+    pub saved: u32,
+    /// Tokens of the messages before the first of them.
+    pub before: u32,
+}
+
+impl Pruning {
+    /// The tools whose results are cleared, each once, in order of their names.
+    pub fn tools(&self) -> Vec<String> {
+        let mut tools: Vec<String> = self.outputs.iter().map(|output| output.tool.clone()).collect();
+        tools.sort();
+        tools.dedup();
+        tools
+    }
+
+    /// Cached tokens that the provider bills again: what of its cache stands behind the first cleared result and is not cleared.
+    /// `outside`: tokens before the messages.
+    pub fn rebilled(&self, cached: u32, outside: u32) -> u32 {
+        cached.saturating_sub(outside).saturating_sub(self.before).saturating_sub(self.saved)
+    }
+}
+
+/// Tokens of what the model reads in place of a result.
+pub fn placeholder() -> u32 {
+    estimate::text(PRUNED_WORDS)
+}
+
+/// Chooses what to clear (feature row D17); none: less than the minimum can be saved.
+///
+/// The newest turns are passed over, then the newest results up to the protected tokens; whatever is older goes. Where the newest turns
+/// alone hold more than that, as one turn of hundreds of steps does, only the tokens protect. Nothing behind a summary is looked
+/// at, and what is cleared already counts for nothing.
+pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
+    let turns = turns(messages);
+    let newest = turns.last().copied().unwrap_or_default();
+    let protected = |turn: usize| turn + policy.protect_turns as usize > newest;
+    let begin = messages.iter().rposition(|message| message.is_summary).map_or(0, |summary| summary + 1);
+    let clearable: Vec<(usize, Output)> =
+        (begin..messages.len()).flat_map(|at| outputs(&messages[at], policy).map(move |output| (at, output))).collect();
+    let sum = |outputs: &mut dyn Iterator<Item = &(usize, Output)>| {
+        outputs.map(|(_, output)| u64::from(output.tokens)).sum::<u64>()
+    };
+    let in_newest = sum(&mut clearable.iter().filter(|(at, _)| protected(turns[*at])));
+    let turns_yield = in_newest > u64::from(policy.protect_tokens);
+    let mut kept = 0_u64;
+    let mut chosen: Vec<(usize, Output)> = Vec::new();
+    for (at, output) in clearable.into_iter().rev() {
+        if protected(turns[at]) && !turns_yield {
+            continue;
+        }
+        kept += u64::from(output.tokens);
+        if kept > u64::from(policy.protect_tokens) && output.tokens > placeholder() {
+            chosen.push((at, output));
+        }
+    }
+    chosen.reverse();
+    chosen.truncate(MOST_OUTPUTS);
+    let saved = sum(&mut chosen.iter()) - u64::from(placeholder()) * chosen.len() as u64;
+    let first = chosen.first().map(|(at, _)| *at)?;
+    let before = messages[..first].iter().map(size).fold(0, u32::saturating_add);
+    let outputs = chosen.into_iter().map(|(_, output)| output).collect();
+    let saved = u32::try_from(saved).unwrap_or(u32::MAX);
+    (saved >= policy.minimum_tokens).then_some(Pruning { outputs, saved, before })
+}
+
+/// Whether to clear now. `rebilled`: what the provider would bill again; `overflows`: the context is too large as it is.
+pub fn is_due(mode: PruneMode, pruning: &Pruning, rebilled: u32, overflows: bool) -> bool {
+    match mode {
+        PruneMode::Always => true,
+        PruneMode::WhenItPays => overflows || pruning.saved > rebilled,
+        PruneMode::OnOverflow => overflows,
+    }
+}
+
+/// The turn of each message, counted from 0. What was appended has none: there each word of a user begins one.
+fn turns(messages: &[Message]) -> Vec<usize> {
+    let mut turn = 0;
+    let mut before: Option<&Message> = None;
+    let number = |message| {
+        if before.is_some_and(|before| begins_turn(before, message)) {
+            turn += 1;
+        }
+        before = Some(message);
+        turn
+    };
+    messages.iter().map(number).collect()
+}
+
+fn begins_turn(before: &Message, message: &Message) -> bool {
+    before.turn != message.turn || (message.turn.is_none() && message.role == Role::User)
+}
+
+/// The results of a message that may be cleared at all.
+fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<Item = Output> + 'a {
+    let parts = message.parts.iter().enumerate().filter(|_| !message.pinned);
+    parts.filter_map(|(position, StoredPart { part, size, estimator: _, pruned })| match &part.content {
+        Content::ToolResult(result) if pruned.is_none() && !policy.protected_tools.contains(&result.name) => {
+            Some(Output {
+                message: message.id.clone(),
+                position,
+                call: result.call.clone(),
+                tool: result.name.clone(),
+                tokens: size.tokens,
+            })
+        }
+        Content::ToolResult(_)
+        | Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::Refusal(_) => None,
+    })
+}
+
+fn size(message: &Message) -> u32 {
+    message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add)
+}
+
+#[cfg(test)]
+mod tests;

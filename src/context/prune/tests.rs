@@ -1,0 +1,175 @@
+//! What is cleared and what stays, at the edges.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    context::testing,
+    model::{Seq, TurnId, message::Pruned},
+};
+
+/// A turn with a user's words and results of these sizes, one step each.
+fn turn(name: &str, sizes: &[u32]) -> Vec<Message> {
+    let mut messages = vec![testing::user("go on")];
+    for (n, size) in sizes.iter().enumerate() {
+        let call = format!("{name}-{n}");
+        messages.push(testing::calls(&[&call]));
+        let mut results = testing::results(&[(&call, "output")]);
+        results.parts[0].size.tokens = *size;
+        results.id = MessageId::new(format!("{call}-result"));
+        messages.push(results);
+    }
+    for message in &mut messages {
+        message.turn = Some(TurnId::new(name));
+    }
+    messages
+}
+
+fn turns_of(sizes: &[&[u32]]) -> Vec<Message> {
+    sizes.iter().enumerate().flat_map(|(n, sizes)| turn(&format!("t{n}"), sizes)).collect()
+}
+
+fn cleared(messages: &[Message], policy: &PrunePolicy) -> Vec<String> {
+    let chosen = choose(messages, policy).map(|pruning| pruning.outputs).unwrap_or_default();
+    chosen.into_iter().map(|output| output.call.into_string()).collect()
+}
+
+/// Marks what was chosen, as the store does.
+fn clear(messages: &mut [Message], pruning: &Pruning) {
+    for output in &pruning.outputs {
+        let message = messages.iter_mut().find(|message| message.id == output.message).unwrap();
+        let part = &mut message.parts[output.position];
+        part.pruned = Some(Pruned { at: Seq(1), time: None, original_tokens: part.size.tokens });
+        part.size.tokens = placeholder();
+    }
+}
+
+fn shipped() -> PrunePolicy {
+    PrunePolicy::default()
+}
+
+/// Rows D17 and S2
+#[test]
+fn exactly_the_protected_tokens_are_kept_and_the_output_that_crosses_goes() {
+    let newest: [&[u32]; 2] = [&[1], &[1]];
+    let with = |older: &[u32]| turns_of(&[older, newest[0], newest[1]]);
+    assert_eq!(cleared(&with(&[30_000, 40_000]), &shipped()), ["t0-0"]);
+    assert_eq!(cleared(&with(&[30_000, 20_000, 20_000]), &shipped()), ["t0-0"]);
+    assert_eq!(cleared(&with(&[30_000, 20_000, 20_001]), &shipped()), ["t0-0", "t0-1"]);
+    assert_eq!(cleared(&with(&[40_000]), &shipped()), [""; 0]);
+    assert_eq!(cleared(&with(&[40_001]), &shipped()), ["t0-0"]);
+}
+
+/// Rows D17 and S7
+#[test]
+fn less_than_the_minimum_is_not_worth_it() {
+    let saving = |saved: u32| turns_of(&[&[saved + placeholder(), 40_000], &[1], &[1]]);
+    assert_eq!(choose(&saving(19_999), &shipped()), None);
+    assert_eq!(choose(&saving(20_000), &shipped()).unwrap().saved, 20_000);
+    let two = turns_of(&[&[10_000 + placeholder(), 10_000 + placeholder(), 40_000], &[1], &[1]]);
+    assert_eq!(choose(&two, &shipped()).unwrap().saved, 20_000, "each placeholder is taken off");
+}
+
+/// Row D17
+#[test]
+fn the_newest_turns_stay_and_are_not_counted() {
+    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &shipped()), ["t0-0"]);
+    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000]]), &shipped()), ["t0-0"], "they hold more than is protected");
+    assert_eq!(cleared(&turns_of(&[&[30_000], &[10_000]]), &shipped()), [""; 0], "there are but two");
+    let none = PrunePolicy { protect_turns: 0, ..shipped() };
+    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &none), ["t0-0"]);
+    assert_eq!(cleared(&turns_of(&[&[30_000], &[20_000], &[20_000]]), &none), ["t0-0"]);
+}
+
+/// Row D17
+#[test]
+fn turns_that_alone_hold_more_than_is_protected_yield_to_the_tokens() {
+    let long = turns_of(&[&[1_000; 300]]);
+    let cleared = cleared(&long, &shipped());
+    assert_eq!((cleared.len(), cleared.first().unwrap().as_str()), (260, "t0-0"));
+    let short = turns_of(&[&[1_000; 40]]);
+    assert_eq!(choose(&short, &PrunePolicy { minimum_tokens: 0, ..shipped() }), None, "exactly as much is no more");
+}
+
+/// Row D17
+#[test]
+fn pruning_twice_changes_nothing() {
+    let mut messages = turns_of(&[&[30_000, 20_000, 40_000], &[1], &[1]]);
+    let first = choose(&messages, &shipped()).unwrap();
+    assert_eq!(first.outputs.len(), 2);
+    clear(&mut messages, &first);
+    assert_eq!(choose(&messages, &PrunePolicy { minimum_tokens: 0, ..shipped() }), None);
+}
+
+/// Row D17
+#[test]
+fn nothing_is_cleared_behind_a_summary_nor_of_a_protected_tool_nor_what_is_pinned() {
+    let mut messages = turns_of(&[&[50_000, 50_000, 40_000], &[1], &[1]]);
+    messages[3].is_summary = true;
+    assert_eq!(cleared(&messages, &shipped()), ["t0-1"]);
+    let mut messages = turns_of(&[&[50_000, 50_000, 40_000], &[1], &[1]]);
+    let keep = PrunePolicy { protected_tools: vec!["t0-0".to_owned()], ..shipped() };
+    assert_eq!(cleared(&messages, &keep), ["t0-1"]);
+    messages[4].pinned = true;
+    assert_eq!(cleared(&messages, &keep), [""; 0]);
+}
+
+#[test]
+fn appended_messages_have_turns_too() {
+    let mut messages = turns_of(&[&[60_000], &[20_000], &[10_000]]);
+    for message in &mut messages {
+        message.turn = None;
+    }
+    assert_eq!(cleared(&messages, &shipped()), ["t0-0"]);
+}
+
+/// Row D17
+#[test]
+fn clearing_pays_when_it_saves_more_than_is_billed_again() {
+    let pruning = Pruning { outputs: Vec::new(), saved: 60_000, before: 8_000 };
+    // 100,000 tokens are cached: 10,000 before the first result stay cached, 60,000 are gone, 30,000 are billed again.
+    assert_eq!(pruning.rebilled(100_000, 2_000), 30_000);
+    assert_eq!(pruning.rebilled(0, 2_000), 0);
+    assert_eq!(pruning.rebilled(9_999, 2_000), 0);
+    let table = [
+        (PruneMode::Always, 99_999, false, true),
+        (PruneMode::WhenItPays, 59_999, false, true),
+        (PruneMode::WhenItPays, 60_000, false, false),
+        (PruneMode::WhenItPays, 99_999, true, true),
+        (PruneMode::OnOverflow, 0, false, false),
+        (PruneMode::OnOverflow, 99_999, true, true),
+    ];
+    for (mode, rebilled, overflows, due) in table {
+        assert_eq!(is_due(mode, &pruning, rebilled, overflows), due, "{mode:?} {rebilled} {overflows}");
+    }
+}
+
+proptest! {
+    /// Row D17
+    #[test]
+    fn what_is_chosen_is_old_enough_worth_it_and_never_chosen_again(
+        sizes in proptest::collection::vec(proptest::collection::vec(0_u32..30_000, 0..6), 1..6),
+        minimum_tokens in 0_u32..40_000, protect_tokens in 0_u32..60_000, protect_turns in 0_u32..4,
+    ) {
+        let sizes: Vec<&[u32]> = sizes.iter().map(Vec::as_slice).collect();
+        let mut messages = turns_of(&sizes);
+        let policy = PrunePolicy { minimum_tokens, protect_tokens, protect_turns, ..shipped() };
+        let whole = |messages: &[Message]| messages.iter().map(|message| u64::from(size(message))).sum::<u64>();
+        let before = whole(&messages);
+        if let Some(pruning) = choose(&messages, &policy) {
+            prop_assert!(pruning.saved >= minimum_tokens && !pruning.outputs.is_empty());
+            let newer: u64 = messages
+                .iter()
+                .flat_map(|message| outputs(message, &policy))
+                .filter(|output| !pruning.outputs.contains(output))
+                .map(|output| u64::from(output.tokens))
+                .sum();
+            let newest_cleared = u64::from(pruning.outputs.last().unwrap().tokens);
+            prop_assert!(newer + newest_cleared > u64::from(protect_tokens));
+            clear(&mut messages, &pruning);
+            prop_assert_eq!(whole(&messages), before - u64::from(pruning.saved));
+            let again = choose(&messages, &PrunePolicy { minimum_tokens: 1, ..policy });
+            prop_assert_eq!(again, None);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How large a context is: the one function behind displays, triggers and boundaries.
+
+use super::estimate;
+use crate::model::{Anchor, TokenBasis, TokenCount};
+
+/// The size of the next prompt, and what it was computed from: `last_input + last_output + new`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Size {
+    /// The size.
+    pub count: TokenCount,
+    /// The last call's prompt; 0 without a usable one.
+    pub last_input: u32,
+    /// Its answer.
+    pub last_output: u32,
+    /// The estimate of everything since, which is everything when there was no call. Negative after something was taken away.
+    pub new: i64,
+}
+
+impl Size {
+    /// What triggers compare: the size, and as much as it may be more.
+    pub fn at_most(&self) -> u32 {
+        self.count.tokens.saturating_add(self.count.margin)
+    }
+
+    /// Whether a provider's report is behind it.
+    pub fn is_anchored(&self) -> bool {
+        self.last_input > 0
+    }
+}
+
+/// The last call, if it tells of the prompts of this model: nothing that it was made from was replaced since, and this model made it.
+pub fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&'a Anchor> {
+    anchor.filter(|anchor| anchor.model == model && anchor.version == version && anchor.input > 0)
+}
+
+/// The size of a prompt that is estimated at `estimated` tokens. Behind a usable call only what is new since is an estimate.
+pub fn size(anchor: Option<&Anchor>, estimated: i64) -> Size {
+    let (last_input, last_output, described) =
+        anchor.map_or((0, 0, 0), |anchor| (anchor.input, anchor.output, anchor.described));
+    let new = estimated - described;
+    let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
+    let doubtful = estimate::count(tokens_of(new));
+    let basis = if anchor.is_some() && new == 0 { TokenBasis::Actual } else { doubtful.basis };
+    let estimator = if basis == TokenBasis::Actual { String::new() } else { doubtful.estimator };
+    Size { count: TokenCount { tokens, basis, margin: doubtful.margin, estimator }, last_input, last_output, new }
+}
+
+/// What is added to an estimate of the transcript to get the size: the rest of the prompt, and what the last call taught about both.
+/// A statement that alone knows the transcript's size adds it.
+pub fn offset(anchor: Option<&Anchor>, outside: u32) -> i64 {
+    let learnt = anchor.map_or(0, |anchor| i64::from(anchor.input) + i64::from(anchor.output) - anchor.described);
+    i64::from(outside) + learnt
+}
+
+/// A number of tokens within its type; below nothing is nothing.
+pub fn tokens(number: i64) -> u32 {
+    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
+}
+
+fn tokens_of(change: i64) -> u32 {
+    u32::try_from(change.unsigned_abs()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn anchor(input: u32, output: u32, described: i64) -> Anchor {
+        Anchor {
+            model: "main/m".to_owned(),
+            version: 3,
+            input,
+            output,
+            described,
+            cached: 0,
+            estimated: input,
+            basis: TokenBasis::Heuristic,
+        }
+    }
+
+    /// Row A3
+    #[test]
+    fn the_next_input_is_the_last_input_and_output_and_what_is_new() {
+        let last = anchor(5_000, 100, 4_700);
+        let next = size(Some(&last), 4_700 + 20);
+        assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (5_120, 5_000, 100, 20));
+        assert_eq!((next.count.margin, next.count.basis), (2, TokenBasis::Heuristic));
+    }
+
+    /// Row A7
+    #[test]
+    fn without_a_usable_call_everything_is_an_estimate() {
+        let next = size(None, 1_000);
+        assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (1_000, 0, 0, 1_000));
+        assert_eq!((next.count.margin, next.count.basis), (100, TokenBasis::Heuristic));
+        let last = anchor(5_000, 100, 4_700);
+        assert!(usable(Some(&last), "main/m", 3).is_some());
+        for (model, version) in [("main/other", 3), ("main/m", 4)] {
+            assert_eq!(usable(Some(&last), model, version), None, "{model} {version}");
+        }
+        assert_eq!(usable(Some(&anchor(0, 0, 9)), "main/m", 3), None, "a call without reported input is no anchor");
+    }
+
+    #[test]
+    fn what_was_reported_whole_is_no_estimate_and_what_was_taken_away_is_taken_off() {
+        let last = anchor(5_000, 100, 4_700);
+        let same = size(Some(&last), 4_700);
+        assert_eq!((same.count.tokens, same.count.margin, same.count.basis), (5_100, 0, TokenBasis::Actual));
+        assert_eq!(size(Some(&last), 4_500).count.tokens, 4_900);
+        assert_eq!(size(Some(&anchor(10, 0, 4_700)), 0).count.tokens, 0, "never below nothing");
+    }
+
+    proptest! {
+        #[test]
+        fn the_offset_makes_the_size_of_any_transcript(
+            known in any::<bool>(), input in 1_u32..1_000_000, output in 0_u32..100_000, described in 0_i64..1_000_000,
+            outside in 0_u32..100_000, transcript in 0_i64..1_000_000,
+        ) {
+            let last = known.then(|| anchor(input, output, described));
+            let whole = size(last.as_ref(), transcript + i64::from(outside));
+            prop_assert_eq!(tokens(transcript + offset(last.as_ref(), outside)), whole.count.tokens);
+        }
+
+        #[test]
+        fn more_is_never_smaller(known in any::<bool>(), before in 0_i64..1_000_000, more in 0_i64..1_000_000) {
+            let last = known.then(|| anchor(5_000, 100, 4_700));
+            prop_assert!(size(last.as_ref(), before + more).count.tokens >= size(last.as_ref(), before).count.tokens);
+        }
+    }
+}

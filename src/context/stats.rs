@@ -1,0 +1,367 @@
+//! What a window is spent on, and how long it will last.
+
+use super::{
+    budget::Budget,
+    estimate, prompt,
+    size::{Size, tokens},
+};
+use crate::model::{
+    Category, Held, Ledger, PinnedKind, SessionConfig, Tool, ToolCategory, ToolSet,
+    ledger::{Occupant, Share},
+};
+
+/// What stands for the buffer where nothing is compacted by itself (feature row A10).
+const BUFFER_WHEN_OFF: u32 = 500;
+
+/// Whose context is taken apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Whole<'a> {
+    /// Its configuration.
+    pub config: &'a SessionConfig,
+    /// Whether its model is told of tools.
+    pub supports_tools: bool,
+    /// Its counters.
+    pub ledger: &'a Ledger,
+    /// What waits in its queue.
+    pub queued: Held,
+    /// The size of its next prompt.
+    pub used: u32,
+}
+
+/// A window, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breakdown {
+    /// The shares. Those of the total add up to the size.
+    pub shares: Vec<Share>,
+    /// The messages' share would have been below nothing.
+    pub adjusted: bool,
+}
+
+/// Takes a window apart. The messages get what the rest leaves, each kind as much of it as the estimate gives it.
+pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
+    let Whole { config, supports_tools, ledger, queued, used } = *whole;
+    let mut rest = instructions(config);
+    rest.extend(tools(&config.tools, supports_tools));
+    let outside: u32 = rest.iter().map(|share| share.tokens).fold(0, u32::saturating_add);
+    let adjusted = outside > used;
+    if adjusted {
+        scale(&mut rest, used);
+    }
+    let mut said: Vec<Share> = CATEGORIES.iter().map(|&category| spoken(category, ledger.held(category))).collect();
+    scale(&mut said, used.saturating_sub(outside));
+    let deferred: Vec<&Tool> = config.tools.tools.iter().filter(|tool| tool.deferred).collect();
+    let unseen = [
+        Share {
+            occupant: Occupant::DeferredTools,
+            tokens: deferred.iter().map(|tool| estimate::tool(tool)).fold(0, u32::saturating_add),
+            count: number(deferred.len()),
+        },
+        Share { occupant: Occupant::Queued, tokens: tokens(queued.tokens), count: queued.parts },
+    ];
+    let shares = rest.into_iter().chain(said).chain(unseen).filter(|share| share.tokens > 0 || share.count > 0);
+    Breakdown { shares: merged(shares), adjusted }
+}
+
+/// The tools that the model is told of, with the sizes of their definitions, the largest first.
+pub fn largest_tools(tools: &ToolSet, supports_tools: bool) -> Vec<(&Tool, u32)> {
+    let mut sized: Vec<_> =
+        tools.visible().filter(|_| supports_tools).map(|tool| (tool, estimate::tool(tool))).collect();
+    sized.sort_by(|(one, size), (other, than)| than.cmp(size).then_with(|| one.name.cmp(&other.name)));
+    sized
+}
+
+/// When a context will have to be compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forecast {
+    /// The size at which compaction starts; 0: never by itself.
+    pub threshold: u32,
+    /// Tokens at the end of the window that are never filled.
+    pub buffer: u32,
+    /// Tokens until then.
+    pub until: u32,
+    /// Steps until then; none: not known.
+    pub steps: Option<u32>,
+}
+
+/// When a context will have to be compacted, if it goes on growing by `growth` tokens from step to step. `starts_at`: the size at which
+/// compaction starts by itself.
+pub fn forecast(budget: Budget, starts_at: Option<u32>, size: &Size, growth: Option<f64>) -> Forecast {
+    let Some(threshold) = starts_at else {
+        return Forecast { threshold: 0, buffer: BUFFER_WHEN_OFF, until: 0, steps: None };
+    };
+    let until = threshold.saturating_sub(size.at_most());
+    let steps = growth.filter(|growth| *growth >= 1.0).map(|growth| (f64::from(until) / growth).ceil());
+    Forecast {
+        threshold,
+        // One token more than the room is the first that is too many.
+        buffer: if threshold > budget.room() { budget.reserve } else { budget.window - threshold.min(budget.window) },
+        until,
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of tokens, divided by at least 1"
+        )]
+        steps: steps.map(|steps| steps as u32),
+    }
+}
+
+/// One share for each occupant: tools, blocks and messages may be counted under the same one.
+fn merged(shares: impl Iterator<Item = Share>) -> Vec<Share> {
+    let mut merged: Vec<Share> = Vec::new();
+    for share in shares {
+        match merged.iter_mut().find(|known| known.occupant == share.occupant) {
+            Some(known) => {
+                known.tokens = known.tokens.saturating_add(share.tokens);
+                known.count = known.count.saturating_add(share.count);
+            }
+            None => merged.push(share),
+        }
+    }
+    merged
+}
+
+fn tool(category: ToolCategory) -> Occupant {
+    match category {
+        ToolCategory::Tools => Occupant::Tools,
+        ToolCategory::McpTools => Occupant::McpTools,
+        ToolCategory::Skills => Occupant::Skills,
+        ToolCategory::Agents => Occupant::Agents,
+    }
+}
+
+fn block(kind: PinnedKind) -> Occupant {
+    match kind {
+        PinnedKind::Pinned => Occupant::Pinned,
+        PinnedKind::Memory => Occupant::Memory,
+        PinnedKind::Skills => Occupant::Skills,
+        PinnedKind::Agents => Occupant::Agents,
+    }
+}
+
+fn said(category: Category) -> Occupant {
+    match category {
+        Category::User => Occupant::User,
+        Category::Assistant => Occupant::Assistant,
+        Category::Reasoning => Occupant::Reasoning,
+        Category::ToolCalls => Occupant::ToolCalls,
+        Category::ToolResults => Occupant::ToolResults,
+        Category::Media => Occupant::Media,
+        Category::Summary => Occupant::Summary,
+        Category::Pinned => Occupant::Pinned,
+    }
+}
+
+const CATEGORIES: [Category; 8] = [
+    Category::Summary,
+    Category::User,
+    Category::Assistant,
+    Category::Reasoning,
+    Category::ToolCalls,
+    Category::ToolResults,
+    Category::Media,
+    Category::Pinned,
+];
+
+fn spoken(category: Category, held: Held) -> Share {
+    Share { occupant: said(category), tokens: tokens(held.tokens), count: held.parts }
+}
+
+/// The system prompt and the blocks behind it. They are one text: what it has beside its pieces is spread over them.
+fn instructions(config: &SessionConfig) -> Vec<Share> {
+    let mut shares = Vec::new();
+    if !config.system_prompt.is_empty() {
+        shares.push(Share {
+            occupant: Occupant::SystemPrompt,
+            tokens: estimate::text(&config.system_prompt),
+            count: 1,
+        });
+    }
+    for kind in [PinnedKind::Memory, PinnedKind::Skills, PinnedKind::Agents, PinnedKind::Pinned] {
+        let blocks = config.pinned_blocks.iter().filter(|block| block.kind == kind);
+        let sizes: Vec<u32> =
+            blocks.map(|block| estimate::text(&block.text).saturating_add(estimate::text(&block.name))).collect();
+        if !sizes.is_empty() {
+            let sum = sizes.iter().copied().fold(0, u32::saturating_add);
+            shares.push(Share { occupant: block(kind), tokens: sum, count: number(sizes.len()) });
+        }
+    }
+    scale(&mut shares, estimate::system(&prompt::system(config)));
+    shares
+}
+
+fn tools(tools: &ToolSet, supports_tools: bool) -> Vec<Share> {
+    let of = |category: ToolCategory| {
+        let sizes: Vec<u32> =
+            tools.visible().filter(|tool| supports_tools && tool.category == category).map(estimate::tool).collect();
+        let sum = sizes.iter().copied().fold(0, u32::saturating_add);
+        Share { occupant: tool(category), tokens: sum, count: number(sizes.len()) }
+    };
+    let categories = [ToolCategory::Tools, ToolCategory::McpTools, ToolCategory::Skills, ToolCategory::Agents];
+    categories.into_iter().map(of).filter(|share| share.count > 0).collect()
+}
+
+/// Changes the shares so that they add up to `whole` and keep their proportions. Where there are none in proportion to which it could
+/// be given out, the model's own words get it: a prompt ends by opening its reply.
+fn scale(shares: &mut [Share], whole: u32) {
+    let sum: u64 = shares.iter().map(|share| u64::from(share.tokens)).sum();
+    if sum == 0 {
+        let opened = shares.iter().position(|share| share.occupant == Occupant::Assistant).unwrap_or(0);
+        if let Some(share) = shares.get_mut(opened) {
+            share.tokens = whole;
+        }
+        return;
+    }
+    let (mut seen, mut given) = (0, 0);
+    for share in shares {
+        // Each gets what its running sum rounds to, less what is given out: nothing is lost, and nobody is off by more than one.
+        seen += u64::from(share.tokens);
+        let up_to = u32::try_from((u128::from(seen) * u128::from(whole) + u128::from(sum) / 2) / u128::from(sum))
+            .unwrap_or(whole);
+        share.tokens = up_to - given;
+        given = up_to;
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        context::{size::size, testing},
+        model::{PinnedBlock, ToolSet},
+    };
+
+    fn held(tokens: i64, parts: u32) -> Held {
+        Held { tokens, parts }
+    }
+
+    /// A system prompt of 4,000 tokens and tools of 8,000.
+    fn config() -> SessionConfig {
+        let big = Tool { description: "x".repeat(31_979), ..testing::tool("look") };
+        SessionConfig {
+            system_prompt: "x".repeat(15_984),
+            tools: ToolSet { tools: vec![big, Tool { deferred: true, ..testing::tool("later") }] },
+            ..SessionConfig::default()
+        }
+    }
+
+    fn tokens_of(breakdown: &Breakdown, occupant: Occupant) -> u32 {
+        breakdown.shares.iter().filter(|share| share.occupant == occupant).map(|share| share.tokens).sum()
+    }
+
+    fn total(breakdown: &Breakdown) -> u32 {
+        breakdown.shares.iter().filter(|share| share.in_total()).map(|share| share.tokens).sum()
+    }
+
+    /// Rows A6 and A8
+    #[test]
+    fn messages_are_what_the_system_prompt_and_the_tools_leave() {
+        let config = config();
+        let ledger = Ledger { user: held(10_000, 3), tool_results: held(30_000, 7), ..Ledger::default() };
+        let queued = held(17, 2);
+        let whole = Whole { config: &config, supports_tools: true, ledger: &ledger, queued, used: 52_100 };
+        let breakdown = breakdown(&whole);
+        assert!(!breakdown.adjusted);
+        let expected = [
+            (Occupant::SystemPrompt, 4_000),
+            (Occupant::Tools, 8_000),
+            (Occupant::User, 10_025),
+            (Occupant::ToolResults, 30_075),
+            (Occupant::DeferredTools, 8),
+            (Occupant::Queued, 17),
+        ];
+        for (occupant, tokens) in expected {
+            assert_eq!(tokens_of(&breakdown, occupant), tokens, "{occupant:?}");
+        }
+        assert_eq!((breakdown.shares.len(), total(&breakdown)), (expected.len(), 52_100));
+    }
+
+    /// Row A6
+    #[test]
+    fn a_share_of_the_messages_below_nothing_is_nothing_and_said() {
+        let config = config();
+        let ledger = Ledger { user: held(10, 1), ..Ledger::default() };
+        let whole =
+            Whole { config: &config, supports_tools: true, ledger: &ledger, queued: Held::default(), used: 6_000 };
+        let breakdown = breakdown(&whole);
+        assert!(breakdown.adjusted);
+        assert_eq!(tokens_of(&breakdown, Occupant::SystemPrompt), 2_000);
+        assert_eq!(tokens_of(&breakdown, Occupant::User), 0);
+        assert_eq!(total(&breakdown), 6_000);
+    }
+
+    /// Row A10
+    #[test]
+    fn blocks_and_tools_are_counted_under_their_tags_and_the_unseen_not_at_all() {
+        let block = |name: &str, kind| PinnedBlock { name: name.to_owned(), text: "x".repeat(400), kind };
+        let tool = |name: &str, category| Tool { category, ..testing::tool(name) };
+        let config = SessionConfig {
+            pinned_blocks: vec![
+                block("a", PinnedKind::Memory),
+                block("b", PinnedKind::Skills),
+                block("c", PinnedKind::Pinned),
+            ],
+            tools: ToolSet { tools: vec![tool("m", ToolCategory::McpTools), tool("g", ToolCategory::Agents)] },
+            ..SessionConfig::default()
+        };
+        let ledger = Ledger::default();
+        let of = |supports_tools| {
+            breakdown(&Whole { config: &config, supports_tools, ledger: &ledger, queued: Held::default(), used: 1_000 })
+        };
+        let seen = of(true);
+        for occupant in [Occupant::Memory, Occupant::Skills, Occupant::Pinned] {
+            assert!((100..=104).contains(&tokens_of(&seen, occupant)), "{occupant:?}: {seen:?}");
+        }
+        assert!(tokens_of(&seen, Occupant::McpTools) > 0);
+        assert!(tokens_of(&seen, Occupant::Agents) > 0);
+        assert_eq!(tokens_of(&of(false), Occupant::McpTools), 0, "a model without tools is told of none");
+    }
+
+    #[test]
+    fn the_forecast_counts_steps_at_the_rate_of_the_last_ones() {
+        let budget = Budget { window: 200_000, reserve: 16_000, assumed: false };
+        let used = size(None, 52_100);
+        let on = |starts_at, growth| forecast(budget, starts_at, &used, growth);
+        let left = 184_001 - (52_100 + 5_210);
+        assert_eq!(on(Some(184_001), None), Forecast { threshold: 184_001, buffer: 16_000, until: left, steps: None });
+        assert_eq!(on(Some(184_001), Some(1_000.0)).steps, Some(127));
+        assert_eq!(on(Some(184_001), Some(0.0)).steps, None, "what does not grow has no end");
+        assert_eq!(on(Some(100_000), None).buffer, 100_000);
+        assert_eq!(
+            on(Some(50_000), Some(10.0)),
+            Forecast { threshold: 50_000, buffer: 150_000, until: 0, steps: Some(0) }
+        );
+        assert_eq!(on(None, Some(10.0)), Forecast { threshold: 0, buffer: 500, until: 0, steps: None });
+    }
+
+    proptest! {
+        /// Row A6
+        #[test]
+        fn the_shares_add_up_to_the_size(
+            sizes in proptest::collection::vec(0_i64..100_000, 8), system in 0_usize..9_000, tools in 0_usize..5, used in 3_u32..500_000,
+        ) {
+            let mut held = sizes.iter().map(|&tokens| Held { tokens, parts: u32::from(tokens > 0) });
+            let mut next = || held.next().unwrap_or_default();
+            let ledger = Ledger {
+                user: next(), assistant: next(), reasoning: next(), tool_calls: next(), tool_results: next(), media: next(),
+                summary: next(), pinned: next(), ..Ledger::default()
+            };
+            let named = |n: usize| testing::tool(&format!("t{n}"));
+            let config = SessionConfig {
+                system_prompt: "x".repeat(system),
+                tools: ToolSet { tools: (0..tools).map(named).collect() },
+                ..SessionConfig::default()
+            };
+            let whole = Whole { config: &config, supports_tools: true, ledger: &ledger, queued: Held::default(), used };
+            let breakdown = breakdown(&whole);
+            prop_assert_eq!(total(&breakdown), used);
+            let outside = instructions(&config).iter().chain(&super::tools(&config.tools, true)).map(|share| share.tokens).sum::<u32>();
+            prop_assert_eq!(breakdown.adjusted, outside > used);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The requests about a session's context.
+
+use super::{
+    Findings, Path,
+    hash::{idempotency, request_hash},
+    id, number,
+    policy::optional_count,
+    text,
+};
+use crate::{
+    grpc::violations::Refused,
+    model::{
+        SessionId,
+        command::{PruneToolOutputs, RestoreToolOutputs},
+        config::PruneOverrides,
+    },
+    pb,
+};
+
+/// Name of the RPC.
+pub const GET_CONTEXT_STATS: &str = "contextd.v1.ContextService/GetContextStats";
+/// Name of the RPC.
+pub const PRUNE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/PruneToolOutputs";
+/// Name of the RPC.
+pub const RESTORE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/RestoreToolOutputs";
+
+/// Most characters of a model reference.
+const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
+
+/// Whose statistics are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GetContextStats {
+    /// The session.
+    pub session: SessionId,
+    /// As if it used this model; none: its own.
+    pub model: Option<String>,
+    /// Also as text.
+    pub as_text: bool,
+}
+
+/// Reads a GetContextStatsRequest.
+pub fn get_context_stats(request: pb::GetContextStatsRequest) -> Result<GetContextStats, Refused> {
+    let mut found = Findings::of(GET_CONTEXT_STATS);
+    let pb::GetContextStatsRequest { session_id, model, format } = request;
+    text::bounded(Path::to("model"), &model, LONGEST_MODEL, &mut found);
+    let get = GetContextStats {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        model: Some(model).filter(|model| !model.is_empty()),
+        as_text: match number::known(Path::to("format"), format, &mut found) {
+            Some(pb::StatsFormat::Text) => true,
+            Some(pb::StatsFormat::Unspecified) | None => false,
+        },
+    };
+    found.finish(get)
+}
+
+/// Reads a PruneToolOutputsRequest.
+pub fn prune_tool_outputs(request: pb::PruneToolOutputsRequest) -> Result<PruneToolOutputs, Refused> {
+    let mut found = Findings::of(PRUNE_TOOL_OUTPUTS);
+    let hash = request_hash(PRUNE_TOOL_OUTPUTS, &request);
+    let pb::PruneToolOutputsRequest {
+        session_id,
+        request_id,
+        minimum_tokens,
+        protect_tokens,
+        protect_turns,
+        validate_only,
+    } = request;
+    let overrides = PruneOverrides {
+        minimum_tokens: optional_count(Path::to("minimum_tokens"), minimum_tokens, &mut found),
+        protect_tokens: optional_count(Path::to("protect_tokens"), protect_tokens, &mut found),
+        protect_turns: optional_count(Path::to("protect_turns"), protect_turns, &mut found),
+        ..PruneOverrides::default()
+    };
+    let prune = PruneToolOutputs {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        overrides,
+        dry_run: validate_only,
+        idempotency: idempotency(request_id, hash, &mut found),
+    };
+    found.finish(prune)
+}
+
+/// Reads a RestoreToolOutputsRequest.
+pub fn restore_tool_outputs(request: pb::RestoreToolOutputsRequest) -> Result<RestoreToolOutputs, Refused> {
+    let mut found = Findings::of(RESTORE_TOOL_OUTPUTS);
+    let hash = request_hash(RESTORE_TOOL_OUTPUTS, &request);
+    let pb::RestoreToolOutputsRequest { session_id, pruned_at_seq, request_id } = request;
+    let at = Path::to("pruned_at_seq");
+    if pruned_at_seq == 0 {
+        found.required(at);
+    }
+    let restore = RestoreToolOutputs {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        pruned_at: number::seq(at, pruned_at_seq, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+    };
+    found.finish(restore)
+}

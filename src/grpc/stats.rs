@@ -1,0 +1,103 @@
+//! Statistics of a context to their answer.
+
+use crate::{
+    codec::{
+        ledger::share_to_pb,
+        number::signed,
+        usage::{count_to_pb, estimate_to_pb, purpose_to_pb, totals_to_pb},
+    },
+    model::{Tool, ToolCategory, event::Estimate},
+    pb,
+    store::stats::{Spent, TurnSpent},
+    turn::stats::ContextStats,
+};
+
+/// Most tools that are listed.
+const MOST_TOOLS: usize = 100;
+
+/// The statistics for the wire.
+pub(super) fn to_pb(it: &ContextStats) -> pb::ContextStats {
+    let ContextStats { stats, model, budget, size, breakdown, tools, forecast } = it;
+    let estimate = stats.anchor.as_ref().map(|anchor| Estimate {
+        estimated: anchor.estimated,
+        actual: anchor.input,
+        basis: anchor.basis,
+    });
+    pb::ContextStats {
+        model: model.clone(),
+        context_window: signed(budget.window),
+        output_reserve: signed(budget.reserve),
+        used: Some(count_to_pb(&size.count)),
+        used_ratio: share(size.count.tokens.into(), budget.window.into()),
+        free_tokens: signed(budget.free(size.count.tokens, forecast.buffer)),
+        auto_compact_buffer: signed(forecast.buffer),
+        compaction_threshold: signed(forecast.threshold),
+        tokens_until_compaction: signed(forecast.until),
+        steps_until_compaction: forecast.steps.map(signed),
+        categories: breakdown.shares.iter().map(share_to_pb).collect(),
+        categories_adjusted: breakdown.adjusted,
+        tools: tools.iter().take(MOST_TOOLS).map(tool_to_pb).collect(),
+        size_basis: Some(pb::SizeBasis {
+            last_input_tokens: signed(size.last_input),
+            last_output_tokens: signed(size.last_output),
+            new_tokens: i32::try_from(size.new).unwrap_or(i32::MAX),
+        }),
+        last_estimate: estimate.as_ref().map(estimate_to_pb),
+        // No estimator learns from calls yet.
+        calibration_ratio: 1.0,
+        cache_hit_ratio: cache_hits(&stats.usage),
+        pruned_count: signed(stats.ledger.pruned.parts),
+        pruned_tokens: i32::try_from(stats.ledger.pruned.tokens).unwrap_or(i32::MAX),
+        compacted_count: signed(stats.compacted),
+        recent_compactions: Vec::new(),
+        recent_turns: stats.turns.iter().map(turn_to_pb).collect(),
+        usage: stats.usage.iter().map(spent_to_pb).collect(),
+        queued_count: signed(stats.queued.parts),
+        context_version: stats.version.number(),
+        as_of_seq: stats.last_seq.0,
+    }
+}
+
+/// Share of all input that came from caches.
+fn cache_hits(spent: &[Spent]) -> f64 {
+    let sum = |of: fn(&Spent) -> i64| spent.iter().map(of).fold(0, i64::saturating_add);
+    share(sum(|spent| spent.totals.cache_read), sum(|spent| spent.totals.input))
+}
+
+fn share(part: i64, whole: i64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn tool_category(category: ToolCategory) -> pb::ContextCategory {
+    match category {
+        ToolCategory::Tools => pb::ContextCategory::Tools,
+        ToolCategory::McpTools => pb::ContextCategory::McpTools,
+        ToolCategory::Skills => pb::ContextCategory::Skills,
+        ToolCategory::Agents => pb::ContextCategory::Agents,
+    }
+}
+
+fn tool_to_pb((tool, tokens): &(Tool, u32)) -> pb::ToolTokens {
+    pb::ToolTokens {
+        tool_name: tool.name.clone(),
+        tokens: signed(*tokens),
+        category: tool_category(tool.category).into(),
+    }
+}
+
+fn turn_to_pb(turn: &TurnSpent) -> pb::TurnUsage {
+    pb::TurnUsage {
+        turn_id: turn.turn.to_string(),
+        step_count: signed(turn.steps),
+        total_usage: Some(totals_to_pb(&turn.totals)),
+    }
+}
+
+fn spent_to_pb(spent: &Spent) -> pb::UsageByModel {
+    let Spent { purpose, model, totals } = spent;
+    pb::UsageByModel {
+        purpose: purpose_to_pb(*purpose).into(),
+        model: model.clone(),
+        usage: Some(totals_to_pb(totals)),
+    }
+}

@@ -1,0 +1,157 @@
+//! Where the tokens of a session are: its counters, and the last call that was measured.
+
+use super::{CallId, Category, Seq, TokenBasis};
+
+/// Tokens, and the parts that have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// Tokens as they were estimated.
+    pub tokens: i64,
+    /// Parts.
+    pub parts: u32,
+}
+
+/// What the live transcript is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ledger {
+    /// Messages.
+    pub messages: u32,
+    /// What they cost beside their parts.
+    pub overhead: i64,
+    /// Text of users.
+    pub user: Held,
+    /// Text of the model.
+    pub assistant: Held,
+    /// Reasoning.
+    pub reasoning: Held,
+    /// Tool calls.
+    pub tool_calls: Held,
+    /// Tool results, pruned ones as their placeholder.
+    pub tool_results: Held,
+    /// Images and files.
+    pub media: Held,
+    /// Summaries.
+    pub summary: Held,
+    /// Pinned messages.
+    pub pinned: Held,
+    /// What was pruned: tokens that it saves, and results. No part of the size.
+    pub pruned: Held,
+}
+
+impl Ledger {
+    /// What one category holds.
+    pub fn held(&self, category: Category) -> Held {
+        match category {
+            Category::User => self.user,
+            Category::Assistant => self.assistant,
+            Category::Reasoning => self.reasoning,
+            Category::ToolCalls => self.tool_calls,
+            Category::ToolResults => self.tool_results,
+            Category::Media => self.media,
+            Category::Summary => self.summary,
+            Category::Pinned => self.pinned,
+        }
+    }
+}
+
+/// The last call of a session's model that its provider reported on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anchor {
+    /// Model reference.
+    pub model: String,
+    /// The version of the context that its prompt was made from.
+    pub version: i64,
+    /// Its prompt, as reported.
+    pub input: u32,
+    /// Its answer, as reported, less the reasoning that the provider does not get back.
+    pub output: u32,
+    /// What the estimator says of that prompt and that answer.
+    pub described: i64,
+    /// How much of the prompt the provider's cache holds; 0 once it will have forgotten it.
+    pub cached: u32,
+    /// What was predicted for the prompt.
+    pub estimated: u32,
+    /// How.
+    pub basis: TokenBasis,
+}
+
+/// What a prune cleared.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PruneReport {
+    /// The calls whose results were cleared, oldest first.
+    pub calls: Vec<CallId>,
+    /// The tools they came from, each once.
+    pub tools: Vec<String>,
+    /// Tokens saved.
+    pub saved: u32,
+    /// Cached tokens that the provider bills again.
+    pub rebilled: u32,
+    /// The seq of the event that tells of it; none: nothing was cleared, or it is only looked at.
+    pub at: Option<Seq>,
+}
+
+/// What came back of a prune.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// The seq of the prune.
+    pub pruned_at: Seq,
+    /// The calls whose results are back, oldest first.
+    pub calls: Vec<CallId>,
+    /// Tokens that costs.
+    pub tokens: u32,
+}
+
+/// What occupies a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Occupant {
+    /// The session's system prompt.
+    SystemPrompt,
+    /// Definitions of tools.
+    Tools,
+    /// Definitions of tools that come from MCP servers.
+    McpTools,
+    /// Tools that the model is not told of; not part of the total.
+    DeferredTools,
+    /// Skills: tools or blocks.
+    Skills,
+    /// Sub-agents: tools or blocks.
+    Agents,
+    /// Memory files.
+    Memory,
+    /// Other blocks, and messages that compactions leave alone.
+    Pinned,
+    /// Summaries.
+    Summary,
+    /// Text of users.
+    User,
+    /// Text of the model.
+    Assistant,
+    /// Reasoning.
+    Reasoning,
+    /// Tool calls.
+    ToolCalls,
+    /// Tool results.
+    ToolResults,
+    /// Images and files.
+    Media,
+    /// Messages that wait; not part of the total.
+    Queued,
+}
+
+/// One occupant's share of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Whose.
+    pub occupant: Occupant,
+    /// Tokens.
+    pub tokens: u32,
+    /// Things in it.
+    pub count: u32,
+}
+
+impl Share {
+    /// Whether the tokens are part of the total.
+    pub fn in_total(&self) -> bool {
+        !matches!(self.occupant, Occupant::DeferredTools | Occupant::Queued)
+    }
+}

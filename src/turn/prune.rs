@@ -1,0 +1,198 @@
+//! PruneToolOutputs and RestoreToolOutputs; and the prune that a turn makes by itself.
+
+use std::sync::Arc;
+
+use super::{Engine, Error, sessions::outside_tokens};
+use crate::{
+    codec,
+    context::{
+        prune::{Pruning, choose, placeholder},
+        size::usable,
+    },
+    model::{
+        PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
+        command::{Idempotency, PruneToolOutputs, RestoreToolOutputs},
+        event::{Payload, StoredEvent},
+    },
+    store::{
+        self,
+        prune::{Marks, Place},
+        session::Session,
+    },
+};
+
+/// How often a prune is tried again when the context changes under it.
+const TRIES: u32 = 10;
+
+impl Engine {
+    /// Clears old tool results now, or says what would be cleared.
+    pub async fn prune_tool_outputs(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: PruneToolOutputs,
+    ) -> Result<PruneReport, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(report) = engine.try_prune(&key, &command).await? {
+                    return Ok(report);
+                }
+            }
+            Err(kept_changing())
+        })
+        .await
+    }
+
+    /// One try; none: the context changed between the look and the statement.
+    async fn try_prune(&self, key: &SessionKey, command: &PruneToolOutputs) -> Result<Option<PruneReport>, Error> {
+        let PruneToolOutputs { session: _, overrides, dry_run, idempotency } = command;
+        let session = self.session(key).await?;
+        if let Some(told) = self.told(key, idempotency).await? {
+            return told.map_or(Ok(Some(PruneReport::default())), |event| pruned(&event).map(Some));
+        }
+        let policy = self.policy(&session.config)?.context.prune.with(overrides);
+        let seen = self.store().transcript(key).await?;
+        let chosen = choose(&seen.messages, &policy);
+        let (Some(pruning), Some(version)) = (chosen, seen.context_version) else {
+            return self.nothing(key, *dry_run, idempotency).await.map(|()| Some(PruneReport::default()));
+        };
+        let (cached, outside) = self.cached(&session);
+        let report = report(&pruning, pruning.rebilled(cached, outside));
+        if *dry_run {
+            return Ok(Some(report));
+        }
+        self.clear(key, &pruning, report, version, idempotency).await
+    }
+
+    /// Clears what was chosen from that version of the context; none: it is another one by now.
+    pub(super) async fn clear(
+        &self,
+        key: &SessionKey,
+        pruning: &Pruning,
+        report: PruneReport,
+        version: i64,
+        idempotency: &Idempotency,
+    ) -> Result<Option<PruneReport>, Error> {
+        let places: Vec<Place> =
+            pruning.outputs.iter().map(|output| (output.message.clone(), output.position)).collect();
+        let payload = codec::event::encode(&Payload::ContextPruned { report: report.clone() }).payload;
+        let marks = Marks { seen: version, places: &places, payload: &payload, idempotency };
+        let Some(moved) = self.store().prune(key, &marks, placeholder()).await? else { return Ok(None) };
+        tracing::info!(
+            session.id = %key.session, outputs = report.calls.len(), tokens.saved = report.saved,
+            tokens.rebilled = report.rebilled, "old tool results were cleared"
+        );
+        self.nudge(key, moved.last_seq);
+        Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
+    }
+
+    /// Takes a prune back.
+    pub async fn restore_tool_outputs(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: RestoreToolOutputs,
+    ) -> Result<Restored, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(restored) = engine.try_restore(&key, &command).await? {
+                    return Ok(restored);
+                }
+            }
+            Err(kept_changing())
+        })
+        .await
+    }
+
+    async fn try_restore(&self, key: &SessionKey, command: &RestoreToolOutputs) -> Result<Option<Restored>, Error> {
+        let RestoreToolOutputs { session: _, pruned_at, idempotency } = command;
+        let found = self.store().cleared_by(key, *pruned_at).await?;
+        let found = found.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        let nothing = Restored { pruned_at: *pruned_at, ..Restored::default() };
+        if let Some(told) = self.told(key, idempotency).await? {
+            return told.map_or(Ok(Some(nothing)), |event| {
+                codec::ledger::decode_restored(&event.payload)
+                    .map(Some)
+                    .map_err(|error| store::Error::from(error).into())
+            });
+        }
+        if !found.known {
+            return Err(Error::PruneNotFound(*pruned_at));
+        }
+        if found.results.is_empty() {
+            return self.nothing(key, false, idempotency).await.map(|()| Some(nothing));
+        }
+        let restored = Restored {
+            pruned_at: *pruned_at,
+            calls: found.results.iter().map(|result| result.call.clone()).collect(),
+            tokens: found.results.iter().map(|result| result.saved).fold(0, u32::saturating_add),
+        };
+        let places: Vec<Place> = found.results.into_iter().map(|result| result.place).collect();
+        let payload = codec::event::encode(&Payload::ContextRestored { restored: restored.clone() }).payload;
+        let marks = Marks { seen: found.version, places: &places, payload: &payload, idempotency };
+        let Some(moved) = self.store().restore(key, &marks, *pruned_at).await? else { return Ok(None) };
+        self.nudge(key, moved.last_seq);
+        Ok(Some(restored))
+    }
+
+    /// What the same request was told before: the event, or that there was nothing to do. None: it is new.
+    async fn told(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<Option<StoredEvent>>, Error> {
+        let Some(request) = &idempotency.request else { return Ok(None) };
+        let Some(remembered) = self.store().remembered(key, request).await? else { return Ok(None) };
+        if remembered.hash != idempotency.hash {
+            return Err(Error::IdempotencyMismatch(request.clone()));
+        }
+        if remembered.result.is_empty() {
+            return Ok(Some(None));
+        }
+        let missing = || Error::Internal(format!("a request led to {:?}, and no event tells of it", remembered.result));
+        let seq = remembered.result.parse().map(Seq).map_err(|_| missing())?;
+        self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
+    }
+
+    /// Remembers that there was nothing to do.
+    async fn nothing(&self, key: &SessionKey, dry_run: bool, idempotency: &Idempotency) -> Result<(), Error> {
+        if dry_run || idempotency.request.is_none() {
+            return Ok(());
+        }
+        let first = self.store().remember(key, idempotency, "").await?;
+        match first.filter(|first| first.hash != idempotency.hash).and(idempotency.request.clone()) {
+            Some(request) => Err(Error::IdempotencyMismatch(request)),
+            None => Ok(()),
+        }
+    }
+
+    /// How much of the next prompt the provider's cache holds, and how much of that stands before the transcript.
+    fn cached(&self, session: &Session) -> (u32, u32) {
+        let Session { config, anchor, context_version, .. } = session;
+        let cached = usable(anchor.as_ref(), &config.model, *context_version).map_or(0, |anchor| anchor.cached);
+        let supports_tools = self.model(&config.model).map_or(true, |model| model.info.supports_tools);
+        (cached, outside_tokens(config, &config.tools, supports_tools))
+    }
+}
+
+/// What is told of a prune.
+pub(super) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
+    PruneReport {
+        calls: pruning.outputs.iter().map(|output| output.call.clone()).collect(),
+        tools: pruning.tools(),
+        saved: pruning.saved,
+        rebilled,
+        at: None,
+    }
+}
+
+/// A prune that no request asked for.
+pub(super) fn unasked() -> Idempotency {
+    Idempotency { request: None::<RequestId>, hash: String::new() }
+}
+
+fn pruned(event: &StoredEvent) -> Result<PruneReport, Error> {
+    codec::ledger::decode_pruned(&event.payload, event.seq).map_err(|error| store::Error::from(error).into())
+}
+
+fn kept_changing() -> Error {
+    Error::Store(store::Error::Conflict("the context kept changing".to_owned()))
+}

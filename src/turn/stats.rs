@@ -1,0 +1,68 @@
+//! GetContextStats: what a session's window is spent on, from its counters.
+
+use super::{Engine, Error, sessions::outside_tokens};
+use crate::{
+    context::{
+        budget::Budget,
+        size::{Size, size, usable},
+        stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
+    },
+    model::{SessionKey, Tool, config::ContextPolicy},
+    provider::{ModelInfo, registry::Resolved},
+    store::stats::Stats,
+};
+
+/// The statistics of a session.
+#[derive(Debug, Clone)]
+pub struct ContextStats {
+    /// What its ledger says.
+    pub stats: Stats,
+    /// The model that they are for.
+    pub model: String,
+    /// Its window.
+    pub budget: Budget,
+    /// The size of the next prompt.
+    pub size: Size,
+    /// What it is made of.
+    pub breakdown: Breakdown,
+    /// The tools that the model is told of, the largest first.
+    pub tools: Vec<(Tool, u32)>,
+    /// When it will have to be compacted.
+    pub forecast: Forecast,
+}
+
+impl Engine {
+    /// Where a session's tokens are, with this model or its own.
+    pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
+        let stats = self.store().stats(key).await?;
+        let stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        let config = &stats.config;
+        let model = self.model(model.unwrap_or(&config.model))?;
+        let policy = self.policy(config)?;
+        let budget = budget(&policy.context, &model)?;
+        let supports_tools = model.info.supports_tools;
+        let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
+        let outside = outside_tokens(config, &config.tools, supports_tools);
+        let size = size(anchor, stats.context_tokens.saturating_add(i64::from(outside)));
+        let whole =
+            Whole { config, supports_tools, ledger: &stats.ledger, queued: stats.queued, used: size.count.tokens };
+        let sized = largest_tools(&config.tools, supports_tools);
+        Ok(ContextStats {
+            breakdown: breakdown(&whole),
+            tools: sized.into_iter().map(|(tool, tokens)| (tool.clone(), tokens)).collect(),
+            forecast: forecast(budget, None, &size, stats.growth),
+            model: model.reference,
+            budget,
+            size,
+            stats,
+        })
+    }
+}
+
+/// The window of a model under a policy.
+pub(super) fn budget(policy: &ContextPolicy, model: &Resolved) -> Result<Budget, Error> {
+    let ModelInfo { context_window, max_output, .. } = &model.info;
+    let tokens = |limit: &Option<crate::provider::info::Limit>| limit.map(|limit| limit.tokens);
+    Budget::of(policy, tokens(context_window), tokens(max_output))
+        .map_err(|_| Error::ContextWindowUnknown(model.reference.clone()))
+}

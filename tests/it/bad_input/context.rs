@@ -1,0 +1,90 @@
+//! Mistakes about a session's context.
+
+use contextd::pb::{self, FieldReason as F};
+
+use super::{
+    rows::{Row, invalid, mismatch, missing},
+    scene::{Call, Scene},
+};
+
+fn stats(s: &Scene, change: impl FnOnce(&mut pb::GetContextStatsRequest)) -> Call {
+    let mut request = pb::GetContextStatsRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.get_context_stats(request).await.map(drop) })
+}
+
+fn prune(s: &Scene, change: impl FnOnce(&mut pb::PruneToolOutputsRequest)) -> Call {
+    let mut request = pb::PruneToolOutputsRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.prune_tool_outputs(request).await.map(drop) })
+}
+
+fn restore(s: &Scene, change: impl FnOnce(&mut pb::RestoreToolOutputsRequest)) -> Call {
+    let mut request = pb::RestoreToolOutputsRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.restore_tool_outputs(request).await.map(drop) })
+}
+
+pub(super) fn rows(s: &Scene) -> Vec<Row> {
+    let policy = pb::Policy {
+        context_window: Some(0),
+        prune: Some(pb::PrunePolicy { mode: 9, protect_turns: Some(-1), ..pb::PrunePolicy::default() }),
+        ..pb::Policy::default()
+    };
+    let below = |it: &mut pb::PruneToolOutputsRequest| {
+        (it.minimum_tokens, it.protect_tokens, it.protect_turns) = (Some(-1), Some(-1), Some(-1));
+    };
+    vec![
+        invalid(
+            "a window of nothing, and rules that nobody knows",
+            s.configure(|it| it.policy_overrides = Some(policy)),
+            &[
+                ("session.policy_overrides.prune.mode", F::Unknown),
+                ("session.policy_overrides.prune.protect_turns", F::OutOfRange),
+                ("session.policy_overrides.context_window", F::OutOfRange),
+            ],
+        ),
+        invalid(
+            "a prune with numbers below 0",
+            prune(s, below),
+            &[("minimum_tokens", F::OutOfRange), ("protect_tokens", F::OutOfRange), ("protect_turns", F::OutOfRange)],
+        ),
+        missing("a prune of no session", prune(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
+        mismatch(
+            "the key of a fork for a prune",
+            prune(s, |it| (it.session_id, it.request_id) = ("forked".into(), "forked".into())),
+            "forked",
+        ),
+        invalid(
+            "a return of what no prune cleared",
+            restore(s, |it| it.pruned_at_seq = 1),
+            &[("pruned_at_seq", F::Unknown)],
+        ),
+        invalid("a return of nothing", restore(s, |it| it.pruned_at_seq = 0), &[("pruned_at_seq", F::Required)]),
+        invalid(
+            "a return from before the beginning",
+            restore(s, |it| it.pruned_at_seq = -1),
+            &[("pruned_at_seq", F::OutOfRange)],
+        ),
+        missing(
+            "a return in no session",
+            restore(s, |it| (it.session_id, it.pruned_at_seq) = ("nowhere".into(), 1)),
+            "SESSION_NOT_FOUND",
+        ),
+        invalid(
+            "statistics of nothing in an unknown form",
+            stats(s, |it| *it = pb::GetContextStatsRequest { format: 9, ..Default::default() }),
+            &[("session_id", F::Required), ("format", F::Unknown)],
+        ),
+        invalid(
+            "statistics for a model too long",
+            stats(s, |it| it.model = "x".repeat(257)),
+            &[("model", F::TooLarge)],
+        ),
+        missing("statistics of no session", stats(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
+        missing("statistics for a model nobody has", stats(s, |it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
+    ]
+}

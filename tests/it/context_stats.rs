@@ -1,0 +1,259 @@
+//! GetContextStats: the size of the next prompt, what it is made of, and what was spent, through the public API.
+
+use contextd::{
+    model::config::ContextPolicy,
+    pb::{self, ContextCategory as C, TokenBasis, event::Payload},
+};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::harness::{
+    Host, Options,
+    events::requested,
+    host::{MODEL, answering, call, refusal},
+    requests::{result, text, tools, turn},
+};
+
+fn says(words: &str, input: u32, output: u32) -> Value {
+    json!([{"text": words}, {"finish": {"reason": "stop", "usage": {"input": input, "output": output}}}])
+}
+
+/// Appends a user's message of this size.
+async fn append(host: &Host, session: &str, tokens: usize) -> pb::AppendMessagesResponse {
+    // A message costs 4 tokens, and 4 letters one more.
+    let message = pb::InputMessage {
+        role: pb::Role::User.into(),
+        parts: vec![text(&"x".repeat(4 * (tokens - 4)))],
+        ..pb::InputMessage::default()
+    };
+    let request = pb::AppendMessagesRequest {
+        session_id: session.to_owned(),
+        messages: vec![message],
+        ..pb::AppendMessagesRequest::default()
+    };
+    host.sessions().append_messages(request).await.unwrap().into_inner()
+}
+
+async fn update(host: &Host, session: pb::Session) {
+    let request = pb::UpdateSessionRequest { session: Some(session), ..pb::UpdateSessionRequest::default() };
+    host.sessions().update_session(request).await.unwrap();
+}
+
+fn session(id: &str) -> pb::Session {
+    pb::Session { session_id: id.to_owned(), ..pb::Session::default() }
+}
+
+fn of(stats: &pb::ContextStats, category: C) -> i32 {
+    stats.categories.iter().filter(|share| share.category() == category).map(|share| share.tokens).sum()
+}
+
+fn used(stats: &pb::ContextStats) -> (i32, TokenBasis) {
+    let used = stats.used.clone().unwrap();
+    (used.tokens, used.basis())
+}
+
+fn assert_adds_up(stats: &pb::ContextStats) {
+    let total: i32 = stats.categories.iter().filter(|share| share.in_total).map(|share| share.tokens).sum();
+    assert_eq!(total, used(stats).0, "{stats:?}");
+}
+
+/// Rows A3, A4 and A7
+#[tokio::test(flavor = "multi_thread")]
+async fn the_size_is_the_last_call_and_what_is_new_and_is_the_one_that_decides() {
+    let host = Host::scripted(&[says("Hello.", 5_000, 100)]).await;
+    let before = host.replica.engine.rules().default_model.clone();
+    assert_eq!(before, "scripted/demo");
+    let first = turn("s", "", "Hi");
+    let first = pb::ExecuteTurnRequest {
+        session: Some(pb::Session { model: MODEL.to_owned(), ..Default::default() }),
+        ..first
+    };
+    host.run(first).await;
+    let stats = host.stats("s").await;
+    assert_eq!(used(&stats), (5_100, TokenBasis::Actual));
+    let receipt = append(&host, "s", 20).await;
+    let stats = host.stats("s").await;
+    assert_eq!(used(&stats), (5_120, TokenBasis::Heuristic));
+    let basis = pb::SizeBasis { last_input_tokens: 5_000, last_output_tokens: 100, new_tokens: 20 };
+    assert_eq!(stats.size_basis, Some(basis));
+    assert_eq!((receipt.context_tokens.unwrap().tokens, stats.context_version), (5_120, receipt.context_version));
+    assert_adds_up(&stats);
+    // What a turn says of its prompt is the same number, with the words it begins with on top: 16 letters.
+    let events = host.run(turn("s", "", "four times four.")).await;
+    let started = events.iter().find_map(|event| match &event.payload {
+        Some(Payload::StepStarted(step)) => step.context_tokens.clone(),
+        _ => None,
+    });
+    assert_eq!(started.unwrap().tokens, 5_128);
+}
+
+/// Rows A5 and A2
+#[tokio::test(flavor = "multi_thread")]
+async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_kept() {
+    let answers = [
+        json!([call("look"), {"finish": {"reason": "tool_calls", "usage": {"input": 5_000, "output": 96}}}]),
+        says("Done.", 5_115, 7),
+    ];
+    let host = Host::scripted(&answers).await;
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, "Look") };
+    // 20 tokens since the call: 4 for the message, 16 for 64 letters; the call itself is in the reported output.
+    let events = host.run_with(request, |call| result(&call.call_id, &"x".repeat(64))).await;
+    let estimates: Vec<pb::CallEstimate> = events
+        .iter()
+        .filter_map(|event| match &event.payload {
+            Some(Payload::UsageRecorded(recorded)) => recorded.estimate,
+            _ => None,
+        })
+        .collect();
+    assert_eq!((estimates.len(), requested(&events).len()), (2, 1));
+    let [_, second] = estimates[..] else { panic!("{estimates:?}") };
+    assert_eq!((second.estimated_tokens, second.actual_tokens, second.error_tokens), (5_116, 5_115, 1));
+    let stats = host.stats("s").await;
+    assert_eq!(stats.last_estimate, Some(second));
+    let totals = stats.usage[0].usage.unwrap();
+    assert_eq!(
+        (stats.usage.len(), stats.usage[0].model.as_str(), stats.usage[0].purpose()),
+        (1, MODEL, pb::UsagePurpose::Turn)
+    );
+    assert_eq!((totals.calls, totals.input_tokens, totals.output_tokens), (2, 10_115, 103));
+    let [recent] = &stats.recent_turns[..] else { panic!("{stats:?}") };
+    assert_eq!((recent.step_count, recent.total_usage), (2, Some(totals)));
+}
+
+/// Rows A6 and A8
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_context_is_told_in_shares_that_add_up() {
+    let host = Host::scripted(&[says("Hello.", 50_000, 2_000)]).await;
+    let tool = pb::Tool { name: "look".to_owned(), description: "x".repeat(31_996), ..pb::Tool::default() };
+    let policy = pb::Policy { context_window: Some(200_000), output_reserve: Some(16_000), ..pb::Policy::default() };
+    let made = pb::Session {
+        model: MODEL.to_owned(),
+        system_prompt: "x".repeat(15_984),
+        tools: Some(pb::ToolSet { host_tools: vec![tool], ..pb::ToolSet::default() }),
+        policy_overrides: Some(policy),
+        ..pb::Session::default()
+    };
+    host.run(pb::ExecuteTurnRequest { session: Some(made), ..turn("s", "", "Hi") }).await;
+    append(&host, "s", 100).await;
+    let request = pb::GetContextStatsRequest {
+        session_id: "s".to_owned(),
+        format: pb::StatsFormat::Text.into(),
+        ..Default::default()
+    };
+    let answer = host.contexts().get_context_stats(request).await.unwrap().into_inner();
+    let stats = answer.stats.unwrap();
+    assert_eq!((used(&stats).0, stats.context_window, stats.output_reserve), (52_100, 200_000, 16_000));
+    assert_eq!((of(&stats, C::SystemPrompt), of(&stats, C::Tools)), (4_000, 8_000));
+    assert_eq!(of(&stats, C::User) + of(&stats, C::Assistant), 40_100);
+    assert!((stats.used_ratio - 0.2605).abs() < 1e-9, "{}", stats.used_ratio);
+    assert_eq!(stats.free_tokens, 200_000 - 52_100 - stats.auto_compact_buffer);
+    assert_adds_up(&stats);
+    assert_eq!(
+        stats.tools,
+        [pb::ToolTokens { tool_name: "look".to_owned(), tokens: 8_000, category: C::Tools.into() }]
+    );
+    assert!(answer.text.contains("52,100 of 200,000 tokens (26%)"), "{}", answer.text);
+    assert!(answer.text.contains("Computed from 50,000 last input + 2,000 last output + 100 new"), "{}", answer.text);
+    assert!(answer.text.lines().all(|line| line.chars().count() <= 80), "{}", answer.text);
+}
+
+/// Rows A7 and D30
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_prompt_keeps_the_last_call_and_another_model_estimates() {
+    let host = Host::with(as_shipped(answering(&[says("Hello.", 5_000, 100)]))).await;
+    let made = pb::Session { model: MODEL.to_owned(), system_prompt: "x".repeat(400), ..pb::Session::default() };
+    host.run(pb::ExecuteTurnRequest { session: Some(made), ..turn("s", "", "Hi") }).await;
+    assert_eq!(used(&host.stats("s").await), (5_100, TokenBasis::Actual));
+    update(&host, pb::Session { system_prompt: "x".repeat(480), ..session("s") }).await;
+    assert_eq!(used(&host.stats("s").await), (5_120, TokenBasis::Heuristic), "20 tokens more, estimated");
+    update(&host, pb::Session { system_prompt: "x".repeat(400), ..session("s") }).await;
+    assert_eq!(used(&host.stats("s").await), (5_100, TokenBasis::Actual));
+    update(&host, pb::Session { model: "scripted/demo".to_owned(), ..session("s") }).await;
+    let stats = host.stats("s").await;
+    assert_eq!((stats.model.as_str(), stats.context_window), ("scripted/demo", 16_000));
+    let (tokens, basis) = used(&stats);
+    assert!(tokens < 200 && basis == TokenBasis::Heuristic, "{stats:?}");
+    assert_eq!(stats.size_basis.unwrap().new_tokens, tokens);
+    let request =
+        pb::GetContextStatsRequest { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() };
+    let as_before = host.contexts().get_context_stats(request).await.unwrap().into_inner().stats.unwrap();
+    assert_eq!(used(&as_before), (5_100, TokenBasis::Actual), "as if it had stayed");
+    assert_adds_up(&as_before);
+}
+
+/// Row A7
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_reported_usage_leaves_the_one_before() {
+    let silent = json!([{"text": "four times four."}, {"finish": {"reason": "stop", "usage": null}}]);
+    let first = json!({"when": {"user_contains": "first"}, "say": says("Hello.", 5_000, 100)});
+    let script = json!({"steps": [first, {"say": silent}]});
+    let host = Host::with(Options::default().script("it", script.to_string())).await;
+    let made = pb::Session { model: MODEL.to_owned(), ..pb::Session::default() };
+    host.run(pb::ExecuteTurnRequest { session: Some(made), ..turn("s", "", "first") }).await;
+    host.run(turn("s", "", "four times four.")).await;
+    let stats = host.stats("s").await;
+    assert_eq!(used(&stats), (5_116, TokenBasis::Heuristic), "two messages of 8 tokens since");
+    assert_eq!(stats.usage[0].usage.unwrap().calls, 2);
+}
+
+/// Row S4
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_window_is_assumed_or_refused() {
+    let host = Host::with(unknown_window()).await;
+    let made = |id: &str, policy| pb::CreateSessionRequest {
+        session: Some(pb::Session { model: "vague/model".to_owned(), policy_overrides: Some(policy), ..session(id) }),
+        ..pb::CreateSessionRequest::default()
+    };
+    let refuse = pb::Policy { unknown_window: pb::UnknownWindow::Refuse.into(), ..pb::Policy::default() };
+    for (id, policy) in [("assumes", pb::Policy::default()), ("refuses", refuse.clone())] {
+        host.sessions().create_session(made(id, policy)).await.unwrap();
+    }
+    let told = pb::Policy { context_window: Some(32_000), ..refuse };
+    host.sessions().create_session(made("told", told)).await.unwrap();
+    let stats = host.stats("assumes").await;
+    assert_eq!((stats.context_window, stats.output_reserve), (16_000, 4_096));
+    assert_eq!(host.stats("told").await.context_window, 32_000);
+    let request = pb::GetContextStatsRequest { session_id: "refuses".to_owned(), ..Default::default() };
+    let refused = host.contexts().get_context_stats(request).await.unwrap_err();
+    let expected = (Code::FailedPrecondition, "CONTEXT_WINDOW_UNKNOWN".to_owned(), "vague/model".to_owned());
+    assert_eq!(refusal(&refused, "model"), expected);
+}
+
+/// Row A2
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_from_caches_is_told_and_growth_makes_a_forecast_of_steps() {
+    let finish = |reason: &str, input: u32, cached: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 10, "cache_read": cached}}});
+    let answers = [
+        json!([call("look"), finish("tool_calls", 1_000, 0)]),
+        json!([{"text": "Done."}, finish("stop", 1_500, 1_000)]),
+    ];
+    let host = Host::with(answering(&answers)).await;
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, "Look") };
+    host.run_with(request, |call| result(&call.call_id, "fine")).await;
+    let stats = host.stats("s").await;
+    assert!((stats.cache_hit_ratio - 0.4).abs() < 1e-9, "{}", stats.cache_hit_ratio);
+    let client = host.database.client().await;
+    let sql = "select growth from session_run where session_id = 's'";
+    let growth: f64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert!((growth - 500.0).abs() < 1e-9, "{growth}");
+}
+
+/// With the windows that models have.
+fn as_shipped(options: Options) -> Options {
+    Options { context: ContextPolicy::default(), ..options }
+}
+
+fn unknown_window() -> Options {
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+    use contextd::provider::{http::Settings, info::Declared, openai::OpenAi};
+    let settings = Settings {
+        base_url: "http://127.0.0.1:9/v1".to_owned(),
+        headers: Vec::new(),
+        connect_timeout: Duration::from_secs(1),
+        first_byte_timeout: Duration::from_secs(1),
+        stall_timeout: Duration::from_secs(1),
+    };
+    let models = BTreeMap::from([("model".to_owned(), Declared::default())]);
+    as_shipped(Options::default()).provider("vague", Arc::new(OpenAi::new("vague", settings, None, models).unwrap()))
+}

@@ -1,0 +1,107 @@
+//! A prompt that does not fit: it is not sent, or made smaller once; and a turn that ends says what fills the window.
+
+use contextd::{
+    model::{Content, message::PRUNED_WORDS},
+    pb::{self, ContextCategory, part},
+};
+use serde_json::json;
+
+use crate::harness::{
+    Host,
+    events::{failed, kinds},
+    host::MODEL,
+    requests::{result, turn},
+    transcripts::{calls, message, says},
+};
+
+/// A model whose first so many answers are that the prompt is too long.
+async fn too_long(times: u32) -> Host {
+    let error = json!({"error": {"kind": "too_long", "message": "prompt is too long", "times": times}});
+    Host::scripted(&[json!([error, {"text": "Fine."}])]).await
+}
+
+fn session(policy: pb::Policy) -> pb::Session {
+    pb::Session {
+        session_id: "s".to_owned(),
+        model: MODEL.to_owned(),
+        policy_overrides: Some(policy),
+        ..pb::Session::default()
+    }
+}
+
+/// Two old results of 2,000 tokens: less than is ever cleared otherwise.
+async fn with_results(host: &Host) {
+    host.create(session(pb::Policy::default())).await;
+    for call in ["c1", "c2"] {
+        let words = "x".repeat(8_000);
+        let part = pb::Part { content: Some(part::Content::ToolResult(result(call, &words))), ..Default::default() };
+        let said = [says(pb::Role::User, "Look."), calls(&[call]), message(pb::Role::Tool, vec![part])];
+        host.append("s", said.to_vec()).await;
+    }
+}
+
+fn failure(events: &[pb::Event]) -> pb::Failure {
+    failed(events).failure.clone().unwrap()
+}
+
+/// Row D20
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_the_provider_finds_too_long_is_made_smaller_and_sent_again() {
+    let host = too_long(1).await;
+    with_results(&host).await;
+    let events = host.run(turn("s", "", "Well?")).await;
+    let all = kinds(&events);
+    let at = all.iter().position(|kind| *kind == "turn_retrying").unwrap_or_else(|| panic!("{all:?}"));
+    assert_eq!(all[at - 1..=at + 1], ["usage_recorded", "turn_retrying", "context_pruned"]);
+    assert_eq!(all.last(), Some(&"turn_completed"));
+    let prompts = host.replica.scripted.prompts();
+    let cleared = |n: usize| {
+        let parts = prompts[n].transcript.messages().iter().flat_map(|message| &message.parts);
+        parts.filter(|part| matches!(&part.part.content, Content::ToolResult(it) if it.texts == [PRUNED_WORDS])).count()
+    };
+    assert_eq!((prompts.len(), cleared(0), cleared(1)), (2, 0, 1), "the newest one stays");
+}
+
+/// Row D20
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_tried_once_and_the_end_names_what_fills_the_window() {
+    let host = too_long(9).await;
+    with_results(&host).await;
+    let events = host.run(turn("s", "", "Well?")).await;
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count(), 1);
+    assert_eq!(host.replica.scripted.prompts().len(), 2);
+    let failure = failure(&events);
+    assert_eq!((failure.reason(), failure.recoverable), (pb::FailureReason::ContextOverflow, false));
+    assert_eq!(failure.categories[0].category(), ContextCategory::ToolResults);
+    let sizes: Vec<i32> = failure.categories.iter().map(|share| share.tokens).collect();
+    assert!(sizes.is_sorted_by(|one, other| one >= other), "{sizes:?}");
+    let turn = host.turn("s", &events[0].turn_id).await;
+    assert_eq!(turn.failure, Some(failure), "and it is kept");
+}
+
+/// Row D20
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nothing_can_be_cleared_the_turn_ends_at_once() {
+    let host = too_long(9).await;
+    let events = host.ask("s", "Hello").await;
+    assert!(!kinds(&events).contains(&"turn_retrying"));
+    assert_eq!(failure(&events).reason(), pb::FailureReason::ContextOverflow);
+    assert_eq!(host.replica.scripted.prompts().len(), 1);
+}
+
+/// Row S1
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_window_cannot_hold_is_not_sent() {
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    let small = pb::Policy { context_window: Some(1_000), ..pb::Policy::default() };
+    host.create(session(small)).await;
+    let fits = host.run(turn("s", "", &"x".repeat(4 * 900))).await;
+    assert_eq!(kinds(&fits).last(), Some(&"turn_completed"));
+    let events = host.run(turn("s", "", &"x".repeat(4 * 200))).await;
+    let failure = failure(&events);
+    assert_eq!(failure.reason(), pb::FailureReason::ContextOverflow);
+    assert_eq!(failure.categories[0].category(), ContextCategory::User);
+    let total: i32 = failure.categories.iter().map(|share| share.tokens).sum();
+    assert_eq!(total, host.stats("s").await.used.unwrap().tokens);
+    assert_eq!(host.replica.scripted.prompts().len(), 1, "the model was not asked");
+}

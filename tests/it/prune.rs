@@ -1,0 +1,241 @@
+//! Old tool results: cleared by a call or by a turn, by policy, and brought back; and results that there is no room for.
+
+use contextd::{
+    model::{Content, Prompt, config::ContextPolicy, message::PRUNED_WORDS},
+    pb::{self, event::Payload, part},
+};
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Host, Options,
+    events::{kinds, requested},
+    host::{MODEL, answering, call, script},
+    requests::{result, tools, turn},
+    transcripts::{calls, message, says},
+};
+
+/// A text of so many tokens.
+fn sized(tokens: usize) -> String {
+    "x".repeat(4 * tokens)
+}
+
+/// A user who speaks, a call, its result of so many tokens, and an answer: one turn.
+fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
+    let part =
+        pb::Part { content: Some(part::Content::ToolResult(result(call, &sized(tokens)))), ..pb::Part::default() };
+    vec![
+        says(pb::Role::User, "Look."),
+        calls(&[call]),
+        message(pb::Role::Tool, vec![part]),
+        says(pb::Role::Assistant, "Seen."),
+    ]
+}
+
+/// A session with a turn for each of these sizes.
+async fn with_turns(host: &Host, session: &str, sizes: &[usize]) {
+    host.create(pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
+    for (n, tokens) in sizes.iter().enumerate() {
+        host.append(session, one_turn(&format!("c{n}"), *tokens)).await;
+    }
+}
+
+async fn prune(host: &Host, request: pb::PruneToolOutputsRequest) -> pb::PruneReport {
+    host.contexts().prune_tool_outputs(request).await.unwrap().into_inner().report.unwrap()
+}
+
+fn of(session: &str, request: &str) -> pb::PruneToolOutputsRequest {
+    pb::PruneToolOutputsRequest { session_id: session.to_owned(), request_id: request.to_owned(), ..Default::default() }
+}
+
+async fn restore(host: &Host, session: &str, seq: i64, request: &str) -> pb::RestoreToolOutputsResponse {
+    let (session_id, request_id) = (session.to_owned(), request.to_owned());
+    let request = pb::RestoreToolOutputsRequest { session_id, pruned_at_seq: seq, request_id };
+    host.contexts().restore_tool_outputs(request).await.unwrap().into_inner()
+}
+
+/// The texts of the results in a prompt, in order.
+fn results_in(prompt: &Prompt) -> Vec<&str> {
+    let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match &part.part.content {
+            Content::ToolResult(result) => Some(result.texts[0].as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// What is stored of a session, its log left out.
+async fn stored(host: &Host, session: &str) -> (String, String) {
+    let client = host.database.client().await;
+    let parts = "select string_agg(p::text, ';' order by message_id, idx) from parts p where session_id = $1";
+    let counters = "select (to_jsonb(c) || jsonb_build_object('ctx', r.ctx_tokens))::text
+                      from session_context c join session_run r using (tenant_id, session_id) where session_id = $1";
+    let parts = client.query_one(parts, &[&session]).await.unwrap().get(0);
+    (parts, client.query_one(counters, &[&session]).await.unwrap().get(0))
+}
+
+/// Rows D17, S7 and S19
+#[tokio::test(flavor = "multi_thread")]
+async fn old_results_are_cleared_for_the_model_and_stay_for_everybody_else() {
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    with_turns(&host, "s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
+    let before = stored(&host, "s").await;
+    let planned = prune(&host, pb::PruneToolOutputsRequest { validate_only: true, ..of("s", "dry") }).await;
+    assert_eq!((planned.outputs_pruned, planned.pruned_at_seq), (2, 0));
+    assert_eq!(stored(&host, "s").await, before, "a look changes nothing");
+    let done = prune(&host, of("s", "once")).await;
+    let saved = 50_000 - 2 * 9; // the placeholder has 33 characters
+    assert_eq!((done.outputs_pruned, done.tokens_saved), (2, saved));
+    assert_eq!(
+        (done.tool_names.as_slice(), done.call_ids.as_slice()),
+        (&["look".to_owned()][..], &["c0".to_owned(), "c1".to_owned()][..])
+    );
+    assert_eq!(prune(&host, of("s", "once")).await, done, "the same request is told the same");
+    assert_eq!(prune(&host, of("s", "twice")).await, pb::PruneReport::default());
+    assert_eq!(prune(&host, of("s", "twice")).await, pb::PruneReport::default());
+    let stats = host.stats("s").await;
+    assert_eq!((stats.pruned_count, stats.pruned_tokens), (2, saved));
+    let events = host.events("s", "", 0, 100).await;
+    let told = events.iter().find_map(|event| match &event.payload {
+        Some(Payload::ContextPruned(pruned)) => pruned.report.clone().map(|report| (event.seq, report)),
+        _ => None,
+    });
+    assert_eq!(told, Some((done.pruned_at_seq, done.clone())));
+    host.ask("s", "Well?").await;
+    let prompts = host.replica.scripted.prompts();
+    assert_eq!(results_in(&prompts[0])[..2], [PRUNED_WORDS; 2]);
+    assert_eq!(results_in(&prompts[0])[2].len(), 80_000);
+    let marked = |message: &pb::Message| {
+        let results = message.parts.iter().filter_map(|part| match &part.content {
+            Some(part::Content::ToolResult(result)) => result.prune_mark,
+            _ => None,
+        });
+        results.filter(|mark| mark.pruned_at_seq == done.pruned_at_seq).count()
+    };
+    assert_eq!(host.messages("s").await.iter().map(marked).sum::<usize>(), 2, "and all of them can be read");
+}
+
+/// Rows D17 and A9
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prune_that_is_taken_back_leaves_what_was_stored() {
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    with_turns(&host, "s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
+    let (before, size) = (stored(&host, "s").await, host.stats("s").await.used.unwrap().tokens);
+    let report = prune(&host, of("s", "")).await;
+    assert_eq!(host.stats("s").await.used.unwrap().tokens, size - report.tokens_saved, "less once, not twice");
+    let back = restore(&host, "s", report.pruned_at_seq, "back").await;
+    assert_eq!((back.call_ids.as_slice(), back.tokens_restored), (report.call_ids.as_slice(), report.tokens_saved));
+    assert_eq!(stored(&host, "s").await, before);
+    assert_eq!(restore(&host, "s", report.pruned_at_seq, "back").await, back, "the same request is told the same");
+    let again = restore(&host, "s", report.pruned_at_seq, "").await;
+    assert_eq!(again, pb::RestoreToolOutputsResponse::default(), "nothing is left to bring back");
+    let kinds = kinds(&host.events("s", "", 0, 100).await);
+    assert_eq!(kinds[kinds.len() - 2..], ["context_pruned", "context_restored"]);
+}
+
+/// Rows D17 and S7
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_may_choose_other_numbers() {
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    with_turns(&host, "s", &[300, 300, 300]).await;
+    assert_eq!(prune(&host, of("s", "")).await, pb::PruneReport::default(), "too little to save");
+    let numbers = |minimum, tokens, turns| pb::PruneToolOutputsRequest {
+        minimum_tokens: Some(minimum),
+        protect_tokens: Some(tokens),
+        protect_turns: Some(turns),
+        ..of("s", "")
+    };
+    assert_eq!(prune(&host, numbers(292, 300, 1)).await, pb::PruneReport::default());
+    assert_eq!(prune(&host, numbers(291, 300, 1)).await.call_ids, ["c0"]);
+    assert_eq!(prune(&host, numbers(0, 0, 0)).await.call_ids, ["c1", "c2"]);
+}
+
+/// A model that looks twice, then speaks; of its prompts so much is cached.
+fn looks_twice(cached: u32) -> Vec<Value> {
+    let finish = |reason: &str| json!({"finish": {"reason": reason, "usage": {"input": 100_000, "output": 10, "cache_read": cached}}});
+    vec![
+        json!([call("look"), finish("tool_calls")]),
+        json!([call("look"), finish("tool_calls")]),
+        json!([{"text": "Done."}, finish("stop")]),
+    ]
+}
+
+/// Runs a turn of two steps in a session whose old results are worth clearing; the kinds of its events.
+async fn run(policy: pb::PrunePolicy, cached: u32, window: i32) -> (Host, Vec<&'static str>) {
+    let host = Host::with(answering(&looks_twice(cached))).await;
+    host.create(pb::Session {
+        session_id: "s".to_owned(),
+        model: MODEL.to_owned(),
+        tools: tools(&["look"]),
+        policy_overrides: Some(pb::Policy {
+            prune: Some(policy),
+            context_window: Some(window),
+            output_reserve: Some(0),
+            ..pb::Policy::default()
+        }),
+        ..pb::Session::default()
+    })
+    .await;
+    // Less than is worth clearing, until the turn's own results are in.
+    for (n, tokens) in [19_000, 2_000, 19_000, 19_000].into_iter().enumerate() {
+        host.append("s", one_turn(&format!("c{n}"), tokens)).await;
+    }
+    let events = host.run_with(turn("s", "", "Look."), |call| result(&call.call_id, &sized(2_000))).await;
+    let kinds = kinds(&events);
+    (host, kinds)
+}
+
+fn mode(mode: pb::PruneMode) -> pb::PrunePolicy {
+    pb::PrunePolicy { mode: mode.into(), protect_turns: Some(0), ..pb::PrunePolicy::default() }
+}
+
+/// Rows D17, S1 and S17
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_clears_by_its_policy_and_its_next_prompt_is_smaller() {
+    let huge = 1_000_000;
+    let (host, kinds) = run(mode(pb::PruneMode::Always), 99_000, huge).await;
+    let pruned: Vec<usize> = (0..kinds.len()).filter(|&n| kinds[n] == "context_pruned").collect();
+    assert_eq!(pruned.len(), 1, "{kinds:?}");
+    let prompts = host.replica.scripted.prompts();
+    let cleared = |prompt: &Prompt| results_in(prompt).iter().filter(|text| **text == PRUNED_WORDS).count();
+    assert_eq!(prompts.iter().map(|prompt| cleared(prompt)).collect::<Vec<_>>().last(), Some(&2));
+    assert_eq!(host.session("s").await.state(), pb::SessionState::Idle);
+
+    let (_host, kinds) = run(mode(pb::PruneMode::WhenItPays), 0, huge).await;
+    assert!(kinds.contains(&"context_pruned"), "a cold cache bills nothing again: {kinds:?}");
+    let (_host, kinds) = run(mode(pb::PruneMode::WhenItPays), 99_000, huge).await;
+    assert!(!kinds.contains(&"context_pruned"), "a warm one bills more than is saved: {kinds:?}");
+    let (_host, kinds) = run(mode(pb::PruneMode::OnOverflow), 0, huge).await;
+    assert!(!kinds.contains(&"context_pruned"), "there is room: {kinds:?}");
+    let (_host, kinds) = run(mode(pb::PruneMode::OnOverflow), 99_000, 100_000).await;
+    assert!(kinds.contains(&"context_pruned"), "there is none: {kinds:?}");
+}
+
+/// Rows L4 and D4
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_without_room_is_cut_to_what_fits_and_kept_whole() {
+    let answers = [json!([call("look")]), json!([{"text": "Done."}])];
+    let options = Options { context: ContextPolicy::default(), ..Options::default() }.script("it", script(&answers));
+    let host = Host::with(options).await;
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, "Look") };
+    let whole = sized(15_000);
+    let events = host.run_with(request, |call| result(&call.call_id, &whole)).await;
+    let [id] = &requested(&events)[..] else { panic!("{events:?}") };
+    let completed = events.iter().find_map(|event| match &event.payload {
+        Some(Payload::ToolCallCompleted(completed)) => completed.result.clone(),
+        _ => None,
+    });
+    let truncation = completed.unwrap().truncation.unwrap_or_else(|| panic!("{id} is whole"));
+    assert_eq!(truncation.original_chars, 60_000);
+    // 16,000 tokens less 4,096 for the answer, less what is there already, less a margin.
+    assert!((42_000..43_300).contains(&truncation.kept_chars), "{truncation:?}");
+    let blob = truncation.full_output.unwrap().blob_id;
+    let (_, kept) = host.replica.blob(pb::GetBlobRequest { blob_id: blob, ..Default::default() }).await;
+    assert_eq!(kept.len(), whole.len());
+    let prompts = events.iter().filter_map(|event| match &event.payload {
+        Some(Payload::StepStarted(step)) => step.context_tokens.clone(),
+        _ => None,
+    });
+    let last = prompts.last().unwrap();
+    assert!(last.tokens + last.margin <= 16_000 - 4_096, "{last:?}");
+}
