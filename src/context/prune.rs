@@ -61,7 +61,8 @@ pub fn placeholder() -> u32 {
 ///
 /// The newest turns are passed over, then the newest results up to the protected tokens; whatever is older goes. Where the newest turns
 /// alone hold more than that, as one turn of hundreds of steps does, only the tokens protect. Nothing behind a summary is looked
-/// at, and what is cleared already counts for nothing.
+/// at, and what is cleared already counts for nothing. Results that
+/// the model has not answered yet stay in any case: it has not read them.
 pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     let turns = turns(messages);
     let newest = turns.last().copied().unwrap_or_default();
@@ -74,6 +75,7 @@ pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     };
     let in_newest = sum(&mut clearable.iter().filter(|(at, _)| protected(turns[*at])));
     let turns_yield = in_newest > u64::from(policy.protect_tokens);
+    let answered = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
     let mut kept = 0_u64;
     let mut chosen: Vec<(usize, Output)> = Vec::new();
     for (at, output) in clearable.into_iter().rev() {
@@ -81,7 +83,7 @@ pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
             continue;
         }
         kept += u64::from(output.tokens);
-        if kept > u64::from(policy.protect_tokens) && output.tokens > placeholder() {
+        if kept > u64::from(policy.protect_tokens) && at < answered && output.tokens > placeholder() {
             chosen.push((at, output));
         }
     }

@@ -232,10 +232,10 @@ async fn a_result_without_room_is_cut_to_what_fits_and_kept_whole() {
     let blob = truncation.full_output.unwrap().blob_id;
     let (_, kept) = host.replica.blob(pb::GetBlobRequest { blob_id: blob, ..Default::default() }).await;
     assert_eq!(kept.len(), whole.len());
-    let prompts = events.iter().filter_map(|event| match &event.payload {
+    let last = events.iter().rev().find_map(|event| match &event.payload {
         Some(Payload::StepStarted(step)) => step.context_tokens.clone(),
         _ => None,
     });
-    let last = prompts.last().unwrap();
+    let last = last.unwrap();
     assert!(last.tokens + last.margin <= 16_000 - 4_096, "{last:?}");
 }

@@ -114,6 +114,26 @@ fn nothing_is_cleared_behind_a_summary_nor_of_a_protected_tool_nor_what_is_pinne
     assert_eq!(cleared(&messages, &keep), [""; 0]);
 }
 
+/// Row D17
+#[test]
+fn what_the_model_has_not_read_stays() {
+    let mut messages = turns_of(&[&[30_000, 30_000]]);
+    let batch = ["a", "b", "c"];
+    messages.push(testing::calls(&batch));
+    let mut results = testing::results(&batch.map(|call| (call, "output")));
+    for part in &mut results.parts {
+        part.size.tokens = 50_000;
+    }
+    messages.push(results);
+    for message in &mut messages {
+        message.turn = Some(TurnId::new("t0"));
+    }
+    assert_eq!(cleared(&messages, &shipped()), ["t0-0", "t0-1"]);
+    messages.push(testing::assistant("I see."));
+    messages.last_mut().unwrap().turn = Some(TurnId::new("t0"));
+    assert_eq!(cleared(&messages, &shipped()), ["t0-0", "t0-1", "a", "b", "c"]);
+}
+
 #[test]
 fn appended_messages_have_turns_too() {
     let mut messages = turns_of(&[&[60_000], &[20_000], &[10_000]]);
