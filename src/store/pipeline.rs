@@ -1,6 +1,6 @@
 //! Transactions in one round trip: BEGIN, the statements and COMMIT are sent together, and the answers are read after.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use deadpool_postgres::Object;
 use futures_util::future::{join_all, join3};
@@ -34,8 +34,8 @@ impl Database {
     /// Runs one statement outside of a transaction: a read, or a write that is one statement.
     pub(super) async fn read(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         let connection = self.connection().await?;
-        let statement = connection.prepare_cached(sql).await?;
-        Ok(connection.query(&statement, params).await?)
+        let statements = prepare(&connection, &self.texts(&[sql])).await?;
+        Ok(connection.query(&statements[0], params).await?)
     }
 
     /// Runs one writing statement, again if it met a deadlock.
@@ -62,7 +62,8 @@ impl Database {
 
     async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
         let connection = self.connection().await?;
-        let statements = prepare(&connection, queries).await?;
+        let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
+        let statements = prepare(&connection, &self.texts(&texts)).await?;
         // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
         // on its way before the first answer is awaited.
         let bodies = join_all(
@@ -80,10 +81,10 @@ impl Database {
     }
 }
 
-async fn prepare(connection: &Object, queries: &[Query<'_>]) -> Result<Vec<Statement>, Error> {
-    let mut statements = Vec::with_capacity(queries.len());
-    for query in queries {
-        statements.push(connection.prepare_cached(query.sql).await?);
+async fn prepare(connection: &Object, texts: &[Cow<'static, str>]) -> Result<Vec<Statement>, Error> {
+    let mut statements = Vec::with_capacity(texts.len());
+    for text in texts {
+        statements.push(connection.prepare_cached(text).await?);
     }
     Ok(statements)
 }

@@ -1,6 +1,6 @@
 //! Connections: how they are made, and how many there are.
 
-use std::{path::PathBuf, time::Duration};
+use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _};
@@ -30,10 +30,14 @@ pub struct Settings {
     pub ca_file: Option<PathBuf>,
 }
 
+/// What the statements of one transaction are sent as.
+type Rewrite = dyn Fn(&[&'static str]) -> Vec<String> + Send + Sync;
+
 /// A pool of connections to one database.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
+    rewrite: Option<Arc<Rewrite>>,
 }
 
 impl std::fmt::Debug for Database {
@@ -57,7 +61,23 @@ impl Database {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| Error::Unavailable(error.to_string()))?;
-        Ok(Self { pool })
+        Ok(Self { pool, rewrite: None })
+    }
+
+    /// The same pool, for a test that wants to see what happens when a statement is another one: without a guard, or slower. Nothing
+    /// that an operator can set leads here.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn rewriting(self, rewrite: impl Fn(&[&'static str]) -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { rewrite: Some(Arc::new(rewrite)), ..self }
+    }
+
+    /// The statements of one transaction as they are sent.
+    pub(super) fn texts(&self, statements: &[&'static str]) -> Vec<Cow<'static, str>> {
+        match &self.rewrite {
+            None => statements.iter().copied().map(Cow::Borrowed).collect(),
+            Some(rewrite) => rewrite(statements).into_iter().map(Cow::Owned).collect(),
+        }
     }
 
     /// A connection, as soon as one is free.

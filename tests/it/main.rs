@@ -25,6 +25,7 @@ mod models;
 mod openai;
 mod paging;
 mod postgres;
+mod protocol;
 mod provider_config;
 mod provider_failures;
 mod restart;
