@@ -1,5 +1,10 @@
 //! The guards of the protocol, and what a transaction looks like without one of them.
 
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
 /// A guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
@@ -101,9 +106,24 @@ impl Guard {
 const MOMENT: &str = "(select pg_sleep(0.003 * random())) moment";
 
 /// What a transaction is sent as: slower where others may come in between, and without the guard.
-pub(super) fn rewrite(statements: &[&'static str], off: Option<Guard>) -> Vec<String> {
+pub(super) fn rewrite(statements: &[&'static str], off: Option<Guard>) -> Vec<&'static str> {
     let slow: Vec<String> = statements.iter().map(|statement| slower(statement)).collect();
-    off.and_then(|guard| guard.off(&slow)).unwrap_or(slow)
+    let sent = off.and_then(|guard| guard.off(&slow)).unwrap_or(slow);
+    sent.into_iter().map(kept).collect()
+}
+
+/// The text, which stays for as long as the process: there are few.
+fn kept(text: String) -> &'static str {
+    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match texts.get(text.as_str()) {
+        Some(known) => known,
+        None => {
+            let text: &'static str = text.leak();
+            texts.insert(text);
+            text
+        }
+    }
 }
 
 fn slower(statement: &str) -> String {
