@@ -18,6 +18,7 @@ mod delete_session;
 mod deltas;
 mod execute_turn;
 mod failures;
+mod faults;
 mod fork_session;
 mod generation;
 mod list_messages;
