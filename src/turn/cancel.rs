@@ -39,7 +39,8 @@ impl Engine {
             return Err(Error::TurnNotFound(turn.clone()));
         }
         let sent = Instant::now();
-        let cancelled = self.store.cancel(key, turn.as_ref(), CancelCause::Requested, &reason, &idempotency).await?;
+        let cancelled = self.store.cancel(key, turn.as_ref(), CancelCause::Requested, &reason, &idempotency).await;
+        let cancelled = self.heed(key, cancelled)?;
         if let (Some(first), Some(request)) = (&cancelled.hash, &idempotency.request)
             && *first != idempotency.hash
         {

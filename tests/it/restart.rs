@@ -22,6 +22,9 @@ use crate::harness::{
     survivor::{LONG_LEASE, SHORT_LEASE, Survivor, WORDS, asking, becomes, events, pair, recoveries, slow, two_tools},
 };
 
+/// Longer than a test needs to take a lock.
+const LATER_LEASE: &str = "[turn]\nlease_ttl = '3s'\npoll_interval = '50ms'\n";
+
 async fn transcript(served: &Served, session: &str) -> Vec<pb::Message> {
     let request = pb::ListMessagesRequest { session_id: session.to_owned(), page_size: 1000, ..Default::default() };
     let page = served.sessions().await.list_messages(request).await.unwrap().into_inner();
@@ -216,7 +219,7 @@ fn two_tools_later() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_under_way_when_its_owner_is_killed_counts() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("tools", &two_tools_later()));
+    let (database, place) = (TestDatabase::new().await, Place::new(LATER_LEASE).script("tools", &two_tools_later()));
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     let (lock, _look, _) = killed_in_mid_commit(&database, first, &mut host).await;
@@ -229,7 +232,7 @@ async fn a_commit_that_is_under_way_when_its_owner_is_killed_counts() {
 /// Row F2
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_lost_with_its_owner_is_made_up_for() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("tools", &two_tools_later()));
+    let (database, place) = (TestDatabase::new().await, Place::new(LATER_LEASE).script("tools", &two_tools_later()));
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     let (lock, look, waiting) = killed_in_mid_commit(&database, first, &mut host).await;

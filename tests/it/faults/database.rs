@@ -112,9 +112,9 @@ async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_o
         host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     }
     let old = cluster.database().client().await;
-    let read_only = "alter system set default_transaction_read_only = on";
-    old.batch_execute(read_only).await.unwrap();
-    old.batch_execute("select pg_reload_conf()").await.unwrap();
+    for order in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {
+        old.batch_execute(order).await.unwrap();
+    }
     let refused = async {
         loop {
             match served.turns().await.execute_turn(turn("late", "scripted/slow", "Go")).await {
@@ -125,9 +125,9 @@ async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_o
     };
     let refused = refused.await;
     assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
-    old.batch_execute("set default_transaction_read_only = off; alter system reset default_transaction_read_only")
-        .await
-        .unwrap();
+    for order in ["set default_transaction_read_only = off", "alter system reset default_transaction_read_only"] {
+        old.batch_execute(order).await.unwrap();
+    }
     cluster.end(Signal::SIGINT).await;
     cluster.restart().await;
     link.lead_to(cluster.target());

@@ -94,10 +94,12 @@ async fn a_full_disk_refuses_what_needs_room_and_loses_nothing() {
 struct Tampering {
     strace: Child,
     log: tempfile::NamedTempFile,
+    /// What strace writes beside a call that it tampered with.
+    mark: String,
 }
 
 impl Tampering {
-    async fn with(cluster: &Cluster, how: &str) -> Option<Self> {
+    async fn with(cluster: &Cluster, how: &str, mark: &str) -> Option<Self> {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-e", "trace=fdatasync", "-e", &format!("inject=fdatasync:{how}"), "-o"]);
@@ -106,11 +108,11 @@ impl Tampering {
         let traced = format!("/proc/{}/status", cluster.postmaster());
         let attached = || async { !fs::read_to_string(&traced).unwrap_or_default().contains("TracerPid:\t0\n") };
         let waited = tokio::time::timeout(Duration::from_secs(5), until("strace", attached)).await;
-        waited.is_ok().then_some(Self { strace, log })
+        waited.is_ok().then_some(Self { strace, log, mark: mark.to_owned() })
     }
 
     fn injected(&self) -> bool {
-        fs::read_to_string(self.log.path()).unwrap_or_default().contains("INJECTED")
+        fs::read_to_string(self.log.path()).unwrap_or_default().contains(&self.mark)
     }
 
     async fn end(mut self) {
@@ -124,7 +126,7 @@ impl Tampering {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_fails_to_flush_is_a_crash_and_loses_nothing() {
     let cluster = Cluster::start(&[]).await;
-    let Some(tampering) = Tampering::with(&cluster, "error=EIO:when=5").await else {
+    let Some(tampering) = Tampering::with(&cluster, "error=EIO:when=2", "INJECTED").await else {
         eprintln!("skipped: no strace that may be used");
         return;
     };
@@ -146,7 +148,7 @@ async fn a_disk_that_fails_to_flush_is_a_crash_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_commits_cost_time_and_no_lease() {
     let cluster = Cluster::start(&[]).await;
-    let Some(tampering) = Tampering::with(&cluster, "delay_exit=20000").await else {
+    let Some(tampering) = Tampering::with(&cluster, "delay_exit=20000", "DELAYED").await else {
         eprintln!("skipped: no strace that may be used");
         return;
     };

@@ -33,20 +33,18 @@ impl Clock for Wrong {
 /// Row F18: a replica's clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_whose_clocks_are_wrong_by_ten_minutes_keep_and_take_leases_as_ever() {
-    let options = |minutes: i64| {
-        Options {
-            lease: Duration::from_secs(1),
-            clock: Arc::new(Wrong(SignedDuration::from_mins(minutes))),
-            ..Options::default()
-        }
-        .script("it", slow().to_string())
+    let waits = r#"{"steps": [{"say": [{"text": "one "}, {"wait_for": "ever"}]}]}"#.to_owned();
+    let options = |minutes: i64, lost: &str| {
+        let clock = Arc::new(Wrong(SignedDuration::from_mins(minutes)));
+        let options = Options { lease: Duration::from_secs(1), clock, ..Options::default() };
+        options.script("it", slow().to_string()).script("lost", lost)
     };
-    let ahead = Host::with(options(10)).await;
-    let behind = ahead.beside(options(-10)).await;
+    let ahead = Host::with(options(10, &waits)).await;
+    let behind = ahead.beside(options(-10, &slow().to_string())).await;
     let seen = ahead.run(turn("kept", "scripted/it", "Go")).await;
     completed(&seen);
     assert!(!kinds(&seen).contains(&"turn_recovered"), "a lease of its own was lost");
-    let mut stream = ahead.execute(turn("lost", "scripted/it", "Go")).await;
+    let mut stream = ahead.execute(turn("lost", "scripted/lost", "Go")).await;
     let head = until_written(&mut stream, "one ").await;
     ahead.replica.fall_silent();
     let turn_id = crate::harness::events::turn_id(&head);

@@ -136,8 +136,9 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     }
     send(&mut client, b'K', &[0; 8]).await?;
     send(&mut client, b'Z', b"I").await?;
-    let (mut from_client, mut to_client) = client.into_split();
-    while let Some(first) = next(&mut from_client).await? {
+    let (from_client, mut to_client) = client.into_split();
+    let mut from_client = Messages::of(from_client);
+    while let Some(first) = from_client.next().await? {
         let backend = shared.backend().await;
         shared.transactions.fetch_add(1, Ordering::Relaxed);
         transaction(first, &mut from_client, &mut to_client, backend).await?;
@@ -148,19 +149,18 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
 /// Messages go to one connection until the server says that no transaction is open and nothing is left unanswered.
 async fn transaction(
     first: (u8, Vec<u8>),
-    from_client: &mut tcp::OwnedReadHalf,
+    from_client: &mut Messages<tcp::OwnedReadHalf>,
     to_client: &mut tcp::OwnedWriteHalf,
     mut backend: OwnedMutexGuard<UnixStream>,
 ) -> io::Result<()> {
-    let (mut from_server, mut to_server) = backend.split();
+    let (from_server, mut to_server) = backend.split();
+    let mut from_server = Messages::of(from_server);
     let mut unanswered = usize::from(asks(first.0));
     put(&mut to_server, first.0, &first.1).await?;
     loop {
         tokio::select! {
-            biased;
-            readable = from_server.readable() => {
-                readable?;
-                let (kind, body) = message(&mut from_server).await?;
+            message = from_server.next() => {
+                let Some((kind, body)) = message? else { return Err(io::ErrorKind::UnexpectedEof.into()) };
                 put(to_client, kind, &body).await?;
                 if kind == b'Z' {
                     unanswered = unanswered.saturating_sub(1);
@@ -169,9 +169,8 @@ async fn transaction(
                     }
                 }
             }
-            readable = from_client.readable() => {
-                readable?;
-                let Some((kind, body)) = next(from_client).await? else { return Ok(()) };
+            message = from_client.next() => {
+                let Some((kind, body)) = message? else { return Ok(()) };
                 unanswered += usize::from(asks(kind));
                 put(&mut to_server, kind, &body).await?;
             }
@@ -202,12 +201,33 @@ fn unknown_setting(greeting: &[u8]) -> Option<String> {
         .find(|name| !name.is_empty() && !KNOWN.contains(&name.to_lowercase().as_str()))
 }
 
-/// The client's next message; none when it has said goodbye.
-async fn next(from: &mut tcp::OwnedReadHalf) -> io::Result<Option<(u8, Vec<u8>)>> {
-    match message(from).await {
-        Ok((b'X', _)) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        other => other.map(Some),
+/// Messages as they come. One that is awaited in vain loses nothing.
+struct Messages<R> {
+    from: R,
+    read: Vec<u8>,
+}
+
+impl<R: io::AsyncRead + Unpin> Messages<R> {
+    fn of(from: R) -> Self {
+        Self { from, read: Vec::new() }
+    }
+
+    /// The next one; none when the other end has said goodbye.
+    async fn next(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
+        loop {
+            if let Some(length) = self.read.get(1..5) {
+                let length = i32::from_be_bytes(length.try_into().unwrap());
+                let end = 1 + usize::try_from(length).unwrap_or_default();
+                if self.read.len() >= end {
+                    let rest = self.read.split_off(end);
+                    let whole = std::mem::replace(&mut self.read, rest);
+                    return Ok(Some((whole[0], whole[5..].to_vec())).filter(|(kind, _)| *kind != b'X'));
+                }
+            }
+            if self.from.read_buf(&mut self.read).await? == 0 {
+                return Ok(None);
+            }
+        }
     }
 }
 
