@@ -13,7 +13,7 @@ mod models;
 use crate::{
     clock::SystemClock,
     config::{self, Config, Environment, KeepPart, PolicyConfig},
-    grpc::{health, server},
+    grpc::{health, server, stream::Waiting},
     model::{Keep, Limits, OutputLimits, ToolExecution, config::Policy},
     postgres::{self, Postgres},
     store::{self, Connection, Database, Store, migrate},
@@ -42,8 +42,8 @@ pub async fn serve(config: Config, progress: Progress, shutdown: CancellationTok
     let engine = Engine::new(
         store,
         models::registry(&config, &Environment::of_process())?,
-        rules(&config),
-        Hub::new(config.stream.buffer_events),
+        Rules { share_interval: postgres.is_none().then_some(config.turn.share_interval), ..rules(&config) },
+        Hub::default(),
         Arc::new(SystemClock),
     );
     let served = serve_engine(&config, listener, engine, &progress, shutdown, postgres.as_ref()).await;
@@ -88,7 +88,7 @@ async fn serve_engine(
     let bounds = server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
         max_concurrent_streams: config.server.max_concurrent_streams,
-        reader_buffer: config.stream.reader_events,
+        reader: Waiting { events: config.stream.reader_events, bytes: config.stream.reader_bytes },
         reflection: config.server.reflection,
     };
     let workers = worker::start(&engine, &stopping, &done);
@@ -212,6 +212,7 @@ fn rules(config: &Config) -> Rules {
             most: config.turn.retry_max_delay,
             most_asked: config.turn.retry_after_max,
         },
+        share_interval: Some(config.turn.share_interval),
         poll_interval: config.turn.poll_interval,
         uploads: UploadBounds {
             max_bytes: config.blobs.max_bytes,

@@ -86,7 +86,7 @@ pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
       left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-     where r.next_seq is null or r.next_seq > u.after + 1 or r.state = 3";
+     where r.next_seq is null or r.next_seq > u.after + 1 or r.state in (1, 3)";
 pub(super) const CANCELS: &str = "-- store::lease::cancels
     select r.tenant_id, r.session_id, u.epoch, r.epoch <> u.epoch as lost
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
@@ -211,8 +211,8 @@ impl Store {
         })
     }
 
-    /// Which of the followed sessions have news: one statement for all that a replica follows. A session that is gone comes back
-    /// as deleted.
+    /// Which of the followed sessions have news or a turn that runs: one statement for all that a replica follows. A session that is
+    /// gone comes back as deleted.
     pub async fn heads(&self, followed: &[Followed]) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
         let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();

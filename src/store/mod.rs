@@ -11,6 +11,7 @@ macro_rules! statement {
 
 pub mod admission;
 pub mod blob;
+pub mod chunk;
 pub mod compaction;
 pub mod delete;
 pub mod error;
@@ -112,6 +113,8 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("beat", lease::BEAT),
         ("cancels", lease::CANCELS),
         ("heads", lease::HEADS),
+        ("save_chunks", chunk::SAVE),
+        ("elsewhere", chunk::ELSEWHERE),
         ("follow", event::FOLLOW),
         ("results", event::RESULTS),
         ("messages_by_id", message::BY_ID),

@@ -107,6 +107,11 @@ impl Leases {
         lock(&self.doubts).remove(key);
     }
 
+    /// Whether a turn of the session runs here.
+    pub fn runs(&self, key: &SessionKey) -> bool {
+        lock(&self.held).contains_key(key)
+    }
+
     /// How many turns run here.
     pub fn count(&self) -> usize {
         lock(&self.held).len()

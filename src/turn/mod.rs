@@ -20,6 +20,7 @@ pub mod recover;
 pub mod retry;
 pub mod run;
 pub mod sessions;
+pub mod share;
 pub mod submit;
 pub mod update;
 pub mod upload;
@@ -64,6 +65,8 @@ pub struct Rules {
     pub max_answer_bytes: usize,
     /// How failed calls of models are repeated.
     pub retries: Retries,
+    /// How often text on its way is shared with other replicas; none: there are no others.
+    pub share_interval: Option<Duration>,
     /// How often the database is asked for what nobody told.
     pub poll_interval: Duration,
     /// Bounds of uploads.
@@ -82,6 +85,7 @@ pub struct Engine {
     hub: Hub,
     clock: Arc<dyn Clock>,
     leases: Leases,
+    sharing: share::Sharing,
     tasks: TaskTracker,
     draining: CancellationToken,
     aborting: CancellationToken,
@@ -99,6 +103,7 @@ impl Engine {
             hub,
             clock,
             leases: Leases::default(),
+            sharing: share::Sharing::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),

@@ -1,6 +1,7 @@
 //! What keeps turns alive: the heartbeat, and taking over what nobody owns any more.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -53,19 +54,26 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks for news of the sessions that are followed here.
+    /// Asks for news of the sessions that are followed here, and which of their turns run elsewhere.
     pub async fn look_for_news(&self) -> Result<(), Error> {
+        let channels = self.hub.channels();
+        channels.iter().for_each(|channel| channel.tidy());
         let followed: Vec<Followed> =
-            self.hub.followed().into_iter().map(|(key, after)| Followed { key, after }).collect();
+            channels.iter().map(|channel| Followed { key: channel.key().clone(), after: channel.seq() }).collect();
         if followed.is_empty() {
             return Ok(());
         }
-        for (key, seq, state) in self.store.heads(&followed).await? {
-            self.nudge(&key, seq);
-            if state == SessionState::Deleted
-                && let Some(channel) = self.hub.get(&key)
-            {
-                channel.end();
+        let heads = self.store.heads(&followed).await?;
+        let heads: BTreeMap<_, _> = heads.into_iter().map(|(key, seq, state)| (key, (seq, state))).collect();
+        for channel in channels {
+            let head = heads.get(channel.key());
+            let running = head.is_some_and(|(_, state)| *state == SessionState::Running);
+            channel.set_elsewhere(running && !self.leases.runs(channel.key()));
+            if let Some((seq, state)) = head {
+                channel.advance(*seq);
+                if *state == SessionState::Deleted {
+                    channel.end();
+                }
             }
         }
         Ok(())

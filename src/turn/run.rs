@@ -279,7 +279,7 @@ impl Run<'_> {
             at: scene.at,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), false).await?;
+        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch)).await?;
         self.after(written)
     }
 

@@ -14,7 +14,7 @@ const BEATS_PER_LEASE: u32 = 3;
 /// Looks at the age of leases within one lease.
 const LOOKS_PER_LEASE: u32 = 30;
 
-/// How often to look for what uploads left behind.
+/// How often to look for what uploads and late writers left behind.
 const SWEEP: Duration = Duration::from_mins(10);
 
 /// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns that are still being drained.
@@ -45,6 +45,16 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         each(engine),
         |engine| async move { engine.sweep_uploads().await },
     ));
+    if let Some(share) = engine.rules().share_interval {
+        tasks.spawn(every("share", share, done.clone(), each(engine), |engine| async move { engine.share().await }));
+        tasks.spawn(every(
+            "chunks",
+            SWEEP,
+            stop.clone(),
+            each(engine),
+            |engine| async move { engine.sweep_chunks().await },
+        ));
+    }
     let purge = engine.stay();
     tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
     tasks.close();

@@ -56,7 +56,7 @@ const NEVER: [(&str, &str); 9] = [
 ];
 
 /// Everything that is wrong.
-pub async fn check(database: &TestDatabase, fleet: &Fleet, clients: &Clients, service: &Service) -> Vec<String> {
+pub(crate) async fn check(database: &TestDatabase, fleet: &Fleet, clients: &Clients, service: &Service) -> Vec<String> {
     let look = database.client().await;
     let sessions = clients.sessions();
     let mut wrong = clients.violations();

@@ -22,7 +22,7 @@ use crate::{
         requests::{result, submit, tools, turn},
         survivor::{is_end, passes, waiting_calls},
     },
-    model::{Answered, DIALECTS, Service},
+    model::{Answer, DIALECTS, Service},
     random::Random,
 };
 
@@ -35,7 +35,7 @@ const CALL: Duration = Duration::from_secs(10);
 
 /// What a replica is doing for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It streams the model's words.
     Streaming,
     /// It has the model's whole answer and commits it.
@@ -48,34 +48,34 @@ pub enum Phase {
 
 impl Phase {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Streaming, Self::Committing, Self::AwaitingTools, Self::Resuming];
+    pub(crate) const ALL: [Self; 4] = [Self::Streaming, Self::Committing, Self::AwaitingTools, Self::Resuming];
 }
 
 /// A replica was seen in a phase.
 #[derive(Debug, Clone)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// Which.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// Where.
-    pub replica: usize,
+    pub(crate) replica: usize,
     /// When.
-    pub at: Instant,
+    pub(crate) at: Instant,
     /// Words of the answer that is committed.
-    pub mark: Option<String>,
+    pub(crate) mark: Option<String>,
 }
 
 /// What one session was told and shown.
 #[derive(Debug, Default, Clone)]
-pub struct Session {
+pub(crate) struct Session {
     /// Words that nobody else said, of inputs that were acknowledged.
-    pub inputs: Vec<String>,
+    pub(crate) inputs: Vec<String>,
     /// The durable events as they came, by seq.
-    pub seen: BTreeMap<i64, pb::Event>,
+    pub(crate) seen: BTreeMap<i64, pb::Event>,
 }
 
 /// What all clients share.
 #[derive(Clone)]
-pub struct Clients {
+pub(crate) struct Clients {
     fleet: Arc<Fleet>,
     moments: broadcast::Sender<Moment>,
     sessions: Arc<Mutex<BTreeMap<String, Session>>>,
@@ -86,15 +86,16 @@ pub struct Clients {
 
 impl Clients {
     /// None yet.
-    pub fn new(fleet: &Arc<Fleet>, service: &Service, seed: u64) -> Self {
+    pub(crate) fn new(fleet: &Arc<Fleet>, service: &Service, seed: u64) -> Self {
         let moments = broadcast::Sender::new(1024);
-        let (mut answered, told) = (service.answered.subscribe(), moments.clone());
+        let (mut answers, told) = (service.answers.subscribe(), moments.clone());
         tokio::spawn(async move {
             loop {
-                match answered.recv().await {
-                    Ok(Answered { replica, mark }) => {
-                        let moment = Moment { phase: Phase::Committing, replica, at: Instant::now(), mark: Some(mark) };
-                        let _ = told.send(moment);
+                match answers.recv().await {
+                    Ok(Answer { replica, mark, whole }) => {
+                        let phase = if whole { Phase::Committing } else { Phase::Streaming };
+                        let mark = whole.then_some(mark);
+                        let _ = told.send(Moment { phase, replica, at: Instant::now(), mark });
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return,
@@ -112,22 +113,22 @@ impl Clients {
     }
 
     /// Moments from now on.
-    pub fn moments(&self) -> Receiver<Moment> {
+    pub(crate) fn moments(&self) -> Receiver<Moment> {
         self.moments.subscribe()
     }
 
     /// Every session.
-    pub fn sessions(&self) -> BTreeMap<String, Session> {
+    pub(crate) fn sessions(&self) -> BTreeMap<String, Session> {
         self.sessions.lock().unwrap().clone()
     }
 
     /// What clients complain of.
-    pub fn violations(&self) -> Vec<String> {
+    pub(crate) fn violations(&self) -> Vec<String> {
         self.violations.lock().unwrap().clone()
     }
 
     /// How turns ended.
-    pub fn ends(&self) -> BTreeMap<String, usize> {
+    pub(crate) fn ends(&self) -> BTreeMap<String, usize> {
         self.ends.lock().unwrap().clone()
     }
 
@@ -141,7 +142,7 @@ impl Clients {
 }
 
 /// One client's life: sessions of a few turns each.
-pub async fn live(clients: Clients, number: usize, stop: CancellationToken) {
+pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToken) {
     let mut random = Random::new(clients.seed, u64::try_from(number).unwrap_or_default());
     let mut session = 0;
     while !stop.is_cancelled() {
@@ -262,7 +263,6 @@ impl<'a> Visit<'a> {
             sessions.entry(self.request.session_id.clone()).or_default().inputs.push(self.input.clone());
         }
         match &event.payload {
-            Some(Payload::TextDelta(_)) => self.clients.tell(Phase::Streaming, replica),
             Some(Payload::TurnRecovered(_)) if !event.replay => self.clients.tell(Phase::Resuming, replica),
             _ => {}
         }

@@ -42,7 +42,7 @@ enum Cut {
 
 /// How often each fault was made.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     kills: BTreeMap<Phase, usize>,
     landed: [usize; 2],
     cuts: BTreeMap<Cut, usize>,
@@ -50,7 +50,7 @@ pub struct Tally {
 
 impl Tally {
     /// Whether everything that was planned was done, and every phase was met.
-    pub fn is_whole(&self, plan: &Plan) -> bool {
+    pub(crate) fn is_whole(&self, plan: &Plan) -> bool {
         let met = Phase::ALL.iter().all(|phase| self.kills.contains_key(phase)) || plan.kills < Phase::ALL.len();
         met && self.killed() >= plan.kills && self.broken() >= plan.cuts
     }
@@ -81,7 +81,7 @@ impl fmt::Display for Tally {
 }
 
 /// Kills replicas, each time at a moment of the phase that was met least.
-pub async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDatabase, plan: &Plan, tally: &mut Tally) {
+pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDatabase, plan: &Plan, tally: &mut Tally) {
     let mut random = Random::new(plan.seed, 2_000_000);
     let look = database.client().await;
     let mut moments = clients.moments();
@@ -134,7 +134,7 @@ async fn next_moment(moments: &mut Receiver<Moment>, fleet: &Fleet, wanted: Phas
 }
 
 /// Breaks connections, one way after the other.
-pub async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
+pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
     let mut random = Random::new(plan.seed, 3_000_000);
     let begun = Instant::now();
     for number in 0..plan.cuts {

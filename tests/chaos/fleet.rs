@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How many.
-pub const REPLICAS: usize = 3;
+pub(crate) const REPLICAS: usize = 3;
 
 const SETTINGS: &str = "
 [turn]
@@ -38,13 +38,13 @@ acquire_timeout = '2s'
 ";
 
 /// A replica and its links.
-pub struct Replica {
+pub(crate) struct Replica {
     /// Between its clients and it.
-    pub clients: Link,
+    pub(crate) clients: Link,
     /// Between it and PostgreSQL.
-    pub database: Link,
+    pub(crate) database: Link,
     /// Between it and the model service.
-    pub model: Link,
+    pub(crate) model: Link,
     place: Place,
     reached: TestDatabase,
     served: Arc<Mutex<Option<Served>>>,
@@ -52,14 +52,14 @@ pub struct Replica {
 }
 
 /// All of them.
-pub struct Fleet {
+pub(crate) struct Fleet {
     /// By number.
-    pub replicas: Vec<Arc<Replica>>,
+    pub(crate) replicas: Vec<Arc<Replica>>,
 }
 
 impl Fleet {
     /// Starts them.
-    pub async fn start(database: &TestDatabase, service: &Service) -> Self {
+    pub(crate) async fn start(database: &TestDatabase, service: &Service) -> Self {
         let mut replicas = Vec::new();
         for number in 0..REPLICAS {
             let link = Link::to_database(database).await;
@@ -81,12 +81,12 @@ impl Fleet {
     }
 
     /// How many are not dead.
-    pub fn alive(&self) -> usize {
+    pub(crate) fn alive(&self) -> usize {
         self.replicas.iter().filter(|replica| replica.is_alive()).count()
     }
 
     /// Makes every link whole, and waits until every replica serves.
-    pub async fn heal(&self) {
+    pub(crate) async fn heal(&self) {
         for replica in &self.replicas {
             for link in [&replica.clients, &replica.database, &replica.model] {
                 link.all_traffic(Traffic::Flows);
@@ -100,12 +100,12 @@ impl Fleet {
 
 impl Replica {
     /// Whether it runs.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
     }
 
     /// kill -9; then it is started again, meanwhile.
-    pub async fn kill(self: &Arc<Self>) {
+    pub(crate) async fn kill(self: &Arc<Self>) {
         let mut served = Arc::clone(&self.served).lock_owned().await;
         self.alive.store(false, Ordering::Relaxed);
         if let Some(served) = served.take() {

@@ -27,23 +27,25 @@ use crate::{
 };
 
 /// The dialects that differ most in what they take.
-pub const DIALECTS: [&str; 4] = ["openai", "mistral", "deepseek", "compatible"];
+pub(crate) const DIALECTS: [&str; 4] = ["openai", "mistral", "deepseek", "compatible"];
 
-/// An answer that was sent whole: its replica has it now and commits it.
+/// How far an answer has come.
 #[derive(Debug, Clone)]
-pub struct Answered {
+pub(crate) struct Answer {
     /// Who asked.
-    pub replica: usize,
+    pub(crate) replica: usize,
     /// Words that no other answer has.
-    pub mark: String,
+    pub(crate) mark: String,
+    /// It was sent whole: its replica has it now and commits it.
+    pub(crate) whole: bool,
 }
 
 /// The service. It ends with the run.
-pub struct Service {
+pub(crate) struct Service {
     /// Where it listens.
-    pub address: SocketAddr,
-    /// Told of every answer.
-    pub answered: broadcast::Sender<Answered>,
+    pub(crate) address: SocketAddr,
+    /// Told of every answer, while it is sent and when it was.
+    pub(crate) answers: broadcast::Sender<Answer>,
     shared: Arc<Shared>,
 }
 
@@ -52,12 +54,12 @@ struct Shared {
     calls: AtomicUsize,
     faulty: std::sync::atomic::AtomicBool,
     violations: Mutex<Vec<String>>,
-    answered: broadcast::Sender<Answered>,
+    answered: broadcast::Sender<Answer>,
 }
 
 impl Service {
     /// On a free port.
-    pub async fn start(seed: u64) -> Self {
+    pub(crate) async fn start(seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answered = broadcast::Sender::new(64);
@@ -76,21 +78,21 @@ impl Service {
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
             }
         });
-        Self { address, answered, shared }
+        Self { address, answers: answered, shared }
     }
 
     /// From now on it does not fail.
-    pub fn is_well(&self) {
+    pub(crate) fn is_well(&self) {
         self.shared.faulty.store(false, Ordering::Relaxed);
     }
 
     /// How often it was called.
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.shared.calls.load(Ordering::Relaxed)
     }
 
     /// What was wrong with requests.
-    pub fn violations(&self) -> Vec<String> {
+    pub(crate) fn violations(&self) -> Vec<String> {
         self.shared.violations.lock().unwrap().clone()
     }
 }
@@ -101,7 +103,7 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 enum Piece {
     Bytes(Vec<u8>),
     Wait(Duration),
-    Answered(Answered),
+    Told(bool),
     Cut,
 }
 
@@ -144,13 +146,36 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
     Ok(response.body(StreamBody::new(frames).boxed_unsync()).unwrap())
 }
 
+/// An answer that is being sent.
+struct Playing {
+    pieces: std::vec::IntoIter<Piece>,
+    shared: Arc<Shared>,
+    replica: usize,
+    mark: String,
+}
+
+impl Playing {
+    async fn next(&mut self) -> Option<Result<Frame<Bytes>, io::Error>> {
+        loop {
+            match self.pieces.next()? {
+                Piece::Bytes(bytes) => return Some(Ok(Frame::data(Bytes::from(bytes)))),
+                Piece::Wait(pause) => tokio::time::sleep(pause).await,
+                Piece::Told(whole) => {
+                    drop(self.shared.answered.send(Answer { replica: self.replica, mark: self.mark.clone(), whole }));
+                }
+                Piece::Cut => return Some(Err(io::Error::other("cut"))),
+            }
+        }
+    }
+}
+
 fn status(code: u16) -> Response<Body> {
     let body = StreamBody::new(stream::empty()).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
 }
 
 /// What the last words of the user ask for: words, then calls unless there were some.
-fn answer(messages: &[Value], answered: Answered, cut: bool) -> Vec<Piece> {
+fn answer(messages: &[Value], mark: &str, cut: bool) -> Vec<Piece> {
     let asked = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
     let wish = text(&messages[asked]);
     let wished = |key: &str| {
@@ -168,15 +193,18 @@ fn answer(messages: &[Value], answered: Answered, cut: bool) -> Vec<Piece> {
         }
         pieces.push(Piece::Bytes(event(&json!({ "content": format!("word-{n} ") }))));
         pieces.push(Piece::Wait(pause));
+        if n > 0 {
+            pieces.push(Piece::Told(false));
+        }
     }
-    pieces.push(Piece::Bytes(event(&json!({ "content": answered.mark }))));
+    pieces.push(Piece::Bytes(event(&json!({ "content": mark }))));
     for (index, name) in ["left", "right"].into_iter().take(tools).enumerate() {
         let function = json!({ "name": name, "arguments": "{\"deep\": [1, 2]}" });
-        let call = json!({ "index": index, "id": format!("call_{}{index}", answered.mark.trim_end_matches('.')), "type": "function", "function": function });
+        let call = json!({ "index": index, "id": format!("call_{}{index}", mark.trim_end_matches('.')), "type": "function", "function": function });
         pieces.push(Piece::Bytes(event(&json!({ "tool_calls": [call] }))));
     }
     pieces.push(Piece::Bytes(finished(if tools > 0 { "tool_calls" } else { "stop" })));
-    pieces.push(Piece::Answered(answered));
+    pieces.push(Piece::Told(true));
     pieces
 }
 

@@ -2,11 +2,11 @@
 
 /// A generator (splitmix64).
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// One of many with the same seed.
-    pub fn new(seed: u64, number: u64) -> Self {
+    pub(crate) fn new(seed: u64, number: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd1b5_4a32_d192_ed03))
     }
 
@@ -19,18 +19,18 @@ impl Random {
     }
 
     /// Less than that.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(u64::MAX);
         usize::try_from(self.next() % end).unwrap_or_default()
     }
 
     /// Whether something of so many percent happens.
-    pub fn happens(&mut self, percent: usize) -> bool {
+    pub(crate) fn happens(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// One of these.
-    pub fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+    pub(crate) fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }
 }
