@@ -19,6 +19,7 @@ mod deltas;
 mod elsewhere;
 mod execute_turn;
 mod failures;
+mod faults;
 mod fork_session;
 mod generation;
 mod limits;
