@@ -16,7 +16,7 @@ use tonic::{Code, Status, metadata::MetadataMap};
 use super::{decode::StreamOptions, encode::session_state, preview::fit_event};
 use crate::{
     codec,
-    model::{Content, Delta, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
+    model::{Content, Delta, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
     store::event::Follow,
     turn::{
@@ -46,6 +46,8 @@ pub struct Reader {
     pub only: Option<TurnId>,
     /// The stream ends with this turn.
     pub ends_with: Option<TurnId>,
+    /// The stream ends with the turn that takes this queued message, or with the message.
+    pub awaits: Option<MessageId>,
     /// The last seq that the client handled.
     pub cursor: Seq,
     /// The turn ended, and the client has seen it.
@@ -217,11 +219,15 @@ impl<T: Send + 'static> Reading<T> {
             if settles(&event) {
                 self.settled = stored.seq;
             }
+            let withdrawn = self.heed_queue(&event);
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
                 fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
                 self.client.send(event).await?;
+            }
+            if withdrawn {
+                return Err(Stop::Over);
             }
             if terminal.is_some() {
                 self.state = terminal;
@@ -231,18 +237,52 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
+    /// Learns which turn took the message that the stream is about. True: none will. A message that goes with its session is left
+    /// to the session's end.
+    fn heed_queue(&mut self, event: &pb::Event) -> bool {
+        let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else { return false };
+        match &event.payload {
+            Some(Payload::MessagesApplied(applied)) => {
+                if applied.messages.iter().any(|message| message.queued_message_id == awaited) {
+                    self.reader.ends_with = Some(TurnId::new(event.turn_id.clone()));
+                    self.reader.awaits = None;
+                }
+                false
+            }
+            Some(Payload::QueuedMessageCancelled(gone)) => gone.queued_message_id == awaited,
+            Some(Payload::QueuedMessageExpired(gone)) => gone.queued_message_id == awaited,
+            Some(Payload::QueuedMessageDropped(gone)) => {
+                gone.queued_message_id == awaited && gone.reason() != pb::DropReason::SessionDeleted
+            }
+            _ => false,
+        }
+    }
+
     /// Shows something that is not kept, behind the event it follows.
     async fn show(&mut self, live: Live, news: &mut Subscription) -> Result<(), Stop> {
         if live.after > self.reader.cursor {
             self.catch_up().await?;
         }
-        if live.after < self.settled || self.reader.only.as_ref().is_some_and(|only| *only != live.turn) {
+        let written = match live.what {
+            LiveKind::Thinking { .. } | LiveKind::Delta(_) => true,
+            LiveKind::Queued { .. } => false,
+        };
+        if (written && live.after < self.settled) || self.reader.only.as_ref().is_some_and(|only| *only != live.turn) {
             return Ok(());
         }
         let Live { after, turn, at, what } = live;
         match what {
             LiveKind::Thinking { model } => {
                 let event = self.ephemeral(Some(turn), at, Payload::Thinking(pb::Thinking { model }));
+                self.client.send(event).await
+            }
+            LiveKind::Queued { message, position, delivery } => {
+                let queued = pb::MessageQueued {
+                    queued_message_id: message.into_string(),
+                    position: i32::try_from(position).unwrap_or(i32::MAX),
+                    delivery: codec::queue::delivery_to_pb(delivery).into(),
+                };
+                let event = self.ephemeral(Some(turn), at, Payload::MessageQueued(queued));
                 self.client.send(event).await
             }
             LiveKind::Delta(_) if self.reader.options.omit_deltas => Ok(()),

@@ -94,6 +94,8 @@ pub enum CompletionReason {
 pub enum CancelCause {
     /// CancelTurn.
     Requested,
+    /// A message that interrupts.
+    Interrupted,
     /// The session was deleted.
     SessionDeleted,
 }

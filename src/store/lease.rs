@@ -167,6 +167,7 @@ impl Store {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
+            CancelCause::Interrupted => 2,
             CancelCause::SessionDeleted => 4,
         };
         let (turn, request) = (turn.map(TurnId::as_str), idempotency.request.as_ref().map(RequestId::as_str));

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{broadcast, watch};
 
-use crate::model::{Delta, MessageId, Seq, SessionKey, TurnId, delta::DeltaKind, event::StepPosition};
+use crate::model::{Delivery, Delta, MessageId, Seq, SessionKey, TurnId, delta::DeltaKind, event::StepPosition};
 
 /// All sessions that somebody on this replica follows or writes.
 #[derive(Debug, Clone)]
@@ -61,6 +61,15 @@ pub enum LiveKind {
     },
     /// More of the open message.
     Delta(Delta),
+    /// A message waits in the queue.
+    Queued {
+        /// Its id there.
+        message: MessageId,
+        /// Its rank, from 1.
+        position: u32,
+        /// When it is to be taken.
+        delivery: Delivery,
+    },
 }
 
 /// The message that is being written, with all text so far.
@@ -138,6 +147,11 @@ impl Channel {
             head.seq = head.seq.max(seq);
             newer
         });
+    }
+
+    /// The newest seq that is known here.
+    pub fn seq(&self) -> Seq {
+        self.head.borrow().seq
     }
 
     /// Tells readers that the session is gone. Another one may come to have its id: who enters from now on gets another channel.

@@ -27,6 +27,8 @@ mod paging;
 mod postgres;
 mod provider_config;
 mod provider_failures;
+mod queue;
+mod queue_turns;
 mod restart;
 mod resume;
 mod retries;
