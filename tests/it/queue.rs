@@ -222,7 +222,7 @@ async fn a_message_whose_time_passes_ends_with_an_event_and_is_not_taken() {
     let times = late.queued_message.as_ref().unwrap();
     let (enqueued, expires) = (times.enqueue_time.unwrap(), times.expire_time.unwrap());
     assert_eq!(expires.seconds - enqueued.seconds, 60);
-    let sql = "update queue set expires_at = '-infinity' where expires_at is not null";
+    let sql = "update queue set expires_at = now() - interval '1 second' where expires_at is not null";
     host.database.client().await.execute(sql, &[]).await.unwrap();
     let events = until(&mut stream, |it| matches!(it, Payload::QueuedMessageExpired(_))).await;
     let Some(Payload::QueuedMessageExpired(gone)) = &events.last().unwrap().payload else { panic!("not expired") };
@@ -260,10 +260,8 @@ async fn what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on(
     host.database.client().await.execute(sql, &[&broken]).await.unwrap();
     host.release("go");
     all(&mut stream).await;
-    eventually("the later one to be taken", || async {
-        host.cancel_queued("t", &fine).await.state() == pb::QueuedMessageState::Applied
-    })
-    .await;
+    eventually("the later one to be taken", || async { host.queued("t").await.is_empty() }).await;
+    assert_eq!(host.cancel_queued("t", &fine).await.state(), pb::QueuedMessageState::Applied);
     let gone = host.cancel_queued("t", &broken).await;
     assert_eq!((gone.state(), gone.drop_reason()), (pb::QueuedMessageState::Dropped, pb::DropReason::Unreadable));
 }
@@ -319,7 +317,8 @@ async fn a_turn_without_input_begins_with_what_waits() {
     host.enqueue(enqueue("s", "tell two")).await;
     let goes_on = pb::ExecuteTurnRequest { continue_transcript: true, ..without() };
     assert_eq!(applied(&host.run(goes_on.clone()).await).len(), 1);
-    let status = host.try_execute(goes_on).await.unwrap_err();
+    let again = pb::ExecuteTurnRequest { continue_transcript: true, ..without() };
+    let status = host.try_execute(again).await.unwrap_err();
     assert_eq!(refusal(&status, "").1, "NO_INPUT");
     host.enqueue(enqueue("s", "tell three")).await;
     let events = host.run(asks("s", "And this: tell.")).await;
@@ -344,7 +343,7 @@ async fn a_turn_whose_message_was_withdrawn_before_it_began_ends_without_a_call(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_into_the_window_alone_is_given_up() {
-    let small = json!({"context_window": 500, "steps": [{"say": [{"text": "Fine."}]}]});
+    let small = json!({"context_window": 500, "max_output": 100, "steps": [{"say": [{"text": "Fine."}]}]});
     let host = Host::with(options().script("small", small.to_string())).await;
     host.run(turn("s", "scripted/small", "Hello")).await;
     let large = id(&host.enqueue(enqueue("s", &"word ".repeat(500))).await);
