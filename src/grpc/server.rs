@@ -7,8 +7,8 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, model::Models, queue::Queue, session::Sessions, turn::Turns,
-    whole_body::WholeBodies, wire_errors::WireErrors,
+    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, model::Models, queue::Queue, session::Sessions,
+    stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
     pb::{
@@ -35,8 +35,8 @@ pub struct Bounds {
     pub max_request_bytes: usize,
     /// RPCs at once on one connection.
     pub max_concurrent_streams: u32,
-    /// Events that may wait for a reader.
-    pub reader_buffer: usize,
+    /// What may wait for a reader.
+    pub reader: Waiting,
     /// Whether reflection is served.
     pub reflection: bool,
 }
@@ -60,7 +60,7 @@ pub async fn serve(
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
     let queue = QueueServiceServer::new(Queue::new(Arc::clone(&engine)));
-    let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader_buffer));
+    let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader));
     let router = Server::builder()
         .tcp_nodelay(true)
         .max_concurrent_streams(bounds.max_concurrent_streams)

@@ -12,7 +12,7 @@ use super::{
     preview::fit_event,
     session::position,
     status,
-    stream::{EventStream, Reader},
+    stream::{EventStream, Reader, Waiting},
     tenant,
 };
 use crate::{
@@ -33,13 +33,13 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Turns {
     engine: Arc<Engine>,
-    buffer: usize,
+    waiting: Waiting,
 }
 
 impl Turns {
-    /// The service; `buffer` events may wait for a reader.
-    pub fn new(engine: Arc<Engine>, buffer: usize) -> Self {
-        Self { engine, buffer }
+    /// The service; so much may wait for each reader.
+    pub fn new(engine: Arc<Engine>, waiting: Waiting) -> Self {
+        Self { engine, waiting }
     }
 
     async fn stored_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
@@ -224,7 +224,7 @@ impl TurnService for Turns {
             admitted: Some(admitted),
             news,
         };
-        Ok(Response::new(reader.open(self.buffer, |event| pb::ExecuteTurnResponse { event: Some(event) })))
+        Ok(Response::new(reader.open(self.waiting, |event| pb::ExecuteTurnResponse { event: Some(event) })))
     }
 
     async fn watch_events(
@@ -235,7 +235,7 @@ impl TurnService for Turns {
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
-        Ok(Response::new(reader.open(self.buffer, |event| pb::WatchEventsResponse { event: Some(event) })))
+        Ok(Response::new(reader.open(self.waiting, |event| pb::WatchEventsResponse { event: Some(event) })))
     }
 
     async fn list_events(

@@ -83,7 +83,7 @@ pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
       left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-     where r.next_seq is null or r.next_seq > u.after + 1 or r.state = 3";
+     where r.next_seq is null or r.next_seq > u.after + 1 or r.state in (1, 3)";
 pub(super) const CANCELS: &str = "-- store::lease::cancels
     select r.tenant_id, r.session_id, u.epoch, r.epoch <> u.epoch as lost
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
@@ -97,7 +97,7 @@ impl Store {
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let lease = self.lease.as_secs_f64();
-        let rows = self.database.read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
+        let rows = self.aside().read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Pulse {
@@ -115,7 +115,7 @@ impl Store {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
-        let rows = self.database.read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
+        let rows = self.aside().read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
         rows.iter()
             .map(|row| {
                 let why = if get(row, "lost")? { Interruption::Lost } else { Interruption::Cancelled };
@@ -130,7 +130,7 @@ impl Store {
             select tenant_id, session_id, epoch, state = 2 as waiting from session_run
              where live and ((state = 1 and lease_until < now()) or (state = 2 and tool_deadline < now()))
              order by random() limit $1";
-        let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
+        let rows = self.aside().read(SQL, &[&i64::from(limit)]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Candidate { key: session_key(row)?, epoch: get(row, "epoch")?, waiting: get(row, "waiting")? })
@@ -201,13 +201,13 @@ impl Store {
         })
     }
 
-    /// Which of the followed sessions have news: one statement for all that a replica follows. A session that is gone comes back
-    /// as deleted.
+    /// Which of the followed sessions have news or a turn that runs: one statement for all that a replica follows. A session that is
+    /// gone comes back as deleted.
     pub async fn heads(&self, followed: &[Followed]) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
         let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
-        let rows = self.database.read(HEADS, &[&tenants, &sessions, &after]).await?;
+        let rows = self.aside().read(HEADS, &[&tenants, &sessions, &after]).await?;
         rows.iter()
             .map(|row| {
                 let next_seq: i64 = get(row, "next_seq")?;

@@ -11,6 +11,7 @@ macro_rules! statement {
 
 pub mod admission;
 pub mod blob;
+pub mod chunk;
 pub mod compaction;
 pub mod delete;
 pub mod error;
@@ -27,6 +28,7 @@ pub mod queue;
 pub mod row;
 pub mod rows;
 pub mod session;
+mod statement;
 pub mod step;
 pub mod submission;
 pub mod tool_call;
@@ -65,9 +67,14 @@ impl Store {
         self.lease
     }
 
+    /// The connections that are kept for what must not wait: what is asked there is asked again within a lease.
+    fn aside(&self) -> Database {
+        self.database.aside(self.lease / 3)
+    }
+
     /// Asks the database for a sign of life.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.database.read("-- store::ping\nselect 1", &[]).await.map(drop)
+        self.aside().read("-- store::ping\nselect 1", &[]).await.map(drop)
     }
 }
 
@@ -107,6 +114,8 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("beat", lease::BEAT),
         ("cancels", lease::CANCELS),
         ("heads", lease::HEADS),
+        ("save_chunks", chunk::SAVE),
+        ("elsewhere", chunk::ELSEWHERE),
         ("follow", event::FOLLOW),
         ("results", event::RESULTS),
         ("messages_by_id", message::BY_ID),

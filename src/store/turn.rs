@@ -164,19 +164,19 @@ pub(super) const GATE: &str = "-- store::turn::gate
 pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run
     select 1 from session_run where tenant_id = $1 and session_id = $2 for no key update";
 
-pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
-pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql";
+pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
-pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
-pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql";
+pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
 pub(super) const SETTLE: &str = "-- store::turn::settle
     select epoch, op, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
 impl Store {
     /// The owner's append: rows, calls, what the step cost. With calls left open the turn waits and the lease is released in the
-    /// same statement. `advance`: the rows begin the next step.
+    /// same statement.
     pub async fn append(
         &self,
         key: &SessionKey,
@@ -184,17 +184,14 @@ impl Store {
         rows: &Rows,
         cost: &StepCost<'_>,
         batch: Option<&Batch>,
-        advance: bool,
     ) -> Result<Written, Error> {
         let (key, spent, calls) = (Key::from(key), Spent::from(cost), Calls::from(batch));
-        let (steps, message, lease) =
-            (i32::from(advance), cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
+        let (lease, message) = (self.lease.as_secs_f64(), cost.message.map(MessageId::as_str));
         let mut params = rows.params(&key);
         params.extend([&fence.epoch as Param<'_>, &fence.op]);
         params.extend(spent.params());
-        params.extend([&steps as Param<'_>, &message]);
+        params.extend([&lease as Param<'_>, &message]);
         params.extend(calls.params());
-        params.push(&lease);
         self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
     }
 

@@ -78,6 +78,11 @@ impl Leases {
         lock(&self.held).get(key).is_some_and(|lease| lease.epoch == epoch)
     }
 
+    /// Whether a turn of the session runs here.
+    pub fn runs(&self, key: &SessionKey) -> bool {
+        lock(&self.held).contains_key(key)
+    }
+
     /// How many turns run here.
     pub fn count(&self) -> usize {
         lock(&self.held).len()

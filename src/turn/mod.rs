@@ -22,6 +22,7 @@ pub mod recover;
 pub mod retry;
 pub mod run;
 pub mod sessions;
+pub mod share;
 pub mod submit;
 pub mod update;
 pub mod upload;
@@ -66,6 +67,8 @@ pub struct Rules {
     pub max_answer_bytes: usize,
     /// How failed calls of models are repeated.
     pub retries: Retries,
+    /// How often text on its way is shared with other replicas; none: there are no others.
+    pub share_interval: Option<Duration>,
     /// How often the database is asked for what nobody told.
     pub poll_interval: Duration,
     /// Bounds of uploads.
@@ -84,6 +87,7 @@ pub struct Engine {
     hub: Hub,
     clock: Arc<dyn Clock>,
     leases: Leases,
+    sharing: share::Sharing,
     tasks: TaskTracker,
     draining: CancellationToken,
     aborting: CancellationToken,
@@ -101,6 +105,7 @@ impl Engine {
             hub,
             clock,
             leases: Leases::default(),
+            sharing: share::Sharing::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),

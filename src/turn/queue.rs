@@ -7,17 +7,12 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{
-    Engine, Error,
-    following::Ground,
-    hub::{Live, LiveKind},
-};
+use super::{Engine, Error, following::Ground, hub::Announced};
 use crate::{
     codec,
     model::{
-        Delivery, InputMessage, MessageId, Seq, SessionKey, TenantId, TurnId,
+        Delivery, InputMessage, MessageId, Seq, SessionKey, TenantId,
         command::{Idempotency, TurnRequest},
-        event::StepPosition,
         queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
     },
     store::{
@@ -144,11 +139,11 @@ impl Engine {
     /// Shows those who follow the session here that a message waits.
     fn announce(&self, key: &SessionKey, place: &Place, delivery: Delivery) {
         let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state) else { return };
-        channel.show(Live {
-            after: channel.seq(),
-            turn: place.turn.clone().unwrap_or_else(|| TurnId::new("")),
-            at: StepPosition::default(),
-            what: LiveKind::Queued { message: place.message.clone(), position: *position, delivery },
+        channel.announce(Announced {
+            turn: place.turn.clone(),
+            message: place.message.clone(),
+            position: *position,
+            delivery,
         });
     }
 

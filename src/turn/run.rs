@@ -36,6 +36,7 @@ use crate::{
         Rows,
         admission::Grant,
         following::Starters,
+        message::Seen,
         session::SessionState,
         step::{Begun, NewStep},
         turn::{Ack, End as TurnEnd, StepCost, Written},
@@ -45,6 +46,11 @@ use crate::{
 
 /// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
 const BEGIN_TRIES: u32 = 10;
+
+/// How long the first pause is when a turn cannot be read; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a pause gets.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
 pub(super) async fn run(
@@ -138,9 +144,7 @@ impl Run<'_> {
             return self.hand_over().await;
         }
         let read = Instant::now();
-        // Only the owner writes messages, so the two need not be one snapshot.
-        let store = &self.engine.store;
-        let (owned, seen) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
+        let (owned, seen) = self.look().await?;
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
@@ -174,6 +178,26 @@ impl Run<'_> {
             (Step::Stop(ending), _) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => {
                 Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
+            }
+        }
+    }
+
+    /// Reads what is committed. While the database cannot be reached it is asked again, for as long as the lease may last: a turn
+    /// outlives a restart of its database.
+    async fn look(&self) -> Result<(Option<Owned>, Seen), Error> {
+        let (store, mut pause) = (&self.engine.store, FIRST_PAUSE);
+        loop {
+            // Only the owner writes messages, so the two need not be one snapshot.
+            match try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await {
+                Err(error) if error.is_transient() && !self.lease.lost().is_cancelled() => {
+                    tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "reading a turn again");
+                    tokio::select! {
+                        () = self.lease.lost().cancelled() => return Err(error.into()),
+                        () = self.engine.aborting.cancelled() => return Err(error.into()),
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                    }
+                }
+                looked => return Ok(looked?),
             }
         }
     }
@@ -269,7 +293,7 @@ impl Run<'_> {
             at: scene.at,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), false).await?;
+        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch)).await?;
         self.after(written)
     }
 
@@ -392,7 +416,7 @@ impl Run<'_> {
         let ahead = self.ahead(scene, Starters::All).await?;
         if ahead.waiting && rows.events() > 0 {
             // It goes on anyhow, and need not wait at the gate for those who queue messages.
-            let written = self.engine.store.append(self.key, self.fence, &rows, &cost, None, false).await?;
+            let written = self.engine.store.append(self.key, self.fence, &rows, &cost, None).await?;
             return self.after(written);
         }
         let admission = ahead.next.as_ref().map(Planned::admission);

@@ -12,7 +12,10 @@ use crate::harness::{
     requests::{result, tools, turn},
 };
 use contextd::{
-    grpc::{decode, stream::Reader},
+    grpc::{
+        decode,
+        stream::{Reader, Waiting},
+    },
     model::{Seq, TenantId},
     pb::{self, event::Payload},
     turn::execute::{Admitted, Follows},
@@ -89,7 +92,7 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
     let Follows::Turn(turn) = follows else { panic!("no turn was started") };
     let channel = engine.hub().enter(&key);
     eventually("all of it to be said", || async {
-        let open = channel.subscribe().open;
+        let open = channel.subscribe().so_far(|_| true);
         open.is_some_and(|open| open.parts.first().is_some_and(|(_, text)| text == "One two three four."))
     })
     .await;
@@ -108,7 +111,7 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
         admitted: None,
         news,
     };
-    let mut stream = reader.open(64, |event| event);
+    let mut stream = reader.open(Waiting { events: 64, bytes: 64 * 1024 }, |event| event);
     let mut seen = Vec::new();
     while kinds(&seen) != ["turn_started", "message_committed", "step_started"] || written(&seen).is_empty() {
         seen.push(tokio::time::timeout(PATIENCE, stream.next()).await.expect("no word came").unwrap().unwrap());

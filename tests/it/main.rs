@@ -16,6 +16,7 @@ mod commits;
 mod continue_turn;
 mod delete_session;
 mod deltas;
+mod elsewhere;
 mod execute_turn;
 mod failures;
 mod fork_session;

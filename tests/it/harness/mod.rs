@@ -19,7 +19,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
     clock::SystemClock,
-    grpc::{health, server},
+    grpc::{health, server, stream::Waiting},
     model::{Limits, OutputLimits, ToolExecution, config::Policy},
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
@@ -64,8 +64,10 @@ pub struct Options {
     pub workers: bool,
     /// Deltas within this time go out together.
     pub delta_flush: Duration,
-    /// Live items kept for slow readers.
-    pub buffer: usize,
+    /// What may wait for a reader.
+    pub reader: Waiting,
+    /// How often text is shared with other replicas.
+    pub share_interval: Duration,
     /// Bytes of a request.
     pub max_request_bytes: usize,
     /// Takeovers that are borne.
@@ -93,7 +95,8 @@ impl Default for Options {
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
-            buffer: 1024,
+            reader: Waiting { events: 64, bytes: 64 * 1024 },
+            share_interval: Duration::from_millis(20),
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
             uploads: UploadBounds {
@@ -132,7 +135,7 @@ impl Replica {
         let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
         let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
-        let engine = Engine::new(store, registry, rules(&options), Hub::new(options.buffer), Arc::new(SystemClock));
+        let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::new(SystemClock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, workers) = (CancellationToken::new(), CancellationToken::new());
@@ -145,7 +148,7 @@ impl Replica {
         let bounds = server::Bounds {
             max_request_bytes: options.max_request_bytes,
             max_concurrent_streams: 1000,
-            reader_buffer: 64,
+            reader: options.reader,
             reflection: true,
         };
         let serving =
@@ -245,6 +248,7 @@ fn rules(options: &Options) -> Rules {
             most: options.retry_delay,
             most_asked: Duration::from_secs(60),
         },
+        share_interval: Some(options.share_interval),
         poll_interval: Duration::from_millis(100),
         uploads: options.uploads,
     }

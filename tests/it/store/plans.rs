@@ -63,8 +63,8 @@ pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
 /// The arguments of a step with a call that is asked for and another that waits for its turn.
 fn append_arguments() -> Vec<&'static str> {
     let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
-    let handed_out = ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", "30"];
-    with(with(with(with(tail("'run'"), &STEP), &["0", "'new-message'"]), &calls), &handed_out)
+    let handed_out = ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'"];
+    with(with(with(with(tail("'run'"), &STEP), &["30", "'new-message'"]), &calls), &handed_out)
 }
 
 /// The arguments of a submission of a result and an approval.
@@ -119,6 +119,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "beat" => with(vec!["'one'"], &keys(&["array[1]", "30"])),
         "cancels" => vec!["array['t']", "array['cancelled']", "array[1]"],
         "heads" => keys(&["array[0]"]),
+        "save_chunks" => keys(&["array[1]", "array['open']", "array[3]", "array['']::bytea[]"]),
+        "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => in_session("'long'", &["100", "50"]),
         "enqueue" => {
             with(in_session("'queue'", &["'new-queued'", "''", "1", "true", "false", "null", "60", "100"]), &REQUEST)
@@ -237,8 +239,14 @@ async fn scenes(world: &World, client: &Client) {
     client.batch_execute(IMPORTED).await.unwrap();
     world.running("long").await;
     client.batch_execute(LONG).await.unwrap();
+    client.batch_execute(OPEN).await.unwrap();
     assert_eq!(run, key("run"));
 }
+
+/// Text of a message that is being written, and of another that nobody swept yet.
+const OPEN: &str = "
+    insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
+    select 't', 'run', 1, m, n, '' from unnest(array['late', 'open']) m, generate_series(1, 2) n";
 
 /// A session that ends in a call that was appended.
 const IMPORTED: &str = "
