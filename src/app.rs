@@ -22,6 +22,11 @@ use crate::{
     worker,
 };
 
+/// What may go on after the drain: answers that are on their way, and rounds of the workers.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// Longest time in a transaction without a statement.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
+
 /// Serves until `shutdown` fires and everything in flight is finished or handed over.
 pub async fn serve(config: Config, progress: Progress, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.server.listen)
@@ -108,10 +113,11 @@ async fn serve_engine(
     // The server goes on answering while turns come to their step boundaries. A client that never reads must not hold it.
     tokio::select! {
         served = &mut serving => served?,
-        () = async { drain.await; tokio::time::sleep(Duration::from_secs(1)).await } => {}
+        () = async { drain.await; tokio::time::sleep(LAST_MOMENT).await } => {}
     }
     done.cancel();
-    workers.wait().await;
+    // A round that waits for a database must not hold the process.
+    let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
     lost
 }
 
@@ -179,8 +185,9 @@ fn database_settings(config: &Config, connection: Connection) -> store::Settings
         acquire_timeout: config.database.acquire_timeout,
         connect_timeout: config.database.connect_timeout,
         statement_timeout: config.database.statement_timeout,
-        idle_in_transaction_timeout: lease * 2 / 3,
+        idle_in_transaction_timeout: IDLE_IN_TRANSACTION.min(lease * 2 / 3),
         ca_file: config.database.ca_file.clone(),
+        transaction_pooler: config.database.transaction_pooler,
     }
 }
 

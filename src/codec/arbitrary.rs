@@ -405,7 +405,12 @@ pub(super) fn payloads() -> Vec<Payload> {
             model: "a/b".to_owned(),
         },
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
-        Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 2 },
+        Payload::ModelSwitched {
+            from: "a/b".to_owned(),
+            to: "a/c".to_owned(),
+            revision: 2,
+            generation: Generation { seed: Some(7), ..Generation::default() },
+        },
         Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),

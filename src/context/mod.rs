@@ -5,6 +5,7 @@ pub mod estimate;
 pub mod generation;
 pub mod prompt;
 pub mod sanitize;
+pub mod tokens;
 pub mod truncate;
 
 #[cfg(test)]

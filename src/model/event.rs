@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    CallId, Ending, Failure, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult,
-    Usage, UsagePurpose, generation::Unsupported,
+    CallId, Ending, Failure, Generation, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId,
+    TurnResult, Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -119,6 +119,8 @@ pub enum Payload {
         to: String,
         /// The revision that says so.
         revision: i64,
+        /// How the new model is to answer.
+        generation: Generation,
     },
     /// The session's configuration changed.
     SessionUpdated {

@@ -84,6 +84,9 @@ pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
 pub(super) const HAND_OVER: &str = "-- store::lease::hand_over
     update session_run set op = op + 1, owner = null, lease_until = '-infinity'
      where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 returning 1";
+pub(super) const LET_GO: &str = "-- store::lease::let_go
+    update session_run set op = op + 1, owner = null, lease_until = '-infinity'
+     where tenant_id = $1 and session_id = $2 and owner = $3 and epoch <> $4 and state = 1 returning 1";
 pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
@@ -102,7 +105,7 @@ impl Store {
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let lease = self.lease.as_secs_f64();
-        let rows = self.database.read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
+        let rows = self.aside().read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Pulse {
@@ -120,7 +123,7 @@ impl Store {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
-        let rows = self.database.read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
+        let rows = self.aside().read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
         rows.iter()
             .map(|row| {
                 let why = if get(row, "lost")? { Interruption::Lost } else { Interruption::Cancelled };
@@ -135,7 +138,7 @@ impl Store {
             select tenant_id, session_id, epoch, state = 2 as waiting from session_run
              where live and ((state = 1 and lease_until < now()) or (state = 2 and tool_deadline < now()))
              order by random() limit $1";
-        let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
+        let rows = self.aside().read(SQL, &[&i64::from(limit)]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Candidate { key: session_key(row)?, epoch: get(row, "epoch")?, waiting: get(row, "waiting")? })
@@ -156,6 +159,14 @@ impl Store {
         let key = Key::from(key);
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
         Ok(!self.database.write(&Query::new(HAND_OVER, params)).await?.is_empty())
+    }
+
+    /// Gives a lease back that is this replica's without its knowing: the answer that granted it was lost. `held` is the epoch that it
+    /// does know of. False: there is no such lease.
+    pub async fn let_go(&self, key: &SessionKey, held: Option<i64>) -> Result<bool, Error> {
+        let (key, held) = (Key::from(key), held.unwrap_or(-1));
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &self.replica, &held];
+        Ok(!self.database.write(&Query::new(LET_GO, params)).await?.is_empty())
     }
 
     /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner. A request
@@ -234,7 +245,7 @@ impl Store {
         let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
-        let rows = self.database.read(HEADS, &[&tenants, &sessions, &after]).await?;
+        let rows = self.aside().read(HEADS, &[&tenants, &sessions, &after]).await?;
         rows.iter()
             .map(|row| {
                 let next_seq: i64 = get(row, "next_seq")?;

@@ -29,6 +29,7 @@ pub mod rollback;
 pub mod row;
 pub mod rows;
 pub mod session;
+mod statement;
 pub mod step;
 pub mod submission;
 pub mod tool_call;
@@ -67,9 +68,14 @@ impl Store {
         self.lease
     }
 
+    /// The connections that are kept for what must not wait: what is asked there is asked again within a lease.
+    fn aside(&self) -> Database {
+        self.database.aside(self.lease / 3)
+    }
+
     /// Asks the database for a sign of life.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.database.read("-- store::ping\nselect 1", &[]).await.map(drop)
+        self.aside().read("-- store::ping\nselect 1", &[]).await.map(drop)
     }
 }
 

@@ -175,7 +175,7 @@ pub(super) const SETTLE: &str = "-- store::turn::settle
     select epoch, op, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
 impl Store {
     /// The owner's append: rows, calls, what the step cost. With calls left open the turn waits and the lease is released in the
-    /// same statement. `advance`: the rows begin the next step.
+    /// same statement.
     pub async fn append(
         &self,
         key: &SessionKey,
@@ -183,17 +183,14 @@ impl Store {
         rows: &Rows,
         cost: &StepCost<'_>,
         batch: Option<&Batch>,
-        advance: bool,
     ) -> Result<Written, Error> {
         let (key, spent, calls) = (Key::from(key), Spent::from(cost), Calls::from(batch));
-        let (steps, message, lease) =
-            (i32::from(advance), cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
+        let (lease, message) = (self.lease.as_secs_f64(), cost.message.map(MessageId::as_str));
         let mut params = rows.params(&key);
         params.extend([&fence.epoch as Param<'_>, &fence.op]);
         params.extend(spent.params());
-        params.extend([&steps as Param<'_>, &message]);
+        params.extend([&lease as Param<'_>, &message]);
         params.extend(calls.params());
-        params.push(&lease);
         self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
     }
 

@@ -41,10 +41,11 @@ impl Engine {
         let sent = Instant::now();
         let named = turn.as_ref();
         let cancelled = if rollback {
-            self.store.roll_back(key, named, &reason, &idempotency).await?
+            self.store.roll_back(key, named, &reason, &idempotency).await
         } else {
-            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await?
+            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await
         };
+        let cancelled = self.heed(key, cancelled)?;
         if let (Some(first), Some(request)) = (&cancelled.hash, &idempotency.request)
             && *first != idempotency.hash
         {

@@ -1,11 +1,16 @@
 //! What keeps turns alive: the heartbeat, and taking over what nobody owns any more.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{Engine, Error};
 use crate::{
     model::SessionKey,
     store::{
+        self,
         lease::{Candidate, Followed, Held, Interruption},
         session::SessionState,
     },
@@ -15,15 +20,24 @@ use crate::{
 const ROUND: u32 = 32;
 
 impl Engine {
-    /// Renews the leases of the turns that run here. Without an answer they are lost once their time is up.
+    /// Renews the leases of the turns that run here.
     pub async fn beat(&self) -> Result<(), Error> {
         let (held, sent) = (self.leases.held(), Instant::now());
-        let answer = if held.is_empty() { Ok(Vec::new()) } else { self.store.beat(&held).await };
-        if let Ok(pulses) = &answer {
-            self.leases.take_in(sent, &held, pulses);
+        if !held.is_empty() {
+            let pulses = self.store.beat(&held).await?;
+            self.leases.take_in(sent, &held, &pulses);
         }
-        self.leases.expire(self.store.lease(), Instant::now());
-        answer.map(drop).map_err(Error::from)
+        Ok(())
+    }
+
+    /// How long a turn goes on here without a renewal: less than the lease, so that no two owners ever speak.
+    pub fn trust(&self) -> Duration {
+        self.store.lease() * 4 / 5
+    }
+
+    /// Stops the turns whose leases were not renewed in time by this replica's own clock, whatever the database does meanwhile.
+    pub fn expire(&self) {
+        self.leases.expire(self.trust(), Instant::now());
     }
 
     /// Asks whether anybody wants a turn cancelled that runs here, or has taken it away.
@@ -65,8 +79,28 @@ impl Engine {
         Ok(())
     }
 
+    /// Heeds an answer to a statement that may grant a turn. When it was lost the turn may be this replica's without its knowing.
+    pub(super) fn heed<T>(&self, key: &SessionKey, answer: Result<T, store::Error>) -> Result<T, store::Error> {
+        if matches!(&answer, Err(store::Error::Unavailable(_))) {
+            self.leases.doubt(key, Instant::now());
+        }
+        answer
+    }
+
+    /// Hands over the turns that were granted to this replica without its knowing, rather than to let their leases run out.
+    async fn let_go(&self) -> Result<(), Error> {
+        for key in self.leases.doubts(self.store.lease(), Instant::now()) {
+            if self.store.let_go(&key, self.leases.epoch(&key)).await? {
+                tracing::info!(session.id = %key.session, "handed a turn over whose grant was lost");
+                self.leases.is_clear(&key);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes over turns whose owner is gone, and closes calls whose time is up.
     pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
+        self.let_go().await?;
         for candidate in self.store.candidates(ROUND).await? {
             if self.draining.is_cancelled() || self.leases.count() >= self.rules.max_running {
                 break;
@@ -89,7 +123,7 @@ impl Engine {
 
     async fn own(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
         let sent = Instant::now();
-        if let Some(grant) = self.store.takeover(&key, epoch).await? {
+        if let Some(grant) = self.heed(&key, self.store.takeover(&key, epoch).await)? {
             tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
             self.start(key, grant, sent);
         }

@@ -32,6 +32,7 @@ use crate::{
     store::{
         Rows,
         admission::Grant,
+        message::Seen,
         session::SessionState,
         step::{Begun, NewStep},
         turn::{Ack, End as TurnEnd, StepCost, Written},
@@ -41,6 +42,11 @@ use crate::{
 
 /// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
 const BEGIN_TRIES: u32 = 10;
+
+/// How long the first pause is when a turn cannot be read; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a pause gets.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
 pub(super) async fn run(
@@ -149,9 +155,7 @@ impl Run<'_> {
             return self.hand_over().await;
         }
         let read = Instant::now();
-        // Only the owner writes messages, so the two need not be one snapshot.
-        let store = &self.engine.store;
-        let (owned, seen) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
+        let (owned, seen) = self.look().await?;
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
@@ -194,6 +198,26 @@ impl Run<'_> {
             }
             (Step::Call | Step::Begin | Step::Finish, None) => {
                 Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
+            }
+        }
+    }
+
+    /// Reads what is committed. While the database cannot be reached it is asked again, for as long as the lease may last: a turn
+    /// outlives a restart of its database.
+    async fn look(&self) -> Result<(Option<Owned>, Seen), Error> {
+        let (store, mut pause) = (&self.engine.store, FIRST_PAUSE);
+        loop {
+            // Only the owner writes messages, so the two need not be one snapshot.
+            match try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await {
+                Err(error) if error.is_transient() && !self.lease.lost().is_cancelled() => {
+                    tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "reading a turn again");
+                    tokio::select! {
+                        () = self.lease.lost().cancelled() => return Err(error.into()),
+                        () = self.engine.aborting.cancelled() => return Err(error.into()),
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                    }
+                }
+                looked => return Ok(looked?),
             }
         }
     }
@@ -295,7 +319,7 @@ impl Run<'_> {
             at: scene.at,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), false).await?;
+        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch)).await?;
         self.after(written)
     }
 

@@ -250,7 +250,7 @@ impl Engine {
             next,
         };
         let sent = Instant::now();
-        let submitted = self.store.submit(key, &submission).await?;
+        let submitted = self.heed(key, self.store.submit(key, &submission).await)?;
         same_request(submitted.first.as_ref(), idempotency)?;
         match &submitted.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), sent),

@@ -6,7 +6,7 @@ use super::{Engine, Error, sessions::sized};
 use crate::{
     codec::mask,
     model::{
-        Payload, SessionConfig, SessionKey, TenantId,
+        Generation, Payload, SessionConfig, SessionKey, TenantId,
         command::{ConfigChange, Idempotency, SessionDraft, UpdateSession},
     },
     store::{
@@ -91,7 +91,7 @@ impl Engine {
         let mut events = vec![Payload::SessionUpdated { revision, paths: paths.map_err(store::Error::from)? }];
         if config.model != before.model {
             let (from, to) = (before.model.clone(), config.model.clone());
-            events.push(Payload::ModelSwitched { from, to, revision });
+            events.push(Payload::ModelSwitched { from, to, revision, generation: config.generation.clone() });
         }
         Ok(Some((config, events)))
     }
@@ -108,11 +108,25 @@ impl Engine {
 
 /// Whether prompts made under one configuration are those made under the other, transcript aside.
 fn same_prompts(one: &SessionConfig, other: &SessionConfig) -> bool {
-    let what = |config: &SessionConfig| {
-        let SessionConfig { model, system_prompt, pinned_blocks, tools, .. } = config.clone();
-        (model, system_prompt, pinned_blocks, tools)
-    };
-    what(one) == what(other)
+    let SessionConfig {
+        model,
+        system_prompt,
+        pinned_blocks,
+        tools,
+        generation,
+        limits: _,
+        policy: _,
+        overrides: _,
+        metadata: _,
+    } = one;
+    let what = (model, system_prompt, pinned_blocks, tools, written(generation));
+    what == (&other.model, &other.system_prompt, &other.pinned_blocks, &other.tools, written(&other.generation))
+}
+
+/// What of the wishes a model reads: which tools it must call, how hard it is to think, the form of its answer, and whatever a
+/// provider makes of its own options.
+fn written(wishes: &Generation) -> Generation {
+    Generation { temperature: None, top_p: None, top_k: None, stop_sequences: Vec::new(), seed: None, ..wishes.clone() }
 }
 
 /// Refuses an etag that is not the revision's.

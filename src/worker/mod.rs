@@ -11,6 +11,9 @@ use crate::turn::{Engine, Error};
 /// Heartbeats within one lease.
 const BEATS_PER_LEASE: u32 = 3;
 
+/// Looks at the age of leases within one lease.
+const LOOKS_PER_LEASE: u32 = 30;
+
 /// How often to look for what uploads and late writers left behind.
 const SWEEP: Duration = Duration::from_mins(10);
 
@@ -19,8 +22,13 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
     let tasks = TaskTracker::new();
     let poll = engine.rules().poll_interval;
     let beat = engine.store().lease() / BEATS_PER_LEASE;
+    let look = engine.store().lease() / LOOKS_PER_LEASE;
     let each = |engine: &Arc<Engine>| Arc::clone(engine);
     tasks.spawn(every("heartbeat", beat, done.clone(), each(engine), |engine| async move { engine.beat().await }));
+    tasks.spawn(every("leases", look, done.clone(), each(engine), |engine| async move {
+        engine.expire();
+        Ok(())
+    }));
     tasks.spawn(every(
         "cancels",
         poll,

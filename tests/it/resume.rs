@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::harness::{
     Host, Options,
     events::{
-        Carrier, all, completed, durable, failed, kind, kinds, messages, next, outline, requested, said, seqs, turn_id,
-        until, until_written,
+        Carrier, TWO_TOOLS, all, completed, durable, failed, kind, kinds, messages, next, outline, requested, said,
+        seqs, turn_id, until, until_written,
     },
     host::{MODEL, answering, call},
     requests::{result, tools, turn},
@@ -16,25 +16,6 @@ use serde_json::{Value, json};
 use tonic::Streaming;
 
 const LEASE: Duration = Duration::from_secs(1);
-
-/// The durable events of a turn with two tools and two steps.
-const KINDS: [&str; 15] = [
-    "turn_started",
-    "message_committed",
-    "step_started",
-    "message_committed",
-    "usage_recorded",
-    "tool_call_requested",
-    "tool_call_requested",
-    "action_required",
-    "tool_call_completed",
-    "tool_call_completed",
-    "message_committed",
-    "step_started",
-    "message_committed",
-    "usage_recorded",
-    "turn_completed",
-];
 
 fn two_tools() -> Options {
     answering(&[
@@ -74,7 +55,7 @@ fn last_seq(seen: &[pb::Event]) -> i64 {
 /// Every durable event once and in order, the same as those that are stored.
 async fn assert_whole(host: &Host, session: &str, seen: &[pb::Event], cut: usize) {
     assert_eq!(seqs(seen), (1..=15).collect::<Vec<_>>(), "cut behind {cut}");
-    assert_eq!(kinds(seen), KINDS, "cut behind {cut}");
+    assert_eq!(kinds(seen), TWO_TOOLS, "cut behind {cut}");
     let stored = host.events(session, "", 0, 100).await;
     assert_eq!(stored.len(), seen.iter().filter(|event| event.seq > 0).count(), "cut behind {cut}");
     for (seen, stored) in durable(seen).iter().zip(&stored) {
@@ -195,7 +176,7 @@ async fn a_turn_is_followed_from_another_replica() {
     let mut watch = other.watch("s", &first.turn_id, 0).await;
     let mut seen = Vec::new();
     assert!(read(&other, "s", &mut watch, usize::MAX, &mut seen).await);
-    assert_eq!(kinds(&seen), KINDS);
+    assert_eq!(kinds(&seen), TWO_TOOLS);
 }
 
 // --- Replicas ------------------------------------------------------------------------------------------------------

@@ -305,7 +305,8 @@ async fn identical_updates_at_once_on_two_replicas_make_one_revision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switch_of_the_model_keeps_the_history_and_is_told() {
     let host = host().await;
-    create(&host, configured("s")).await;
+    let generation = Some(pb::Generation { seed: Some(7), ..pb::Generation::default() });
+    create(&host, pb::Session { generation: generation.clone(), ..configured("s") }).await;
     let before = host.run(turn("s", "", "Hello")).await;
     assert_eq!(completed(&host.run(turn("s", "", "Who are you?")).await).reason(), pb::CompletionReason::Stop);
     let messages = host.messages("s").await;
@@ -323,7 +324,7 @@ async fn a_switch_of_the_model_keeps_the_history_and_is_told() {
         from_model: "scripted/first".to_owned(),
         to_model: "scripted/second".to_owned(),
         etag: after.etag.clone(),
-        generation: None,
+        generation,
         messages_retained: 4,
     };
     assert_eq!(told[1].payload, Some(Payload::ModelSwitched(switched)));
@@ -490,9 +491,17 @@ async fn a_reader_far_away_hears_of_a_change_in_time() {
 async fn a_size_that_was_measured_is_forgotten_when_prompts_are_others_from_now_on() {
     let host = host().await;
     let client = host.database.client().await;
-    let table: [(&str, pb::Session, bool); 6] = [
+    let wish = |generation| pb::Session { generation: Some(generation), ..in_session("s") };
+    let json = pb::ResponseFormat::default();
+    let table: [(&str, pb::Session, bool); 8] = [
         ("metadata", in_session("s"), true),
         ("limits.max_steps", in_session("s"), true),
+        ("generation.seed", wish(pb::Generation { seed: Some(7), ..Default::default() }), true),
+        (
+            "generation.response_format",
+            wish(pb::Generation { response_format: Some(json), ..Default::default() }),
+            false,
+        ),
         ("model", in_session("s"), false),
         ("system_prompt", in_session("s"), false),
         ("pinned_blocks", in_session("s"), false),

@@ -214,8 +214,8 @@ mod tests {
     use crate::{
         codec::{arbitrary, event::encode},
         model::{
-            self, Category, CompletionReason, Counted, Ending, Part, Role, Seq, TokenBasis, TokenCount, ToolCall,
-            ToolOutcome, TurnId, TurnResult, message::StoredPart,
+            self, Category, CompletionReason, Counted, Ending, Generation, Part, Role, Seq, TokenBasis, TokenCount,
+            ToolCall, ToolOutcome, TurnId, TurnResult, message::StoredPart,
         },
     };
 
@@ -340,10 +340,16 @@ mod tests {
 
     #[test]
     fn a_switch_says_how_many_messages_its_statement_found() {
-        let switched = model::Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 3 };
+        let switched = model::Payload::ModelSwitched {
+            from: "a/b".to_owned(),
+            to: "a/c".to_owned(),
+            revision: 3,
+            generation: Generation { seed: Some(7), ..Generation::default() },
+        };
         let event = StoredEvent { turn: None, size: Some(7), ..stored(&switched) };
         let Some(Payload::ModelSwitched(switched)) = payload_of(&event) else { panic!("no switch") };
         assert_eq!((switched.etag.as_str(), switched.messages_retained), ("3", 7));
+        assert_eq!(switched.generation.and_then(|generation| generation.seed), Some(7));
     }
 
     #[test]

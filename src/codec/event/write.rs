@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::{
     codec::{
-        failure, limits,
+        failure, generation, limits,
         number::signed,
         part,
         time::duration_to_pb,
@@ -80,13 +80,13 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
         }
-        Payload::ModelSwitched { from, to, revision } => encoded(
+        Payload::ModelSwitched { from, to, revision, generation } => encoded(
             kind::MODEL_SWITCHED,
             &pb::ModelSwitched {
                 from_model: from.clone(),
                 to_model: to.clone(),
                 etag: revision.to_string(),
-                generation: None,
+                generation: generation::to_stored(generation),
                 messages_retained: 0,
             },
         ),

@@ -232,6 +232,25 @@ pub fn content(part: &pb::Part) -> &str {
     }
 }
 
+/// The durable events of a turn with two tools at once and two steps.
+pub const TWO_TOOLS: [&str; 15] = [
+    "turn_started",
+    "message_committed",
+    "step_started",
+    "message_committed",
+    "usage_recorded",
+    "tool_call_requested",
+    "tool_call_requested",
+    "action_required",
+    "tool_call_completed",
+    "tool_call_completed",
+    "message_committed",
+    "step_started",
+    "message_committed",
+    "usage_recorded",
+    "turn_completed",
+];
+
 /// A transcript in short: who speaks, and what each part holds, such as `TOOL: result look "fine"`.
 pub fn outline(messages: &[pb::Message]) -> Vec<String> {
     let part = |part: &pb::Part| match &part.content {

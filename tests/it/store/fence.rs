@@ -12,7 +12,7 @@ use super::*;
 
 async fn append(store: &Store, key: &SessionKey, fence: Fence, id: &str) -> Written {
     let rows = says(id, Role::Assistant, 5, Category::Assistant);
-    store.append(key, fence, &rows, &StepCost::default(), None, false).await.unwrap()
+    store.append(key, fence, &rows, &StepCost::default(), None).await.unwrap()
 }
 
 async fn retry(store: &Store, key: &SessionKey, fence: Fence) -> Written {
@@ -198,7 +198,7 @@ async fn every_update_of_the_hot_row_within_a_turn_stays_on_its_page_and_out_of_
     }
     for n in 0..20 {
         let (rows, batch) = answer_with_calls(&format!("m{n}"), &[&format!("c{n}")]);
-        applied(world.store.append(&key, fence, &rows, &StepCost::default(), Some(&batch), false).await.unwrap());
+        applied(world.store.append(&key, fence, &rows, &StepCost::default(), Some(&batch)).await.unwrap());
         fence = submit(&world.store, &key, &[&format!("c{n}")], &unremembered()).await.grant.unwrap().fence;
     }
     let World { database, store } = world;

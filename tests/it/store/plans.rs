@@ -63,8 +63,8 @@ pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
 /// The arguments of a step with a call that is asked for and another that waits for its turn.
 fn append_arguments() -> Vec<&'static str> {
     let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
-    let handed_out = ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", "30"];
-    with(with(with(with(tail("'run'"), &STEP), &["0", "'new-message'"]), &calls), &handed_out)
+    let handed_out = ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'"];
+    with(with(with(with(tail("'run'"), &STEP), &["30", "'new-message'"]), &calls), &handed_out)
 }
 
 /// The arguments of a submission of a result and an approval.
