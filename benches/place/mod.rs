@@ -1,5 +1,7 @@
 //! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over it as a process of its own.
 
+#![allow(unreachable_pub, reason = "each benchmark has a copy of its own")]
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
