@@ -130,18 +130,10 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
             return Ok(status(500));
         }
         let cut = faulty && random.happens(3);
-        answer(&messages, Answered { replica, mark: format!("mark-{number}.") }, cut)
+        answer(&messages, &format!("mark-{number}."), cut)
     };
-    let frames = stream::unfold((pieces.into_iter(), shared), |(mut pieces, shared)| async move {
-        loop {
-            match pieces.next()? {
-                Piece::Bytes(bytes) => return Some((Ok(Frame::data(Bytes::from(bytes))), (pieces, shared))),
-                Piece::Wait(pause) => tokio::time::sleep(pause).await,
-                Piece::Answered(answered) => drop(shared.answered.send(answered)),
-                Piece::Cut => return Some((Err(io::Error::other("cut")), (pieces, shared))),
-            }
-        }
-    });
+    let playing = Playing { pieces: pieces.into_iter(), shared, replica, mark: format!("mark-{number}.") };
+    let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
     let response = Response::builder().header("content-type", "text/event-stream");
     Ok(response.body(StreamBody::new(frames).boxed_unsync()).unwrap())
 }
