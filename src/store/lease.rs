@@ -73,6 +73,11 @@ pub struct Cancelled {
     pub hash: Option<String>,
 }
 
+/// `session_run.cancel` of a turn that is to stop.
+const STOP: i16 = 1;
+/// The same of a turn whose messages are to be taken back.
+pub(super) const ROLLBACK: i16 = 2;
+
 pub(super) const BEAT: &str = include_str!("sql/beat.sql");
 pub(super) const TAKEOVER: &str = include_str!("sql/takeover.sql");
 pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
@@ -174,10 +179,33 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        const STOP: i16 = 1;
+        self.flag(key, turn, STOP, cause, reason, idempotency).await
+    }
+
+    /// The same, and its messages are to be taken back. A turn that is being cancelled already is taken back too.
+    pub async fn roll_back(
+        &self,
+        key: &SessionKey,
+        turn: Option<&TurnId>,
+        reason: &str,
+        idempotency: &Idempotency,
+    ) -> Result<Cancelled, Error> {
+        self.flag(key, turn, ROLLBACK, CancelCause::Requested, reason, idempotency).await
+    }
+
+    async fn flag(
+        &self,
+        key: &SessionKey,
+        turn: Option<&TurnId>,
+        mode: i16,
+        cause: CancelCause,
+        reason: &str,
+        idempotency: &Idempotency,
+    ) -> Result<Cancelled, Error> {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
+            CancelCause::Disconnected => 3,
             CancelCause::SessionDeleted => 4,
         };
         let (turn, request) = (turn.map(TurnId::as_str), idempotency.request.as_ref().map(RequestId::as_str));
@@ -185,7 +213,7 @@ impl Store {
             &key.tenant,
             &key.session,
             &turn,
-            &STOP,
+            &mode,
             &cause,
             &reason,
             &self.replica,

@@ -98,6 +98,7 @@ impl Default for Options {
                 max_total_tokens: None,
                 turn_timeout: Duration::from_secs(3600),
                 tool_timeout: Duration::from_secs(600),
+                grace: Duration::ZERO,
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
