@@ -453,7 +453,7 @@ fn rows_in(comment: &str) -> Vec<String> {
 }
 
 fn is_row_id(word: &str) -> bool {
-    let number = word.strip_prefix(['D', 'S', 'A', 'L']);
+    let number = word.strip_prefix(['D', 'S', 'A', 'L', 'I']);
     number
         .is_some_and(|n| !n.is_empty() && n.len() <= 2 && n.chars().all(|c| c.is_ascii_digit()) && !n.starts_with('0'))
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
 pub mod database;
+pub mod dice;
 pub mod errors;
 pub mod events;
 pub mod history;
