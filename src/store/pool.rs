@@ -14,7 +14,7 @@ use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Error, statement::Statements};
+use super::{Error, error::cause, statement::Statements};
 
 /// Connections beside the pool, for what must not wait behind requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
@@ -123,7 +123,7 @@ impl Database {
     pub(super) async fn connection(&self) -> Result<Object, Error> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
-            PoolError::Backend(error) => Error::Unavailable(error.to_string()),
+            PoolError::Backend(error) => Error::Unavailable(cause(&error)),
             PoolError::Timeout(_)
             | PoolError::Closed
             | PoolError::NoRuntimeSpecified
