@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod database;
+pub mod dice;
 pub mod errors;
 pub mod events;
 pub mod history;
