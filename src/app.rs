@@ -13,9 +13,9 @@ mod models;
 use crate::{
     clock::SystemClock,
     config::{self, Config, Environment, KeepPart, PolicyConfig},
-    grpc::{health, server},
+    grpc::{health, server, stream::Waiting},
     model::{
-        Keep, Limits, OutputLimits, ToolExecution,
+        Keep, Limits, OutputLimits, TakeMode, ToolExecution,
         config::{ContextPolicy, Policy, PruneMode, PrunePolicy, UnknownWindow},
     },
     postgres::{self, Postgres},
@@ -24,6 +24,11 @@ use crate::{
     turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
     worker,
 };
+
+/// What may go on after the drain: answers that are on their way, and rounds of the workers.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// Longest time in a transaction without a statement.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown` fires and everything in flight is finished or handed over.
 pub async fn serve(config: Config, progress: Progress, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -40,8 +45,8 @@ pub async fn serve(config: Config, progress: Progress, shutdown: CancellationTok
     let engine = Engine::new(
         store,
         models::registry(&config, &Environment::of_process())?,
-        rules(&config),
-        Hub::new(config.stream.buffer_events),
+        Rules { share_interval: postgres.is_none().then_some(config.turn.share_interval), ..rules(&config) },
+        Hub::default(),
         Arc::new(SystemClock),
     );
     let served = serve_engine(&config, listener, engine, &progress, shutdown, postgres.as_ref()).await;
@@ -86,7 +91,7 @@ async fn serve_engine(
     let bounds = server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
         max_concurrent_streams: config.server.max_concurrent_streams,
-        reader_buffer: config.stream.reader_events,
+        reader: Waiting { events: config.stream.reader_events, bytes: config.stream.reader_bytes },
         reflection: config.server.reflection,
     };
     let workers = worker::start(&engine, &stopping, &done);
@@ -111,10 +116,11 @@ async fn serve_engine(
     // The server goes on answering while turns come to their step boundaries. A client that never reads must not hold it.
     tokio::select! {
         served = &mut serving => served?,
-        () = async { drain.await; tokio::time::sleep(Duration::from_secs(1)).await } => {}
+        () = async { drain.await; tokio::time::sleep(LAST_MOMENT).await } => {}
     }
     done.cancel();
-    workers.wait().await;
+    // A round that waits for a database must not hold the process.
+    let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
     lost
 }
 
@@ -182,8 +188,9 @@ fn database_settings(config: &Config, connection: Connection) -> store::Settings
         acquire_timeout: config.database.acquire_timeout,
         connect_timeout: config.database.connect_timeout,
         statement_timeout: config.database.statement_timeout,
-        idle_in_transaction_timeout: lease * 2 / 3,
+        idle_in_transaction_timeout: IDLE_IN_TRANSACTION.min(lease * 2 / 3),
         ca_file: config.database.ca_file.clone(),
+        transaction_pooler: config.database.transaction_pooler,
     }
 }
 
@@ -197,6 +204,7 @@ fn rules(config: &Config) -> Rules {
             max_total_tokens: None,
             turn_timeout: config.turn.turn_timeout,
             tool_timeout: config.turn.tool_timeout,
+            grace: Duration::ZERO,
         },
         max_takeovers: config.turn.max_takeovers,
         max_running: config.turn.max_running_turns,
@@ -208,6 +216,7 @@ fn rules(config: &Config) -> Rules {
             most: config.turn.retry_max_delay,
             most_asked: config.turn.retry_after_max,
         },
+        share_interval: Some(config.turn.share_interval),
         poll_interval: config.turn.poll_interval,
         uploads: UploadBounds {
             max_bytes: config.blobs.max_bytes,
@@ -226,16 +235,23 @@ fn policy(config: &PolicyConfig) -> Policy {
         config::ToolExecution::Parallel => ToolExecution::Parallel,
         config::ToolExecution::Sequential => ToolExecution::Sequential,
     };
+    let take = match config.queue.take {
+        config::TakeMode::All => TakeMode::All,
+        config::TakeMode::OneAtATime => TakeMode::OneAtATime,
+        config::TakeMode::Latest => TakeMode::Latest,
+    };
     Policy {
         execution,
         default_output_limits: output_limits(&tools.default_output_limits),
         output_limits: by_name,
+        max_pending: config.queue.max_pending,
+        take,
         context: context_policy(config),
     }
 }
 
 fn context_policy(config: &PolicyConfig) -> ContextPolicy {
-    let PolicyConfig { output_reserve, context_window, unknown_window, prune, tools: _ } = config;
+    let PolicyConfig { output_reserve, context_window, unknown_window, prune, tools: _, queue: _ } = config;
     let config::PrunePolicyConfig { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } =
         prune.clone();
     let mode = match mode {

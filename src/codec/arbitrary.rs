@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::{collection, option, prelude::*};
 
 use crate::model::{
-    BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, Ending, Failure, FailurePhase,
-    FailureReason, FinishReason, Generation, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits,
-    Part, Payload, PinnedBlock, PinnedKind, PruneReport, Restored, SessionConfig, TokenBasis, TokenCount, Tool,
-    ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage,
-    UsagePurpose,
+    Applied, BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, DropReason, Ending, Failure,
+    FailurePhase, FailureReason, FinishReason, Generation, Keep, Limits, LimitsOverride, MessageId, ModelResponse,
+    OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport, Restored, SessionConfig, TakeMode, TokenBasis,
+    TokenCount, Tool, ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult,
+    Usage, UsagePurpose,
     command::TurnRequest,
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
     event::CallCancelReason,
@@ -216,13 +216,14 @@ fn tool() -> impl Strategy<Value = Tool> {
 
 pub(super) fn limits() -> impl Strategy<Value = LimitsOverride> {
     let counts = (option::of(bound()), option::of(bound()), option::of(1..=i64::MAX));
-    (counts, option::of(duration()), option::of(duration())).prop_map(
-        |((max_steps, max_output_tokens, max_total_tokens), turn_timeout, tool_timeout)| LimitsOverride {
+    (counts, option::of(duration()), option::of(duration()), option::of(duration())).prop_map(
+        |((max_steps, max_output_tokens, max_total_tokens), turn_timeout, tool_timeout, grace)| LimitsOverride {
             max_steps,
             max_output_tokens,
             max_total_tokens,
             turn_timeout,
             tool_timeout,
+            grace,
         },
     )
 }
@@ -324,11 +325,15 @@ fn block() -> impl Strategy<Value = PinnedBlock> {
 fn overrides() -> impl Strategy<Value = PolicyOverrides> {
     let execution = prop_oneof![Just(ToolExecution::Parallel), Just(ToolExecution::Sequential)];
     let by_name = collection::btree_map(text(), output_limits(), 0..3);
-    (option::of(execution), option::of(output_limits()), by_name, context()).prop_map(
-        |(execution, default_output_limits, output_limits, context)| PolicyOverrides {
+    let take = prop_oneof![Just(TakeMode::All), Just(TakeMode::OneAtATime), Just(TakeMode::Latest)];
+    let queue = (option::of(count()), option::of(take));
+    (option::of(execution), option::of(output_limits()), by_name, queue, context()).prop_map(
+        |(execution, default_output_limits, output_limits, (max_pending, take), context)| PolicyOverrides {
             execution,
             default_output_limits,
             output_limits,
+            max_pending,
+            take,
             context,
         },
     )
@@ -362,8 +367,15 @@ fn prune() -> impl Strategy<Value = PruneOverrides> {
 }
 
 pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
-    (option::of(tools()), limits(), option::of(words()), generation())
-        .prop_map(|(tools, limits, model, generation)| TurnRequest { tools, limits, model, generation })
+    (option::of(tools()), limits(), option::of(words()), generation(), option::of(duration())).prop_map(
+        |(tools, limits, model, generation, cancel_after)| TurnRequest {
+            tools,
+            limits,
+            model,
+            generation,
+            cancel_after,
+        },
+    )
 }
 
 pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
@@ -390,10 +402,15 @@ pub(super) fn payloads() -> Vec<Payload> {
         max_total_tokens: None,
         turn_timeout: second,
         tool_timeout: second,
+        grace: second,
     };
     let context = TokenCount { tokens: 1, basis: TokenBasis::Heuristic, margin: 0, estimator: "chars".to_owned() };
-    let cancelled =
-        Ending::Cancelled { cause: CancelCause::Requested, outcome: CancelOutcome::None, reason: "enough".to_owned() };
+    let cancelled = Ending::Cancelled {
+        cause: CancelCause::Requested,
+        outcome: CancelOutcome::None,
+        reason: "enough".to_owned(),
+        undone: None,
+    };
     let ended = |ending| Payload::TurnEnded { ending, result: TurnResult::default() };
     vec![
         Payload::TurnStarted {
@@ -424,10 +441,24 @@ pub(super) fn payloads() -> Vec<Payload> {
             model: "a/b".to_owned(),
         },
         Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
-        Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 2 },
+        Payload::ModelSwitched {
+            from: "a/b".to_owned(),
+            to: "a/c".to_owned(),
+            revision: 2,
+            generation: Generation { seed: Some(7), ..Generation::default() },
+        },
         Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
         Payload::ContextPruned { report: PruneReport { saved: 1, ..PruneReport::default() } },
         Payload::ContextRestored { restored: Restored::default() },
+        Payload::MessagesApplied {
+            message: MessageId::new("m1"),
+            taken: vec![Applied {
+                message: MessageId::new("q1"),
+                queued_at: jiff::Timestamp::UNIX_EPOCH,
+                metadata: BTreeMap::new(),
+            }],
+        },
+        Payload::QueuedMessageDropped { message: MessageId::new("q1"), reason: DropReason::TooLarge },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

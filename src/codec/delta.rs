@@ -1,11 +1,21 @@
-//! Deltas to their wire form.
+//! Deltas to their wire form, and stretches of them to bytes that other replicas read.
+
+use prost::Message as _;
 
 use crate::{
-    model::{Delta, delta::DeltaKind},
+    model::{
+        CallId, Delta, MessageId, Seq, TurnId,
+        delta::{DeltaKind, Stretch},
+        event::StepPosition,
+    },
     pb::{self, event::Payload},
 };
 
-use super::number::signed;
+use super::{
+    DecodeError,
+    number::{signed, unsigned},
+    read,
+};
 
 /// A delta as the payload of an event.
 pub fn to_pb(delta: &Delta) -> Payload {
@@ -28,10 +38,73 @@ pub fn to_pb(delta: &Delta) -> Payload {
     }
 }
 
+/// A stretch as an encoded page of delta events behind the one that its message follows.
+pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
+    let Stretch { after, turn, at, deltas } = stretch;
+    let event = |delta| pb::Event {
+        turn_id: turn.to_string(),
+        step: signed(at.step),
+        attempt: signed(at.attempt),
+        payload: Some(to_pb(delta)),
+        ..pb::Event::default()
+    };
+    let events = deltas.iter().map(event).collect();
+    pb::ListEventsResponse { events, next_after_seq: after.0, last_seq: after.0 }.encode_to_vec()
+}
+
+/// A stretch from its bytes. What a newer version wrote besides deltas is left out.
+pub fn decode_stretch(bytes: &[u8]) -> Result<Stretch, DecodeError> {
+    let page: pb::ListEventsResponse = read("stretch of a message", bytes)?;
+    let mut stretch = Stretch {
+        after: Seq(page.next_after_seq),
+        turn: TurnId::new(page.events.first().map(|event| event.turn_id.clone()).unwrap_or_default()),
+        at: StepPosition::default(),
+        deltas: Vec::with_capacity(page.events.len()),
+    };
+    for event in page.events {
+        stretch.at = StepPosition { step: unsigned("step", event.step)?, attempt: unsigned("attempt", event.attempt)? };
+        stretch.deltas.extend(from_pb(event.payload)?);
+    }
+    Ok(stretch)
+}
+
+/// A delta from an event's payload, if it is one.
+fn from_pb(payload: Option<Payload>) -> Result<Option<Delta>, DecodeError> {
+    let (message, part, offset, text, kind) = match payload {
+        Some(Payload::TextDelta(delta)) => {
+            (delta.message_id, delta.part_index, delta.byte_offset, delta.text, DeltaKind::Text)
+        }
+        Some(Payload::ReasoningDelta(delta)) => {
+            (delta.message_id, delta.part_index, delta.byte_offset, delta.text, DeltaKind::Reasoning)
+        }
+        Some(Payload::ToolInputDelta(delta)) => {
+            let kind = DeltaKind::ToolInput { call: CallId::new(delta.call_id), name: delta.tool_name };
+            (delta.message_id, delta.part_index, delta.byte_offset, delta.text, kind)
+        }
+        _ => return Ok(None),
+    };
+    let (part, offset) = (unsigned("part", part)?, unsigned("offset", offset)?);
+    Ok(Some(Delta { message: MessageId::new(message), part, offset, text, kind }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CallId, MessageId};
+
+    #[test]
+    fn a_stretch_survives() {
+        let delta =
+            |part, kind| Delta { message: MessageId::new("m1"), part, offset: 7, text: "é \"".to_owned(), kind };
+        let call = DeltaKind::ToolInput { call: CallId::new("c1"), name: "bash".to_owned() };
+        let stretch = Stretch {
+            after: Seq(12),
+            turn: TurnId::new("t1"),
+            at: StepPosition { step: 3, attempt: 2 },
+            deltas: vec![delta(0, DeltaKind::Reasoning), delta(1, DeltaKind::Text), delta(2, call)],
+        };
+        assert_eq!(decode_stretch(&encode_stretch(&stretch)), Ok(stretch));
+        assert!(decode_stretch(b"no page").is_err());
+    }
 
     #[test]
     fn the_arguments_of_a_call_name_the_call() {

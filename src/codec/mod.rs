@@ -15,6 +15,7 @@ pub(crate) mod number;
 pub mod output;
 pub mod part;
 pub mod policy;
+pub mod queue;
 pub mod response;
 pub mod time;
 pub mod tools;

@@ -19,7 +19,10 @@ pub struct DatabaseConfig {
     pub ca_file: Option<PathBuf>,
     /// Migrate the schema of the database named by `url` when serving starts. The embedded one always is.
     pub migrate_on_start: bool,
-    /// Most connections held open.
+    /// A pooler that gives each transaction another connection stands between, such as pgbouncer in transaction mode. Statements
+    /// are sent without names then, and connections without settings: the role must have them, see docs/reliability.md.
+    pub transaction_pooler: bool,
+    /// Most connections for requests and turns; two more are kept for heartbeats.
     pub pool_size: usize,
     /// How long a request waits for a free connection.
     #[serde(with = "duration")]
@@ -38,9 +41,10 @@ impl Default for DatabaseConfig {
             url: None,
             ca_file: None,
             migrate_on_start: false,
+            transaction_pooler: false,
             pool_size: 16,
             acquire_timeout: Duration::from_secs(5),
-            statement_timeout: Duration::from_secs(30),
+            statement_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
         }
     }
@@ -52,6 +56,7 @@ impl DatabaseConfig {
             url,
             ca_file: _,
             migrate_on_start: _,
+            transaction_pooler: _,
             pool_size,
             acquire_timeout,
             statement_timeout,

@@ -8,7 +8,7 @@ use super::check::Checks;
 use super::database::DatabaseConfig;
 use super::environment::SYSTEM_DATA_DIR;
 
-/// Connections beside the pool: listening for wake-ups, migrations, and an operator's psql.
+/// Connections beside the pool: heartbeats, listening for wake-ups, migrations, and an operator's psql.
 const CONNECTIONS_BESIDE_THE_POOL: usize = 8;
 
 /// `[embedded]`: the private PostgreSQL cluster, used when `database.url` is absent.

@@ -38,8 +38,8 @@ pub use load::{Loaded, Origins, Sources, defaults, load};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
 pub use policy::{
-    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, PruneMode, PrunePolicyConfig, SHIPPED_POLICY, ToolExecution,
-    ToolPolicyConfig, UnknownWindow,
+    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, PruneMode, PrunePolicyConfig, SHIPPED_POLICY, TakeMode,
+    ToolExecution, ToolPolicyConfig, UnknownWindow,
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};

@@ -7,22 +7,22 @@ use super::check::Checks;
 /// `[stream]`: what a reader of events gets, and what is kept in memory for it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StreamConfig {
-    /// Latest events kept in memory for each session with readers; a slower reader reads from the database.
-    pub buffer_events: usize,
-    /// Events that may wait for one reader, beside what its connection holds.
+    /// Events that may wait for one reader, beside what its connection holds; a slower one reads from the database.
     pub reader_events: usize,
+    /// Bytes of them; a larger event waits alone.
+    pub reader_bytes: u32,
 }
 
 impl Default for StreamConfig {
     fn default() -> Self {
-        Self { buffer_events: 1024, reader_events: 64 }
+        Self { reader_events: 64, reader_bytes: 64 << 10 }
     }
 }
 
 impl StreamConfig {
     pub(super) fn check(&self, checks: &mut Checks) {
-        let Self { buffer_events, reader_events } = self;
-        checks.number("stream.buffer_events", *buffer_events, 16..=65_536, "events");
+        let Self { reader_events, reader_bytes } = self;
         checks.number("stream.reader_events", *reader_events, 1..=65_536, "events");
+        checks.number("stream.reader_bytes", *reader_bytes, 1 << 10..=16 << 20, "bytes");
     }
 }

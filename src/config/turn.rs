@@ -26,6 +26,10 @@ pub struct TurnConfig {
     /// How long text deltas are gathered before they are sent.
     #[serde(with = "duration")]
     pub delta_flush: Duration,
+    /// How often the text that is being written is handed to readers on other processes. Not with the embedded PostgreSQL, which
+    /// has one process.
+    #[serde(with = "duration")]
+    pub share_interval: Duration,
     /// How often to look for work that nobody announced.
     #[serde(with = "duration")]
     pub poll_interval: Duration,
@@ -55,6 +59,7 @@ impl Default for TurnConfig {
             turn_timeout: Duration::from_hours(1),
             max_takeovers: 5,
             delta_flush: Duration::from_millis(10),
+            share_interval: Duration::from_millis(250),
             poll_interval: Duration::from_secs(1),
             max_running_turns: 1000,
             max_answer_bytes: 768 << 10,
@@ -75,6 +80,7 @@ impl TurnConfig {
             turn_timeout,
             max_takeovers,
             delta_flush,
+            share_interval,
             poll_interval,
             max_running_turns,
             max_answer_bytes,
@@ -90,6 +96,7 @@ impl TurnConfig {
         checks.duration("turn.turn_timeout", *turn_timeout, second..=Duration::from_hours(7 * 24));
         checks.number("turn.max_takeovers", *max_takeovers, 0..=100, "takeovers");
         checks.duration("turn.delta_flush", *delta_flush, Duration::ZERO..=second);
+        checks.duration("turn.share_interval", *share_interval, Duration::from_millis(10)..=Duration::from_mins(1));
         checks.duration("turn.poll_interval", *poll_interval, Duration::from_millis(10)..=Duration::from_mins(1));
         checks.number("turn.max_running_turns", *max_running_turns, 1..=1_000_000, "turns");
         checks.number("turn.max_answer_bytes", *max_answer_bytes, 64 << 10..=960 << 10, "bytes");

@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod calls;
+pub mod coalesce;
 pub mod estimate;
 pub mod generation;
 pub mod prompt;
@@ -10,6 +11,7 @@ pub mod room;
 pub mod sanitize;
 pub mod size;
 pub mod stats;
+pub mod tokens;
 pub mod truncate;
 
 #[cfg(test)]

@@ -33,7 +33,11 @@ pub async fn begin(health: &HealthReporter) {
 pub async fn follow(health: HealthReporter, engine: Arc<Engine>, stopping: CancellationToken) {
     let mut serving = false;
     while !stopping.is_cancelled() {
-        let alive = tokio::time::timeout(PERIOD * 2, engine.store().ping()).await.is_ok_and(|answer| answer.is_ok());
+        let asked = tokio::time::timeout(PERIOD * 2, engine.store().ping());
+        let alive = tokio::select! {
+            () = stopping.cancelled() => break,
+            answer = asked => answer.is_ok_and(|answer| answer.is_ok()),
+        };
         if alive != serving {
             tracing::info!(ready = alive, "readiness changed");
             ready(&health, alive).await;

@@ -7,8 +7,8 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, model::Models, queue::Queue, session::Sessions, turn::Turns,
-    whole_body::WholeBodies, wire_errors::WireErrors,
+    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, model::Models, queue::Queue, session::Sessions,
+    stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
     pb::{
@@ -35,8 +35,8 @@ pub struct Bounds {
     pub max_request_bytes: usize,
     /// RPCs at once on one connection.
     pub max_concurrent_streams: u32,
-    /// Events that may wait for a reader.
-    pub reader_buffer: usize,
+    /// What may wait for a reader.
+    pub reader: Waiting,
     /// Whether reflection is served.
     pub reflection: bool,
 }
@@ -60,7 +60,8 @@ pub async fn serve(
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
     let contexts = ContextServiceServer::new(Contexts::new(Arc::clone(&engine)));
-    let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader_buffer));
+    let queue = QueueServiceServer::new(Queue::new(Arc::clone(&engine)));
+    let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader));
     let router = Server::builder()
         .tcp_nodelay(true)
         .max_concurrent_streams(bounds.max_concurrent_streams)
@@ -71,7 +72,7 @@ pub async fn serve(
         .add_service(health)
         .add_service(sessions.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(turns.max_decoding_message_size(read).max_encoding_message_size(write))
-        .add_service(QueueServiceServer::new(Queue).max_decoding_message_size(read))
+        .add_service(queue.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(contexts.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(blobs.max_decoding_message_size(read.max(LARGEST_CHUNK + CHUNK_FRAME)))
         .add_service(models.max_decoding_message_size(read).max_encoding_message_size(write));

@@ -2,12 +2,14 @@
 //!
 //! Durable events are always read from the database, in order of seq. Deltas come from the hub; each says which durable event it
 //! follows, so that it is shown after that event, and never once the message it belongs to is settled. A reader that is too slow
-//! loses deltas, never events, and gets the open message anew.
+//! gets more text at a time, and what it missed with the commit of its message.
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
+use futures_util::{Stream, StreamExt as _};
+use prost::Message as _;
 use tokio::{
-    sync::{broadcast::error::RecvError, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::{Instant, sleep_until},
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,24 +18,31 @@ use tonic::{Code, Status, metadata::MetadataMap};
 use super::{decode::StreamOptions, encode::session_state, preview::fit_event};
 use crate::{
     codec,
-    model::{Content, Delta, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
+    model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
     store::event::Follow,
     turn::{
         Engine, Error,
-        hub::{Live, LiveKind, OpenMessage, Subscription},
+        hub::{Announced, Live, LiveKind, OpenMessage, Subscription},
     },
 };
 
 /// Events that are read at once.
-const READ: u32 = 128;
-/// Deltas that are merged into one when they are ready together.
-const MERGE: usize = 64;
+const READ: u32 = 32;
 /// The trailer that repeats how the turn ended.
 const TURN_STATE: &str = "contextd-turn-state";
 
 /// What tonic sends.
-pub type EventStream<T> = ReceiverStream<Result<T, Status>>;
+pub type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// What may wait for one reader, beside what its connection holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// Events.
+    pub events: usize,
+    /// Bytes of them; a larger event waits alone.
+    pub bytes: u32,
+}
 
 /// A stream that is about to be opened.
 #[derive(Debug)]
@@ -46,6 +55,8 @@ pub struct Reader {
     pub only: Option<TurnId>,
     /// The stream ends with this turn.
     pub ends_with: Option<TurnId>,
+    /// The stream ends with the turn that takes this queued message, or with the message.
+    pub awaits: Option<MessageId>,
     /// The last seq that the client handled.
     pub cursor: Seq,
     /// The turn ended, and the client has seen it.
@@ -66,13 +77,15 @@ pub struct Reader {
 
 impl Reader {
     /// Opens the stream: a task that ends with the client.
-    pub fn open<T: Send + 'static>(self, buffer: usize, wrap: fn(pb::Event) -> T) -> EventStream<T> {
-        let (to_client, stream) = mpsc::channel(buffer);
+    pub fn open<T: Send + 'static>(self, waiting: Waiting, wrap: fn(pb::Event) -> T) -> EventStream<T> {
+        let (to_client, stream) = mpsc::channel(waiting.events);
+        let room = Arc::new(Semaphore::new(waiting.bytes as usize));
         tokio::spawn(async move {
-            let client = Client { to_client, wrap, last_sent: Instant::now() };
+            let client = Client { to_client, room, bytes: waiting.bytes, wrap, last_sent: Instant::now() };
             Reading { reader: self, client, settled: Seq(0), state: None }.run().await;
         });
-        ReceiverStream::new(stream)
+        // The room is free again once tonic has the event.
+        Box::pin(ReceiverStream::new(stream).map(|(item, _room)| *item))
     }
 }
 
@@ -102,15 +115,26 @@ impl From<crate::store::Error> for Stop {
 
 /// A client at the other end of a bounded channel.
 struct Client<T> {
-    to_client: mpsc::Sender<Result<T, Status>>,
+    to_client: mpsc::Sender<Sent<T>>,
+    room: Arc<Semaphore>,
+    bytes: u32,
     wrap: fn(pb::Event) -> T,
     last_sent: Instant,
 }
 
+/// What waits for a client, and the room that it takes. Boxed, since a channel makes room for many at once.
+type Sent<T> = (Box<Result<T, Status>>, Option<OwnedSemaphorePermit>);
+
 impl<T> Client<T> {
     async fn send(&mut self, event: pb::Event) -> Result<(), Stop> {
         self.last_sent = Instant::now();
-        self.to_client.send(Ok((self.wrap)(event))).await.map_err(|_| Stop::Left)
+        let size = u32::try_from(event.encoded_len()).unwrap_or(u32::MAX).min(self.bytes);
+        let room = tokio::select! {
+            room = Arc::clone(&self.room).acquire_many_owned(size) => room.ok(),
+            () = self.to_client.closed() => return Err(Stop::Left),
+        };
+        let item = Box::new(Ok((self.wrap)(event)));
+        self.to_client.send((item, room)).await.map_err(|_| Stop::Left)
     }
 }
 
@@ -131,7 +155,7 @@ impl<T: Send + 'static> Reading<T> {
             Err(Stop::Over) => trailer(self.state),
             Err(Stop::Failed(status)) => status,
         };
-        let _ = self.client.to_client.send(Err(status)).await;
+        let _ = self.client.to_client.send((Box::new(Err(status)), None)).await;
     }
 
     async fn serve(&mut self) -> Result<(), Stop> {
@@ -146,11 +170,11 @@ impl<T: Send + 'static> Reading<T> {
         // The place among the deltas is taken before the events are read, so that nothing falls between.
         let mut news = match self.reader.news.take() {
             Some(news) => news,
-            None => self.subscribe(),
+            None => self.reader.engine.subscribe(&self.reader.key).await?,
         };
         self.catch_up().await?;
         if self.reader.sync {
-            self.sync(news.open.take()).await?;
+            self.sync(&mut news).await?;
         }
         if !self.reader.follow {
             return Err(Stop::Done);
@@ -160,12 +184,6 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    fn subscribe(&self) -> Subscription {
-        let mut news = self.reader.engine.hub().enter(&self.reader.key).subscribe();
-        news.head.mark_unchanged();
-        news
-    }
-
     /// One thing that happens.
     async fn live(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         let draining = self.reader.engine.draining().clone();
@@ -173,11 +191,7 @@ impl<T: Send + 'static> Reading<T> {
         tokio::select! {
             biased;
             () = self.client.to_client.closed() => Err(Stop::Left),
-            live = news.live.recv() => match live {
-                Ok(live) => self.show(live, news).await,
-                Err(RecvError::Lagged(_)) => self.start_over(news).await,
-                Err(RecvError::Closed) => Err(Stop::Failed(Error::Draining.into())),
-            },
+            _ = news.pulse.changed() => self.show(news).await,
             _ = news.head.changed() => {
                 if news.head.borrow().gone {
                     return Err(self.gone().await?);
@@ -217,11 +231,15 @@ impl<T: Send + 'static> Reading<T> {
             if settles(&event) {
                 self.settled = stored.seq;
             }
+            let withdrawn = self.heed_queue(&event);
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
                 fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
                 self.client.send(event).await?;
+            }
+            if withdrawn {
+                return Err(Stop::Over);
             }
             if terminal.is_some() {
                 self.state = terminal;
@@ -231,43 +249,61 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
-    /// Shows something that is not kept, behind the event it follows.
-    async fn show(&mut self, live: Live, news: &mut Subscription) -> Result<(), Stop> {
-        if live.after > self.reader.cursor {
-            self.catch_up().await?;
-        }
-        if live.after < self.settled || self.reader.only.as_ref().is_some_and(|only| *only != live.turn) {
-            return Ok(());
-        }
-        let Live { after, turn, at, what } = live;
-        match what {
-            LiveKind::Thinking { model } => {
-                let event = self.ephemeral(Some(turn), at, Payload::Thinking(pb::Thinking { model }));
-                self.client.send(event).await
-            }
-            LiveKind::Delta(_) if self.reader.options.omit_deltas => Ok(()),
-            LiveKind::Delta(delta) => {
-                let (delta, next) = merge(delta, after, news);
-                let event = self.ephemeral(Some(turn), at, codec::delta::to_pb(&delta));
-                self.client.send(event).await?;
-                match next {
-                    Merged::Ready => Ok(()),
-                    Merged::Other(live) => Box::pin(self.show(live, news)).await,
-                    Merged::Lagged => self.start_over(news).await,
+    /// Learns which turn took the message that the stream is about. True: none will. A message that goes with its session is left
+    /// to the session's end.
+    fn heed_queue(&mut self, event: &pb::Event) -> bool {
+        let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else { return false };
+        match &event.payload {
+            Some(Payload::MessagesApplied(applied)) => {
+                if applied.messages.iter().any(|message| message.queued_message_id == awaited) {
+                    self.reader.ends_with = Some(TurnId::new(event.turn_id.clone()));
+                    self.reader.awaits = None;
                 }
+                false
             }
+            Some(Payload::QueuedMessageCancelled(gone)) => gone.queued_message_id == awaited,
+            Some(Payload::QueuedMessageExpired(gone)) => gone.queued_message_id == awaited,
+            Some(Payload::QueuedMessageDropped(gone)) => {
+                gone.queued_message_id == awaited && gone.reason() != pb::DropReason::SessionDeleted
+            }
+            _ => false,
         }
     }
 
-    /// A reader that was too slow: the open message anew, then what comes.
-    async fn start_over(&mut self, news: &mut Subscription) -> Result<(), Stop> {
-        *news = self.subscribe();
-        self.catch_up().await?;
-        self.sync(news.open.take()).await
+    /// Shows what is not kept and was not shown yet, each behind the event it follows.
+    async fn show(&mut self, news: &mut Subscription) -> Result<(), Stop> {
+        for Announced { turn, message, position, delivery } in news.queued() {
+            if self.reader.only.is_some() && self.reader.only != turn {
+                continue;
+            }
+            let queued = pb::MessageQueued {
+                queued_message_id: message.into_string(),
+                position: i32::try_from(position).unwrap_or(i32::MAX),
+                delivery: codec::queue::delivery_to_pb(delivery).into(),
+            };
+            let event = self.ephemeral(turn, StepPosition::default(), Payload::MessageQueued(queued));
+            self.client.send(event).await?;
+        }
+        for Live { after, turn, at, what } in news.more() {
+            if after > self.reader.cursor {
+                self.catch_up().await?;
+            }
+            if after < self.settled || self.reader.only.as_ref().is_some_and(|only| *only != turn) {
+                continue;
+            }
+            let payload = match what {
+                LiveKind::Thinking { model } => Payload::Thinking(pb::Thinking { model }),
+                LiveKind::Delta(_) if self.reader.options.omit_deltas => continue,
+                LiveKind::Delta(delta) => codec::delta::to_pb(&delta),
+            };
+            let event = self.ephemeral(Some(turn), at, payload);
+            self.client.send(event).await?;
+        }
+        Ok(())
     }
 
     /// The state at this point.
-    async fn sync(&mut self, open: Option<OpenMessage>) -> Result<(), Stop> {
+    async fn sync(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         let key = &self.reader.key;
         let Some(session) = self.reader.engine.store().session(key).await? else {
             return Err(self.gone().await?);
@@ -275,7 +311,9 @@ impl<T: Send + 'static> Reading<T> {
         let open_calls = self.reader.engine.store().open_calls(key).await?;
         let (pending_calls, pending_approvals) =
             codec::turn::pending_to_pb(open_calls.iter().map(|open| &open.pending));
-        let open = open.filter(|open| open.after >= self.settled && !self.reader.options.omit_deltas);
+        // One that follows an event which is not read yet is shown behind it.
+        let open = news.so_far(|after| (self.settled..=self.reader.cursor).contains(&after));
+        let open = open.filter(|_| !self.reader.options.omit_deltas);
         let sync = pb::Sync {
             last_seq: self.reader.cursor.0,
             caught_up: true,
@@ -332,33 +370,6 @@ impl<T: Send + 'static> Reading<T> {
             payload: Some(payload),
         }
     }
-}
-
-/// What came behind a delta that was merged with others.
-enum Merged {
-    /// Nothing that is ready.
-    Ready,
-    /// Something else.
-    Other(Live),
-    /// The reader was too slow.
-    Lagged,
-}
-
-/// Joins a delta with the following ones of the same part that are ready.
-fn merge(mut delta: Delta, after: Seq, news: &mut Subscription) -> (Delta, Merged) {
-    for _ in 0..MERGE {
-        match news.live.try_recv() {
-            Ok(Live { after: next_after, what: LiveKind::Delta(next), .. })
-                if next_after == after && next.message == delta.message && next.part == delta.part =>
-            {
-                delta.text.push_str(&next.text);
-            }
-            Ok(other) => return (delta, Merged::Other(other)),
-            Err(tokio::sync::broadcast::error::TryRecvError::Lagged(_)) => return (delta, Merged::Lagged),
-            Err(_) => break,
-        }
-    }
-    (delta, Merged::Ready)
 }
 
 /// The open message as a message without a seq.

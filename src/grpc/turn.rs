@@ -12,7 +12,7 @@ use super::{
     preview::fit_event,
     session::position,
     status,
-    stream::{EventStream, Reader},
+    stream::{EventStream, Reader, Waiting},
     tenant,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     store::turn_read::Turn,
     turn::{
         Engine, Error,
-        execute::{Admitted, How},
+        execute::{Admitted, Follows, How},
     },
 };
 
@@ -33,13 +33,13 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Turns {
     engine: Arc<Engine>,
-    buffer: usize,
+    waiting: Waiting,
 }
 
 impl Turns {
-    /// The service; `buffer` events may wait for a reader.
-    pub fn new(engine: Arc<Engine>, buffer: usize) -> Self {
-        Self { engine, buffer }
+    /// The service; so much may wait for each reader.
+    pub fn new(engine: Arc<Engine>, waiting: Waiting) -> Self {
+        Self { engine, waiting }
     }
 
     async fn stored_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
@@ -155,6 +155,7 @@ impl Turns {
             key,
             only: watch.turn.clone(),
             ends_with: watch.turn,
+            awaits: None,
             cursor,
             over: over.is_some_and(|end| cursor >= end),
             replay_until: session.last_seq,
@@ -178,21 +179,42 @@ impl TurnService for Turns {
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
         let tenant = tenant(&request);
         let (command, options) = decode::execute_turn(request.into_inner())?;
-        let Admitted { key, turn, how, after, news } = self.engine.execute(tenant, command).await?;
-        let (replay_until, admission, session_created) = match how {
-            How::Started { session_created } => (None, pb::Admission::Started, session_created),
-            How::Attached => (Some(self.engine.session(&key).await?.last_seq), pb::Admission::Attached, false),
+        let Admitted { key, follows, how, after, news } = self.engine.execute(tenant, command).await?;
+        let mut admitted = pb::Admitted::default();
+        let replay_until = match how {
+            How::Started { session_created } => {
+                admitted.set_admission(pb::Admission::Started);
+                admitted.session_created = session_created;
+                None
+            }
+            How::Queued { message, position, ignored } => {
+                admitted.set_admission(pb::Admission::Queued);
+                admitted.queued_message_id = message.into_string();
+                admitted.position = i32::try_from(position).unwrap_or(i32::MAX);
+                admitted.ignored_fields = ignored.into_iter().map(str::to_owned).collect();
+                Some(after)
+            }
+            How::Attached => {
+                admitted.set_admission(pb::Admission::Attached);
+                Some(self.engine.session(&key).await?.last_seq)
+            }
         };
-        let admitted = pb::Admitted { admission: admission.into(), session_created, ..pb::Admitted::default() };
-        let over = match replay_until {
-            Some(_) => self.stored_turn(&key, &turn).await?.last_seq.is_some_and(|end| after >= end),
-            None => false,
+        let (turn, awaits) = match follows {
+            Follows::Turn(turn) => (Some(turn), None),
+            Follows::Message(message) => (None, Some(message)),
+            Follows::Nothing => (None, None),
+        };
+        let over = match (&turn, replay_until) {
+            (Some(turn), Some(_)) => self.stored_turn(&key, turn).await?.last_seq.is_some_and(|end| after >= end),
+            (Some(_), None) => false,
+            (None, _) => awaits.is_none(),
         };
         let reader = Reader {
             engine: Arc::clone(&self.engine),
             key,
             only: None,
-            ends_with: Some(turn),
+            ends_with: turn,
+            awaits,
             cursor: after,
             over,
             sync: replay_until.is_some(),
@@ -202,7 +224,7 @@ impl TurnService for Turns {
             admitted: Some(admitted),
             news,
         };
-        Ok(Response::new(reader.open(self.buffer, |event| pb::ExecuteTurnResponse { event: Some(event) })))
+        Ok(Response::new(reader.open(self.waiting, |event| pb::ExecuteTurnResponse { event: Some(event) })))
     }
 
     async fn watch_events(
@@ -213,7 +235,7 @@ impl TurnService for Turns {
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
-        Ok(Response::new(reader.open(self.buffer, |event| pb::WatchEventsResponse { event: Some(event) })))
+        Ok(Response::new(reader.open(self.waiting, |event| pb::WatchEventsResponse { event: Some(event) })))
     }
 
     async fn list_events(

@@ -1,6 +1,6 @@
 //! Deltas: pieces of a message that is still being written. Never stored one by one.
 
-use super::{CallId, MessageId};
+use super::{CallId, MessageId, Seq, TurnId, event::StepPosition};
 
 /// One piece of an open message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,4 +31,24 @@ pub enum DeltaKind {
         /// The tool.
         name: String,
     },
+}
+
+/// A stretch of an open message: what was added to its parts since the stretch before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stretch {
+    /// The durable event that the message follows.
+    pub after: Seq,
+    /// The turn.
+    pub turn: TurnId,
+    /// Where in the turn.
+    pub at: StepPosition,
+    /// What was added; never empty, and all of one message.
+    pub deltas: Vec<Delta>,
+}
+
+impl Stretch {
+    /// The message that is written.
+    pub fn message(&self) -> Option<&MessageId> {
+        self.deltas.first().map(|delta| &delta.message)
+    }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    CallId, Ending, Failure, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount,
-    ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
+    Applied, CallId, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq,
+    TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -119,6 +119,8 @@ pub enum Payload {
         to: String,
         /// The revision that says so.
         revision: i64,
+        /// How the new model is to answer.
+        generation: Generation,
     },
     /// The session's configuration changed.
     SessionUpdated {
@@ -136,6 +138,20 @@ pub enum Payload {
     ContextRestored {
         /// Which.
         restored: Restored,
+    },
+    /// Queued messages became one user message.
+    MessagesApplied {
+        /// The user message.
+        message: MessageId,
+        /// What was taken, in order.
+        taken: Vec<Applied>,
+    },
+    /// A queued message was given up.
+    QueuedMessageDropped {
+        /// Which.
+        message: MessageId,
+        /// Why.
+        reason: DropReason,
     },
     /// The turn ended.
     TurnEnded {

@@ -12,6 +12,7 @@ pub mod import;
 pub mod ledger;
 pub mod message;
 pub mod prompt;
+pub mod queue;
 pub mod tally;
 pub mod tool;
 pub mod transcript;
@@ -30,8 +31,11 @@ pub use message::{
     Truncation,
 };
 pub use prompt::Prompt;
+pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};
-pub use turn::{CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState};
+pub use turn::{
+    CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState, Undone,
+};
 pub use usage::{Category, Counted, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals};

@@ -38,6 +38,17 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether a connection on which this happened may hold what nobody knows of: all but the database's own word on a statement.
+    pub(super) fn spoils_connection(&self) -> bool {
+        match self {
+            Self::Unavailable(_) => true,
+            Self::Broken(error) => error.as_db_error().is_none(),
+            Self::Busy | Self::Conflict(_) | Self::Duplicate(_) | Self::Schema(_) | Self::Corrupt(_) => false,
+        }
+    }
+}
+
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(database) = error.as_db_error() else {
@@ -50,7 +61,7 @@ impl From<tokio_postgres::Error> for Error {
             };
         };
         let code = database.code();
-        if *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE {
+        if is_conflict(code) {
             Self::Conflict(database.message().to_owned())
         } else if *code == SqlState::UNIQUE_VIOLATION {
             Self::Duplicate(database.constraint().unwrap_or_default().to_owned())
@@ -62,14 +73,20 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel), and writes refused by a standby.
+/// Others were in the way: a deadlock, a serialisation conflict, a lock that was held for too long.
+fn is_conflict(code: &SqlState) -> bool {
+    [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE, SqlState::LOCK_NOT_AVAILABLE].contains(code)
+}
+
+/// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel), the system's own errors on its disk,
+/// writes refused by a standby, and a transaction that a lost answer left open.
 fn is_outage(code: &SqlState) -> bool {
-    ["08", "53", "57"].iter().any(|class| code.code().starts_with(class))
-        || *code == SqlState::READ_ONLY_SQL_TRANSACTION
+    ["08", "53", "57", "58"].iter().any(|class| code.code().starts_with(class))
+        || [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IN_FAILED_SQL_TRANSACTION].contains(code)
 }
 
 /// The driver's own text says only «db error»; what the database said stands in its cause.
-fn cause(error: &tokio_postgres::Error) -> String {
+pub(super) fn cause(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(cause) => format!("{cause} ({})", cause.code().code()),
         None => error.to_string(),

@@ -73,17 +73,25 @@ pub struct Cancelled {
     pub hash: Option<String>,
 }
 
+/// `session_run.cancel` of a turn that is to stop.
+const STOP: i16 = 1;
+/// The same of a turn whose messages are to be taken back.
+pub(super) const ROLLBACK: i16 = 2;
+
 pub(super) const BEAT: &str = include_str!("sql/beat.sql");
 pub(super) const TAKEOVER: &str = include_str!("sql/takeover.sql");
 pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
 pub(super) const HAND_OVER: &str = "-- store::lease::hand_over
     update session_run set op = op + 1, owner = null, lease_until = '-infinity'
      where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 returning 1";
+pub(super) const LET_GO: &str = "-- store::lease::let_go
+    update session_run set op = op + 1, owner = null, lease_until = '-infinity'
+     where tenant_id = $1 and session_id = $2 and owner = $3 and epoch <> $4 and state = 1 returning 1";
 pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
       left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-     where r.next_seq is null or r.next_seq > u.after + 1 or r.state = 3";
+     where r.next_seq is null or r.next_seq > u.after + 1 or r.state in (1, 3)";
 pub(super) const CANCELS: &str = "-- store::lease::cancels
     select r.tenant_id, r.session_id, u.epoch, r.epoch <> u.epoch as lost
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
@@ -97,7 +105,7 @@ impl Store {
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let lease = self.lease.as_secs_f64();
-        let rows = self.database.read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
+        let rows = self.aside().read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Pulse {
@@ -115,7 +123,7 @@ impl Store {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
-        let rows = self.database.read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
+        let rows = self.aside().read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
         rows.iter()
             .map(|row| {
                 let why = if get(row, "lost")? { Interruption::Lost } else { Interruption::Cancelled };
@@ -130,7 +138,7 @@ impl Store {
             select tenant_id, session_id, epoch, state = 2 as waiting from session_run
              where live and ((state = 1 and lease_until < now()) or (state = 2 and tool_deadline < now()))
              order by random() limit $1";
-        let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
+        let rows = self.aside().read(SQL, &[&i64::from(limit)]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Candidate { key: session_key(row)?, epoch: get(row, "epoch")?, waiting: get(row, "waiting")? })
@@ -153,6 +161,14 @@ impl Store {
         Ok(!self.database.write(&Query::new(HAND_OVER, params)).await?.is_empty())
     }
 
+    /// Gives a lease back that is this replica's without its knowing: the answer that granted it was lost. `held` is the epoch that it
+    /// does know of. False: there is no such lease.
+    pub async fn let_go(&self, key: &SessionKey, held: Option<i64>) -> Result<bool, Error> {
+        let (key, held) = (Key::from(key), held.unwrap_or(-1));
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &self.replica, &held];
+        Ok(!self.database.write(&Query::new(LET_GO, params)).await?.is_empty())
+    }
+
     /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner. A request
     /// that is known changes nothing.
     pub async fn cancel(
@@ -163,10 +179,34 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        const STOP: i16 = 1;
+        self.flag(key, turn, STOP, cause, reason, idempotency).await
+    }
+
+    /// The same, and its messages are to be taken back. A turn that is being cancelled already is taken back too.
+    pub async fn roll_back(
+        &self,
+        key: &SessionKey,
+        turn: Option<&TurnId>,
+        reason: &str,
+        idempotency: &Idempotency,
+    ) -> Result<Cancelled, Error> {
+        self.flag(key, turn, ROLLBACK, CancelCause::Requested, reason, idempotency).await
+    }
+
+    async fn flag(
+        &self,
+        key: &SessionKey,
+        turn: Option<&TurnId>,
+        mode: i16,
+        cause: CancelCause,
+        reason: &str,
+        idempotency: &Idempotency,
+    ) -> Result<Cancelled, Error> {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
+            CancelCause::Interrupted => 2,
+            CancelCause::Disconnected => 3,
             CancelCause::SessionDeleted => 4,
         };
         let (turn, request) = (turn.map(TurnId::as_str), idempotency.request.as_ref().map(RequestId::as_str));
@@ -174,7 +214,7 @@ impl Store {
             &key.tenant,
             &key.session,
             &turn,
-            &STOP,
+            &mode,
             &cause,
             &reason,
             &self.replica,
@@ -200,13 +240,13 @@ impl Store {
         })
     }
 
-    /// Which of the followed sessions have news: one statement for all that a replica follows. A session that is gone comes back
-    /// as deleted.
+    /// Which of the followed sessions have news or a turn that runs: one statement for all that a replica follows. A session that is
+    /// gone comes back as deleted.
     pub async fn heads(&self, followed: &[Followed]) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
         let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
-        let rows = self.database.read(HEADS, &[&tenants, &sessions, &after]).await?;
+        let rows = self.aside().read(HEADS, &[&tenants, &sessions, &after]).await?;
         rows.iter()
             .map(|row| {
                 let next_seq: i64 = get(row, "next_seq")?;

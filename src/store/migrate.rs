@@ -13,7 +13,9 @@ const LOCK: i64 = 0x636f_6e74_6578_7464; // "contextd"
 pub async fn run(database: &Database) -> Result<usize, Error> {
     let mut connection = database.connection().await?;
     // Migrations may take longer than a statement of the service may.
-    connection.batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0").await?;
+    connection
+        .batch_execute("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
+        .await?;
     connection.execute("select pg_advisory_lock($1)", &[&LOCK]).await?;
     let applied = embedded::migrations::runner().run_async(&mut **connection as &mut tokio_postgres::Client).await;
     // The connection is not given back: its settings and its lock end with it.

@@ -10,11 +10,14 @@ macro_rules! statement {
 }
 
 pub mod admission;
+pub mod attendance;
 pub mod blob;
+pub mod chunk;
 pub mod compaction;
 pub mod delete;
 pub mod error;
 pub mod event;
+pub mod following;
 pub mod fork;
 pub mod import;
 pub mod lease;
@@ -24,9 +27,11 @@ pub mod pipeline;
 pub mod pool;
 pub mod prune;
 pub mod queue;
+pub mod rollback;
 pub mod row;
 pub mod rows;
 pub mod session;
+mod statement;
 pub mod stats;
 pub mod step;
 pub mod submission;
@@ -66,9 +71,14 @@ impl Store {
         self.lease
     }
 
+    /// The connections that are kept for what must not wait: what is asked there is asked again within a lease.
+    fn aside(&self) -> Database {
+        self.database.aside(self.lease / 3)
+    }
+
     /// Asks the database for a sign of life.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.database.read("-- store::ping\nselect 1", &[]).await.map(drop)
+        self.aside().read("-- store::ping\nselect 1", &[]).await.map(drop)
     }
 }
 
@@ -112,6 +122,8 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("beat", lease::BEAT),
         ("cancels", lease::CANCELS),
         ("heads", lease::HEADS),
+        ("save_chunks", chunk::SAVE),
+        ("elsewhere", chunk::ELSEWHERE),
         ("follow", event::FOLLOW),
         ("results", event::RESULTS),
         ("messages_by_id", message::BY_ID),
@@ -121,7 +133,11 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("all_before", message::ALL_BEFORE),
         ("enqueue", queue::ENQUEUE),
         ("start_idle", queue::START_IDLE),
+        ("interrupt", queue::INTERRUPT),
         ("queue_outcome", queue::OUTCOME),
+        ("ahead", following::AHEAD),
+        ("adopt", following::ADOPT),
+        ("fate", following::FATE),
         ("look", queue::LOOK),
         ("take", queue::TAKE),
         ("unqueue", queue::UNQUEUE),

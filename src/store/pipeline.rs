@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 use futures_util::future::{join_all, join3};
-use tokio_postgres::{Row, Statement, types::ToSql};
+use tokio_postgres::{Row, types::ToSql};
 
-use super::{Database, Error};
+use super::{
+    Database, Error,
+    statement::{Ready, Statements},
+};
 
 /// How often a transaction that met a deadlock or a serialisation conflict is repeated.
 const CONFLICT_REPEATS: u32 = 5;
@@ -33,9 +36,14 @@ impl<'a> Query<'a> {
 impl Database {
     /// Runs one statement outside of a transaction: a read, or a write that is one statement.
     pub(super) async fn read(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        let connection = self.connection().await?;
-        let statement = connection.prepare_cached(sql).await?;
-        Ok(connection.query(&statement, params).await?)
+        let (lent, sent) = (self.lend().await?, [sql]);
+        let sent = self.sent(&sent);
+        let done = self.in_time(async {
+            let statement = self.statements.ready(lent.connection()?, sent[0]).await?;
+            statement.query(lent.connection()?, params).await
+        });
+        let done = done.await;
+        lent.back(done)
     }
 
     /// Runs one writing statement, again if it met a deadlock.
@@ -61,31 +69,34 @@ impl Database {
     }
 
     async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
-        let connection = self.connection().await?;
-        let statements = prepare(&connection, queries).await?;
-        // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
-        // on its way before the first answer is awaited.
-        let bodies = join_all(
-            queries
-                .iter()
-                .zip(&statements)
-                .map(|(query, statement)| connection.query(statement, query.params.as_slice())),
-        );
-        let (begun, rows, committed) =
-            join3(connection.batch_execute("begin"), bodies, connection.batch_execute("commit")).await;
-        begun?;
-        let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
-        committed?;
-        Ok(rows)
+        let lent = self.lend().await?;
+        let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
+        let texts = self.sent(&texts);
+        let done = self.in_time(transaction(lent.connection()?, &self.statements, &texts, queries)).await;
+        lent.back(done)
     }
 }
 
-async fn prepare(connection: &Object, queries: &[Query<'_>]) -> Result<Vec<Statement>, Error> {
-    let mut statements = Vec::with_capacity(queries.len());
-    for query in queries {
-        statements.push(connection.prepare_cached(query.sql).await?);
+async fn transaction(
+    connection: &Object,
+    statements: &Statements,
+    texts: &[&'static str],
+    queries: &[Query<'_>],
+) -> Result<Vec<Vec<Row>>, Error> {
+    let mut ready: Vec<Ready> = Vec::with_capacity(queries.len());
+    for text in texts {
+        ready.push(statements.ready(connection, text).await?);
     }
-    Ok(statements)
+    // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
+    // on its way before the first answer is awaited.
+    let bodies =
+        join_all(queries.iter().zip(&ready).map(|(query, ready)| ready.query(connection, query.params.as_slice())));
+    let (begun, rows, committed) =
+        join3(connection.batch_execute("begin"), bodies, connection.batch_execute("commit")).await;
+    begun?;
+    let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+    committed?;
+    Ok(rows)
 }
 
 /// Waits a little longer each time, so that two that met do not meet again.

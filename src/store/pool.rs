@@ -1,12 +1,37 @@
 //! Connections: how they are made, and how many there are.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    borrow::Cow,
+    future::Future,
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _};
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::Error;
+use super::{Error, error::cause, statement::Statements};
+
+/// Connections beside the pool, for what must not wait behind requests: heartbeats, polls, readiness.
+const RESERVED: usize = 2;
+/// How long a statement waits for one lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// What an answer may take on top of its statement before the connection is given up.
+const ANSWER_SLACK: Duration = Duration::from_secs(2);
+/// How long what was sent may stay unacknowledged.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+/// After so much silence a connection is probed.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+/// How often it is probed until it answers.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// Probes without an answer after which it is given up.
+const PROBES: u32 = 3;
+/// How old a connection gets at most. Each ends at a time of its own within the last fifth, so that they do not all end at once.
+const MOST_AGE: Duration = Duration::from_mins(30);
 
 /// Where a database is, and as whom it is reached.
 pub type Connection = tokio_postgres::Config;
@@ -16,7 +41,7 @@ pub type Connection = tokio_postgres::Config;
 pub struct Settings {
     /// Where it is, and as whom.
     pub config: Connection,
-    /// Most connections of this process.
+    /// Most connections of this process for requests and turns. A few are kept beside them.
     pub pool_size: usize,
     /// How long to wait for a free connection.
     pub acquire_timeout: Duration,
@@ -28,12 +53,21 @@ pub struct Settings {
     pub idle_in_transaction_timeout: Duration,
     /// Certificate authorities in a PEM file, in place of the system's.
     pub ca_file: Option<PathBuf>,
+    /// A pooler that gives each transaction another connection stands between: nothing may outlast a transaction.
+    pub transaction_pooler: bool,
 }
 
-/// A pool of connections to one database.
+/// What the statements of one transaction are sent as.
+type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
+
+/// A pool of connections to one database, and a small one beside it for what must not wait.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
+    reserved: Pool,
+    answer_timeout: Duration,
+    pub(super) statements: Statements,
+    rewrite: Option<Arc<Rewrite>>,
 }
 
 impl std::fmt::Debug for Database {
@@ -45,26 +79,51 @@ impl std::fmt::Debug for Database {
 impl Database {
     /// Prepares the pool; connections are made when they are needed.
     pub fn new(settings: &Settings) -> Result<Self, Error> {
-        let manager = Manager::from_config(
-            connection_config(settings),
-            MakeRustlsConnect::new(tls(settings)?),
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
-        );
-        let pool = Pool::builder(manager)
-            .max_size(settings.pool_size)
-            .wait_timeout(Some(settings.acquire_timeout))
-            .create_timeout(Some(settings.connect_timeout))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(|error| Error::Unavailable(error.to_string()))?;
-        Ok(Self { pool })
+        let statements = if settings.transaction_pooler { Statements::unnamed() } else { Statements::Named };
+        Ok(Self {
+            pool: pool(settings, settings.pool_size)?,
+            reserved: pool(settings, RESERVED)?,
+            answer_timeout: settings.statement_timeout + ANSWER_SLACK,
+            statements,
+            rewrite: None,
+        })
+    }
+
+    /// The same pool, for a test that wants to see what happens when a statement is another one: without a guard, or slower. Nothing
+    /// that an operator can set leads here.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn rewriting(self, rewrite: impl Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync + 'static) -> Self {
+        Self { rewrite: Some(Arc::new(rewrite)), ..self }
+    }
+
+    /// The statements of one transaction as they are sent: as they are.
+    pub(super) fn sent<'s>(&self, statements: &'s [&'static str]) -> Cow<'s, [&'static str]> {
+        self.rewrite.as_ref().map_or(Cow::Borrowed(statements), |rewrite| Cow::Owned(rewrite(statements)))
+    }
+
+    /// The same over the reserved connections, for statements that must be answered within that time or not at all.
+    pub(super) fn aside(&self, within: Duration) -> Self {
+        let answer_timeout = self.answer_timeout.min(within);
+        Self { pool: self.reserved.clone(), answer_timeout, ..self.clone() }
+    }
+
+    /// A connection to do something on.
+    pub(super) async fn lend(&self) -> Result<Lent, Error> {
+        Ok(Lent(Some(self.connection().await?)))
+    }
+
+    /// Waits for an answer, but not for ever: a connection may be dead without telling.
+    pub(super) async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let late = |_| Err(Error::Unavailable("no answer came in time".to_owned()));
+        tokio::time::timeout(self.answer_timeout, answer).await.unwrap_or_else(late)
     }
 
     /// A connection, as soon as one is free.
     pub(super) async fn connection(&self) -> Result<Object, Error> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
-            PoolError::Backend(error) => Error::Unavailable(error.to_string()),
+            PoolError::Backend(error) => Error::Unavailable(cause(&error)),
             PoolError::Timeout(_)
             | PoolError::Closed
             | PoolError::NoRuntimeSpecified
@@ -73,24 +132,81 @@ impl Database {
     }
 }
 
-/// Settings of every connection. Sequential scans are off because a plan made while a table was empty would keep one for ever.
+/// A connection that is in use. It is given up unless it is given back: when its user went away in the middle, when no answer came
+/// in time, or when anything failed but a statement by the database's own word, it may hold what nobody knows of.
+pub(super) struct Lent(Option<Object>);
+
+impl Lent {
+    /// Gives the connection back, if what was done on it leaves it as good as before.
+    pub(super) fn back<T>(mut self, done: Result<T, Error>) -> Result<T, Error> {
+        if !done.as_ref().is_err_and(Error::spoils_connection) {
+            drop(self.0.take());
+        }
+        done
+    }
+
+    /// The connection.
+    pub(super) fn connection(&self) -> Result<&Object, Error> {
+        self.0.as_ref().ok_or_else(|| Error::Unavailable("the connection was given back".to_owned()))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        drop(self.0.take().map(Object::take));
+    }
+}
+
+/// So many connections, made when they are needed.
+fn pool(settings: &Settings, size: usize) -> Result<Pool, Error> {
+    let manager = Manager::from_config(
+        connection_config(settings),
+        MakeRustlsConnect::new(tls(settings)?),
+        ManagerConfig { recycling_method: RecyclingMethod::Fast },
+    );
+    Pool::builder(manager)
+        .max_size(size)
+        .wait_timeout(Some(settings.acquire_timeout))
+        .create_timeout(Some(settings.connect_timeout))
+        .pre_recycle(Hook::sync_fn(|_, metrics| {
+            let old = metrics.age() >= most_age(metrics.created);
+            if old { Err(HookError::message("the connection is old")) } else { Ok(()) }
+        }))
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|error| Error::Unavailable(error.to_string()))
+}
+
+/// How old a connection gets that was made then: between four fifths of [`MOST_AGE`] and all of it.
+fn most_age(created: Instant) -> Duration {
+    let share = BuildHasherDefault::<DefaultHasher>::default().hash_one(created) % 1000;
+    MOST_AGE.mul_f64(0.8 + 0.0002 * share as f64)
+}
+
+/// Settings of every connection. A pooler hands its own to whoever comes next, so it gets none: they belong to the role then.
+/// Sequential scans are off because a plan made while a table was empty would keep one for ever.
 fn connection_config(settings: &Settings) -> tokio_postgres::Config {
     let mut config = settings.config.clone();
-    let options = format!(
-        "{} -c enable_seqscan=off -c jit=off -c timezone=UTC -c statement_timeout={} -c idle_in_transaction_session_timeout={}",
-        config.get_options().unwrap_or_default(),
-        settings.statement_timeout.as_millis(),
-        settings.idle_in_transaction_timeout.as_millis(),
-    );
+    if !settings.transaction_pooler {
+        let options = format!(
+            "{} -c enable_seqscan=off -c jit=off -c timezone=UTC -c statement_timeout={} -c lock_timeout={} \
+             -c idle_in_transaction_session_timeout={}",
+            config.get_options().unwrap_or_default(),
+            settings.statement_timeout.as_millis(),
+            LOCK_TIMEOUT.as_millis(),
+            settings.idle_in_transaction_timeout.as_millis(),
+        );
+        config.options(options.trim());
+    }
     config
-        .options(options.trim())
         .application_name("contextd")
+        .target_session_attrs(TargetSessionAttrs::ReadWrite) // of several addresses, the one that is no standby
         .connect_timeout(settings.connect_timeout)
-        .tcp_user_timeout(Duration::from_secs(15))
+        .tcp_user_timeout(UNACKNOWLEDGED)
         .keepalives(true)
-        .keepalives_idle(Duration::from_secs(5))
-        .keepalives_interval(Duration::from_secs(3))
-        .keepalives_retries(3);
+        .keepalives_idle(PROBE_AFTER)
+        .keepalives_interval(PROBE_EVERY)
+        .keepalives_retries(PROBES);
     config
 }
 

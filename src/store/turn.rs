@@ -7,7 +7,10 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    admission::Grant,
+    following::NextTurn,
     pipeline::{Param, Query},
+    rollback,
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
@@ -194,19 +197,19 @@ pub(super) const GATE: &str = "-- store::turn::gate
 pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run
     select 1 from session_run where tenant_id = $1 and session_id = $2 for no key update";
 
-pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
-pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql";
+pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
-pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql";
+pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
-pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql";
+pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
 pub(super) const SETTLE: &str = "-- store::turn::settle
     select epoch, op, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
 impl Store {
     /// The owner's append: rows, calls, what the step cost. With calls left open the turn waits and the lease is released in the
-    /// same statement. `advance`: the rows begin the next step.
+    /// same statement.
     pub async fn append(
         &self,
         key: &SessionKey,
@@ -214,17 +217,15 @@ impl Store {
         rows: &Rows,
         cost: &StepCost<'_>,
         batch: Option<&Batch>,
-        advance: bool,
     ) -> Result<Written, Error> {
         let (key, spent, calls) = (Key::from(key), Spent::from(cost), Calls::from(batch));
-        let (steps, message, lease) =
-            (i32::from(advance), cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
+        let (lease, message) = (self.lease.as_secs_f64(), cost.message.map(MessageId::as_str));
         let mut params = rows.params(&key);
         params.extend([&fence.epoch as Param<'_>, &fence.op]);
         params.extend(spent.params());
-        params.extend([&steps as Param<'_>, &message]);
+        params.extend([&lease as Param<'_>, &message]);
         params.extend(calls.params());
-        params.extend([&lease as Param<'_>, &spent.measured]);
+        params.push(&spent.measured);
         self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
     }
 
@@ -254,6 +255,19 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
+        self.finish_and_start(key, fence, rows, cost, end, None).await.map(|(written, _)| written)
+    }
+
+    /// The same; when that ends the turn, the next one begins in the same transaction.
+    pub async fn finish_and_start(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+        end: &End<'_>,
+        next: Option<&NextTurn<'_>>,
+    ) -> Result<(Written, Option<Grant>), Error> {
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let (message, lease) = (cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
         let mut params = rows.params(&key);
@@ -262,7 +276,7 @@ impl Store {
         params.extend([&ended.steps as Param<'_>, &message, &ended.payload, &ended.outcome, &lease]);
         params.push(&spent.measured);
         let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
-        self.owner_write(&key, fence, &[gate, Query::new(FINISH, params)]).await
+        self.end_and_start(&key, fence, vec![gate, Query::new(FINISH, params)], next).await
     }
 
     /// Every other end: closes what is open and ends the turn, whatever waits in the queue.
@@ -274,6 +288,19 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
+        self.stop_and_start(key, fence, rows, cost, end, None).await.map(|(written, _)| written)
+    }
+
+    /// The same, and the next turn begins in the same transaction.
+    pub async fn stop_and_start(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+        end: &End<'_>,
+        next: Option<&NextTurn<'_>>,
+    ) -> Result<(Written, Option<Grant>), Error> {
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let message = cost.message.map(MessageId::as_str);
         let (tokens, overhead) = (signed(end.synthetic.tokens), signed(end.synthetic.overhead));
@@ -284,8 +311,11 @@ impl Store {
         params.extend([&ended.steps as Param<'_>, &message, &ended.kind, &ended.payload, &ended.outcome, &ended.state]);
         params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed, &spent.measured]);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
-        let queries = [Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
-        self.owner_write(&key, fence, &queries).await
+        let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
+        if let Ending::Cancelled { undone: Some(_), .. } = end.ending {
+            queries.extend(rollback::queries(&key, &fence));
+        }
+        self.end_and_start(&key, fence, queries, next).await
     }
 
     async fn owner_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Written, Error> {
@@ -298,17 +328,31 @@ impl Store {
 
     /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then looks whether it had landed.
     pub(super) async fn fenced_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Fenced, Error> {
+        self.fenced_answers(key, fence, queries, queries.len().saturating_sub(1)).await.map(|(fenced, _)| fenced)
+    }
+
+    /// The same; the fence is compared by the statement `own`, and the rows of the one behind it come back with it.
+    pub(super) async fn fenced_answers(
+        &self,
+        key: &Key,
+        fence: Fence,
+        queries: &[Query<'_>],
+        own: usize,
+    ) -> Result<(Fenced, Vec<Row>), Error> {
         let give_up = Instant::now() + self.lease;
         let mut pause = Duration::from_millis(20);
         loop {
             let result = match queries {
-                [single] => self.database.write(single).await,
-                _ => self.database.transact(queries).await.map(|mut rows| rows.pop().unwrap_or_default()),
+                [single] => self.database.write(single).await.map(|rows| vec![rows]),
+                _ => self.database.transact(queries).await,
             };
             match result {
-                Ok(rows) => match rows.first() {
-                    Some(row) => return Ok(Fenced::Applied(ack(row)?)),
-                    None => return self.settle(key, fence).await,
+                Ok(mut answers) => match answers.get(own).and_then(|rows| rows.first()) {
+                    Some(row) => {
+                        let applied = Fenced::Applied(ack(row)?);
+                        return Ok((applied, answers.drain(own + 1..).next().unwrap_or_default()));
+                    }
+                    None => return Ok((self.settle(key, fence).await?, Vec::new())),
                 },
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "a write gave no answer; repeating it");

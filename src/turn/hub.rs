@@ -1,22 +1,36 @@
 //! What is live: who follows a session on this replica, how far it got, and the text of the message that is being written.
 //!
-//! Durable events are read from the database by every reader; the hub only says that there are new ones. Deltas exist nowhere
-//! else: each carries the seq it follows, so that a reader knows whether it still belongs to what it has shown.
+//! Durable events are read from the database by every reader; the hub only says that there are new ones. Of the open message it
+//! keeps the text so far, once, and each reader knows how much of it it has shown: whoever is slow gets more at a time, costs no memory
+//! and holds up nobody. What is shown carries the seq it follows, so that a reader knows whether it still belongs to what it has shown.
+
+mod announced;
+
+pub use announced::Announced;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
-use crate::model::{Delta, MessageId, Seq, SessionKey, TurnId, delta::DeltaKind, event::StepPosition};
+use crate::{
+    model::{
+        Delta, MessageId, Seq, SessionKey, TurnId,
+        delta::{DeltaKind, Stretch},
+        event::StepPosition,
+    },
+    store::{chunk::Elsewhere, session::SessionState},
+};
 
 /// All sessions that somebody on this replica follows or writes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Hub {
     channels: Arc<Mutex<BTreeMap<SessionKey, Weak<Channel>>>>,
-    buffer: usize,
 }
 
 /// One session's news on this replica.
@@ -25,8 +39,11 @@ pub struct Channel {
     key: SessionKey,
     hub: Hub,
     head: watch::Sender<Head>,
-    live: broadcast::Sender<Live>,
-    open: Mutex<Option<OpenMessage>>,
+    pulse: watch::Sender<()>,
+    open: Mutex<Option<Open>>,
+    announced: Mutex<announced::Announcements>,
+    /// The session's turn ran on another replica when that was looked at.
+    elsewhere: AtomicBool,
 }
 
 /// How far a session got, as far as this replica knows.
@@ -39,7 +56,7 @@ pub struct Head {
 }
 
 /// Something that is shown but not kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
     /// The durable event it follows.
     pub after: Seq,
@@ -52,7 +69,7 @@ pub struct Live {
 }
 
 /// What is shown but not kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiveKind {
     /// The model was called and has not answered yet.
     Thinking {
@@ -78,25 +95,46 @@ pub struct OpenMessage {
     pub parts: Vec<(DeltaKind, String)>,
 }
 
-/// A reader's place in a channel. What comes behind the snapshot follows without gaps.
+/// A call of a model, from its beginning to its commit and a moment longer, for readers that are a step behind.
+#[derive(Debug)]
+struct Open {
+    after: Seq,
+    turn: TurnId,
+    at: StepPosition,
+    /// The model that was called, if that is known.
+    model: Option<String>,
+    /// None: it has not answered yet.
+    message: Option<MessageId>,
+    parts: Vec<(DeltaKind, String)>,
+    /// The newest chunk it was made of; 0 when it is written here.
+    chunk: i32,
+    /// Committed or void.
+    closed: bool,
+}
+
+/// How much of what is being written somebody has.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// The call whose beginning is known, by the event it follows.
+    called: Option<Seq>,
+    message: Option<MessageId>,
+    parts: Vec<usize>,
+}
+
+/// A reader's place in a channel.
 #[derive(Debug)]
 pub struct Subscription {
     /// The channel; keeps it alive.
     pub channel: Arc<Channel>,
     /// How far the session got.
     pub head: watch::Receiver<Head>,
-    /// What is shown but not kept, from now on.
-    pub live: broadcast::Receiver<Live>,
-    /// The open message at this point.
-    pub open: Option<OpenMessage>,
+    /// That something is to be shown that is not kept.
+    pub pulse: watch::Receiver<()>,
+    shown: Shown,
+    heard: usize,
 }
 
 impl Hub {
-    /// A hub whose channels hold `buffer` live items for readers that are slower than the model.
-    pub fn new(buffer: usize) -> Self {
-        Self { channels: Arc::default(), buffer }
-    }
-
     /// The session's channel, for as long as somebody holds it.
     pub fn enter(&self, key: &SessionKey) -> Arc<Channel> {
         let mut channels = lock(&self.channels);
@@ -107,8 +145,10 @@ impl Hub {
             key: key.clone(),
             hub: self.clone(),
             head: watch::Sender::new(Head::default()),
-            live: broadcast::Sender::new(self.buffer),
+            pulse: watch::Sender::new(()),
             open: Mutex::new(None),
+            announced: Mutex::default(),
+            elsewhere: AtomicBool::new(false),
         });
         channels.insert(key.clone(), Arc::downgrade(&channel));
         channel
@@ -119,14 +159,9 @@ impl Hub {
         lock(&self.channels).get(key).and_then(Weak::upgrade)
     }
 
-    /// Every session that is followed here, with how far it is known.
-    pub fn followed(&self) -> Vec<(SessionKey, Seq)> {
-        let channels = lock(&self.channels);
-        channels
-            .values()
-            .filter_map(Weak::upgrade)
-            .map(|channel| (channel.key.clone(), channel.head.borrow().seq))
-            .collect()
+    /// Every session that is followed or written here.
+    pub fn channels(&self) -> Vec<Arc<Channel>> {
+        lock(&self.channels).values().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -151,30 +186,187 @@ impl Channel {
         self.head.send_modify(|head| head.gone = true);
     }
 
+    /// Which session.
+    pub fn key(&self) -> &SessionKey {
+        &self.key
+    }
+
+    /// How far the session is known to have got.
+    pub fn seq(&self) -> Seq {
+        self.head.borrow().seq
+    }
+
+    /// Whether somebody reads it here.
+    pub fn has_readers(&self) -> bool {
+        self.pulse.receiver_count() > 0
+    }
+
+    /// Notes whether the session's turn runs on another replica.
+    pub fn set_elsewhere(&self, runs: bool) {
+        self.elsewhere.store(runs, Ordering::Relaxed);
+    }
+
+    /// Whether the session's turn ran on another replica when that was looked at.
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere.load(Ordering::Relaxed)
+    }
+
     /// Shows something that is not kept.
     pub fn show(&self, live: Live) {
         let mut open = lock(&self.open);
-        if let LiveKind::Delta(delta) = &live.what {
-            append(&mut open, &live, delta);
+        // A stale owner does not write over what follows a newer event.
+        if open.as_ref().is_none_or(|open| open.after <= live.after) {
+            match live.what {
+                LiveKind::Thinking { model } => {
+                    *open = Some(Open { model: Some(model), ..Open::at(live.after, live.turn, live.at) });
+                }
+                LiveKind::Delta(delta) => add(&mut open, live.after, &live.turn, live.at, delta),
+            }
+            drop(open);
+            self.pulse.send_replace(());
         }
-        // Nobody may be listening.
-        let _ = self.live.send(live);
     }
 
-    /// The message is committed or void. Another one stays open: it is a newer attempt's.
+    /// Tells readers that a message waits.
+    pub fn announce(&self, announced: Announced) {
+        lock(&self.announced).add(announced);
+        self.pulse.send_replace(());
+    }
+
+    /// The message is committed or void: newcomers do not see it any more. Another one stays open: it is a newer attempt's.
     pub fn close_message(&self, message: &MessageId) {
-        lock(&self.open).take_if(|open| open.message == *message);
+        if let Some(open) =
+            lock(&self.open).as_mut().filter(|open| open.message.as_ref().is_none_or(|it| it == message))
+        {
+            open.closed = true;
+        }
     }
 
-    /// A reader's place, from now on.
-    pub fn subscribe(self: &Arc<Self>) -> Subscription {
+    /// Forgets what is closed. Who has not shown it by now shows its commit.
+    pub fn tidy(&self) {
+        lock(&self.open).take_if(|open| open.closed);
+    }
+
+    /// The message whose chunks were taken in, and up to which.
+    pub fn taken(&self) -> (Option<MessageId>, i32) {
         let open = lock(&self.open);
-        Subscription {
-            channel: Arc::clone(self),
-            head: self.head.subscribe(),
-            live: self.live.subscribe(),
-            open: open.clone(),
+        open.as_ref().filter(|open| open.chunk > 0).map_or((None, 0), |open| (open.message.clone(), open.chunk))
+    }
+
+    /// Takes in what another replica writes.
+    pub fn take_in(&self, seen: Elsewhere) {
+        let Elsewhere { key: _, last_seq: _, state, at, committed, chunks } = seen;
+        let mut open = lock(&self.open);
+        let mut news = false;
+        for chunk in chunks.into_iter().filter(|chunk| chunk.stretch.at == at) {
+            let Some(message) = chunk.stretch.message() else { continue };
+            let known = open.as_ref().filter(|open| open.message.as_ref() == Some(message)).map(|open| open.chunk);
+            let newer = open.as_ref().is_none_or(|open| open.after < chunk.stretch.after);
+            if known.map_or(newer && chunk.n == 1, |known| known > 0 && chunk.n == known + 1) {
+                let Stretch { after, turn, at, deltas } = chunk.stretch;
+                deltas.into_iter().for_each(|delta| add(&mut open, after, &turn, at, delta));
+                open.iter_mut().for_each(|open| open.chunk = chunk.n);
+                news = true;
+            }
         }
+        if let Some(open) = open.as_mut().filter(|open| open.chunk > 0) {
+            open.closed |= committed || state != SessionState::Running || open.at != at;
+        }
+        drop(open);
+        if news {
+            self.pulse.send_replace(());
+        }
+    }
+
+    /// What was added to the message that is written here since `shown`; none: nothing, or no message.
+    pub fn stretch(&self, shown: &mut Shown) -> Option<Stretch> {
+        let open = lock(&self.open);
+        let open = open.as_ref().filter(|open| open.chunk == 0 && !open.closed)?;
+        let deltas = open.since(shown);
+        (!deltas.is_empty()).then(|| Stretch { after: open.after, turn: open.turn.clone(), at: open.at, deltas })
+    }
+
+    /// A reader's place, with nothing shown so far.
+    pub fn subscribe(self: &Arc<Self>) -> Subscription {
+        let mut pulse = self.pulse.subscribe();
+        pulse.mark_changed();
+        let heard = lock(&self.announced).in_all();
+        Subscription { channel: Arc::clone(self), head: self.head.subscribe(), pulse, shown: Shown::default(), heard }
+    }
+}
+
+impl Subscription {
+    /// What there is to show that was not shown yet.
+    pub fn more(&mut self) -> Vec<Live> {
+        let open = lock(&self.channel.open);
+        let Some(open) = open.as_ref() else { return Vec::new() };
+        let live = |what| Live { after: open.after, turn: open.turn.clone(), at: open.at, what };
+        let mut more = Vec::new();
+        if let Some(model) = &open.model
+            && self.shown.called != Some(open.after)
+        {
+            more.push(live(LiveKind::Thinking { model: model.clone() }));
+        }
+        self.shown.called = Some(open.after);
+        more.extend(open.since(&mut self.shown).into_iter().map(|delta| live(LiveKind::Delta(delta))));
+        more
+    }
+
+    /// Messages that were queued and not heard of yet.
+    pub fn queued(&mut self) -> Vec<Announced> {
+        let announced = lock(&self.channel.announced);
+        let new = announced.behind(self.heard);
+        self.heard = announced.in_all();
+        new
+    }
+
+    /// The open message with all text so far, which is shown by that; only if it follows an event that is `current`.
+    pub fn so_far(&mut self, current: impl Fn(Seq) -> bool) -> Option<OpenMessage> {
+        let open = lock(&self.channel.open);
+        let open = open.as_ref().filter(|open| !open.closed && current(open.after))?;
+        let message = open.message.clone()?;
+        self.shown.called = Some(open.after);
+        open.since(&mut self.shown);
+        let (turn, parts) = (open.turn.clone(), open.parts.clone());
+        Some(OpenMessage { message, after: open.after, turn, at: open.at, parts })
+    }
+}
+
+impl Shown {
+    /// The message that it is about.
+    pub fn message(&self) -> Option<&MessageId> {
+        self.message.as_ref()
+    }
+}
+
+impl Open {
+    fn at(after: Seq, turn: TurnId, at: StepPosition) -> Self {
+        Self { after, turn, at, model: None, message: None, parts: Vec::new(), chunk: 0, closed: false }
+    }
+
+    /// The text behind what was shown, one delta for each part that has more. It is shown by that.
+    fn since(&self, shown: &mut Shown) -> Vec<Delta> {
+        let Some(message) = &self.message else { return Vec::new() };
+        if shown.message.as_ref() != Some(message) {
+            shown.message = Some(message.clone());
+            shown.parts.clear();
+        }
+        let known = shown.parts.len();
+        shown.parts.resize(self.parts.len(), 0);
+        let mut deltas = Vec::new();
+        for (part, ((kind, text), shown)) in self.parts.iter().zip(&mut shown.parts).enumerate() {
+            if text.len() > *shown || part >= known {
+                deltas.push(Delta {
+                    message: message.clone(),
+                    part: u32::try_from(part).unwrap_or(u32::MAX),
+                    offset: u32::try_from(*shown).unwrap_or(u32::MAX),
+                    text: text[*shown..].to_owned(),
+                    kind: kind.clone(),
+                });
+                *shown = text.len();
+            }
+        }
+        deltas
     }
 }
 
@@ -188,23 +380,19 @@ impl Drop for Channel {
 }
 
 /// Adds a delta to the open message, or opens a new one.
-fn append(open: &mut Option<OpenMessage>, live: &Live, delta: &Delta) {
-    if open.as_ref().is_none_or(|open| open.message != delta.message) {
-        *open = Some(OpenMessage {
-            message: delta.message.clone(),
-            after: live.after,
-            turn: live.turn.clone(),
-            at: live.at,
-            parts: Vec::new(),
-        });
+fn add(open: &mut Option<Open>, after: Seq, turn: &TurnId, at: StepPosition, delta: Delta) {
+    let Delta { message, part, offset: _, text, kind } = delta;
+    if open.as_ref().is_none_or(|open| open.after != after || open.message.as_ref().is_some_and(|it| *it != message)) {
+        *open = Some(Open::at(after, turn.clone(), at));
     }
     if let Some(open) = open {
-        let index = usize::try_from(delta.part).unwrap_or(usize::MAX);
+        open.message = Some(message);
+        let index = usize::try_from(part).unwrap_or(usize::MAX);
         if index >= open.parts.len() {
-            open.parts.push((delta.kind.clone(), String::new()));
+            open.parts.push((kind, String::new()));
         }
-        if let Some((_, text)) = open.parts.get_mut(index) {
-            text.push_str(&delta.text);
+        if let Some((_, written)) = open.parts.get_mut(index) {
+            written.push_str(&text);
         }
     }
 }
@@ -215,98 +403,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{SessionId, TenantId};
-
-    fn key() -> SessionKey {
-        SessionKey::new(TenantId::new("t"), SessionId::new("s"))
-    }
-
-    fn delta(message: &str, part: u32, text: &str) -> Live {
-        Live {
-            after: Seq(3),
-            turn: TurnId::new("turn"),
-            at: StepPosition { step: 1, attempt: 1 },
-            what: LiveKind::Delta(Delta {
-                message: MessageId::new(message),
-                part,
-                offset: 0,
-                text: text.to_owned(),
-                kind: DeltaKind::Text,
-            }),
-        }
-    }
-
-    fn texts(open: Option<&OpenMessage>) -> Vec<String> {
-        open.map(|open| open.parts.iter().map(|(_, text)| text.clone()).collect()).unwrap_or_default()
-    }
-
-    #[test]
-    fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
-        let channel = Hub::new(16).enter(&key());
-        channel.show(delta("m", 0, "one "));
-        channel.show(delta("m", 0, "two"));
-        channel.show(delta("m", 1, "three"));
-        let mut reader = channel.subscribe();
-        channel.show(delta("m", 1, " four"));
-        assert_eq!(texts(reader.open.as_ref()), ["one two", "three"]);
-        let LiveKind::Delta(next) = reader.live.try_recv().expect("a delta").what else { panic!("not a delta") };
-        assert_eq!((next.part, next.text.as_str()), (1, " four"));
-        assert!(reader.live.try_recv().is_err());
-    }
-
-    #[test]
-    fn a_message_that_is_settled_is_not_shown_to_newcomers() {
-        let channel = Hub::new(16).enter(&key());
-        channel.show(delta("m", 0, "text"));
-        channel.close_message(&MessageId::new("m"));
-        assert!(channel.subscribe().open.is_none());
-        channel.show(delta("n", 0, "new"));
-        assert_eq!(texts(channel.subscribe().open.as_ref()), ["new"]);
-    }
-
-    #[test]
-    fn the_head_only_moves_forward() {
-        let channel = Hub::new(16).enter(&key());
-        let reader = channel.subscribe();
-        channel.advance(Seq(5));
-        channel.advance(Seq(4));
-        assert_eq!(reader.head.borrow().seq, Seq(5));
-    }
-
-    #[test]
-    fn a_channel_lives_as_long_as_somebody_holds_it() {
-        let hub = Hub::new(16);
-        let channel = hub.enter(&key());
-        assert!(Arc::ptr_eq(&channel, &hub.enter(&key())));
-        assert_eq!(hub.followed().len(), 1);
-        drop(channel);
-        assert!(hub.get(&key()).is_none());
-        assert!(hub.followed().is_empty());
-    }
-
-    #[test]
-    fn who_enters_after_the_end_gets_another_channel() {
-        let hub = Hub::new(16);
-        let old = hub.enter(&key());
-        old.advance(Seq(9));
-        old.end();
-        let new = hub.enter(&key());
-        assert!(old.subscribe().head.borrow().gone);
-        assert_eq!(*new.subscribe().head.borrow(), Head::default());
-        old.end();
-        drop(old);
-        assert!(Arc::ptr_eq(&new, &hub.enter(&key())), "the old one took nothing with it");
-    }
-
-    #[test]
-    fn a_reader_that_is_too_slow_is_told_so_and_costs_a_bounded_buffer() {
-        let channel = Hub::new(4).enter(&key());
-        let mut reader = channel.subscribe();
-        for _ in 0..100 {
-            channel.show(delta("m", 0, "x"));
-        }
-        assert!(matches!(reader.live.try_recv(), Err(broadcast::error::TryRecvError::Lagged(96))));
-    }
-}
+mod tests;

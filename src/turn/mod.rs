@@ -6,21 +6,25 @@
 //! a caller asks for runs to its end also when the caller has left.
 
 pub mod answer;
+mod attendance;
 mod batch;
 pub mod cancel;
 pub mod delete;
 pub mod error;
 pub mod execute;
+pub mod following;
 pub mod fork;
 pub mod hub;
 pub mod import;
 pub mod leases;
 pub mod next;
 mod prune;
+pub mod queue;
 pub mod recover;
 pub mod retry;
 pub mod run;
 pub mod sessions;
+pub mod share;
 pub mod stats;
 pub mod submit;
 pub mod update;
@@ -66,6 +70,8 @@ pub struct Rules {
     pub max_answer_bytes: usize,
     /// How failed calls of models are repeated.
     pub retries: Retries,
+    /// How often text on its way is shared with other replicas; none: there are no others.
+    pub share_interval: Option<Duration>,
     /// How often the database is asked for what nobody told.
     pub poll_interval: Duration,
     /// Bounds of uploads.
@@ -84,6 +90,7 @@ pub struct Engine {
     hub: Hub,
     clock: Arc<dyn Clock>,
     leases: Leases,
+    sharing: share::Sharing,
     tasks: TaskTracker,
     draining: CancellationToken,
     aborting: CancellationToken,
@@ -101,6 +108,7 @@ impl Engine {
             hub,
             clock,
             leases: Leases::default(),
+            sharing: share::Sharing::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),

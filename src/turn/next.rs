@@ -22,12 +22,18 @@ pub struct Facts {
     pub cancel: Option<(crate::model::CancelCause, String)>,
     /// How much time is left.
     pub time_left: Duration,
+    /// How much of the time after that is left, for one last step.
+    pub grace_left: Duration,
+    /// The step began when the time was up: it is the last one.
+    pub late: bool,
     /// Tokens spent so far.
     pub spent: UsageTotals,
     /// The bounds in force.
     pub limits: Limits,
     /// The newest message.
     pub last: Option<Last>,
+    /// Messages wait for the turn.
+    pub waiting: bool,
 }
 
 /// The newest message of the transcript.
@@ -48,6 +54,11 @@ pub enum Step {
     Call,
     /// Begin the next step, then call the model.
     Begin,
+    /// Take what waits into the transcript.
+    Take {
+        /// Begin the next step with it.
+        advance: bool,
+    },
     /// The model was done: end the turn, unless messages wait for it.
     Finish,
     /// End the turn.
@@ -63,7 +74,9 @@ impl Last {
             Role::Tool => newest.next().and_then(|caller| caller.response.as_ref()),
             Role::System | Role::User | Role::Assistant => message.response.as_ref(),
         };
-        let step = if message.turn.as_ref() == Some(turn) { message.step } else { 0 };
+        // What came through the queue is to be answered by the step, as input is.
+        let answers = message.role == Role::Assistant || message.role == Role::Tool;
+        let step = if answers && message.turn.as_ref() == Some(turn) { message.step } else { 0 };
         Some(Self { role: message.role, step, finish: response.map(|response| response.finish) })
     }
 }
@@ -72,23 +85,40 @@ impl Last {
 pub fn next_step(facts: &Facts) -> Step {
     if let Some((cause, reason)) = &facts.cancel {
         let outcome = if facts.open_calls > 0 { CancelOutcome::ToolsInProgress } else { CancelOutcome::None };
-        return Step::Stop(Ending::Cancelled { cause: *cause, outcome, reason: reason.clone() });
+        let (cause, reason) = (*cause, reason.clone());
+        return Step::Stop(Ending::Cancelled { cause, outcome, reason, undone: None });
     }
     if facts.takeovers > facts.max_takeovers {
         return Step::Stop(Ending::Failed(poisoned(facts.takeovers)));
     }
     let here = facts.last.filter(|last| last.step == facts.step);
     if let Some(end) = here.and_then(said_its_last) {
-        return end;
+        return match end {
+            // A conclusion is not asked for twice.
+            Step::Finish if facts.waiting && facts.time_left.is_zero() => completed(CompletionReason::Deadline),
+            Step::Finish if facts.waiting => go_on(facts),
+            end => end,
+        };
     }
-    if facts.time_left.is_zero() {
+    let more = after_step(facts.step, &facts.spent, &facts.limits);
+    let concludes = facts.open_calls == 0 && (here.is_none() || !facts.late && more.is_none());
+    if facts.time_left.is_zero() && (facts.grace_left.is_zero() || !concludes) {
         return completed(CompletionReason::Deadline);
     }
-    if here.is_none() {
-        return Step::Call;
+    match here {
+        Some(_) => go_on(facts),
+        None if facts.waiting => Step::Take { advance: false },
+        // It was to begin with a message that was withdrawn since.
+        None if facts.last.is_none_or(|last| last.role == Role::Assistant) => Step::Finish,
+        None => Step::Call,
     }
+}
+
+/// Behind a step that is over.
+fn go_on(facts: &Facts) -> Step {
     match after_step(facts.step, &facts.spent, &facts.limits) {
         Some(reason) => completed(reason),
+        None if facts.waiting => Step::Take { advance: true },
         None => Step::Begin,
     }
 }
@@ -148,6 +178,8 @@ mod tests {
             open_calls: 0,
             cancel: None,
             time_left: Duration::from_secs(60),
+            grace_left: Duration::ZERO,
+            late: false,
             spent: UsageTotals { input: 90, output: 9, ..UsageTotals::default() },
             limits: Limits {
                 max_steps: 50,
@@ -155,8 +187,10 @@ mod tests {
                 max_total_tokens: None,
                 turn_timeout: Duration::from_secs(60),
                 tool_timeout: Duration::from_secs(60),
+                grace: Duration::ZERO,
             },
             last,
+            waiting: false,
         }
     }
 
@@ -168,7 +202,7 @@ mod tests {
     fn a_step_is_called_begun_or_ended_by_what_was_said_last() {
         let stop = |reason| Step::Stop(Ending::Completed(reason));
         let table = [
-            (None, Step::Call),
+            (None, Step::Finish),
             (last(Role::User, 0, None), Step::Call),
             (last(Role::Tool, 0, Some(FinishReason::ToolCalls)), Step::Call),
             (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), Step::Call),
@@ -179,11 +213,34 @@ mod tests {
             (last(Role::Assistant, 2, Some(FinishReason::Stop)), Step::Finish),
             (last(Role::Assistant, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
             (last(Role::Assistant, 2, Some(FinishReason::Refusal)), stop(CompletionReason::ContentFilter)),
-            (last(Role::Assistant, 1, Some(FinishReason::Stop)), Step::Call),
+            (last(Role::Assistant, 1, Some(FinishReason::Stop)), Step::Finish),
+            (last(Role::Assistant, 0, Some(FinishReason::Stop)), Step::Finish),
         ];
         for (last, expected) in table {
             assert_eq!(next_step(&facts(last)), expected, "{last:?}");
         }
+    }
+
+    /// Row D10
+    #[test]
+    fn messages_that_wait_are_taken_between_steps_and_before_an_end_that_they_may_hold_up() {
+        let take = |advance| Step::Take { advance };
+        let table = [
+            (None, take(false)),
+            (last(Role::User, 0, None), take(false)),
+            (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), take(false)),
+            (last(Role::Assistant, 1, Some(FinishReason::Stop)), take(false)),
+            (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), take(true)),
+            (last(Role::Assistant, 2, Some(FinishReason::Stop)), take(true)),
+            (last(Role::Assistant, 2, Some(FinishReason::Length)), completed(CompletionReason::Length)),
+        ];
+        for (last, expected) in table {
+            assert_eq!(next_step(&Facts { waiting: true, ..facts(last) }), expected, "{last:?}");
+        }
+        let done = Facts { waiting: true, ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop))) };
+        let limits = Limits { max_steps: 2, ..done.limits };
+        assert_eq!(next_step(&Facts { limits, ..done.clone() }), completed(CompletionReason::MaxSteps));
+        assert_eq!(next_step(&Facts { time_left: Duration::ZERO, ..done }), completed(CompletionReason::Deadline));
     }
 
     #[test]
@@ -212,7 +269,8 @@ mod tests {
                 time_left: Duration::ZERO,
                 ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop)))
             };
-            let ending = Ending::Cancelled { cause: CancelCause::Requested, outcome, reason: "enough".to_owned() };
+            let (cause, reason) = (CancelCause::Requested, "enough".to_owned());
+            let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
             assert_eq!(next_step(&facts), Step::Stop(ending));
         }
     }
@@ -231,5 +289,29 @@ mod tests {
         let up = |last| next_step(&Facts { time_left: Duration::ZERO, ..facts(last) });
         assert_eq!(up(None), Step::Stop(Ending::Completed(CompletionReason::Deadline)));
         assert_eq!(up(last(Role::Assistant, 2, Some(FinishReason::Stop))), Step::Finish);
+    }
+
+    #[test]
+    fn after_its_time_a_turn_may_take_one_last_step() {
+        let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
+        let deadline = Step::Stop(Ending::Completed(CompletionReason::Deadline));
+        let table = [
+            ("results are in", over, 60, false, 50, Step::Begin),
+            ("the last step is not answered", None, 60, true, 50, Step::Call),
+            ("a step before it is not answered", None, 60, false, 50, Step::Call),
+            ("the last step called tools", over, 60, true, 50, deadline.clone()),
+            ("that time is up too", over, 0, false, 50, deadline.clone()),
+            ("that time is up too, in the last step", None, 0, true, 50, deadline.clone()),
+            ("there are no more steps", over, 60, false, 2, deadline),
+        ];
+        for (what, last, grace, late, max_steps, expected) in table {
+            let mut facts = Facts { time_left: Duration::ZERO, late, ..facts(last) };
+            facts.grace_left = Duration::from_secs(grace);
+            facts.limits.max_steps = max_steps;
+            assert_eq!(next_step(&facts), expected, "{what}");
+        }
+        let facts =
+            Facts { time_left: Duration::ZERO, grace_left: Duration::from_secs(60), open_calls: 1, ..facts(None) };
+        assert_eq!(next_step(&facts), Step::Stop(Ending::Completed(CompletionReason::Deadline)), "calls are open");
     }
 }

@@ -1,11 +1,16 @@
 //! What keeps turns alive: the heartbeat, and taking over what nobody owns any more.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{Engine, Error};
 use crate::{
     model::SessionKey,
     store::{
+        self,
         lease::{Candidate, Followed, Held, Interruption},
         session::SessionState,
     },
@@ -15,15 +20,24 @@ use crate::{
 const ROUND: u32 = 32;
 
 impl Engine {
-    /// Renews the leases of the turns that run here. Without an answer they are lost once their time is up.
+    /// Renews the leases of the turns that run here.
     pub async fn beat(&self) -> Result<(), Error> {
         let (held, sent) = (self.leases.held(), Instant::now());
-        let answer = if held.is_empty() { Ok(Vec::new()) } else { self.store.beat(&held).await };
-        if let Ok(pulses) = &answer {
-            self.leases.take_in(sent, &held, pulses);
+        if !held.is_empty() {
+            let pulses = self.store.beat(&held).await?;
+            self.leases.take_in(sent, &held, &pulses);
         }
-        self.leases.expire(self.store.lease(), Instant::now());
-        answer.map(drop).map_err(Error::from)
+        Ok(())
+    }
+
+    /// How long a turn goes on here without a renewal: less than the lease, so that no two owners ever speak.
+    pub fn trust(&self) -> Duration {
+        self.store.lease() * 4 / 5
+    }
+
+    /// Stops the turns whose leases were not renewed in time by this replica's own clock, whatever the database does meanwhile.
+    pub fn expire(&self) {
+        self.leases.expire(self.trust(), Instant::now());
     }
 
     /// Asks whether anybody wants a turn cancelled that runs here, or has taken it away.
@@ -40,19 +54,45 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks for news of the sessions that are followed here.
+    /// Asks for news of the sessions that are followed here, and which of their turns run elsewhere.
     pub async fn look_for_news(&self) -> Result<(), Error> {
+        let channels = self.hub.channels();
+        channels.iter().for_each(|channel| channel.tidy());
         let followed: Vec<Followed> =
-            self.hub.followed().into_iter().map(|(key, after)| Followed { key, after }).collect();
+            channels.iter().map(|channel| Followed { key: channel.key().clone(), after: channel.seq() }).collect();
         if followed.is_empty() {
             return Ok(());
         }
-        for (key, seq, state) in self.store.heads(&followed).await? {
-            self.nudge(&key, seq);
-            if state == SessionState::Deleted
-                && let Some(channel) = self.hub.get(&key)
-            {
-                channel.end();
+        let heads = self.store.heads(&followed).await?;
+        let heads: BTreeMap<_, _> = heads.into_iter().map(|(key, seq, state)| (key, (seq, state))).collect();
+        for channel in channels {
+            let head = heads.get(channel.key());
+            let running = head.is_some_and(|(_, state)| *state == SessionState::Running);
+            channel.set_elsewhere(running && !self.leases.runs(channel.key()));
+            if let Some((seq, state)) = head {
+                channel.advance(*seq);
+                if *state == SessionState::Deleted {
+                    channel.end();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Heeds an answer to a statement that may grant a turn. When it was lost the turn may be this replica's without its knowing.
+    pub(super) fn heed<T>(&self, key: &SessionKey, answer: Result<T, store::Error>) -> Result<T, store::Error> {
+        if matches!(&answer, Err(store::Error::Unavailable(_))) {
+            self.leases.doubt(key, Instant::now());
+        }
+        answer
+    }
+
+    /// Hands over the turns that were granted to this replica without its knowing, rather than to let their leases run out.
+    async fn let_go(&self) -> Result<(), Error> {
+        for key in self.leases.doubts(self.store.lease(), Instant::now()) {
+            if self.store.let_go(&key, self.leases.epoch(&key)).await? {
+                tracing::info!(session.id = %key.session, "handed a turn over whose grant was lost");
+                self.leases.is_clear(&key);
             }
         }
         Ok(())
@@ -60,6 +100,7 @@ impl Engine {
 
     /// Takes over turns whose owner is gone, and closes calls whose time is up.
     pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
+        self.let_go().await?;
         for candidate in self.store.candidates(ROUND).await? {
             if self.draining.is_cancelled() || self.leases.count() >= self.rules.max_running {
                 break;
@@ -82,7 +123,7 @@ impl Engine {
 
     async fn own(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
         let sent = Instant::now();
-        if let Some(grant) = self.store.takeover(&key, epoch).await? {
+        if let Some(grant) = self.heed(&key, self.store.takeover(&key, epoch).await)? {
             tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
             self.start(key, grant, sent);
         }

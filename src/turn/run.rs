@@ -1,5 +1,7 @@
 //! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
 
+mod take;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -12,6 +14,7 @@ use super::{
     answer::{self, Audience, Broken, Cut, End, Timing},
     batch::Handing,
     execute::step_started,
+    following::{Ground, Planned},
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, ending_of, next_step},
@@ -38,10 +41,12 @@ use crate::{
     store::{
         NewMessage, Rows,
         admission::Grant,
+        following::Starters,
+        message::Seen,
         session::SessionState,
         step::{Begun, NewStep},
         turn::{Ack, End as TurnEnd, Measured, StepCost, Written},
-        turn_read::{Owned, Revision},
+        turn_read::{CancelRequest, Owned, Revision},
     },
 };
 
@@ -49,6 +54,11 @@ mod overflow;
 
 /// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
 const BEGIN_TRIES: u32 = 10;
+
+/// How long the first pause is when a turn cannot be read; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a pause gets.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
 pub(super) async fn run(
@@ -69,6 +79,7 @@ pub(super) async fn run(
         last_usage: None,
         writing: None,
         moved: 0,
+        attended: false,
         calls: (0, 0),
         recovered: None,
     };
@@ -108,10 +119,20 @@ struct Run<'a> {
     writing: Option<MessageId>,
     /// How often the next step could not begin because the configuration had changed.
     moved: u32,
+    /// It is noted that somebody has to read its events.
+    attended: bool,
     /// A step, and the calls that this owner made for it.
     calls: (u32, u32),
     /// The step whose prompt was made smaller because the provider found it too long.
     recovered: Option<u32>,
+}
+
+/// What the end of a turn has to reckon with.
+struct Ahead {
+    /// Messages wait for this turn.
+    waiting: bool,
+    /// What follows it.
+    next: Option<Planned>,
 }
 
 /// What one step works with.
@@ -133,6 +154,26 @@ struct Scene<'a> {
     read: Instant,
 }
 
+/// The last step of a turn whose time is up has none.
+const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
+
+impl Scene<'_> {
+    /// How much of the time after the turn's own is left.
+    fn grace_left(&self) -> Duration {
+        self.limits.grace.saturating_sub(self.owned.overtime)
+    }
+
+    /// How long a call may take.
+    fn time_left(&self) -> Duration {
+        self.owned.time_left + self.grace_left()
+    }
+
+    /// Whether the turn's time is up by now: no tool is asked for any more.
+    fn is_over(&self) -> bool {
+        self.read.elapsed() >= self.owned.time_left
+    }
+}
+
 impl Run<'_> {
     /// One round: look, decide, do.
     async fn step(&mut self) -> Result<Flow, Error> {
@@ -143,14 +184,15 @@ impl Run<'_> {
             return self.hand_over().await;
         }
         let read = Instant::now();
-        // Only the owner writes messages, so the two need not be one snapshot.
-        let store = &self.engine.store;
-        let (owned, seen) = try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await?;
+        let (owned, seen) = self.look().await?;
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
         if seen.context_version.is_some_and(|version| version != owned.context_version) {
             return Ok(Flow::On); // the context was made another one between the two looks
+        }
+        if let Some(patience) = owned.request.cancel_after.filter(|_| !std::mem::replace(&mut self.attended, true)) {
+            self.engine.store.attend(self.key, self.turn, patience).await?;
         }
         let hides = seen.context_version != Some(0);
         let transcript = match Transcript::new(seen.messages).close() {
@@ -160,7 +202,11 @@ impl Run<'_> {
         };
         let config = &owned.made_for.config;
         let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
+        let tools = match &owned.request.tools {
+            _ if owned.late => NO_TOOLS,
+            Some(tools) => tools,
+            None => &config.tools,
+        };
         let outside = outside_tokens(config, tools, model.info.supports_tools);
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let scene = Scene {
@@ -187,12 +233,16 @@ impl Run<'_> {
                 Some(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             },
             (Step::Begin, Some(_)) => self.begin(&owned).await,
+            (Step::Take { advance }, Some(_)) => self.take(&scene, advance).await,
             (Step::Finish, Some(transcript)) => {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
                 self.finish(&scene, Self::no_rows(&scene), None, finish).await
             }
-            (Step::Stop(ending), _) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
-            (Step::Call | Step::Begin | Step::Finish, None) => {
+            (Step::Stop(ending), _) => {
+                let ending = self.undoing(ending, owned.cancel.as_ref(), None).await?;
+                self.stop(&scene, Self::no_rows(&scene), None, ending, None).await
+            }
+            (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => {
                 Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
             }
         }
@@ -213,6 +263,26 @@ impl Run<'_> {
         Ok(cleared.is_some())
     }
 
+    /// Reads what is committed. While the database cannot be reached it is asked again, for as long as the lease may last: a turn
+    /// outlives a restart of its database.
+    async fn look(&self) -> Result<(Option<Owned>, Seen), Error> {
+        let (store, mut pause) = (&self.engine.store, FIRST_PAUSE);
+        loop {
+            // Only the owner writes messages, so the two need not be one snapshot.
+            match try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await {
+                Err(error) if error.is_transient() && !self.lease.lost().is_cancelled() => {
+                    tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "reading a turn again");
+                    tokio::select! {
+                        () = self.lease.lost().cancelled() => return Err(error.into()),
+                        () = self.engine.aborting.cancelled() => return Err(error.into()),
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                    }
+                }
+                looked => return Ok(looked?),
+            }
+        }
+    }
+
     fn facts(&self, scene: &Scene<'_>, transcript: Option<&Closed>) -> Facts {
         let owned = scene.owned;
         Facts {
@@ -222,10 +292,13 @@ impl Run<'_> {
             open_calls: owned.open_calls,
             cancel: owned.cancel.as_ref().map(|cancel| (cancel.cause, cancel.reason.clone())),
             time_left: owned.time_left,
+            grace_left: scene.grace_left(),
+            late: owned.late,
             spent: owned.totals,
             // Whether there is a next step is a matter of the configuration that it would be made for.
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
+            waiting: owned.waiting,
         }
     }
 
@@ -253,7 +326,7 @@ impl Run<'_> {
             message: message.clone(),
             taken,
             max_bytes: self.engine.rules.max_answer_bytes,
-            time_left: scene.owned.time_left,
+            time_left: scene.time_left(),
             flush: self.engine.rules.delta_flush,
             audience: Audience { channel: self.channel, turn: self.turn, after: self.seq, at: scene.at },
         };
@@ -291,8 +364,12 @@ impl Run<'_> {
             StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written, measured };
         if calls.is_empty() {
             return match ending_of(finish.reason) {
+                Step::Finish if scene.owned.late => {
+                    let ending = Ending::Completed(CompletionReason::Deadline);
+                    self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await
+                }
                 Step::Stop(ending) => self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await,
-                Step::Call | Step::Begin | Step::Finish => {
+                Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
                     self.finish(scene, rows, Some(cost), Some(finish.reason)).await
                 }
             };
@@ -302,10 +379,11 @@ impl Run<'_> {
             execution: self.engine.policy(&scene.owned.made_for.config)?.execution,
             timeout: scene.limits.tool_timeout,
             results: derive::results(self.turn, scene.owned.step),
+            over: scene.is_over(),
             at: scene.at,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch), false).await?;
+        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch)).await?;
         self.after(written)
     }
 
@@ -323,7 +401,7 @@ impl Run<'_> {
         let wait = self.engine.rules.retries.wait(Failed {
             error: &error,
             calls: self.calls.1,
-            time_left: scene.owned.time_left.saturating_sub(scene.read.elapsed()),
+            time_left: scene.time_left().saturating_sub(scene.read.elapsed()),
             jitter: derive::share(self.turn, scene.at),
         });
         let Some(delay) = wait else {
@@ -370,7 +448,9 @@ impl Run<'_> {
                 let request = self.engine.store.owned(self.key, self.fence.epoch).await?.and_then(|owned| owned.cancel);
                 let Some(request) = request else { return Ok(Flow::On) };
                 let outcome = if partial.is_empty() { CancelOutcome::None } else { CancelOutcome::PartialAssistant };
-                Ending::Cancelled { cause: request.cause, outcome, reason: request.reason }
+                let (cause, reason) = (request.cause, request.reason.clone());
+                let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
+                self.undoing(ending, Some(&request), (!partial.is_empty()).then_some(message)).await?
             }
         };
         let mut rows = Self::no_rows(scene);
@@ -394,7 +474,11 @@ impl Run<'_> {
     async fn begin(&mut self, owned: &Owned) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
         let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
+        let tools = match &owned.request.tools {
+            _ if owned.time_left.is_zero() => NO_TOOLS,
+            Some(tools) => tools,
+            None => &config.tools,
+        };
         let outside = outside_tokens(config, tools, model.info.supports_tools);
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let expected = size(anchor, owned.context_tokens + i64::from(outside));
@@ -430,8 +514,18 @@ impl Run<'_> {
         let ending = Ending::Completed(CompletionReason::Stop);
         let result = self.result(scene, &cost, finish);
         let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
-        let written = self.engine.store.finish(self.key, self.fence, &rows, &cost, &end).await?;
-        self.after(written)
+        let ahead = self.ahead(scene, Starters::All).await?;
+        if ahead.waiting && rows.events() > 0 {
+            // It goes on anyhow, and need not wait at the gate for those who queue messages.
+            let written = self.engine.store.append(self.key, self.fence, &rows, &cost, None).await?;
+            return self.after(written);
+        }
+        let admission = ahead.next.as_ref().map(Planned::admission);
+        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let sent = Instant::now();
+        let store = &self.engine.store;
+        let ended = store.finish_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
+        self.ended(ended, next.is_some(), sent)
     }
 
     /// Ends the turn, whatever waits.
@@ -450,8 +544,83 @@ impl Run<'_> {
             Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
         };
         let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(reason) };
-        let written = self.engine.store.stop(self.key, self.fence, &rows, &cost, &end).await?;
-        self.after(written)
+        let starters = match ending {
+            Ending::Completed(_) => Starters::All,
+            Ending::Cancelled { .. } | Ending::Failed(_) => Starters::InAnyCase,
+        };
+        let ahead = self.ahead(scene, starters).await?;
+        let admission = ahead.next.as_ref().map(Planned::admission);
+        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let sent = Instant::now();
+        let store = &self.engine.store;
+        let ended = store.stop_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
+        self.ended(ended, next.is_some(), sent)
+    }
+
+    /// What the end of the turn has to reckon with: messages that hold it up, and the turn that follows it.
+    async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
+        let found = self.engine.store.ahead(self.key, starters).await?;
+        let mut ahead = Ahead { waiting: found.waiting, next: None };
+        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
+        let Revision { number, config } = scene.owned.in_force();
+        let ground = Ground {
+            config,
+            revision: *number,
+            tokens: scene.owned.context_tokens,
+            anchor: scene.owned.anchor.as_ref(),
+            version: scene.owned.context_version,
+        };
+        match self.engine.plan_for(self.key, &starter, ground).await {
+            Ok(next) => ahead.next = next,
+            Err(error @ Error::Store(_)) => return Err(error),
+            // It waits until there is such a model again; this turn's end does not.
+            Err(error) => {
+                tracing::warn!(session.id = %self.key.session, %error, "a queued message cannot start a turn")
+            }
+        }
+        Ok(ahead)
+    }
+
+    /// Takes in what the end of the turn answered, and runs what follows it.
+    fn ended(
+        &mut self,
+        (written, grant): (Written, Option<Grant>),
+        planned: bool,
+        sent: Instant,
+    ) -> Result<Flow, Error> {
+        let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
+        let flow = self.after(written)?;
+        match grant {
+            Some(grant) => self.engine.start(self.key.clone(), grant, sent),
+            // The message, or the configuration, is another one by now.
+            None if planned && idle => {
+                let (engine, key) = (Arc::clone(self.engine), self.key.clone());
+                self.engine.tasks.spawn(async move {
+                    if let Err(error) = engine.start_waiting(&key).await {
+                        tracing::warn!(session.id = %key.session, %error, "a queued message starts no turn yet");
+                    }
+                });
+            }
+            None => {}
+        }
+        Ok(flow)
+    }
+
+    /// The end of a turn with what is to be taken back, its last words included. Nobody adds to a turn that is being cancelled.
+    async fn undoing(
+        &self,
+        mut ending: Ending,
+        request: Option<&CancelRequest>,
+        partial: Option<&MessageId>,
+    ) -> Result<Ending, Error> {
+        if let Ending::Cancelled { undone, .. } = &mut ending
+            && request.is_some_and(|request| request.rollback)
+        {
+            let mut all = self.engine.store.undone(self.key, self.turn).await?;
+            all.messages.extend(partial.cloned());
+            *undone = Some(all);
+        }
+        Ok(ending)
     }
 
     /// Takes in what a write answered.

@@ -6,7 +6,7 @@ use super::{Engine, Error, sessions::sized};
 use crate::{
     codec::mask,
     model::{
-        Payload, SessionConfig, SessionKey, TenantId,
+        Generation, Payload, SessionConfig, SessionKey, TenantId,
         command::{ConfigChange, Idempotency, SessionDraft, UpdateSession},
     },
     store::{
@@ -85,7 +85,7 @@ impl Engine {
         let mut events = vec![Payload::SessionUpdated { revision, paths: paths.map_err(store::Error::from)? }];
         if config.model != before.model {
             let (from, to) = (before.model.clone(), config.model.clone());
-            events.push(Payload::ModelSwitched { from, to, revision });
+            events.push(Payload::ModelSwitched { from, to, revision, generation: config.generation.clone() });
         }
         Ok(Some((config, events)))
     }

@@ -11,7 +11,10 @@ use crate::turn::{Engine, Error};
 /// Heartbeats within one lease.
 const BEATS_PER_LEASE: u32 = 3;
 
-/// How often to look for what uploads left behind.
+/// Looks at the age of leases within one lease.
+const LOOKS_PER_LEASE: u32 = 30;
+
+/// How often to look for what uploads and late writers left behind.
 const SWEEP: Duration = Duration::from_mins(10);
 
 /// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns that are still being drained.
@@ -19,8 +22,13 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
     let tasks = TaskTracker::new();
     let poll = engine.rules().poll_interval;
     let beat = engine.store().lease() / BEATS_PER_LEASE;
+    let look = engine.store().lease() / LOOKS_PER_LEASE;
     let each = |engine: &Arc<Engine>| Arc::clone(engine);
     tasks.spawn(every("heartbeat", beat, done.clone(), each(engine), |engine| async move { engine.beat().await }));
+    tasks.spawn(every("leases", look, done.clone(), each(engine), |engine| async move {
+        engine.expire();
+        Ok(())
+    }));
     tasks.spawn(every(
         "cancels",
         poll,
@@ -29,6 +37,14 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         |engine| async move { engine.look_for_cancels().await },
     ));
     tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
+    tasks.spawn(every(
+        "readers",
+        poll,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.look_for_readers().await },
+    ));
+    tasks.spawn(every("queues", poll, stop.clone(), each(engine), |engine| async move { engine.tend_queues().await }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
     tasks.spawn(every(
         "uploads",
@@ -37,6 +53,16 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         each(engine),
         |engine| async move { engine.sweep_uploads().await },
     ));
+    if let Some(share) = engine.rules().share_interval {
+        tasks.spawn(every("share", share, done.clone(), each(engine), |engine| async move { engine.share().await }));
+        tasks.spawn(every(
+            "chunks",
+            SWEEP,
+            stop.clone(),
+            each(engine),
+            |engine| async move { engine.sweep_chunks().await },
+        ));
+    }
     let purge = engine.stay();
     tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
     tasks.close();

@@ -25,7 +25,7 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 22] = [
+const BUILT: [&str; 26] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
     "contextd.v1.BlobService/GetBlob",
@@ -48,13 +48,13 @@ const BUILT: [&str; 22] = [
     "contextd.v1.ContextService/GetContextStats",
     "contextd.v1.ContextService/PruneToolOutputs",
     "contextd.v1.ContextService/RestoreToolOutputs",
-];
-/// RPCs that a later version builds.
-const NOT_BUILT: [&str; 11] = [
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
     "contextd.v1.QueueService/ClearQueue",
+];
+/// RPCs that a later version builds.
+const NOT_BUILT: [&str; 7] = [
     "contextd.v1.ContextService/Compact",
     "contextd.v1.ContextService/PrepareContext",
     "contextd.v1.ContextService/RenderContext",
@@ -155,15 +155,6 @@ fn compactions() -> Vec<(&'static str, pb::CompactionPolicy)> {
     ]
 }
 
-/// Each field of `QueuePolicy`.
-fn queues() -> Vec<(&'static str, pb::QueuePolicy)> {
-    let none = pb::QueuePolicy::default;
-    vec![
-        ("max_pending", pb::QueuePolicy { max_pending: Some(1), ..none() }),
-        ("take", pb::QueuePolicy { take: pb::TakeMode::All.into(), ..none() }),
-    ]
-}
-
 /// Each part of a policy that is not built.
 fn policies() -> Vec<(String, pb::Policy)> {
     let none = pb::Policy::default;
@@ -171,9 +162,6 @@ fn policies() -> Vec<(String, pb::Policy)> {
     let mut policies = vec![("tools.cancel_wait".to_owned(), pb::Policy { tools: Some(cancel_wait), ..none() })];
     for (field, it) in compactions() {
         policies.push((format!("compaction.{field}"), pb::Policy { compaction: Some(it), ..none() }));
-    }
-    for (field, it) in queues() {
-        policies.push((format!("queue.{field}"), pb::Policy { queue: Some(it), ..none() }));
     }
     policies
 }
@@ -190,10 +178,6 @@ fn toolsets() -> [(&'static str, pb::ToolSet); 1] {
     [("tools.provider_tools", pb::ToolSet { provider_tools: vec![search], ..Default::default() })]
 }
 
-fn limits() -> pb::TurnLimits {
-    pb::TurnLimits { grace_period: Some(Duration { seconds: 1, nanos: 0 }), ..Default::default() }
-}
-
 /// What a session may not yet hold.
 fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
@@ -204,7 +188,6 @@ fn session_asks() -> Vec<Ask> {
     for (field, it) in toolsets() {
         sessions_of.push((field.to_owned(), pb::Session { tools: Some(it), ..none() }));
     }
-    sessions_of.push(("limits.grace_period".to_owned(), pb::Session { limits: Some(limits()), ..none() }));
     sessions_of.into_iter().flat_map(|(field, session)| sessions(&field, session)).collect()
 }
 
@@ -212,21 +195,11 @@ fn session_asks() -> Vec<Ask> {
 fn turn_asks() -> Vec<Ask> {
     let raw_output = || Some(pb::StreamOptions { include_raw_tool_output: true, ..Default::default() });
     let watch = pb::WatchEventsRequest { session_id: "s".to_owned(), stream: raw_output(), ..Default::default() };
-    let cancel = pb::CancelTurnRequest {
-        session_id: "s".to_owned(),
-        mode: pb::CancelMode::Rollback.into(),
-        ..pb::CancelTurnRequest::default()
-    };
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
     let mut asks = vec![
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
-        execute("limits.grace_period", |it| it.limits = Some(limits())),
-        execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Enqueue)),
-        execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Interrupt)),
-        execute("cancel_after_disconnect", |it| it.cancel_after_disconnect = Some(Duration::default())),
         execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
-        ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
     ];
     for (field, it) in toolsets() {
@@ -279,7 +252,6 @@ fn every_field_of_what_is_not_built_has_a_row() {
         assert_eq!(rows, fields, "{name}");
     }
     check("CompactionPolicy", &compactions());
-    check("QueuePolicy", &queues());
 }
 
 #[tokio::test(flavor = "multi_thread")]

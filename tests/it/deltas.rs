@@ -12,10 +12,13 @@ use crate::harness::{
     requests::{result, tools, turn},
 };
 use contextd::{
-    grpc::{decode, stream::Reader},
+    grpc::{
+        decode,
+        stream::{Reader, Waiting},
+    },
     model::{Seq, TenantId},
     pb::{self, event::Payload},
-    turn::execute::Admitted,
+    turn::execute::{Admitted, Follows},
 };
 use futures_util::StreamExt as _;
 use serde_json::json;
@@ -84,10 +87,12 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
     let host = Host::scripted(&[json!([{"text": "One two three four."}, {"wait_for": "go"}])]).await;
     let engine = &host.replica.engine;
     let (command, options) = decode::execute_turn(turn("s", MODEL, "Hello")).unwrap();
-    let Admitted { key, turn, how: _, after, news } = engine.execute(TenantId::new("default"), command).await.unwrap();
+    let Admitted { key, follows, how: _, after, news } =
+        engine.execute(TenantId::new("default"), command).await.unwrap();
+    let Follows::Turn(turn) = follows else { panic!("no turn was started") };
     let channel = engine.hub().enter(&key);
     eventually("all of it to be said", || async {
-        let open = channel.subscribe().open;
+        let open = channel.subscribe().so_far(|_| true);
         open.is_some_and(|open| open.parts.first().is_some_and(|(_, text)| text == "One two three four."))
     })
     .await;
@@ -96,6 +101,7 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
         key,
         only: None,
         ends_with: Some(turn),
+        awaits: None,
         cursor: after,
         over: false,
         replay_until: Seq(0),
@@ -105,7 +111,7 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
         admitted: None,
         news,
     };
-    let mut stream = reader.open(64, |event| event);
+    let mut stream = reader.open(Waiting { events: 64, bytes: 64 * 1024 }, |event| event);
     let mut seen = Vec::new();
     while kinds(&seen) != ["turn_started", "message_committed", "step_started"] || written(&seen).is_empty() {
         seen.push(tokio::time::timeout(PATIENCE, stream.next()).await.expect("no word came").unwrap().unwrap());

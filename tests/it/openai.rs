@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host,
-    events::{all, completed, content, failed, kind, kinds, messages, outline, said, until_written, written},
+    events::{
+        TWO_TOOLS, all, completed, content, failed, kind, kinds, messages, outline, said, until_written, written,
+    },
     requests::{result, tools, turn},
     upstream::{KEY, Reply, Upstream, declaring, event, finished, recorded, said as answer},
 };
@@ -23,24 +25,6 @@ fn asks(names: &[&str]) -> pb::ExecuteTurnRequest {
 fn labels(call: &pb::ToolCall) -> pb::ToolResult {
     result(&call.call_id, &format!("{} is crimson", call.tool_name))
 }
-
-const TURN: [&str; 15] = [
-    "turn_started",
-    "message_committed",
-    "step_started",
-    "message_committed",
-    "usage_recorded",
-    "tool_call_requested",
-    "tool_call_requested",
-    "action_required",
-    "tool_call_completed",
-    "tool_call_completed",
-    "message_committed",
-    "step_started",
-    "message_committed",
-    "usage_recorded",
-    "turn_completed",
-];
 
 /// A service, what it sent first and then, the tools it called, its last words, characters of its reasoning, and its tokens.
 type Recording = (&'static str, &'static str, &'static str, [&'static str; 2], &'static str, usize, [i32; 2]);
@@ -103,7 +87,7 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
         let host = Host::with(upstream.options(dialect)).await;
         let seen = host.run_with(asks(&names), labels).await;
         // A model may stop where its answer was limited; what comes before is the same.
-        assert_eq!(kinds(&seen)[..14], TURN[..14], "{dialect}");
+        assert_eq!(kinds(&seen)[..14], TWO_TOOLS[..14], "{dialect}");
         assert!(matches!(completed(&seen).reason(), CompletionReason::Stop | CompletionReason::Length), "{dialect}");
         let stored = host.messages("s").await;
         let calls: Vec<&str> = stored[1]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::harness::{
     Host, Options,
     events::{
-        Carrier, all, completed, durable, failed, kind, kinds, messages, next, outline, requested, said, seqs, turn_id,
-        until, until_written,
+        Carrier, TWO_TOOLS, all, completed, durable, failed, kind, kinds, messages, next, outline, requested, said,
+        seqs, turn_id, until, until_written,
     },
     host::{MODEL, answering, call},
     requests::{result, tools, turn},
@@ -16,25 +16,6 @@ use serde_json::{Value, json};
 use tonic::Streaming;
 
 const LEASE: Duration = Duration::from_secs(1);
-
-/// The durable events of a turn with two tools and two steps.
-const KINDS: [&str; 15] = [
-    "turn_started",
-    "message_committed",
-    "step_started",
-    "message_committed",
-    "usage_recorded",
-    "tool_call_requested",
-    "tool_call_requested",
-    "action_required",
-    "tool_call_completed",
-    "tool_call_completed",
-    "message_committed",
-    "step_started",
-    "message_committed",
-    "usage_recorded",
-    "turn_completed",
-];
 
 fn two_tools() -> Options {
     answering(&[
@@ -74,7 +55,7 @@ fn last_seq(seen: &[pb::Event]) -> i64 {
 /// Every durable event once and in order, the same as those that are stored.
 async fn assert_whole(host: &Host, session: &str, seen: &[pb::Event], cut: usize) {
     assert_eq!(seqs(seen), (1..=15).collect::<Vec<_>>(), "cut behind {cut}");
-    assert_eq!(kinds(seen), KINDS, "cut behind {cut}");
+    assert_eq!(kinds(seen), TWO_TOOLS, "cut behind {cut}");
     let stored = host.events(session, "", 0, 100).await;
     assert_eq!(stored.len(), seen.iter().filter(|event| event.seq > 0).count(), "cut behind {cut}");
     for (seen, stored) in durable(seen).iter().zip(&stored) {
@@ -186,6 +167,7 @@ async fn calls_that_wait_are_told_to_who_comes_back() {
     assert_eq!(completed(&all(&mut again).await).reason(), CompletionReason::Stop);
 }
 
+/// Row F10
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_followed_from_another_replica() {
     let host = Host::with(two_tools()).await;
@@ -195,7 +177,7 @@ async fn a_turn_is_followed_from_another_replica() {
     let mut watch = other.watch("s", &first.turn_id, 0).await;
     let mut seen = Vec::new();
     assert!(read(&other, "s", &mut watch, usize::MAX, &mut seen).await);
-    assert_eq!(kinds(&seen), KINDS);
+    assert_eq!(kinds(&seen), TWO_TOOLS);
 }
 
 // --- Replicas ------------------------------------------------------------------------------------------------------
@@ -244,6 +226,7 @@ async fn a_turn_whose_replica_fell_silent_is_taken_over_and_completed_once() {
     assert_eq!(seqs(&heir.events("s", "", 0, 100).await), (1..=7).collect::<Vec<_>>());
 }
 
+/// Row F3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_lost_its_lease_stops_calling_the_model() {
     let options =
@@ -287,6 +270,7 @@ async fn a_replica_that_takes_its_own_turn_over_lets_go_of_the_first_attempt() {
     host.at_rest().await;
 }
 
+/// Row F29
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_outlives_too_many_owners_is_given_up() {
     let first = Host::with(speaking("A", "never")).await;

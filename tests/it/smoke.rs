@@ -2,7 +2,7 @@
 
 use crate::harness::{
     Options, Replica,
-    events::{all, kind, kinds, requested, until},
+    events::{TWO_TOOLS, all, kind, kinds, requested, until},
     requests::{result, submit, tools, turn},
 };
 use contextd::pb::event::Payload;
@@ -19,26 +19,7 @@ async fn a_turn_with_two_parallel_tools_ends_with_an_answer() {
     let results = calls.iter().map(|call| result(call, "fine")).collect();
     turns.submit_tool_results(submit("chat-1", results)).await.unwrap();
     let rest = all(&mut stream).await;
-    assert_eq!(
-        [kinds(&first), kinds(&rest)].concat(),
-        [
-            "turn_started",
-            "message_committed",
-            "step_started",
-            "message_committed",
-            "usage_recorded",
-            "tool_call_requested",
-            "tool_call_requested",
-            "action_required",
-            "tool_call_completed",
-            "tool_call_completed",
-            "message_committed",
-            "step_started",
-            "message_committed",
-            "usage_recorded",
-            "turn_completed",
-        ]
-    );
+    assert_eq!([kinds(&first), kinds(&rest)].concat(), TWO_TOOLS);
 }
 
 #[tokio::test(flavor = "multi_thread")]

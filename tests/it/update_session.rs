@@ -305,7 +305,8 @@ async fn identical_updates_at_once_on_two_replicas_make_one_revision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switch_of_the_model_keeps_the_history_and_is_told() {
     let host = host().await;
-    create(&host, configured("s")).await;
+    let generation = Some(pb::Generation { seed: Some(7), ..pb::Generation::default() });
+    create(&host, pb::Session { generation: generation.clone(), ..configured("s") }).await;
     let before = host.run(turn("s", "", "Hello")).await;
     assert_eq!(completed(&host.run(turn("s", "", "Who are you?")).await).reason(), pb::CompletionReason::Stop);
     let messages = host.messages("s").await;
@@ -323,7 +324,7 @@ async fn a_switch_of_the_model_keeps_the_history_and_is_told() {
         from_model: "scripted/first".to_owned(),
         to_model: "scripted/second".to_owned(),
         etag: after.etag.clone(),
-        generation: None,
+        generation,
         messages_retained: 4,
     };
     assert_eq!(told[1].payload, Some(Payload::ModelSwitched(switched)));

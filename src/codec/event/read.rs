@@ -87,6 +87,13 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
         kind::MODEL_SWITCHED => Payload::ModelSwitched(switched(member(event)?, event.size)),
         kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
+        kind::MESSAGES_APPLIED => Payload::MessagesApplied(member(event)?),
+        kind::QUEUED_MESSAGE_CANCELLED => {
+            Payload::QueuedMessageCancelled(pb::QueuedMessageCancelled { queued_message_id: first_ref(event)?.clone() })
+        }
+        kind::QUEUED_MESSAGE_EXPIRED => {
+            Payload::QueuedMessageExpired(pb::QueuedMessageExpired { queued_message_id: first_ref(event)?.clone() })
+        }
         kind::QUEUED_MESSAGE_DROPPED => Payload::QueuedMessageDropped(pb::QueuedMessageDropped {
             queued_message_id: first_ref(event)?.clone(),
             ..member(event)?
@@ -219,8 +226,8 @@ mod tests {
     use crate::{
         codec::{arbitrary, event::encode},
         model::{
-            self, Category, CompletionReason, Counted, Ending, Part, Role, Seq, TokenBasis, TokenCount, ToolCall,
-            ToolOutcome, TurnId, TurnResult, message::StoredPart,
+            self, Category, CompletionReason, Counted, Ending, Generation, Part, Role, Seq, TokenBasis, TokenCount,
+            ToolCall, ToolOutcome, TurnId, TurnResult, message::StoredPart,
         },
     };
 
@@ -254,6 +261,7 @@ mod tests {
             response: None,
             pinned: false,
             metadata: BTreeMap::new(),
+            queued: Vec::new(),
             is_summary: false,
             compacted_by: None,
             voided_at: None,
@@ -345,10 +353,16 @@ mod tests {
 
     #[test]
     fn a_switch_says_how_many_messages_its_statement_found() {
-        let switched = model::Payload::ModelSwitched { from: "a/b".to_owned(), to: "a/c".to_owned(), revision: 3 };
+        let switched = model::Payload::ModelSwitched {
+            from: "a/b".to_owned(),
+            to: "a/c".to_owned(),
+            revision: 3,
+            generation: Generation { seed: Some(7), ..Generation::default() },
+        };
         let event = StoredEvent { turn: None, size: Some(7), ..stored(&switched) };
         let Some(Payload::ModelSwitched(switched)) = payload_of(&event) else { panic!("no switch") };
         assert_eq!((switched.etag.as_str(), switched.messages_retained), ("3", 7));
+        assert_eq!(switched.generation.and_then(|generation| generation.seed), Some(7));
     }
 
     #[test]

@@ -6,15 +6,16 @@ use prost::Message;
 
 use crate::{
     codec::{
-        failure, ledger, limits,
+        failure, generation, ledger, limits,
         number::signed,
-        part,
+        part, queue,
         time::duration_to_pb,
         turn::{cancel_outcome_to_pb, cause_to_pb, completion_to_pb, result_to_pb},
         usage,
     },
     model::{
-        Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Usage, UsagePurpose,
+        CallId, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult,
+        Undone, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         generation::Unsupported,
     },
@@ -79,13 +80,13 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
         }
-        Payload::ModelSwitched { from, to, revision } => encoded(
+        Payload::ModelSwitched { from, to, revision, generation } => encoded(
             kind::MODEL_SWITCHED,
             &pb::ModelSwitched {
                 from_model: from.clone(),
                 to_model: to.clone(),
                 etag: revision.to_string(),
-                generation: None,
+                generation: generation::to_stored(generation),
                 messages_retained: 0,
             },
         ),
@@ -97,6 +98,20 @@ pub fn encode(payload: &Payload) -> Encoded {
             encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report: Some(ledger::pruned_to_pb(report)) })
         }
         Payload::ContextRestored { restored } => encoded(kind::CONTEXT_RESTORED, &ledger::restored_to_pb(restored)),
+        Payload::MessagesApplied { message, taken } => Encoded {
+            refs: vec![message.to_string()],
+            ..encoded(
+                kind::MESSAGES_APPLIED,
+                &pb::MessagesApplied {
+                    message_id: message.to_string(),
+                    messages: taken.iter().map(queue::applied_to_pb).collect(),
+                    coalesced: taken.len() > 1,
+                },
+            )
+        },
+        Payload::QueuedMessageDropped { message, reason } => {
+            Encoded { payload: dropped(*reason), ..reference(kind::QUEUED_MESSAGE_DROPPED, message.as_str()) }
+        }
         Payload::TurnEnded { ending, result } => ended(ending, result),
     }
 }
@@ -109,8 +124,13 @@ pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
 
 /// The payload of a `queued_message_dropped` because of its session's end. Which message it is only the writing statement knows.
 pub fn encode_dropped_with_session() -> Vec<u8> {
-    pb::QueuedMessageDropped { reason: pb::DropReason::SessionDeleted.into(), ..pb::QueuedMessageDropped::default() }
-        .encode_to_vec()
+    dropped(DropReason::SessionDeleted)
+}
+
+/// Which message it is stands in the refs.
+fn dropped(reason: DropReason) -> Vec<u8> {
+    let reason = queue::drop_reason_to_pb(reason).into();
+    pb::QueuedMessageDropped { reason, ..pb::QueuedMessageDropped::default() }.encode_to_vec()
 }
 
 fn encoded(kind: &'static str, member: &impl Message) -> Encoded {
@@ -215,18 +235,22 @@ fn ended(ending: &Ending, result: &TurnResult) -> Encoded {
         Ending::Completed(reason) => {
             encoded(kind::TURN_COMPLETED, &pb::TurnCompleted { reason: completion_to_pb(*reason).into(), result })
         }
-        Ending::Cancelled { cause, outcome, reason } => encoded(
-            kind::TURN_CANCELLED,
-            &pb::TurnCancelled {
-                cause: cause_to_pb(*cause).into(),
-                result,
-                outcome: cancel_outcome_to_pb(*outcome).into(),
-                mode: pb::CancelMode::Stop.into(),
-                reason: reason.clone(),
-                voided_message_ids: Vec::new(),
-                executed_call_ids: Vec::new(),
-            },
-        ),
+        Ending::Cancelled { cause, outcome, reason, undone } => {
+            let mode = if undone.is_some() { pb::CancelMode::Rollback } else { pb::CancelMode::Stop };
+            let Undone { messages, executed } = undone.clone().unwrap_or_default();
+            encoded(
+                kind::TURN_CANCELLED,
+                &pb::TurnCancelled {
+                    cause: cause_to_pb(*cause).into(),
+                    result,
+                    outcome: cancel_outcome_to_pb(*outcome).into(),
+                    mode: mode.into(),
+                    reason: reason.clone(),
+                    voided_message_ids: messages.into_iter().map(MessageId::into_string).collect(),
+                    executed_call_ids: executed.into_iter().map(CallId::into_string).collect(),
+                },
+            )
+        }
         Ending::Failed(failure) => {
             encoded(kind::TURN_FAILED, &pb::TurnFailed { failure: Some(failure::to_pb(failure)), result })
         }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        OutputLimits, ToolExecution,
+        OutputLimits, TakeMode, ToolExecution,
         config::{ContextOverrides, PolicyOverrides, PruneOverrides},
     },
     pb::{self, FieldReason},
@@ -30,7 +30,6 @@ pub(super) fn overrides(at: Path<'_>, policy: Option<pb::Policy>, found: &mut Fi
     let pb::Policy { compaction, prune, tools, queue, output_reserve, context_window, unknown_window } =
         policy.unwrap_or_default();
     check_compaction(at.field("compaction"), compaction.unwrap_or_default(), found);
-    check_queue(at.field("queue"), queue.unwrap_or_default(), found);
     let context = ContextOverrides {
         prune: self::prune(at.field("prune"), prune.unwrap_or_default(), found),
         output_reserve: optional_count(at.field("output_reserve"), output_reserve, found),
@@ -38,7 +37,13 @@ pub(super) fn overrides(at: Path<'_>, policy: Option<pb::Policy>, found: &mut Fi
         unknown_window: number::known(at.field("unknown_window"), unknown_window, found)
             .and_then(codec::policy::unknown_window_from_pb),
     };
-    tool_policy(at.field("tools"), tools.unwrap_or_default(), context, found)
+    let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
+    let tools = tool_policy(at.field("tools"), tools.unwrap_or_default(), context, found);
+    PolicyOverrides {
+        max_pending: self::max_pending(at.field("queue").field("max_pending"), max_pending, found),
+        take: self::take(at.field("queue").field("take"), take, found),
+        ..tools
+    }
 }
 
 /// A number that may be missing, which is not the same as 0.
@@ -73,6 +78,7 @@ fn tool_policy(
             .map(|limits| output_limits::read(at.field("default_output_limits"), limits, found)),
         output_limits: limits_by_name(at.field("output_limits"), output_limits, found),
         context,
+        ..PolicyOverrides::default()
     }
 }
 
@@ -151,13 +157,19 @@ fn prune(at: Path<'_>, policy: pb::PrunePolicy, found: &mut Findings) -> PruneOv
     }
 }
 
-fn check_queue(at: Path<'_>, policy: pb::QueuePolicy, found: &mut Findings) {
-    let pb::QueuePolicy { max_pending, take } = policy;
-    if let Some(number) = max_pending {
-        number::within(at.field("max_pending"), &number, &(1..=1_000), found);
-        found.not_implemented(at.field("max_pending"));
+fn max_pending(at: Path<'_>, most: Option<i32>, found: &mut Findings) -> Option<u32> {
+    let most = most?;
+    number::within(at, &most, &(1..=1_000), found);
+    u32::try_from(most).ok()
+}
+
+fn take(at: Path<'_>, take: i32, found: &mut Findings) -> Option<TakeMode> {
+    match number::known(at, take, found) {
+        Some(pb::TakeMode::Unspecified) | None => None,
+        Some(pb::TakeMode::All) => Some(TakeMode::All),
+        Some(pb::TakeMode::OneAtATime) => Some(TakeMode::OneAtATime),
+        Some(pb::TakeMode::Latest) => Some(TakeMode::Latest),
     }
-    later_enum::<pb::TakeMode>(at.field("take"), take, found);
 }
 
 /// Notes a field that is set and that a later version takes.

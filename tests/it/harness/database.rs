@@ -64,6 +64,7 @@ fn pool(config: Config) -> Database {
         statement_timeout: Duration::from_secs(30),
         idle_in_transaction_timeout: Duration::from_secs(10),
         ca_file: None,
+        transaction_pooler: false,
     };
     Database::new(&settings).unwrap()
 }

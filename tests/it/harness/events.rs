@@ -93,6 +93,10 @@ pub fn kind(event: &pb::Event) -> &'static str {
         Payload::TurnRecovered(_) => "turn_recovered",
         Payload::ModelSwitched(_) => "model_switched",
         Payload::SessionUpdated(_) => "session_updated",
+        Payload::MessageQueued(_) => "message_queued",
+        Payload::MessagesApplied(_) => "messages_applied",
+        Payload::QueuedMessageCancelled(_) => "queued_message_cancelled",
+        Payload::QueuedMessageExpired(_) => "queued_message_expired",
         Payload::QueuedMessageDropped(_) => "queued_message_dropped",
         Payload::ContextPruned(_) => "context_pruned",
         Payload::ContextRestored(_) => "context_restored",
@@ -233,6 +237,25 @@ pub fn content(part: &pb::Part) -> &str {
         other => panic!("an unexpected part: {other:?}"),
     }
 }
+
+/// The durable events of a turn with two tools at once and two steps.
+pub const TWO_TOOLS: [&str; 15] = [
+    "turn_started",
+    "message_committed",
+    "step_started",
+    "message_committed",
+    "usage_recorded",
+    "tool_call_requested",
+    "tool_call_requested",
+    "action_required",
+    "tool_call_completed",
+    "tool_call_completed",
+    "message_committed",
+    "step_started",
+    "message_committed",
+    "usage_recorded",
+    "turn_completed",
+];
 
 /// A transcript in short: who speaks, and what each part holds, such as `TOOL: result look "fine"`.
 pub fn outline(messages: &[pb::Message]) -> Vec<String> {

@@ -3,14 +3,19 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
+pub mod cluster;
 pub mod database;
+pub mod dice;
 pub mod errors;
 pub mod events;
 pub mod history;
 pub mod host;
+pub mod pooler;
 pub mod process;
+pub mod proxy;
 pub mod raw;
 pub mod requests;
+pub mod survivor;
 pub mod terminal;
 pub mod transcripts;
 pub mod upstream;
@@ -18,8 +23,8 @@ pub mod upstream;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
-    clock::SystemClock,
-    grpc::{health, server},
+    clock::{Clock, SystemClock},
+    grpc::{health, server, stream::Waiting},
     model::{
         Limits, OutputLimits, ToolExecution,
         config::{ContextPolicy, Policy},
@@ -67,8 +72,10 @@ pub struct Options {
     pub workers: bool,
     /// Deltas within this time go out together.
     pub delta_flush: Duration,
-    /// Live items kept for slow readers.
-    pub buffer: usize,
+    /// What may wait for a reader.
+    pub reader: Waiting,
+    /// How often text is shared with other replicas.
+    pub share_interval: Duration,
     /// Bytes of a request.
     pub max_request_bytes: usize,
     /// Takeovers that are borne.
@@ -81,6 +88,8 @@ pub struct Options {
     pub retry_delay: Duration,
     /// How contexts are kept within their windows.
     pub context: ContextPolicy,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for Options {
@@ -95,10 +104,12 @@ impl Default for Options {
                 max_total_tokens: None,
                 turn_timeout: Duration::from_secs(3600),
                 tool_timeout: Duration::from_secs(600),
+                grace: Duration::ZERO,
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
-            buffer: 1024,
+            reader: Waiting { events: 64, bytes: 64 * 1024 },
+            share_interval: Duration::from_millis(20),
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
             uploads: UploadBounds {
@@ -111,6 +122,7 @@ impl Default for Options {
             retry_delay: Duration::ZERO,
             // Room for whatever a test is about.
             context: ContextPolicy { context_window: Some(i32::MAX.unsigned_abs()), ..ContextPolicy::default() },
+            clock: Arc::new(SystemClock),
         }
     }
 }
@@ -139,7 +151,7 @@ impl Replica {
         let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
         let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
-        let engine = Engine::new(store, registry, rules(&options), Hub::new(options.buffer), Arc::new(SystemClock));
+        let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::clone(&options.clock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, workers) = (CancellationToken::new(), CancellationToken::new());
@@ -152,7 +164,7 @@ impl Replica {
         let bounds = server::Bounds {
             max_request_bytes: options.max_request_bytes,
             max_concurrent_streams: 1000,
-            reader_buffer: 64,
+            reader: options.reader,
             reflection: true,
         };
         let serving =
@@ -236,6 +248,8 @@ fn rules(options: &Options) -> Rules {
         ]
         .into(),
         context: options.context.clone(),
+        max_pending: 100,
+        take: contextd::model::TakeMode::All,
     };
     Rules {
         default_model: "scripted/demo".to_owned(),
@@ -251,6 +265,7 @@ fn rules(options: &Options) -> Rules {
             most: options.retry_delay,
             most_asked: Duration::from_secs(60),
         },
+        share_interval: Some(options.share_interval),
         poll_interval: Duration::from_millis(100),
         uploads: options.uploads,
     }

@@ -14,7 +14,7 @@ use super::*;
 async fn delete(store: &Store, key: &SessionKey) -> Option<Seq> {
     let seen = store.doomed(key, None).await.unwrap().unwrap();
     let cause = CancelCause::SessionDeleted;
-    let ending = Ending::Cancelled { cause, outcome: CancelOutcome::Unknown, reason: String::new() };
+    let ending = Ending::Cancelled { cause, outcome: CancelOutcome::Unknown, reason: String::new(), undone: None };
     let result = TurnResult::default();
     let end = end(&ending, &result);
     let deletion = Deletion {
@@ -40,7 +40,7 @@ async fn the_owner_of_a_turn_whose_session_was_deleted_or_seized_is_fenced() {
         }
         let rows = says("late", Role::Assistant, 3, Category::Assistant);
         let step = NewStep { revision: 1, in_any_case: true, started: b"", outside: 10 };
-        let append = world.store.append(&key, grant.fence, &rows, &StepCost::default(), None, false).await.unwrap();
+        let append = world.store.append(&key, grant.fence, &rows, &StepCost::default(), None).await.unwrap();
         assert_eq!(append, Written::Fenced);
         assert_eq!(world.store.begin_step(&key, grant.fence, &step).await.unwrap(), Begun::Fenced);
         assert_eq!(finish(&world.store, &key, grant.fence, rows).await, Written::Fenced);
@@ -118,7 +118,7 @@ async fn an_owner_from_before_a_deletion_is_fenced_in_the_session_that_takes_the
     let new = admit_new(&world.store, &key).await.unwrap();
     assert_eq!((new.turn, new.last_seq), (old.turn, old.last_seq), "all but the fence is as before");
     let rows = says("late", Role::Assistant, 3, Category::Assistant);
-    let append = world.store.append(&key, old.fence, &rows, &StepCost::default(), None, false).await.unwrap();
+    let append = world.store.append(&key, old.fence, &rows, &StepCost::default(), None).await.unwrap();
     assert_eq!(append, Written::Fenced);
     assert_eq!(stop(&world.store, &key, old.fence).await, Written::Fenced);
 

@@ -182,7 +182,7 @@ impl Driver<'_> {
     async fn say(&mut self, fence: Fence, tokens: u32, category: Category) {
         let rows = says(&self.name("m"), Role::Assistant, tokens, category);
         let cost = StepCost::default();
-        applied(self.world.store.append(&self.key, fence, &rows, &cost, None, false).await.unwrap());
+        applied(self.world.store.append(&self.key, fence, &rows, &cost, None).await.unwrap());
     }
 
     async fn call(&mut self, fence: Fence, count: usize, handing: Handing) {
@@ -190,7 +190,7 @@ impl Driver<'_> {
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
         let (rows, batch) = answer_with_calls(&self.name("m"), &calls);
         let cost = StepCost::default();
-        applied(self.world.store.append(&self.key, fence, &rows, &cost, Some(&batch), false).await.unwrap());
+        applied(self.world.store.append(&self.key, fence, &rows, &cost, Some(&batch)).await.unwrap());
     }
 
     async fn stop(&self, owner: Option<Fence>) {

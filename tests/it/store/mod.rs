@@ -69,7 +69,7 @@ impl World {
     async fn waiting(&self, session: &str, calls: &[&str]) -> (SessionKey, Grant) {
         let (key, grant) = self.running(session).await;
         let (rows, batch) = answer_with_calls(session, calls);
-        applied(self.store.append(&key, grant.fence, &rows, &StepCost::default(), Some(&batch), false).await.unwrap());
+        applied(self.store.append(&key, grant.fence, &rows, &StepCost::default(), Some(&batch)).await.unwrap());
         (key, grant)
     }
 
@@ -135,6 +135,7 @@ fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMess
         overhead: OVERHEAD,
         pinned: false,
         metadata: BTreeMap::new(),
+        queued: Vec::new(),
         response: None,
     }
 }

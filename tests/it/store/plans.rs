@@ -70,8 +70,8 @@ pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
 fn append_arguments() -> Vec<&'static str> {
     let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
     let handed_out =
-        ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", "30", MEASURED];
-    with(with(with(with(tail("'run'"), &STEP), &["0", "'new-message'"]), &calls), &handed_out)
+        ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", MEASURED];
+    with(with(with(with(tail("'run'"), &STEP), &["30", "'new-message'"]), &calls), &handed_out)
 }
 
 /// The arguments of a submission of a result and an approval.
@@ -88,7 +88,7 @@ fn submit_arguments() -> Vec<&'static str> {
 fn take_arguments() -> Vec<&'static str> {
     let taken = ["array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"];
     let into = ["array['new-message', 'new-message']", "array[null, null]::smallint[]"];
-    with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into)
+    with(with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into), &["null"])
 }
 
 /// A hash, and the request `'r'` that nobody made yet.
@@ -126,6 +126,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "beat" => with(vec!["'one'"], &keys(&["array[1]", "30"])),
         "cancels" => vec!["array['t']", "array['cancelled']", "array[1]"],
         "heads" => keys(&["array[0]"]),
+        "save_chunks" => keys(&["array[1]", "array['open']", "array[3]", "array['']::bytea[]"]),
+        "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => in_session("'long'", &["100", "50"]),
         "enqueue" => {
             with(in_session("'queue'", &["'new-queued'", "''", "1", "true", "false", "null", "60", "100"]), &REQUEST)
@@ -133,6 +135,10 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "start_idle" => {
             with(tail("'idle'"), &["'new-turn'", "'one'", "30", "600", "1", "'r'", "''", "'scripted/demo'", "'waits'"])
         }
+        "interrupt" => in_session("'queue'", &["'q1'", "'two'", "30"]),
+        "ahead" => in_session("'idle'", &["false"]),
+        "adopt" => in_session("'run'", &["'run-t1'", "'one'"]),
+        "fate" => in_session("'queue'", &["'q2'"]),
         "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
         "look" => in_session("'queue'", &[]),
         "take" => take_arguments(),
@@ -228,7 +234,9 @@ async fn scenes(world: &World, client: &Client) {
     for id in ["q1", "q2"] {
         enqueue(store, &key("queue"), id).await;
     }
-    enqueue(store, &world.idle("idle").await, "waits").await;
+    let (waits, same) = (MessageId::new("waits"), request("waits"));
+    let starter = NewQueued { starts_turn: true, ..asap(&waits, &same) };
+    placed(store.enqueue(&world.idle("idle").await, &starter, None).await.unwrap());
     let (lapsed, _) = world.running("lapsed").await;
     world.expire(&lapsed).await;
     let (cancelled, _) = world.running("cancelled").await;
@@ -252,8 +260,14 @@ async fn scenes(world: &World, client: &Client) {
     client.batch_execute(IMPORTED).await.unwrap();
     world.running("long").await;
     client.batch_execute(LONG).await.unwrap();
+    client.batch_execute(OPEN).await.unwrap();
     assert_eq!(run, key("run"));
 }
+
+/// Text of a message that is being written, and of another that nobody swept yet.
+const OPEN: &str = "
+    insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
+    select 't', 'run', 1, m, n, '' from unnest(array['late', 'open']) m, generate_series(1, 2) n";
 
 /// A session that ends in a call that was appended.
 const IMPORTED: &str = "

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::{
-    OutputLimits, PinnedKind, SessionConfig, SessionId, ToolExecution,
+    OutputLimits, PinnedKind, SessionConfig, SessionId, TakeMode, ToolExecution,
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
 };
 
@@ -157,12 +157,25 @@ fn limits_on_tool_output_may_be_overridden() {
         execution: Some(ToolExecution::Sequential),
         default_output_limits: Some(read(1)),
         output_limits: [("bash".to_owned(), read(2))].into(),
-        context: ContextOverrides::default(),
+        ..PolicyOverrides::default()
     };
     assert_eq!(limits("bash", 2).unwrap(), expected);
     let at = "session.policy_overrides.tools.output_limits";
     check(limits("bash", -1), &[(&format!("{at}[\"bash\"].max_lines"), OutOfRange)]);
     check(limits("a b", 1), &[(&format!("{at}[\"a b\"]"), Invalid)]);
+}
+
+#[test]
+fn how_messages_are_queued_may_be_overridden() {
+    let queue = |max_pending, take: pb::TakeMode| {
+        overrides(|policy| policy.queue = Some(pb::QueuePolicy { max_pending, take: take.into() }))
+    };
+    let read = |max_pending, take| Ok(PolicyOverrides { max_pending, take, ..PolicyOverrides::default() });
+    assert_eq!(queue(None, pb::TakeMode::Unspecified), read(None, None));
+    assert_eq!(queue(Some(1_000), pb::TakeMode::All), read(Some(1_000), Some(TakeMode::All)));
+    assert_eq!(queue(Some(1), pb::TakeMode::OneAtATime), read(Some(1), Some(TakeMode::OneAtATime)));
+    assert_eq!(queue(None, pb::TakeMode::Latest), read(None, Some(TakeMode::Latest)));
+    check(queue(Some(1_001), pb::TakeMode::All), &[("session.policy_overrides.queue.max_pending", OutOfRange)]);
 }
 
 #[test]
@@ -178,12 +191,7 @@ fn every_other_override_is_for_later() {
         change(&mut policy);
         Some(policy)
     }
-    fn queue(change: fn(&mut pb::QueuePolicy)) -> Option<pb::QueuePolicy> {
-        let mut policy = pb::QueuePolicy::default();
-        change(&mut policy);
-        Some(policy)
-    }
-    let later: [Override; 17] = [
+    let later: [Override; 15] = [
         ("compaction.enabled", |p| p.compaction = compaction(|c| c.enabled = Some(true))),
         ("compaction.strategy", |p| p.compaction = compaction(|c| c.strategy = 1)),
         ("compaction.threshold", |p| p.compaction = compaction(|c| c.threshold = Some(1.0))),
@@ -199,8 +207,6 @@ fn every_other_override_is_for_later() {
         ("compaction.guard_stream_ratio", |p| p.compaction = compaction(|c| c.guard_stream_ratio = Some(0.1))),
         ("compaction.guard_max_restarts", |p| p.compaction = compaction(|c| c.guard_max_restarts = Some(0))),
         ("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1))),
-        ("queue.max_pending", |p| p.queue = queue(|c| c.max_pending = Some(1_000))),
-        ("queue.take", |p| p.queue = queue(|c| c.take = 1)),
     ];
     for (field, change) in later {
         check_not_implemented(overrides(change), &format!("session.policy_overrides.{field}"));

@@ -1,0 +1,188 @@
+//! What readers are shown of a message on its way, whoever writes it.
+
+use super::*;
+use crate::{
+    model::{SessionId, TenantId},
+    store::chunk::Chunk,
+};
+
+fn key() -> SessionKey {
+    SessionKey::new(TenantId::new("t"), SessionId::new("s"))
+}
+
+fn live(after: i64, what: LiveKind) -> Live {
+    Live { after: Seq(after), turn: TurnId::new("turn"), at: at(after), what }
+}
+
+/// Where the turn is behind an event: each attempt follows another one.
+fn at(after: i64) -> StepPosition {
+    StepPosition { step: 1, attempt: u32::try_from(after).unwrap() }
+}
+
+fn delta(message: &str, part: u32, text: &str) -> Delta {
+    Delta { message: MessageId::new(message), part, offset: 0, text: text.to_owned(), kind: DeltaKind::Text }
+}
+
+fn say(channel: &Channel, after: i64, message: &str, part: u32, text: &str) {
+    channel.show(live(after, LiveKind::Delta(delta(message, part, text))));
+}
+
+fn texts(open: Option<OpenMessage>) -> Vec<String> {
+    open.map(|open| open.parts.into_iter().map(|(_, text)| text).collect()).unwrap_or_default()
+}
+
+fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
+    let delta = |live: Live| match live.what {
+        LiveKind::Thinking { model } => (u32::MAX, 0, model),
+        LiveKind::Delta(delta) => (delta.part, delta.offset, delta.text),
+    };
+    live.into_iter().map(delta).collect()
+}
+
+/// What another replica writes behind an event: chunks from the n-th on, each with one word for the first part.
+fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> Elsewhere {
+    let stretch = |text: &&str| Stretch {
+        after: Seq(after),
+        turn: TurnId::new("turn"),
+        at: at(after),
+        deltas: vec![delta(message, 0, text)],
+    };
+    let chunks = words.iter().zip(from..).map(|(word, n)| Chunk { n, stretch: stretch(word) });
+    Elsewhere {
+        key: key(),
+        last_seq: Seq(after),
+        state: SessionState::Running,
+        at: at(after),
+        committed: false,
+        chunks: chunks.collect(),
+    }
+}
+
+#[test]
+fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
+    let channel = Hub::default().enter(&key());
+    say(&channel, 3, "m", 0, "one ");
+    say(&channel, 3, "m", 0, "two");
+    say(&channel, 3, "m", 1, "three");
+    let mut reader = channel.subscribe();
+    assert_eq!(texts(reader.so_far(|_| true)), ["one two", "three"]);
+    say(&channel, 3, "m", 1, " four");
+    assert_eq!(words(reader.more()), [(1, 5, " four".to_owned())]);
+    assert_eq!(reader.more(), []);
+}
+
+#[test]
+fn a_reader_that_was_there_is_shown_everything_however_late_it_looks() {
+    let channel = Hub::default().enter(&key());
+    let mut reader = channel.subscribe();
+    channel.show(live(3, LiveKind::Thinking { model: "m".to_owned() }));
+    for _ in 0..1000 {
+        say(&channel, 3, "m", 0, "é");
+    }
+    channel.close_message(&MessageId::new("m"));
+    assert_eq!(words(reader.more()), [(u32::MAX, 0, "m".to_owned()), (0, 0, "é".repeat(1000))]);
+    assert_eq!(reader.more(), []);
+    assert!(channel.subscribe().so_far(|_| true).is_none(), "a newcomer sees the commit");
+    channel.tidy();
+    assert_eq!(channel.subscribe().more(), []);
+}
+
+#[test]
+fn a_message_that_is_settled_is_not_shown_to_newcomers() {
+    let channel = Hub::default().enter(&key());
+    say(&channel, 3, "m", 0, "text");
+    channel.close_message(&MessageId::new("m"));
+    assert!(channel.subscribe().so_far(|_| true).is_none());
+    say(&channel, 4, "n", 0, "new");
+    channel.close_message(&MessageId::new("m"));
+    assert_eq!(texts(channel.subscribe().so_far(|_| true)), ["new"]);
+}
+
+#[test]
+fn what_a_stale_owner_says_is_shown_to_nobody() {
+    let channel = Hub::default().enter(&key());
+    let mut reader = channel.subscribe();
+    channel.take_in(elsewhere(5, "new", 1, &["right"]));
+    say(&channel, 3, "old", 0, "wrong");
+    channel.show(live(3, LiveKind::Thinking { model: "wrong".to_owned() }));
+    assert_eq!(words(reader.more()), [(0, 0, "right".to_owned())]);
+}
+
+#[test]
+fn chunks_are_taken_in_once_and_in_order() {
+    let channel = Hub::default().enter(&key());
+    let mut reader = channel.subscribe();
+    channel.take_in(elsewhere(3, "m", 1, &["one ", "two "]));
+    assert_eq!(channel.taken(), (Some(MessageId::new("m")), 2));
+    channel.take_in(elsewhere(3, "m", 1, &["one ", "two ", "three "]));
+    channel.take_in(elsewhere(3, "m", 5, &["five "]));
+    assert_eq!(words(reader.more()), [(0, 0, "one two three ".to_owned())]);
+    channel.take_in(elsewhere(3, "m", 4, &["four "]));
+    assert_eq!(words(reader.more()), [(0, 14, "four ".to_owned())]);
+    channel.take_in(elsewhere(2, "older", 1, &["void"]));
+    assert_eq!(reader.more(), []);
+}
+
+#[test]
+fn a_message_written_elsewhere_is_closed_by_what_the_hot_row_says() {
+    let open = || elsewhere(3, "m", 2, &[]);
+    let table = [
+        ("nothing new", open(), true),
+        ("committed", Elsewhere { committed: true, ..open() }, false),
+        ("waiting", Elsewhere { state: SessionState::AwaitingTools, ..open() }, false),
+        ("the next attempt", Elsewhere { at: at(4), ..open() }, false),
+    ];
+    for (what, seen, stays) in table {
+        let channel = Hub::default().enter(&key());
+        channel.take_in(elsewhere(3, "m", 1, &["words"]));
+        channel.take_in(seen);
+        assert_eq!(channel.subscribe().so_far(|_| true).is_some(), stays, "{what}");
+    }
+}
+
+#[test]
+fn what_is_written_here_is_handed_on_in_stretches_and_what_is_written_elsewhere_is_not() {
+    let (channel, mut shown) = (Hub::default().enter(&key()), Shown::default());
+    say(&channel, 3, "m", 0, "one ");
+    let offsets = |stretch: Option<Stretch>| stretch.map(|it| (it.deltas[0].offset, it.deltas[0].text.clone()));
+    assert_eq!(offsets(channel.stretch(&mut shown)), Some((0, "one ".to_owned())));
+    assert_eq!(offsets(channel.stretch(&mut shown)), None);
+    say(&channel, 3, "m", 0, "two");
+    assert_eq!(offsets(channel.stretch(&mut shown)), Some((4, "two".to_owned())));
+    channel.take_in(elsewhere(5, "n", 1, &["three"]));
+    assert_eq!(offsets(channel.stretch(&mut shown)), None);
+}
+
+#[test]
+fn the_head_only_moves_forward() {
+    let channel = Hub::default().enter(&key());
+    let reader = channel.subscribe();
+    channel.advance(Seq(5));
+    channel.advance(Seq(4));
+    assert_eq!(reader.head.borrow().seq, Seq(5));
+}
+
+#[test]
+fn a_channel_lives_as_long_as_somebody_holds_it() {
+    let hub = Hub::default();
+    let channel = hub.enter(&key());
+    assert!(Arc::ptr_eq(&channel, &hub.enter(&key())));
+    assert_eq!(hub.channels().len(), 1);
+    drop(channel);
+    assert!(hub.get(&key()).is_none());
+    assert!(hub.channels().is_empty());
+}
+
+#[test]
+fn who_enters_after_the_end_gets_another_channel() {
+    let hub = Hub::default();
+    let old = hub.enter(&key());
+    old.advance(Seq(9));
+    old.end();
+    let new = hub.enter(&key());
+    assert!(old.subscribe().head.borrow().gone);
+    assert_eq!(*new.subscribe().head.borrow(), Head::default());
+    old.end();
+    drop(old);
+    assert!(Arc::ptr_eq(&new, &hub.enter(&key())), "the old one took nothing with it");
+}

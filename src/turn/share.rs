@@ -1,0 +1,135 @@
+//! Text on its way between replicas: the owner of a turn writes down what it has shown of an open message, all its turns in one
+//! statement, and the replicas whose readers follow such a session read it. What is written is gone with the commit.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tokio::sync::Mutex;
+
+use super::{
+    Engine, Error,
+    hub::{Channel, Shown, Subscription},
+};
+use crate::{
+    codec,
+    model::{SessionKey, delta::Stretch},
+    store::{
+        chunk::{Asked, NewChunk},
+        lease::Held,
+        session::SessionState,
+    },
+};
+
+/// Bytes that are written in one statement; what is beyond them waits for the next.
+const MOST_BYTES: usize = 4 << 20;
+/// Sessions that are asked about in one statement.
+const ASKED: usize = 256;
+
+/// How much of its open messages this replica has written down.
+#[derive(Debug, Default)]
+pub struct Sharing(Mutex<BTreeMap<SessionKey, Shared>>);
+
+/// How much of one session's open message is written down.
+#[derive(Debug)]
+struct Shared {
+    epoch: i64,
+    shown: Shown,
+    n: i32,
+    /// The chunk that is being written. One that gave no answer is written again unchanged, since it may be there.
+    unsent: Option<NewChunk>,
+}
+
+impl Shared {
+    fn new(epoch: i64) -> Self {
+        Self { epoch, shown: Shown::default(), n: 0, unsent: None }
+    }
+
+    /// The chunk to write now.
+    fn next(&mut self, key: &SessionKey, channel: &Channel) -> Option<&NewChunk> {
+        let before = self.shown.message().cloned();
+        if self.unsent.is_none()
+            && let Some(stretch) = channel.stretch(&mut self.shown)
+        {
+            self.n = if self.shown.message() == before.as_ref() { self.n + 1 } else { 1 };
+            self.unsent = chunk(key, self.epoch, self.n, &stretch);
+        }
+        self.unsent.as_ref()
+    }
+}
+
+fn chunk(key: &SessionKey, epoch: i64, n: i32, stretch: &Stretch) -> Option<NewChunk> {
+    let (message, body) = (stretch.message()?.clone(), codec::delta::encode_stretch(stretch));
+    Some(NewChunk { key: key.clone(), epoch, message, n, body })
+}
+
+impl Engine {
+    /// Writes down what is new of the messages that are written here, and reads what is new of those that are written elsewhere.
+    pub async fn share(&self) -> Result<(), Error> {
+        self.hand_out().await?;
+        let elsewhere = self.hub.channels().into_iter().filter(|channel| channel.is_elsewhere());
+        self.look_elsewhere(&elsewhere.collect::<Vec<_>>()).await
+    }
+
+    async fn hand_out(&self) -> Result<(), Error> {
+        let held = self.leases.held();
+        let mut sharing = self.sharing.0.lock().await;
+        sharing.retain(|key, shared| held.iter().any(|held| held.key == *key && held.epoch == shared.epoch));
+        let (mut chunks, mut bytes) = (Vec::new(), 0);
+        for Held { key, epoch } in held {
+            let Some(channel) = self.hub.get(&key) else { continue };
+            let shared = sharing.entry(key.clone()).or_insert_with(|| Shared::new(epoch));
+            if let Some(chunk) = shared.next(&key, &channel) {
+                bytes += chunk.body.len();
+                chunks.push(chunk.clone());
+            }
+            if bytes >= MOST_BYTES {
+                break;
+            }
+        }
+        if !chunks.is_empty() {
+            self.store.save_chunks(&chunks).await?;
+            for chunk in chunks {
+                sharing.entry(chunk.key).and_modify(|shared| shared.unsent = None);
+            }
+        }
+        Ok(())
+    }
+
+    /// A place among a session's news, with the text so far also of a message that is written elsewhere.
+    pub async fn subscribe(&self, key: &SessionKey) -> Result<Subscription, Error> {
+        let channel = self.hub.enter(key);
+        if self.rules.share_interval.is_some() {
+            self.look_elsewhere(&[Arc::clone(&channel)]).await?;
+        }
+        Ok(channel.subscribe())
+    }
+
+    /// Reads what other replicas write in these sessions.
+    async fn look_elsewhere(&self, channels: &[Arc<Channel>]) -> Result<(), Error> {
+        let channels: BTreeMap<&SessionKey, &Arc<Channel>> = channels
+            .iter()
+            .filter(|channel| !self.leases.runs(channel.key()))
+            .map(|channel| (channel.key(), channel))
+            .collect();
+        let asked = |channel: &&Arc<Channel>| {
+            let (message, n) = channel.taken();
+            Asked { key: channel.key().clone(), message, n }
+        };
+        let asked: Vec<Asked> = channels.values().map(asked).collect();
+        for some in asked.chunks(ASKED) {
+            for seen in self.store.elsewhere(some).await? {
+                let Some(channel) = channels.get(&seen.key) else { continue };
+                channel.set_elsewhere(seen.state == SessionState::Running);
+                let last_seq = seen.last_seq;
+                channel.take_in(seen);
+                channel.advance(last_seq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what late writers left behind.
+    pub async fn sweep_chunks(&self) -> Result<(), Error> {
+        while self.store.sweep_chunks().await? > 0 {}
+        Ok(())
+    }
+}

@@ -1,0 +1,345 @@
+//! Readers on other replicas than the one that runs the turn, and readers that are slow: they miss no event and no word, and see none twice.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use contextd::{
+    grpc::stream::Waiting,
+    pb::{self, event::Payload, turn_service_client::TurnServiceClient},
+};
+use serde_json::json;
+use tonic::{Streaming, transport::Channel};
+
+use crate::harness::{
+    Host, Options, Replica,
+    events::{completed, content, kind, messages, next, requested, said, seqs, until, until_written, written},
+    host::{MODEL, answering, call, until as eventually},
+    requests::{result, tools, turn},
+};
+
+/// What a client shows: the durable events, and the text of the open message.
+#[derive(Debug, Default)]
+struct Screen {
+    cursor: i64,
+    open: BTreeMap<(String, usize), String>,
+    /// Bytes that were shown before they were committed.
+    shown: usize,
+    over: bool,
+}
+
+impl Screen {
+    /// Takes in an event as a client does, and fails on a gap or a double.
+    fn show(&mut self, event: &pb::Event) {
+        if event.seq > 0 {
+            assert_eq!(event.seq, self.cursor + 1, "a gap or a double: {}", kind(event));
+            self.cursor = event.seq;
+        }
+        match event.payload.as_ref().unwrap() {
+            Payload::TextDelta(delta) => self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+            Payload::ReasoningDelta(delta) => {
+                self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text);
+            }
+            Payload::ToolInputDelta(delta) => {
+                self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text);
+            }
+            Payload::Sync(sync) => {
+                self.open.clear();
+                let message = sync.open_message.iter();
+                let parts =
+                    message.flat_map(|it| it.parts.iter().enumerate().map(|(n, part)| (&it.message_id, n, part)));
+                self.open.extend(parts.map(|(id, n, part)| ((id.clone(), n), content(part).to_owned())));
+            }
+            Payload::MessageCommitted(committed) => self.commit(committed.message.as_ref().unwrap()),
+            Payload::TurnRetrying(void) => self.void(&void.voided_message_id),
+            Payload::TurnRecovered(void) => self.void(&void.voided_message_id),
+            Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => {
+                assert!(self.open.is_empty(), "words that nobody settled: {:?}", self.open);
+                self.over = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, message: &str, part: i32, offset: i32, text: &str) {
+        assert!(self.open.keys().all(|(open, _)| open == message), "two messages are open");
+        let so_far = self.open.entry((message.to_owned(), usize::try_from(part).unwrap())).or_default();
+        assert_eq!(usize::try_from(offset), Ok(so_far.len()), "words are lost or doubled before {text:?}");
+        so_far.push_str(text);
+    }
+
+    fn commit(&mut self, message: &pb::Message) {
+        for ((id, part), so_far) in std::mem::take(&mut self.open) {
+            assert_eq!(id, message.message_id, "the words of another message were shown");
+            assert!(content(&message.parts[part]).starts_with(&so_far), "{so_far:?} was never said");
+            self.shown += so_far.len();
+        }
+    }
+
+    fn void(&mut self, message: &str) {
+        self.open.retain(|(id, _), _| id != message);
+    }
+}
+
+async fn chunks(host: &Host) -> i64 {
+    let client = host.database.client().await;
+    client.query_one("select count(*) from partial_chunks", &[]).await.unwrap().get(0)
+}
+
+/// The text of each part of the message that is open, in order.
+fn open(screen: &Screen) -> Vec<&str> {
+    screen.open.values().map(String::as_str).collect()
+}
+
+/// Reads on until the open message has these texts.
+async fn read_until(stream: &mut Streaming<pb::WatchEventsResponse>, screen: &mut Screen, texts: &[&str]) {
+    while open(screen) != texts {
+        screen.show(&next(stream).await.unwrap().expect("the stream ended too early"));
+    }
+}
+
+/// Reads on to the end of the turn.
+async fn read_to_end(stream: &mut Streaming<pb::WatchEventsResponse>, screen: &mut Screen) {
+    while !screen.over {
+        screen.show(&next(stream).await.unwrap().expect("the stream ended too early"));
+    }
+}
+
+// --- Other replicas ------------------------------------------------------------------------------------------------
+
+fn speaks() -> Options {
+    answering(&[
+        json!([
+            {"reasoning": "Hm."}, {"text": "One ☂"}, {"wait_for": "more"}, {"text": " and more", "chunk_chars": 1},
+            call("look"), {"wait_for": "end"}
+        ]),
+        json!([{"text": "Done."}]),
+    ])
+}
+
+fn asks(session: &str) -> pb::ExecuteTurnRequest {
+    pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(session, MODEL, "Go") }
+}
+
+/// Row D3
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_on_another_replica_sees_the_words_as_they_come() {
+    let host = Host::with(speaks()).await;
+    let other = host.beside(speaks()).await;
+    let mut own = host.execute(asks("s")).await;
+    let mut seen = until_written(&mut own, "One ☂").await;
+    let (mut stream, mut screen) = (other.watch("s", "", 0).await, Screen::default());
+    read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
+    host.release("more");
+    read_until(&mut stream, &mut screen, &["Hm.", "One ☂ and more", "{}"]).await;
+    assert_eq!(host.messages("s").await.len(), 1, "nothing but the input is committed");
+    host.release("end");
+    seen.extend(until(&mut own, |payload| matches!(payload, Payload::ActionRequired(_))).await);
+    assert_eq!(chunks(&host).await, 0, "what is committed is kept once");
+    other.submit("s", vec![result(&requested(&seen)[0], "fine")]).await;
+    read_to_end(&mut stream, &mut screen).await;
+    assert!(screen.shown > 0);
+    assert_eq!(chunks(&host).await, 0);
+}
+
+/// Row D3
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newcomer_on_another_replica_gets_the_text_so_far_and_then_what_follows() {
+    let host = Host::with(speaks()).await;
+    let other = host.beside(Options::default()).await;
+    let mut own = host.execute(asks("s")).await;
+    until_written(&mut own, "One ☂").await;
+    eventually("the text to be written down", || async { chunks(&host).await > 0 }).await;
+    let (mut stream, mut screen) = (other.watch("s", "", 0).await, Screen::default());
+    let head = until(&mut stream, |payload| matches!(payload, Payload::Sync(_))).await;
+    let Some(Payload::Sync(sync)) = &head.last().unwrap().payload else { unreachable!() };
+    assert!(sync.open_message.is_some(), "no text so far");
+    assert_eq!((sync.last_seq, sync.state()), (3, pb::SessionState::Running));
+    head.iter().for_each(|event| screen.show(event));
+    read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
+    let request = pb::WatchEventsRequest {
+        session_id: "s".to_owned(),
+        follow: true,
+        stream: Some(pb::StreamOptions { omit_deltas: true, ..pb::StreamOptions::default() }),
+        ..pb::WatchEventsRequest::default()
+    };
+    let mut plain = other.turns().watch_events(request).await.unwrap().into_inner();
+    host.release("more");
+    host.release("end");
+    let whole = until(&mut plain, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    assert_eq!(written(&whole), BTreeMap::new(), "deltas were not wanted");
+    while screen.cursor < *seqs(&whole).last().unwrap() {
+        screen.show(&next(&mut stream).await.unwrap().unwrap());
+    }
+    assert!(screen.open.is_empty());
+}
+
+/// Row D3: words that died with their replica are void, and those of its successor come in their place.
+#[tokio::test(flavor = "multi_thread")]
+async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
+    let options = || Options { lease: Duration::from_secs(1), ..speaks() };
+    let gone = Host::with(options()).await;
+    let (first, second) = (gone.beside(options()).await, gone.beside(options()).await);
+    let mut own = gone.execute(asks("s")).await;
+    until_written(&mut own, "One ☂").await;
+    let mut readers = Vec::new();
+    for host in [&first, &second] {
+        let (mut stream, mut screen) = (host.watch("s", "", 0).await, Screen::default());
+        read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
+        readers.push((stream, screen));
+    }
+    gone.replica.fall_silent();
+    for (stream, screen) in &mut readers {
+        let lost = screen.open.keys().next().unwrap().0.clone();
+        while open(screen) == ["Hm.", "One ☂"] {
+            screen.show(&next(stream).await.unwrap().unwrap());
+        }
+        read_until(stream, screen, &["Hm.", "One ☂"]).await;
+        assert_ne!(screen.open.keys().next().unwrap().0, lost, "the words of the lost replica are still shown");
+    }
+    for host in [&gone, &first, &second] {
+        host.release("more");
+        host.release("end");
+    }
+    for (stream, screen) in &mut readers {
+        while !screen.open.is_empty() {
+            screen.show(&next(stream).await.unwrap().unwrap());
+        }
+    }
+    assert_eq!(said(messages(&first.events("s", "", 0, 100).await)[1]), "One ☂ and more");
+    gone.at_rest().await;
+    first.replica.engine.sweep_chunks().await.unwrap(); // one that was on its way when its message was committed
+    assert_eq!(chunks(&first).await, 0);
+}
+
+// --- Any point, any replica ----------------------------------------------------------------------------------------
+
+/// A small generator of numbers below a bound, the same ones for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % bound
+    }
+}
+
+/// A client that reads a few events, goes away, and comes back to some replica, until the turn is over.
+async fn restless(hosts: &[Host], session: &str, dice: &mut Dice, dies_after: Option<usize>) -> (Screen, usize) {
+    let (mut screen, mut visits, mut alive) = (Screen::default(), 0, 0);
+    while !screen.over {
+        if dies_after == Some(visits) {
+            hosts[0].replica.fall_silent();
+            alive = 1;
+        }
+        visits += 1;
+        let host = &hosts[alive + dice.below(hosts.len() - alive)];
+        let mut stream = host.watch(session, "", screen.cursor).await;
+        for _ in 0..=dice.below(6) {
+            let event = next(&mut stream).await.unwrap().unwrap();
+            screen.show(&event);
+            let calls = match &event.payload {
+                Some(Payload::Sync(sync)) => {
+                    sync.pending_calls.iter().map(|it| it.call.as_ref().unwrap().call_id.clone()).collect()
+                }
+                Some(Payload::ActionRequired(action)) => action.result_call_ids.clone(),
+                _ => Vec::new(),
+            };
+            if !calls.is_empty() {
+                host.submit(session, calls.iter().map(|id| result(id, "fine")).collect()).await;
+            }
+            if screen.over {
+                break;
+            }
+        }
+    }
+    (screen, visits)
+}
+
+/// Row D3: I1, with words. A seed that fails is named in the output; the timing of the run is not part of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_event_and_no_word_is_lost_or_doubled_however_often_a_reader_moves_between_replicas() {
+    const WORDS: &str = "All the words of a long answer, one after the other — and not one of them twice ☂.";
+    let options = || Options {
+        lease: Duration::from_secs(1),
+        ..answering(&[
+            json!([{"reasoning": "Let me think.", "delay_ms": 2}, {"text": WORDS, "chunk_chars": 2, "delay_ms": 5}, call("look")]),
+            json!([{"text": WORDS, "chunk_chars": 3, "delay_ms": 5}]),
+        ])
+    };
+    let (mut shown, mut most) = (0, 0);
+    for seed in 0..8 {
+        let first = Host::with(options()).await;
+        let hosts = [first.beside(options()).await, first.beside(options()).await, first];
+        let mut dice = Dice(seed);
+        // Every other time the replica that runs the turn dies on the way.
+        let dies_after = (seed % 2 == 1).then(|| 1 + dice.below(6));
+        eprintln!("seed {seed}, the owner dies after {dies_after:?} visits");
+        hosts[0].execute(asks("s")).await;
+        let (screen, visits) = restless(&hosts, "s", &mut dice, dies_after).await;
+        let told = hosts[1].events("s", "", 0, 100).await;
+        assert_eq!(i64::try_from(told.len()), Ok(screen.cursor));
+        completed(&told);
+        shown += screen.shown;
+        most = most.max(visits);
+    }
+    assert!(shown > WORDS.len(), "words were shown before they were committed: {shown}");
+    assert!(most > 8, "the readers moved: {most}");
+}
+
+// --- Slow readers --------------------------------------------------------------------------------------------------
+
+/// A connection over which a stream holds next to nothing that was not read.
+async fn narrow(replica: &Replica) -> TurnServiceClient<Channel> {
+    let endpoint = Channel::from_shared(format!("http://{}", replica.address)).unwrap();
+    let endpoint = endpoint.initial_stream_window_size(1024).initial_connection_window_size(65_535);
+    TurnServiceClient::new(endpoint.connect().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stalls_holds_nobody_up_and_gets_everything_later() {
+    let long = json!([{"text": "Hear "}, {"repeat": {"text": "word ", "times": 20_000}}]);
+    let options = Options { reader: Waiting { events: 4, bytes: 4096 }, ..answering(&[long]) };
+    let host = Host::with(options).await;
+    host.ask("s", "Hello").await;
+    let mut stalled = Vec::new();
+    for _ in 0..8 {
+        let request = pb::WatchEventsRequest { session_id: "s".to_owned(), follow: true, ..Default::default() };
+        stalled.push(narrow(&host.replica).await.watch_events(request).await.unwrap().into_inner());
+    }
+    let mut quick = host.watch("s", "", 0).await;
+    let mut screen = Screen::default();
+    for n in 0..12 {
+        let seen = host.ask("s", "Again").await;
+        assert_eq!(said(messages(&seen)[1]).len(), 5 + 5 * 20_000);
+        let last = *seqs(&seen).last().unwrap();
+        while screen.cursor < last {
+            screen.show(&next(&mut quick).await.unwrap().unwrap());
+        }
+        assert_eq!(screen.cursor, 6 * (n + 2));
+    }
+    for stream in &mut stalled {
+        let mut late = Screen::default();
+        while late.cursor < screen.cursor {
+            late.show(&next(stream).await.unwrap().unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_on_which_nothing_happens_gives_a_sign_of_life() {
+    let host = Host::scripted(&[json!([{"text": "Hello."}])]).await;
+    host.ask("s", "Hello").await;
+    let request = pb::WatchEventsRequest {
+        session_id: "s".to_owned(),
+        after_seq: 6,
+        follow: true,
+        stream: Some(pb::StreamOptions {
+            heartbeat_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            ..pb::StreamOptions::default()
+        }),
+        ..pb::WatchEventsRequest::default()
+    };
+    let mut stream = host.turns().watch_events(request).await.unwrap().into_inner();
+    let seen = until(&mut stream, |payload| matches!(payload, Payload::Heartbeat(_))).await;
+    let Some(Payload::Heartbeat(beat)) = &seen.last().unwrap().payload else { unreachable!() };
+    assert_eq!((beat.last_seq, seqs(&seen)), (6, Vec::new()));
+}
