@@ -272,7 +272,7 @@ mod tests {
             (Occupant::Tools, 8_000),
             (Occupant::User, 10_025),
             (Occupant::ToolResults, 30_075),
-            (Occupant::DeferredTools, 8),
+            (Occupant::DeferredTools, 9),
             (Occupant::Queued, 17),
         ];
         for (occupant, tokens) in expected {

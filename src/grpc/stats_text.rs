@@ -255,7 +255,7 @@ Context of main/m
   User messages (3)                   40,100   20.1%
   Free                               131,900   66.0%
   Auto-compact buffer                 16,000    8.0%
-  Deferred tools (2)                     900    0.5% (not in the prompt)
+  Deferred tools (2)                     900    0.4% (not in the prompt)
 
 Computed from 50,000 last input + 2,000 last output + 100 new
 Last estimate 5,120 against 5,115 reported: +5 (+0.1%); ratio 1.00

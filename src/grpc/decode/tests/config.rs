@@ -293,11 +293,11 @@ fn overrides_have_their_ranges() {
     check_policy(
         policy,
         &[
-            ("prune.mode", Unknown),
-            ("prune.minimum_tokens", OutOfRange),
-            ("prune.protected_tools[0]", Invalid),
             ("queue.max_pending", OutOfRange),
             ("queue.take", Unknown),
+            ("prune.protected_tools[0]", Invalid),
+            ("prune.mode", Unknown),
+            ("prune.minimum_tokens", OutOfRange),
             ("output_reserve", OutOfRange),
             ("context_window", OutOfRange),
             ("unknown_window", Unknown),
