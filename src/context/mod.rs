@@ -1,10 +1,13 @@
 //! The thinking of contextd: pure functions from model to model, without IO, clock or async.
 
 pub mod calls;
+pub mod count;
 pub mod estimate;
 pub mod generation;
+pub mod predict;
 pub mod prompt;
 pub mod sanitize;
+pub mod template;
 pub mod tokens;
 pub mod truncate;
 
