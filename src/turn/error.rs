@@ -2,7 +2,7 @@
 
 use crate::{
     model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId, import::Flaw},
-    store,
+    provider, store,
 };
 
 /// Why a command was refused. Nothing was changed.
@@ -31,6 +31,9 @@ pub enum Error {
     /// A turn is running, and queueing is not built yet.
     #[error("a turn is running, and queueing its input is not implemented yet")]
     QueueNotImplemented,
+    /// A provider was asked something beside a turn, and failed.
+    #[error(transparent)]
+    Provider(#[from] provider::Error),
     /// No configured provider has this model.
     #[error("no configured provider has the model {0}")]
     ModelNotFound(String),

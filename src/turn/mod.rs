@@ -8,12 +8,14 @@
 pub mod answer;
 mod batch;
 pub mod cancel;
+pub mod count;
 pub mod delete;
 pub mod error;
 pub mod execute;
 pub mod fork;
 pub mod hub;
 pub mod import;
+mod learn;
 pub mod leases;
 pub mod next;
 pub mod recover;
@@ -43,6 +45,7 @@ use crate::{
     provider::{Registry, registry::Resolved},
     store::Store,
 };
+use learn::Lessons;
 use leases::Leases;
 use retry::Retries;
 
@@ -87,6 +90,7 @@ pub struct Engine {
     leases: Leases,
     sharing: share::Sharing,
     tasks: TaskTracker,
+    lessons: Lessons,
     draining: CancellationToken,
     aborting: CancellationToken,
     uploads: Semaphore,
@@ -105,6 +109,7 @@ impl Engine {
             leases: Leases::default(),
             sharing: share::Sharing::default(),
             tasks: TaskTracker::new(),
+            lessons: Lessons::default(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,
