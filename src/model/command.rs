@@ -1,5 +1,7 @@
 //! Commands: what a valid request asks for, in words instead of wire types.
 
+use std::time::Duration;
+
 use super::{
     BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
     ToolSet, TurnId, import::Appended,
@@ -149,6 +151,8 @@ pub struct TurnRequest {
     pub model: Option<String>,
     /// How the model is to answer, over the session's.
     pub generation: Generation,
+    /// Cancel it when nobody has read its events for so long.
+    pub cancel_after: Option<Duration>,
 }
 
 /// What ExecuteTurn does when a turn is running.
@@ -258,6 +262,8 @@ pub struct CancelTurn {
     pub turn: Option<TurnId>,
     /// Idempotency.
     pub idempotency: Idempotency,
+    /// Its messages are taken back.
+    pub rollback: bool,
     /// Why, for the log and the event.
     pub reason: String,
 }

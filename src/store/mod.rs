@@ -10,6 +10,7 @@ macro_rules! statement {
 }
 
 pub mod admission;
+pub mod attendance;
 pub mod blob;
 pub mod calibration;
 pub mod chunk;
@@ -25,6 +26,7 @@ pub mod migrate;
 pub mod pipeline;
 pub mod pool;
 pub mod queue;
+pub mod rollback;
 pub mod row;
 pub mod rows;
 pub mod session;

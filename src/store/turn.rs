@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     pipeline::{Param, Query},
+    rollback,
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
@@ -248,7 +249,10 @@ impl Store {
         params.extend([&ended.steps as Param<'_>, &message, &ended.kind, &ended.payload, &ended.outcome, &ended.state]);
         params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed]);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
-        let queries = [Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
+        let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
+        if let Ending::Cancelled { undone: Some(_), .. } = end.ending {
+            queries.extend(rollback::queries(&key, &fence));
+        }
         self.owner_write(&key, fence, &queries).await
     }
 

@@ -1,6 +1,9 @@
 //! CountTokens: what a prompt would cost, without making it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Once},
+};
 
 use super::{Engine, Error};
 use crate::{
@@ -91,8 +94,19 @@ async fn reported(model: &Resolved, counting: &Counting) -> Result<Option<u32>, 
 
 /// The template of a model: by its service where that is known, else by the name that the operator gave it.
 pub fn template(model: &Resolved) -> &'static Template {
+    static TOLD: Once = Once::new();
     let service = model.provider.service().unwrap_or(&model.provider_name);
-    Template::of(service, &model.info.name)
+    let template = Template::of(service, &model.info.name);
+    if !template.counts_exactly() {
+        let told = || {
+            tracing::info!(
+                model = %model.reference, estimator = %template.estimator(),
+                "the model's vocabulary is not known or not in this build; such models are counted with a related one and a margin"
+            );
+        };
+        TOLD.call_once(told);
+    }
+    template
 }
 
 /// A message that is only counted.

@@ -211,10 +211,6 @@ fn toolsets() -> [(&'static str, pb::ToolSet); 1] {
     [("tools.provider_tools", pb::ToolSet { provider_tools: vec![search], ..Default::default() })]
 }
 
-fn limits() -> pb::TurnLimits {
-    pb::TurnLimits { grace_period: Some(Duration { seconds: 1, nanos: 0 }), ..Default::default() }
-}
-
 /// What a session may not yet hold.
 fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
@@ -225,7 +221,6 @@ fn session_asks() -> Vec<Ask> {
     for (field, it) in toolsets() {
         sessions_of.push((field.to_owned(), pb::Session { tools: Some(it), ..none() }));
     }
-    sessions_of.push(("limits.grace_period".to_owned(), pb::Session { limits: Some(limits()), ..none() }));
     sessions_of.into_iter().flat_map(|(field, session)| sessions(&field, session)).collect()
 }
 
@@ -233,21 +228,13 @@ fn session_asks() -> Vec<Ask> {
 fn turn_asks() -> Vec<Ask> {
     let raw_output = || Some(pb::StreamOptions { include_raw_tool_output: true, ..Default::default() });
     let watch = pb::WatchEventsRequest { session_id: "s".to_owned(), stream: raw_output(), ..Default::default() };
-    let cancel = pb::CancelTurnRequest {
-        session_id: "s".to_owned(),
-        mode: pb::CancelMode::Rollback.into(),
-        ..pb::CancelTurnRequest::default()
-    };
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
     let mut asks = vec![
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
-        execute("limits.grace_period", |it| it.limits = Some(limits())),
         execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Enqueue)),
         execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Interrupt)),
-        execute("cancel_after_disconnect", |it| it.cancel_after_disconnect = Some(Duration::default())),
         execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
-        ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
     ];
     for (field, it) in toolsets() {

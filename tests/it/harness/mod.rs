@@ -3,14 +3,18 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
+pub mod cluster;
 pub mod database;
 pub mod errors;
 pub mod events;
 pub mod history;
 pub mod host;
+pub mod pooler;
 pub mod process;
+pub mod proxy;
 pub mod raw;
 pub mod requests;
+pub mod survivor;
 pub mod terminal;
 pub mod transcripts;
 pub mod upstream;
@@ -18,7 +22,7 @@ pub mod upstream;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     grpc::{health, server, stream::Waiting},
     model::{Limits, OutputLimits, ToolExecution, config::Policy},
     pb::{
@@ -78,6 +82,8 @@ pub struct Options {
     pub call_attempts: u32,
     /// Longest wait between them.
     pub retry_delay: Duration,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for Options {
@@ -92,6 +98,7 @@ impl Default for Options {
                 max_total_tokens: None,
                 turn_timeout: Duration::from_secs(3600),
                 tool_timeout: Duration::from_secs(600),
+                grace: Duration::ZERO,
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
@@ -107,6 +114,7 @@ impl Default for Options {
             },
             call_attempts: 1,
             retry_delay: Duration::ZERO,
+            clock: Arc::new(SystemClock),
         }
     }
 }
@@ -135,7 +143,7 @@ impl Replica {
         let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
         let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
-        let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::new(SystemClock));
+        let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::clone(&options.clock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, workers) = (CancellationToken::new(), CancellationToken::new());
