@@ -2,10 +2,13 @@
 
 pub mod calls;
 pub mod coalesce;
+pub mod count;
 pub mod estimate;
 pub mod generation;
+pub mod predict;
 pub mod prompt;
 pub mod sanitize;
+pub mod template;
 pub mod tokens;
 pub mod truncate;
 

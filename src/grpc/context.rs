@@ -1,13 +1,27 @@
-//! ContextService: where the tokens are. Not implemented yet: every call says so.
+//! ContextService: where the tokens are. It counts; what is not implemented yet says so.
+
+use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::status::not_implemented_rpc;
-use crate::pb::{self, context_service_server::ContextService};
+use super::{counts, decode, status::not_implemented_rpc, tenant};
+use crate::{
+    pb::{self, context_service_server::ContextService},
+    turn::Engine,
+};
 
-/// ContextService as far as it is built: not at all.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Contexts;
+/// ContextService over an engine, as far as it is built.
+#[derive(Debug, Clone)]
+pub struct Contexts {
+    engine: Arc<Engine>,
+}
+
+impl Contexts {
+    /// The service.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+}
 
 #[tonic::async_trait]
 impl ContextService for Contexts {
@@ -52,9 +66,12 @@ impl ContextService for Contexts {
 
     async fn count_tokens(
         &self,
-        _: Request<pb::CountTokensRequest>,
+        request: Request<pb::CountTokensRequest>,
     ) -> Result<Response<pb::CountTokensResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/CountTokens"))
+        let tenant = tenant(&request);
+        let command = decode::count_tokens(request.into_inner())?;
+        let counts = self.engine.count_tokens(tenant, command).await?;
+        Ok(Response::new(counts::counts(&counts)))
     }
 
     async fn list_compactions(

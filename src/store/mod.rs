@@ -12,6 +12,7 @@ macro_rules! statement {
 pub mod admission;
 pub mod attendance;
 pub mod blob;
+pub mod calibration;
 pub mod chunk;
 pub mod compaction;
 pub mod delete;

@@ -9,6 +9,7 @@ pub mod answer;
 mod attendance;
 mod batch;
 pub mod cancel;
+pub mod count;
 pub mod delete;
 pub mod error;
 pub mod execute;
@@ -16,6 +17,7 @@ pub mod following;
 pub mod fork;
 pub mod hub;
 pub mod import;
+mod learn;
 pub mod leases;
 pub mod next;
 pub mod queue;
@@ -46,6 +48,7 @@ use crate::{
     provider::{Registry, registry::Resolved},
     store::Store,
 };
+use learn::Lessons;
 use leases::Leases;
 use retry::Retries;
 
@@ -90,6 +93,7 @@ pub struct Engine {
     leases: Leases,
     sharing: share::Sharing,
     tasks: TaskTracker,
+    lessons: Lessons,
     draining: CancellationToken,
     aborting: CancellationToken,
     uploads: Semaphore,
@@ -108,6 +112,7 @@ impl Engine {
             leases: Leases::default(),
             sharing: share::Sharing::default(),
             tasks: TaskTracker::new(),
+            lessons: Lessons::default(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,

@@ -271,10 +271,10 @@ impl Run<'_> {
             max_output_tokens: scene.limits.max_output_tokens,
             generation,
         };
-        let prompt = prompt::build(config, scene.tools, transcript, &asked);
+        let prompt = Arc::new(prompt::build(config, scene.tools, transcript, &asked));
         let call = answer::Call {
             model: scene.model,
-            prompt,
+            prompt: Arc::clone(&prompt),
             message: message.clone(),
             taken,
             max_bytes: self.engine.rules.max_answer_bytes,
@@ -284,7 +284,12 @@ impl Run<'_> {
         };
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
         match end {
-            End::Complete(assembled) => self.commit(scene, &message, assembled, timing).await,
+            End::Complete(assembled) => {
+                if let Some(usage) = &assembled.finish.usage {
+                    self.engine.learn(scene.model, prompt, usage.input);
+                }
+                self.commit(scene, &message, assembled, timing).await
+            }
             End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }

@@ -17,6 +17,7 @@ use crate::harness::{
     requests::{input, result, submit, text, tools, turn},
 };
 
+const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
 const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
 const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
@@ -25,9 +26,10 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 23] = [
+const BUILT: [&str; 24] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
+    COUNT_TOKENS,
     "contextd.v1.BlobService/GetBlob",
     "contextd.v1.BlobService/PutBlob",
     CREATE_SESSION,
@@ -51,14 +53,13 @@ const BUILT: [&str; 23] = [
     "contextd.v1.QueueService/ClearQueue",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 10] = [
+const NOT_BUILT: [&str; 9] = [
     "contextd.v1.ContextService/GetContextStats",
     "contextd.v1.ContextService/Compact",
     "contextd.v1.ContextService/PruneToolOutputs",
     "contextd.v1.ContextService/RestoreToolOutputs",
     "contextd.v1.ContextService/PrepareContext",
     "contextd.v1.ContextService/RenderContext",
-    "contextd.v1.ContextService/CountTokens",
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
     "contextd.v1.ContextService/RecordUsage",
@@ -223,6 +224,8 @@ fn turn_asks() -> Vec<Ask> {
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
     ];
     for (field, it) in toolsets() {
+        let count = pb::CountTokensRequest { tools: Some(it.clone()), ..Default::default() };
+        asks.push(ask(COUNT_TOKENS, &count, field));
         asks.push(execute(field, |request| request.tools = Some(it)));
     }
     asks.extend(append_asks());
@@ -243,10 +246,14 @@ fn append_asks() -> Vec<Ask> {
     let answer = |parts| pb::InputMessage { role: pb::Role::Assistant.into(), parts, ..Default::default() };
     let mut asks: Vec<Ask> = parts
         .into_iter()
-        .map(|(field, part)| {
+        .flat_map(|(field, part)| {
             let messages = vec![answer(vec![text("So:"), part])];
             let field = format!("messages[0].parts[1].{field}");
-            ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field)
+            let count = pb::CountTokensRequest { messages: messages.clone(), ..Default::default() };
+            [
+                ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field.as_str()),
+                ask(COUNT_TOKENS, &count, field),
+            ]
         })
         .collect();
     let format = pb::PromptFormat::OpenaiChat.into();

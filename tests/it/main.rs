@@ -4,6 +4,7 @@
 
 mod harness;
 
+mod accuracy;
 mod api_surface;
 mod append_messages;
 mod approvals;
@@ -14,6 +15,7 @@ mod chat;
 mod cli;
 mod commits;
 mod continue_turn;
+mod count_tokens;
 mod delete_session;
 mod deltas;
 mod elsewhere;

@@ -7,6 +7,7 @@
 mod answers;
 mod append_messages;
 mod blobs;
+mod count_tokens;
 mod events;
 mod execute_turn;
 mod fork_session;
@@ -53,6 +54,7 @@ pub use append_messages::{APPEND_MESSAGES, append_messages};
 pub use blobs::{
     GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob, not_as_announced, outside_of_blob,
 };
+pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
 pub use fork_session::{FORK_SESSION, fork_session};

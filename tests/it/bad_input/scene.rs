@@ -3,8 +3,9 @@
 use std::pin::Pin;
 
 use contextd::pb::{
-    self, blob_service_client::BlobServiceClient, model_service_client::ModelServiceClient, put_blob_request::Data,
-    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+    self, blob_service_client::BlobServiceClient, context_service_client::ContextServiceClient,
+    model_service_client::ModelServiceClient, put_blob_request::Data, session_service_client::SessionServiceClient,
+    turn_service_client::TurnServiceClient,
 };
 use tonic::{Status, transport::Channel};
 
@@ -220,6 +221,15 @@ impl Scene {
     /// Appends an assistant's message with one part.
     pub(super) fn append_answer(&self, part: pb::Part) -> Call {
         self.append_all(vec![message(pb::Role::Assistant, vec![part])])
+    }
+
+    /// Counts with something changed.
+    pub(super) fn count(&self, change: impl FnOnce(&mut pb::CountTokensRequest)) -> Call {
+        let mut request =
+            pb::CountTokensRequest { messages: vec![says(pb::Role::User, "Hello")], ..Default::default() };
+        change(&mut request);
+        let mut client = ContextServiceClient::new(self.channel.clone());
+        Box::pin(async move { client.count_tokens(request).await.map(drop) })
     }
 
     /// Stores the content `hello` with something about its header changed.
