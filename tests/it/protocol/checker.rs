@@ -383,7 +383,9 @@ fn forks(stored: &BTreeMap<String, Stored>, told: &[Told]) -> Vec<String> {
         let Told::Forked { session, from, at } = told else { continue };
         let (Some(fork), Some(source)) = (stored.get(session), stored.get(from)) else { continue };
         let said = |of: &Stored| -> Vec<super::history::Message> {
-            of.messages.iter().filter(|message| message.seq <= *at).cloned().collect()
+            // What was taken back later was not taken back then.
+            let then = of.messages.iter().filter(|message| message.seq <= *at).cloned();
+            then.map(|message| super::history::Message { voided: false, ..message }).collect()
         };
         if said(fork) != said(source) || fork.next_seq <= *at {
             found.push(format!("fork: {session} differs from {from} up to {at}"));

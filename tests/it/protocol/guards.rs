@@ -48,7 +48,6 @@ impl Guard {
 
     /// A transaction without this guard. None: it is not the one that has it.
     fn off(self, transaction: &[String]) -> Option<Vec<String>> {
-        let last = |name: &str| transaction.last().is_some_and(|statement| statement.contains(name));
         let has = |name: &str| transaction.iter().position(|statement| statement.contains(name));
         let without = |name: &str, clauses: &[(&str, &str)]| {
             let at = has(name)?;
@@ -84,7 +83,7 @@ impl Guard {
             }
             Self::Gate => has("store::turn::finish").and_then(|_| unlocked("store::turn::gate")),
             Self::KeyShare => without("store::queue::enqueue", &[(" for key share)", ")")]),
-            Self::GateInStop => last("store::turn::stop").then(|| unlocked("store::turn::gate")).flatten(),
+            Self::GateInStop => has("store::turn::stop").and_then(|_| unlocked("store::turn::gate")),
             Self::LockBeforeSubmit => {
                 has("store::submission::submit").and_then(|_| unlocked("store::turn::lock_run"))
             }

@@ -30,6 +30,7 @@ const LIMITS: Limits = Limits {
     max_total_tokens: None,
     turn_timeout: Duration::from_secs(60),
     tool_timeout: Duration::from_secs(60),
+    grace: Duration::ZERO,
 };
 
 /// A task that runs a turn, or believes so.
@@ -217,6 +218,8 @@ impl World {
             open_calls: u32::try_from(row.open.len()).unwrap(),
             cancel: row.cancelled.then(|| (CancelCause::Requested, String::new())),
             time_left: if row.time_is_up { Duration::ZERO } else { Duration::from_secs(60) },
+            grace_left: Duration::ZERO,
+            late: false,
             spent: UsageTotals::default(),
             limits: LIMITS,
             last: transcript.as_ref().and_then(|transcript| Last::of(transcript, &row.turn_id())),
