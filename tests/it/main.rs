@@ -32,6 +32,8 @@ mod postgres;
 mod protocol;
 mod provider_config;
 mod provider_failures;
+mod queue;
+mod queue_turns;
 mod restart;
 mod resume;
 mod retries;

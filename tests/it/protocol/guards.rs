@@ -77,7 +77,7 @@ impl Guard {
                 without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
             }),
             Self::Op => owned("r.op = $28", "$28::bigint is not null"),
-            Self::NextSeqInTake => without("store::queue::take", &[("r.next_seq = $29", "$29::bigint is not null")]),
+            Self::NextSeqInTake => without("store::queue::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
             Self::OpenCallsInTake => {
                 without("store::queue::take", &[("r.cancel = 0 and r.open_calls = 0", "r.cancel = 0")])
             }

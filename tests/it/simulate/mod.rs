@@ -8,7 +8,7 @@ mod row;
 use std::{collections::BTreeSet, time::Duration};
 
 use contextd::{
-    model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Transcript, UsageTotals},
+    model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals},
     turn::next::{Facts, Last, Step, ending_of, next_step},
 };
 
@@ -220,6 +220,7 @@ impl World {
             time_left: if row.time_is_up { Duration::ZERO } else { Duration::from_secs(60) },
             grace_left: Duration::ZERO,
             late: false,
+            waiting: false,
             spent: UsageTotals::default(),
             limits: LIMITS,
             last: transcript.as_ref().and_then(|transcript| Last::of(transcript, &row.turn_id())),
@@ -231,6 +232,8 @@ impl World {
                 None => Phase::Ask,
             },
             Step::Begin => Phase::Write(Write::Begin),
+            Step::Take { .. } => return Err("it takes what nobody queued".to_owned()),
+            Step::Finish if !row.open.is_empty() => return Err("I4: it finishes over open calls".to_owned()),
             Step::Finish => Phase::Write(Write::Finish(None)),
             Step::Stop(ending) => Phase::Write(Write::Stop(None, how(&ending))),
         }))
@@ -249,7 +252,7 @@ impl World {
                 let finish = if said == 6 { FinishReason::Length } else { FinishReason::Stop };
                 match ending_of(finish) {
                     Step::Stop(ending) => Write::Stop(Some(finish), how(&ending)),
-                    Step::Call | Step::Begin | Step::Finish => Write::Finish(Some(finish)),
+                    Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => Write::Finish(Some(finish)),
                 }
             }
         }
@@ -313,7 +316,10 @@ fn a_fence_that_lets_too_much_through_is_found() {
 
 #[test]
 fn a_decision_that_forgets_something_is_found() {
-    let forgets_the_answer: fn(&Facts) -> Step = |facts| next_step(&Facts { last: None, ..facts.clone() });
+    let forgets_the_answer: fn(&Facts) -> Step = |facts| {
+        let last = Some(Last { role: Role::User, step: 0, finish: None });
+        next_step(&Facts { last, ..facts.clone() })
+    };
     let forgets_the_cancel: fn(&Facts) -> Step = |facts| next_step(&Facts { cancel: None, ..facts.clone() });
     let forgets_the_time: fn(&Facts) -> Step =
         |facts| next_step(&Facts { time_left: Duration::from_secs(1), ..facts.clone() });

@@ -284,6 +284,7 @@ impl Row {
             is_summary: false,
             compacted_by: None,
             voided_at: None,
+            queued: Vec::new(),
         });
     }
 }
