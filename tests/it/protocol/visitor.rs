@@ -134,6 +134,7 @@ impl Actor {
                 request,
                 message: place.message.to_string(),
                 pending: matches!(place.state, QueueState::Pending { .. }),
+                asap: delivery == Delivery::Asap,
                 met: place.turn.as_ref().map(TurnId::to_string),
                 start: (starts && first).then_some((standing.revision, place.grant.is_some())),
             }));
