@@ -62,6 +62,8 @@ pub(crate) struct Moment {
     pub(crate) at: Instant,
     /// Words of the answer that is committed.
     pub(crate) mark: Option<String>,
+    /// The turn ends with it.
+    pub(crate) last: bool,
 }
 
 /// What one session was told and shown.
@@ -92,10 +94,10 @@ impl Clients {
         tokio::spawn(async move {
             loop {
                 match answers.recv().await {
-                    Ok(Answer { replica, mark, whole }) => {
+                    Ok(Answer { replica, mark, whole, last }) => {
                         let phase = if whole { Phase::Committing } else { Phase::Streaming };
                         let mark = whole.then_some(mark);
-                        let _ = told.send(Moment { phase, replica, at: Instant::now(), mark });
+                        let _ = told.send(Moment { phase, replica, at: Instant::now(), mark, last });
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return,
@@ -133,7 +135,7 @@ impl Clients {
     }
 
     fn tell(&self, phase: Phase, replica: usize) {
-        let _ = self.moments.send(Moment { phase, replica, at: Instant::now(), mark: None });
+        let _ = self.moments.send(Moment { phase, replica, at: Instant::now(), mark: None, last: false });
     }
 
     fn complain(&self, what: String) {
@@ -189,7 +191,7 @@ impl<'a> Visit<'a> {
             request,
             input,
             turn_id: String::new(),
-            cancel_after: random.happens(8).then(|| random.below(20)),
+            cancel_after: random.happens(15).then(|| random.below(20)),
             after: seen.unwrap_or_default(),
             kinds: Vec::new(),
         }

@@ -20,7 +20,9 @@ use crate::{
 };
 
 /// A moment is over after this long.
-const FRESH: Duration = Duration::from_millis(10);
+const FRESH: Duration = Duration::from_millis(20);
+/// A commit comes within this time behind the model's last word, or not at all.
+const SOON: Duration = Duration::from_millis(500);
 /// How long to wait for a moment of the phase that is wanted, before any other one is taken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -92,17 +94,18 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
         let Some(moment) = next_moment(&mut moments, fleet, wanted).await else { continue };
         let replica = &fleet.replicas[moment.replica];
         let pause = match moment.phase {
-            // The commit takes a few milliseconds.
+            // The end of a turn is a transaction whose COMMIT can be met.
+            Phase::Committing if moment.last => {
+                if !met_at_commit(&replica.database, &mut random).await {
+                    continue;
+                }
+                0
+            }
             Phase::Committing => random.below(8_000),
             Phase::Resuming => random.below(15_000),
             Phase::Streaming | Phase::AwaitingTools => random.below(30_000),
         };
-        let pause = Duration::from_micros(u64::try_from(pause).unwrap_or_default());
-        if moment.phase == Phase::Committing && random.happens(50) {
-            let landed = if random.happens(50) { Landed::Yes } else { Landed::No };
-            replica.database.strand_at(COMMIT, landed);
-        }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(Duration::from_micros(u64::try_from(pause).unwrap_or_default())).await;
         replica.kill().await;
         *tally.kills.entry(moment.phase).or_default() += 1;
         if let Some(mark) = &moment.mark {
@@ -114,6 +117,17 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
             println!("{} kills after {:?}: {:?}", tally.killed(), begun.elapsed(), tally.kills);
         }
     }
+}
+
+/// Lets the next commit come as far as its COMMIT and no answer back. False: there was none.
+async fn met_at_commit(link: &Link, random: &mut Random) -> bool {
+    let before = link.times_cut();
+    link.strand_at(COMMIT, if random.happens(50) { Landed::Yes } else { Landed::No });
+    let met = tokio::time::timeout(SOON, link.was_cut(before + 1)).await.is_ok();
+    if !met {
+        link.spare();
+    }
+    met
 }
 
 /// A moment that has just come, at a replica that can be spared.

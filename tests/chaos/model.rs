@@ -38,6 +38,8 @@ pub(crate) struct Answer {
     pub(crate) mark: String,
     /// It was sent whole: its replica has it now and commits it.
     pub(crate) whole: bool,
+    /// It calls no tool: the turn ends with its commit.
+    pub(crate) last: bool,
 }
 
 /// The service. It ends with the run.
@@ -123,6 +125,7 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
         shared.violations.lock().unwrap().push(format!("{dialect} would refuse: {}: {messages:?}", flaws.join("; ")));
         return Ok(status(400));
     }
+    let last = tools_wished(&messages) == 0;
     let pieces = {
         let mut random = shared.random.lock().unwrap();
         let faulty = shared.faulty.load(Ordering::Relaxed);
@@ -130,18 +133,10 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
             return Ok(status(500));
         }
         let cut = faulty && random.happens(3);
-        answer(&messages, Answered { replica, mark: format!("mark-{number}.") }, cut)
+        answer(&messages, &format!("mark-{number}."), cut)
     };
-    let frames = stream::unfold((pieces.into_iter(), shared), |(mut pieces, shared)| async move {
-        loop {
-            match pieces.next()? {
-                Piece::Bytes(bytes) => return Some((Ok(Frame::data(Bytes::from(bytes))), (pieces, shared))),
-                Piece::Wait(pause) => tokio::time::sleep(pause).await,
-                Piece::Answered(answered) => drop(shared.answered.send(answered)),
-                Piece::Cut => return Some((Err(io::Error::other("cut")), (pieces, shared))),
-            }
-        }
-    });
+    let playing = Playing { pieces: pieces.into_iter(), shared, replica, mark: format!("mark-{number}."), last };
+    let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
     let response = Response::builder().header("content-type", "text/event-stream");
     Ok(response.body(StreamBody::new(frames).boxed_unsync()).unwrap())
 }
@@ -152,6 +147,7 @@ struct Playing {
     shared: Arc<Shared>,
     replica: usize,
     mark: String,
+    last: bool,
 }
 
 impl Playing {
@@ -161,7 +157,8 @@ impl Playing {
                 Piece::Bytes(bytes) => return Some(Ok(Frame::data(Bytes::from(bytes)))),
                 Piece::Wait(pause) => tokio::time::sleep(pause).await,
                 Piece::Told(whole) => {
-                    drop(self.shared.answered.send(Answer { replica: self.replica, mark: self.mark.clone(), whole }));
+                    let (replica, mark, last) = (self.replica, self.mark.clone(), self.last);
+                    drop(self.shared.answered.send(Answer { replica, mark, whole, last }));
                 }
                 Piece::Cut => return Some(Err(io::Error::other("cut"))),
             }
@@ -174,17 +171,23 @@ fn status(code: u16) -> Response<Body> {
     Response::builder().status(code).body(body).unwrap()
 }
 
+/// The number that the last words of the user give for this.
+fn wished(messages: &[Value], key: &str) -> usize {
+    let asked = messages.iter().rfind(|message| message["role"] == "user").map(text).unwrap_or_default();
+    let value = asked.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_default()
+}
+
+/// How many tools are to be called now: none where there are results.
+fn tools_wished(messages: &[Value]) -> usize {
+    let answered = messages.last().is_some_and(|message| message["role"] == "tool");
+    if answered { 0 } else { wished(messages, "tools") }
+}
+
 /// What the last words of the user ask for: words, then calls unless there were some.
 fn answer(messages: &[Value], mark: &str, cut: bool) -> Vec<Piece> {
-    let asked = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
-    let wish = text(&messages[asked]);
-    let wished = |key: &str| {
-        let value = wish.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-        value.and_then(|value| value.parse::<usize>().ok()).unwrap_or_default()
-    };
-    let tools = if messages[asked..].iter().any(|message| message["role"] == "tool") { 0 } else { wished("tools") };
-    let pause = Duration::from_millis(u64::try_from(wished("pace")).unwrap_or_default());
-    let words = wished("words").max(1);
+    let (tools, words) = (tools_wished(messages), wished(messages, "words").max(1));
+    let pause = Duration::from_millis(u64::try_from(wished(messages, "pace")).unwrap_or_default());
     let mut pieces = Vec::new();
     for n in 0..words {
         if cut && n == words / 2 {

@@ -40,7 +40,7 @@ async fn outage(signal: Signal, down: Duration) {
         .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
     }
     cluster.end(signal).await;
     becomes(&mut ready, ServingStatus::NotServing).await;
@@ -109,7 +109,7 @@ async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_o
         .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
     }
     let old = cluster.database().client().await;
     for order in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {

@@ -23,7 +23,7 @@ use crate::harness::{
     survivor::{Survivor, asking, becomes, recoveries, slow, two_tools},
 };
 
-use super::{PATIENT, QUICK, all};
+use super::{PATIENT, all};
 
 /// A little disk in memory, at a directory. It is gone with the test.
 struct LittleDisk<'a>(&'a Path);
@@ -152,7 +152,7 @@ async fn slow_commits_cost_time_and_no_lease() {
         eprintln!("skipped: no strace that may be used");
         return;
     };
-    let (_place, served) = before(&cluster, QUICK).await;
+    let (_place, served) = before(&cluster, "[turn]\nlease_ttl = '3s'\npoll_interval = '50ms'\n").await;
     let mut hosts: Vec<Survivor> = (0..20)
         .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();

@@ -55,6 +55,7 @@ async fn an_old_epoch_or_operation_changes_nothing() {
     world.assert_dense(&key).await;
 }
 
+/// Row F7
 #[tokio::test]
 async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_landed() {
     let world = World::new().await;
