@@ -319,6 +319,7 @@ fn message(role: Role, parts: Vec<Content>) -> Message {
         is_summary: false,
         compacted_by: None,
         voided_at: None,
+        queued: Vec::new(),
     }
 }
 

@@ -128,5 +128,6 @@ fn unstored(appended: Appended) -> Message {
         is_summary: false,
         compacted_by: None,
         voided_at: None,
+        queued: Vec::new(),
     }
 }
