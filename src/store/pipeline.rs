@@ -36,6 +36,7 @@ impl<'a> Query<'a> {
 impl Database {
     /// Runs one statement outside of a transaction: a read, or a write that is one statement.
     pub(super) async fn read(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        let sql = self.replace.map_or(sql, |replace| replace(sql));
         let lent = self.lend().await?;
         let done = self.in_time(async {
             let statement = self.statements.ready(lent.connection()?, sql).await?;
@@ -69,6 +70,10 @@ impl Database {
 
     async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
         let lent = self.lend().await?;
+        let replaced: Option<Vec<Query<'_>>> = self.replace.map(|replace| {
+            queries.iter().map(|query| Query { sql: replace(query.sql), params: query.params.clone() }).collect()
+        });
+        let queries = replaced.as_deref().unwrap_or(queries);
         let done = self.in_time(transaction(lent.connection()?, &self.statements, queries)).await;
         lent.back(done)
     }

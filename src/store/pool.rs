@@ -62,6 +62,10 @@ pub struct Database {
     reserved: Pool,
     answer_timeout: Duration,
     pub(super) statements: Statements,
+    /// How a connection that listens is made; none: a pooler stands between.
+    listening: Option<(Connection, MakeRustlsConnect)>,
+    /// What is sent in place of a statement: for tests that take a guard away.
+    pub(super) replace: Option<fn(&'static str) -> &'static str>,
 }
 
 impl std::fmt::Debug for Database {
@@ -79,13 +83,30 @@ impl Database {
             reserved: pool(settings, RESERVED)?,
             answer_timeout: settings.statement_timeout + ANSWER_SLACK,
             statements,
+            listening: match settings.transaction_pooler {
+                true => None,
+                false => Some((connection_config(settings), MakeRustlsConnect::new(tls(settings)?))),
+            },
+            replace: None,
         })
+    }
+
+    /// The same with other statements in place of some, so that a test can show what happens without one of their guards.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn replacing(self, replace: fn(&'static str) -> &'static str) -> Self {
+        Self { replace: Some(replace), ..self }
     }
 
     /// The same over the reserved connections, for statements that must be answered within that time or not at all.
     pub(super) fn aside(&self, within: Duration) -> Self {
         let answer_timeout = self.answer_timeout.min(within);
         Self { pool: self.reserved.clone(), answer_timeout, ..self.clone() }
+    }
+
+    /// How a connection that listens is made.
+    pub(super) fn listening(&self) -> Option<(Connection, MakeRustlsConnect)> {
+        self.listening.clone()
     }
 
     /// A connection to do something on.

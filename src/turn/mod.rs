@@ -27,6 +27,7 @@ pub mod submit;
 pub mod update;
 pub mod upload;
 mod verdict;
+pub mod wakeups;
 mod wishes;
 mod written;
 
@@ -88,6 +89,7 @@ pub struct Engine {
     clock: Arc<dyn Clock>,
     leases: Leases,
     sharing: share::Sharing,
+    wakeups: wakeups::Wakeups,
     tasks: TaskTracker,
     draining: CancellationToken,
     aborting: CancellationToken,
@@ -106,6 +108,7 @@ impl Engine {
             clock,
             leases: Leases::default(),
             sharing: share::Sharing::default(),
+            wakeups: wakeups::Wakeups::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),

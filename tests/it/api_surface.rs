@@ -332,23 +332,6 @@ async fn a_field_that_is_not_built_says_so_by_name() {
     assert_eq!(database.row_counts().await, before);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_input_that_would_have_to_wait_is_not_built() {
-    let (_database, replica) = Replica::alone(Options::default()).await;
-    let mut turns = replica.turns().await;
-    let mut first = turn("chat", "scripted/demo", "What is the weather in Paris?");
-    first.tools = tools(&["get_weather"]);
-    let mut stream = turns.execute_turn(first).await.unwrap().into_inner();
-    until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
-    let second = pb::ExecuteTurnRequest {
-        session_id: "chat".to_owned(),
-        input: Some(input("And in Rome?")),
-        ..pb::ExecuteTurnRequest::default()
-    };
-    let status = turns.execute_turn(second).await.unwrap_err();
-    assert_eq!(refusal(&status), not_built(EXECUTE_TURN, Some("busy_policy")));
-}
-
 /// Lists the services by one version of reflection.
 macro_rules! reflected {
     ($version:ident, $channel:expr) => {{

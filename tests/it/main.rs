@@ -29,6 +29,7 @@ mod postgres;
 mod provider_config;
 mod provider_failures;
 mod queue;
+mod queue_races;
 mod queue_turns;
 mod restart;
 mod resume;
