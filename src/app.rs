@@ -201,6 +201,7 @@ fn rules(config: &Config) -> Rules {
             max_total_tokens: None,
             turn_timeout: config.turn.turn_timeout,
             tool_timeout: config.turn.tool_timeout,
+            grace: Duration::ZERO,
         },
         max_takeovers: config.turn.max_takeovers,
         max_running: config.turn.max_running_turns,

@@ -214,13 +214,14 @@ fn tool() -> impl Strategy<Value = Tool> {
 
 pub(super) fn limits() -> impl Strategy<Value = LimitsOverride> {
     let counts = (option::of(bound()), option::of(bound()), option::of(1..=i64::MAX));
-    (counts, option::of(duration()), option::of(duration())).prop_map(
-        |((max_steps, max_output_tokens, max_total_tokens), turn_timeout, tool_timeout)| LimitsOverride {
+    (counts, option::of(duration()), option::of(duration()), option::of(duration())).prop_map(
+        |((max_steps, max_output_tokens, max_total_tokens), turn_timeout, tool_timeout, grace)| LimitsOverride {
             max_steps,
             max_output_tokens,
             max_total_tokens,
             turn_timeout,
             tool_timeout,
+            grace,
         },
     )
 }
@@ -335,8 +336,15 @@ fn overrides() -> impl Strategy<Value = PolicyOverrides> {
 }
 
 pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
-    (option::of(tools()), limits(), option::of(words()), generation())
-        .prop_map(|(tools, limits, model, generation)| TurnRequest { tools, limits, model, generation })
+    (option::of(tools()), limits(), option::of(words()), generation(), option::of(duration())).prop_map(
+        |(tools, limits, model, generation, cancel_after)| TurnRequest {
+            tools,
+            limits,
+            model,
+            generation,
+            cancel_after,
+        },
+    )
 }
 
 pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
@@ -363,10 +371,15 @@ pub(super) fn payloads() -> Vec<Payload> {
         max_total_tokens: None,
         turn_timeout: second,
         tool_timeout: second,
+        grace: second,
     };
     let context = TokenCount { tokens: 1, basis: TokenBasis::Heuristic, margin: 0, estimator: "chars".to_owned() };
-    let cancelled =
-        Ending::Cancelled { cause: CancelCause::Requested, outcome: CancelOutcome::None, reason: "enough".to_owned() };
+    let cancelled = Ending::Cancelled {
+        cause: CancelCause::Requested,
+        outcome: CancelOutcome::None,
+        reason: "enough".to_owned(),
+        undone: None,
+    };
     let ended = |ending| Payload::TurnEnded { ending, result: TurnResult::default() };
     vec![
         Payload::TurnStarted {

@@ -13,32 +13,33 @@ use super::{
 
 /// Bounds in force, for the wire.
 pub fn to_pb(limits: &Limits) -> pb::TurnLimits {
-    let Limits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout } = *limits;
+    let Limits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } = *limits;
     override_to_pb(&LimitsOverride {
         max_steps: Some(max_steps),
         max_output_tokens,
         max_total_tokens,
         turn_timeout: Some(turn_timeout),
         tool_timeout: Some(tool_timeout),
+        grace: (!grace.is_zero()).then_some(grace),
     })
 }
 
 /// Bounds as they were set; 0 or absent for what was not.
 pub fn override_to_pb(limits: &LimitsOverride) -> pb::TurnLimits {
-    let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout } = *limits;
+    let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } = *limits;
     pb::TurnLimits {
         max_steps: or_zero(max_steps),
         max_output_tokens: or_zero(max_output_tokens),
         max_total_tokens: max_total_tokens.unwrap_or(0),
         turn_timeout: turn_timeout.map(time::duration_to_pb),
         tool_timeout: tool_timeout.map(time::duration_to_pb),
-        grace_period: None,
+        grace_period: grace.map(time::duration_to_pb),
     }
 }
 
 /// Bounds as they were set and stored.
 pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, DecodeError> {
-    let pb::TurnLimits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace_period: _ } =
+    let pb::TurnLimits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace_period } =
         limits;
     Ok(LimitsOverride {
         max_steps: non_zero("turn limit", max_steps)?,
@@ -46,6 +47,7 @@ pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, Decode
         max_total_tokens: Some(max_total_tokens).filter(|tokens| *tokens != 0),
         turn_timeout: turn_timeout.map(time::duration_from_pb).transpose()?,
         tool_timeout: tool_timeout.map(time::duration_from_pb).transpose()?,
+        grace: grace_period.map(time::duration_from_pb).transpose()?,
     })
 }
 

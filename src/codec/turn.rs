@@ -15,12 +15,13 @@ use super::{DecodeError, failure, generation, limits, number::signed, part, read
 
 /// What a turn does differently from its session, as an encoded `ExecuteTurnRequest`; no bytes when that is nothing.
 pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
-    let TurnRequest { tools, limits, model, generation } = request;
+    let TurnRequest { tools, limits, model, generation, cancel_after } = request;
     pb::ExecuteTurnRequest {
         tools: tools.as_ref().map(tools::to_pb),
         limits: limits::override_to_stored(limits),
         model: model.clone().unwrap_or_default(),
         generation: generation::to_stored(generation),
+        cancel_after_disconnect: cancel_after.map(time::duration_to_pb),
         ..pb::ExecuteTurnRequest::default()
     }
     .encode_to_vec()
@@ -39,7 +40,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
         model,
         generation,
         busy_policy: _,
-        cancel_after_disconnect: _,
+        cancel_after_disconnect,
         stream: _,
         session: _,
     } = read("turn request", bytes)?;
@@ -48,6 +49,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
         limits: limits::override_from_stored(limits)?,
         model: Some(model).filter(|model| !model.is_empty()),
         generation: generation::from_stored(generation)?,
+        cancel_after: cancel_after_disconnect.map(time::duration_from_pb).transpose()?,
     })
 }
 
@@ -56,7 +58,7 @@ pub fn encode_outcome(ending: &Ending, result: &TurnResult) -> Vec<u8> {
     let mut turn = pb::Turn { result: Some(result_to_pb(result)), ..pb::Turn::default() };
     match ending {
         Ending::Completed(reason) => turn.completion_reason = completion_to_pb(*reason).into(),
-        Ending::Cancelled { cause, outcome: _, reason: _ } => turn.cancel_cause = cause_to_pb(*cause).into(),
+        Ending::Cancelled { cause, outcome: _, reason: _, undone: _ } => turn.cancel_cause = cause_to_pb(*cause).into(),
         Ending::Failed(failure) => turn.failure = Some(failure::to_pb(failure)),
     }
     turn.encode_to_vec()
@@ -154,6 +156,7 @@ pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
     match cause {
         CancelCause::Requested => pb::CancelCause::Requested,
         CancelCause::Interrupted => pb::CancelCause::Interrupted,
+        CancelCause::Disconnected => pb::CancelCause::Disconnected,
         CancelCause::SessionDeleted => pb::CancelCause::SessionDeleted,
     }
 }
@@ -215,6 +218,7 @@ mod tests {
             cause: CancelCause::Requested,
             outcome: CancelOutcome::ToolsInProgress,
             reason: "enough".to_owned(),
+            undone: None,
         };
         let turn = outcome_of(&cancelled, &result);
         assert_eq!((turn.completion_reason, turn.cancel_cause()), (0, pb::CancelCause::Requested));

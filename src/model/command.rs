@@ -1,5 +1,7 @@
 //! Commands: what a valid request asks for, in words instead of wire types.
 
+use std::time::Duration;
+
 use super::{
     BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
     ToolSet, TurnId, import::Appended,
@@ -132,13 +134,16 @@ pub struct TurnRequest {
     pub model: Option<String>,
     /// How the model is to answer, over the session's.
     pub generation: Generation,
+    /// Cancel it when nobody has read its events for so long.
+    pub cancel_after: Option<Duration>,
 }
 
 impl TurnRequest {
     /// The fields that are set, by their paths in the API.
     pub fn paths(&self) -> Vec<&'static str> {
-        let Self { tools, limits, model, generation } = self;
-        let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout } = limits;
+        let Self { tools, limits, model, generation, cancel_after } = self;
+        let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } =
+            limits;
         let own = [
             ("tools", tools.is_some()),
             ("limits.max_steps", max_steps.is_some()),
@@ -146,7 +151,9 @@ impl TurnRequest {
             ("limits.max_total_tokens", max_total_tokens.is_some()),
             ("limits.turn_timeout", turn_timeout.is_some()),
             ("limits.tool_timeout", tool_timeout.is_some()),
+            ("limits.grace_period", grace.is_some()),
             ("model", model.is_some()),
+            ("cancel_after_disconnect", cancel_after.is_some()),
         ];
         let own = own.into_iter().filter(|(_, set)| *set).map(|(path, _)| path);
         own.chain(generation.paths()).collect()
@@ -262,6 +269,8 @@ pub struct CancelTurn {
     pub turn: Option<TurnId>,
     /// Idempotency.
     pub idempotency: Idempotency,
+    /// Its messages are taken back.
+    pub rollback: bool,
     /// Why, for the log and the event.
     pub reason: String,
 }

@@ -33,5 +33,7 @@ pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};
-pub use turn::{CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState};
+pub use turn::{
+    CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState, Undone,
+};
 pub use usage::{Category, Counted, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals};

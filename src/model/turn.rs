@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Failure, FinishReason, MessageId, Usage, UsageTotals};
+use super::{CallId, Failure, FinishReason, MessageId, Usage, UsageTotals};
 
 /// Bounds of a turn, all of them in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Limits {
     pub turn_timeout: Duration,
     /// Waiting for one tool result.
     pub tool_timeout: Duration,
+    /// Beyond the turn's time, for one last step without tools; zero: none.
+    pub grace: Duration,
 }
 
 /// Bounds as a session or a request sets them: what is none is left to the layer below.
@@ -32,6 +34,8 @@ pub struct LimitsOverride {
     pub turn_timeout: Option<Duration>,
     /// Waiting for one tool result.
     pub tool_timeout: Option<Duration>,
+    /// Beyond the turn's time, for one last step without tools.
+    pub grace: Option<Duration>,
 }
 
 impl LimitsOverride {
@@ -43,6 +47,7 @@ impl LimitsOverride {
             max_total_tokens: self.max_total_tokens.or(below.max_total_tokens),
             turn_timeout: self.turn_timeout.unwrap_or(below.turn_timeout),
             tool_timeout: self.tool_timeout.unwrap_or(below.tool_timeout),
+            grace: self.grace.unwrap_or(below.grace),
         }
     }
 }
@@ -96,6 +101,8 @@ pub enum CancelCause {
     Requested,
     /// A message that interrupts.
     Interrupted,
+    /// Nobody read its events any more.
+    Disconnected,
     /// The session was deleted.
     SessionDeleted,
 }
@@ -126,9 +133,20 @@ pub enum Ending {
         outcome: CancelOutcome,
         /// The canceller's words; may be empty.
         reason: String,
+        /// What is taken back; none: everything is kept.
+        undone: Option<Undone>,
     },
     /// With an error.
     Failed(Failure),
+}
+
+/// What a rollback takes back of a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Undone {
+    /// Its messages, in order.
+    pub messages: Vec<MessageId>,
+    /// Calls whose tools had run: their effects remain.
+    pub executed: Vec<CallId>,
 }
 
 impl Ending {

@@ -86,7 +86,7 @@ fn is_outage(code: &SqlState) -> bool {
 }
 
 /// The driver's own text says only «db error»; what the database said stands in its cause.
-fn cause(error: &tokio_postgres::Error) -> String {
+pub(super) fn cause(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(cause) => format!("{cause} ({})", cause.code().code()),
         None => error.to_string(),

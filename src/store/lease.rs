@@ -73,12 +73,20 @@ pub struct Cancelled {
     pub hash: Option<String>,
 }
 
+/// `session_run.cancel` of a turn that is to stop.
+const STOP: i16 = 1;
+/// The same of a turn whose messages are to be taken back.
+pub(super) const ROLLBACK: i16 = 2;
+
 pub(super) const BEAT: &str = include_str!("sql/beat.sql");
 pub(super) const TAKEOVER: &str = include_str!("sql/takeover.sql");
 pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
 pub(super) const HAND_OVER: &str = "-- store::lease::hand_over
     update session_run set op = op + 1, owner = null, lease_until = '-infinity'
      where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 returning 1";
+pub(super) const LET_GO: &str = "-- store::lease::let_go
+    update session_run set op = op + 1, owner = null, lease_until = '-infinity'
+     where tenant_id = $1 and session_id = $2 and owner = $3 and epoch <> $4 and state = 1 returning 1";
 pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
@@ -153,6 +161,14 @@ impl Store {
         Ok(!self.database.write(&Query::new(HAND_OVER, params)).await?.is_empty())
     }
 
+    /// Gives a lease back that is this replica's without its knowing: the answer that granted it was lost. `held` is the epoch that it
+    /// does know of. False: there is no such lease.
+    pub async fn let_go(&self, key: &SessionKey, held: Option<i64>) -> Result<bool, Error> {
+        let (key, held) = (Key::from(key), held.unwrap_or(-1));
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &self.replica, &held];
+        Ok(!self.database.write(&Query::new(LET_GO, params)).await?.is_empty())
+    }
+
     /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner. A request
     /// that is known changes nothing.
     pub async fn cancel(
@@ -163,11 +179,34 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        const STOP: i16 = 1;
+        self.flag(key, turn, STOP, cause, reason, idempotency).await
+    }
+
+    /// The same, and its messages are to be taken back. A turn that is being cancelled already is taken back too.
+    pub async fn roll_back(
+        &self,
+        key: &SessionKey,
+        turn: Option<&TurnId>,
+        reason: &str,
+        idempotency: &Idempotency,
+    ) -> Result<Cancelled, Error> {
+        self.flag(key, turn, ROLLBACK, CancelCause::Requested, reason, idempotency).await
+    }
+
+    async fn flag(
+        &self,
+        key: &SessionKey,
+        turn: Option<&TurnId>,
+        mode: i16,
+        cause: CancelCause,
+        reason: &str,
+        idempotency: &Idempotency,
+    ) -> Result<Cancelled, Error> {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
             CancelCause::Interrupted => 2,
+            CancelCause::Disconnected => 3,
             CancelCause::SessionDeleted => 4,
         };
         let (turn, request) = (turn.map(TurnId::as_str), idempotency.request.as_ref().map(RequestId::as_str));
@@ -175,7 +214,7 @@ impl Store {
             &key.tenant,
             &key.session,
             &turn,
-            &STOP,
+            &mode,
             &cause,
             &reason,
             &self.replica,

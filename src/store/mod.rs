@@ -10,6 +10,7 @@ macro_rules! statement {
 }
 
 pub mod admission;
+pub mod attendance;
 pub mod blob;
 pub mod chunk;
 pub mod compaction;
@@ -26,6 +27,7 @@ pub mod migrate;
 pub mod pipeline;
 pub mod pool;
 pub mod queue;
+pub mod rollback;
 pub mod row;
 pub mod rows;
 pub mod session;

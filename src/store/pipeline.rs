@@ -36,10 +36,10 @@ impl<'a> Query<'a> {
 impl Database {
     /// Runs one statement outside of a transaction: a read, or a write that is one statement.
     pub(super) async fn read(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        let sql = self.replace.map_or(sql, |replace| replace(sql));
-        let lent = self.lend().await?;
+        let (lent, sent) = (self.lend().await?, [sql]);
+        let sent = self.sent(&sent);
         let done = self.in_time(async {
-            let statement = self.statements.ready(lent.connection()?, sql).await?;
+            let statement = self.statements.ready(lent.connection()?, sent[0]).await?;
             statement.query(lent.connection()?, params).await
         });
         let done = done.await;
@@ -70,11 +70,9 @@ impl Database {
 
     async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
         let lent = self.lend().await?;
-        let replaced: Option<Vec<Query<'_>>> = self.replace.map(|replace| {
-            queries.iter().map(|query| Query { sql: replace(query.sql), params: query.params.clone() }).collect()
-        });
-        let queries = replaced.as_deref().unwrap_or(queries);
-        let done = self.in_time(transaction(lent.connection()?, &self.statements, queries)).await;
+        let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
+        let texts = self.sent(&texts);
+        let done = self.in_time(transaction(lent.connection()?, &self.statements, &texts, queries)).await;
         lent.back(done)
     }
 }
@@ -82,11 +80,12 @@ impl Database {
 async fn transaction(
     connection: &Object,
     statements: &Statements,
+    texts: &[&'static str],
     queries: &[Query<'_>],
 ) -> Result<Vec<Vec<Row>>, Error> {
     let mut ready: Vec<Ready> = Vec::with_capacity(queries.len());
-    for query in queries {
-        ready.push(statements.ready(connection, query.sql).await?);
+    for text in texts {
+        ready.push(statements.ready(connection, text).await?);
     }
     // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
     // on its way before the first answer is awaited.

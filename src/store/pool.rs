@@ -1,9 +1,11 @@
 //! Connections: how they are made, and how many there are.
 
 use std::{
+    borrow::Cow,
     future::Future,
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,7 +14,7 @@ use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Error, statement::Statements};
+use super::{Error, error::cause, statement::Statements};
 
 /// Connections beside the pool, for what must not wait behind requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
@@ -55,6 +57,9 @@ pub struct Settings {
     pub transaction_pooler: bool,
 }
 
+/// What the statements of one transaction are sent as.
+type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
+
 /// A pool of connections to one database, and a small one beside it for what must not wait.
 #[derive(Clone)]
 pub struct Database {
@@ -64,8 +69,7 @@ pub struct Database {
     pub(super) statements: Statements,
     /// How a connection that listens is made; none: a pooler stands between.
     listening: Option<(Connection, MakeRustlsConnect)>,
-    /// What is sent in place of a statement: for tests that take a guard away.
-    pub(super) replace: Option<fn(&'static str) -> &'static str>,
+    rewrite: Option<Arc<Rewrite>>,
 }
 
 impl std::fmt::Debug for Database {
@@ -87,15 +91,21 @@ impl Database {
                 true => None,
                 false => Some((connection_config(settings), MakeRustlsConnect::new(tls(settings)?))),
             },
-            replace: None,
+            rewrite: None,
         })
     }
 
-    /// The same with other statements in place of some, so that a test can show what happens without one of their guards.
+    /// The same pool, for a test that wants to see what happens when a statement is another one: without a guard, or slower. Nothing
+    /// that an operator can set leads here.
     #[doc(hidden)]
     #[must_use]
-    pub fn replacing(self, replace: fn(&'static str) -> &'static str) -> Self {
-        Self { replace: Some(replace), ..self }
+    pub fn rewriting(self, rewrite: impl Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync + 'static) -> Self {
+        Self { rewrite: Some(Arc::new(rewrite)), ..self }
+    }
+
+    /// The statements of one transaction as they are sent: as they are.
+    pub(super) fn sent<'s>(&self, statements: &'s [&'static str]) -> Cow<'s, [&'static str]> {
+        self.rewrite.as_ref().map_or(Cow::Borrowed(statements), |rewrite| Cow::Owned(rewrite(statements)))
     }
 
     /// The same over the reserved connections, for statements that must be answered within that time or not at all.
@@ -124,7 +134,7 @@ impl Database {
     pub(super) async fn connection(&self) -> Result<Object, Error> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
-            PoolError::Backend(error) => Error::Unavailable(error.to_string()),
+            PoolError::Backend(error) => Error::Unavailable(cause(&error)),
             PoolError::Timeout(_)
             | PoolError::Closed
             | PoolError::NoRuntimeSpecified

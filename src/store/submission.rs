@@ -46,7 +46,7 @@ pub enum AnswerKind {
     },
     /// A person's no to a call that awaits approval.
     Denial,
-    /// Nobody answered: counts only when the call's time is up.
+    /// Nobody answered: counts only when the call's time is up, or the turn's.
     Overdue,
 }
 

@@ -10,6 +10,7 @@ use super::{
     admission::Grant,
     following::NextTurn,
     pipeline::{Param, Query},
+    rollback,
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
@@ -276,7 +277,10 @@ impl Store {
         params.extend([&ended.steps as Param<'_>, &message, &ended.kind, &ended.payload, &ended.outcome, &ended.state]);
         params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed]);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
-        let queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
+        let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
+        if let Ending::Cancelled { undone: Some(_), .. } = end.ending {
+            queries.extend(rollback::queries(&key, &fence));
+        }
         self.end_and_start(&key, fence, queries, next).await
     }
 

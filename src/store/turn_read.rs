@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    lease::ROLLBACK,
     row::{count, get, turn_state},
     rows::Key,
 };
@@ -25,6 +26,8 @@ pub struct CancelRequest {
     pub cause: CancelCause,
     /// The canceller's words.
     pub reason: String,
+    /// The turn's messages are to be taken back.
+    pub rollback: bool,
 }
 
 /// A configuration and which one it is.
@@ -51,6 +54,10 @@ pub struct Owned {
     pub cancel: Option<CancelRequest>,
     /// How much time is left; zero when it passed.
     pub time_left: Duration,
+    /// How long ago its time was up; zero while it is not.
+    pub overtime: Duration,
+    /// The step began when the turn's time was up.
+    pub late: bool,
     /// When it started.
     pub started_at: Timestamp,
     /// The database's time when this was read.
@@ -112,7 +119,7 @@ pub struct Turn {
 macro_rules! made_for {
     ($seq:literal) => {
         concat!(
-            "lateral (select e.refs from events e
+            "lateral (select e.refs, e.at from events e
                        where e.tenant_id = $1 and e.session_id = $2 and e.seq >= t.first_seq and e.seq < ",
             $seq,
             " and e.turn_id = t.turn_id and e.kind = 'step_started' order by e.seq desc limit 1) e on true
@@ -128,6 +135,7 @@ pub(super) const OWNED: &str = concat!(
            coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
            t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
            t.cache_read_tokens, t.cache_write_tokens, v.revision, v.config, s.tools,
+           coalesce(e.at >= r.turn_deadline, false) as late,
            exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2) as waiting,
            w.revision as newer_revision, w.config as newer_config, u.tools as newer_tools
       from session_run r
@@ -201,13 +209,16 @@ fn totals(row: &Row) -> Result<UsageTotals, Error> {
 fn owned(row: &Row) -> Result<Owned, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     let takeovers: i16 = get(row, "takeovers")?;
+    let time_left: f64 = get(row, "time_left")?;
     Ok(Owned {
         step: count(row, "step")?,
         attempt: count(row, "attempt")?,
         takeovers: u32::try_from(takeovers).unwrap_or_default(),
         open_calls: count(row, "open_calls")?,
         cancel: cancel_request(row)?,
-        time_left: Duration::try_from_secs_f64(get(row, "time_left")?).unwrap_or_default(),
+        time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
+        overtime: Duration::try_from_secs_f64(-time_left).unwrap_or_default(),
+        late: get(row, "late")?,
         started_at: get(row, "started_at")?,
         read_at: get(row, "read_at")?,
         request: codec::turn::decode_request(get(row, "request")?)?,
@@ -231,16 +242,18 @@ fn newer(row: &Row) -> Result<Option<Revision>, Error> {
 }
 
 fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
-    if get::<i16>(row, "cancel")? == 0 {
+    let mode: i16 = get(row, "cancel")?;
+    if mode == 0 {
         return Ok(None);
     }
     let cause = match get::<i16>(row, "cancel_cause")? {
         1 => CancelCause::Requested,
         2 => CancelCause::Interrupted,
+        3 => CancelCause::Disconnected,
         4 => CancelCause::SessionDeleted,
         other => return Err(Error::Corrupt(format!("cancel cause {other}"))),
     };
-    Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")? }))
+    Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")?, rollback: mode == ROLLBACK }))
 }
 
 fn turn_row(row: &Row) -> Result<Turn, Error> {

@@ -10,7 +10,7 @@ use crate::{
     context::calls::executable,
     model::{
         CallId, Content, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall, ToolExecution, ToolSet,
-        event::{StepPosition, WaitsFor},
+        event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
     store::{
@@ -29,6 +29,8 @@ pub(super) struct Handing<'a> {
     pub(super) timeout: Duration,
     /// The message that will hold the results.
     pub(super) results: MessageId,
+    /// The turn's time is up: none is run.
+    pub(super) over: bool,
     /// The step.
     pub(super) at: StepPosition,
 }
@@ -47,7 +49,9 @@ impl Handing<'_> {
             .map(|(ord, (part, call))| {
                 let tool = self.tools.get(&call.name);
                 let timeout = tool.and_then(|tool| tool.timeout).unwrap_or(self.timeout);
-                let fate = match (executable(finish, call, self.tools), tool) {
+                let ended = if self.over { Err(CallCancelReason::TurnEnded) } else { Ok(()) };
+                let runs = ended.and_then(|()| executable(finish, call, self.tools));
+                let fate = match (runs, tool) {
                     (Ok(()), tool) => self.hand_out(call, tool, timeout, &mut out, rows),
                     (Err(reason), _) => {
                         let (id, name) = (call.id.clone(), call.name.clone());

@@ -8,7 +8,7 @@ use std::{
 use super::{Engine, Error};
 use crate::{
     model::{CancelCause, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
-    store::{admission::Grant, turn_read::Turn},
+    store::{admission::Grant, lease::Cancelled, turn_read::Turn},
 };
 
 /// How often a turn that is being cancelled is looked at, when nobody tells of its end.
@@ -29,7 +29,7 @@ impl Engine {
 
     /// Records the wish. Gives the turn to wait for.
     async fn ask_to_cancel(self: &Arc<Self>, key: &SessionKey, command: CancelTurn) -> Result<Option<TurnId>, Error> {
-        let CancelTurn { session: _, turn, idempotency, reason } = command;
+        let CancelTurn { session: _, turn, idempotency, rollback, reason } = command;
         if self.store.standing(key, None).await?.is_none() {
             return Err(Error::SessionNotFound(key.session.clone()));
         }
@@ -39,19 +39,30 @@ impl Engine {
             return Err(Error::TurnNotFound(turn.clone()));
         }
         let sent = Instant::now();
-        let cancelled = self.store.cancel(key, turn.as_ref(), CancelCause::Requested, &reason, &idempotency).await?;
+        let named = turn.as_ref();
+        let cancelled = if rollback {
+            self.store.roll_back(key, named, &reason, &idempotency).await
+        } else {
+            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await
+        };
+        let cancelled = self.heed(key, cancelled)?;
         if let (Some(first), Some(request)) = (&cancelled.hash, &idempotency.request)
             && *first != idempotency.hash
         {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
+        self.end_cancelled(key, &cancelled, sent);
+        Ok(cancelled.turn.or(turn))
+    }
+
+    /// Ends a turn here that is to be cancelled, if that made this replica its owner or it was so before.
+    pub(super) fn end_cancelled(self: &Arc<Self>, key: &SessionKey, cancelled: &Cancelled, sent: Instant) {
         if let (Some(turn), Some(fence)) = (&cancelled.turn, cancelled.fence) {
             if !self.leases.holds(key, fence.epoch) {
                 self.start(key.clone(), Grant { fence, turn: turn.clone(), last_seq: Seq(0) }, sent);
             }
             self.leases.cancel(key, fence.epoch);
         }
-        Ok(cancelled.turn.or(turn))
     }
 
     /// The turn once it has ended, or as it is when that takes longer than any owner may be silent.

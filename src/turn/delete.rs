@@ -132,5 +132,5 @@ fn ending(seen: &Doomed) -> Ending {
         SessionState::Running => CancelOutcome::Unknown,
         SessionState::Idle | SessionState::Deleted => CancelOutcome::None,
     };
-    Ending::Cancelled { cause: CancelCause::SessionDeleted, outcome, reason: String::new() }
+    Ending::Cancelled { cause: CancelCause::SessionDeleted, outcome, reason: String::new(), undone: None }
 }

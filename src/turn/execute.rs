@@ -285,10 +285,10 @@ impl Engine {
         };
         let sent = Instant::now();
         let granted = match existing {
-            Some(_) => self.store.admit(key, &admission).await?,
-            None => self.store.admit_new(key, &admission, &sized(config)).await?,
+            Some(_) => self.store.admit(key, &admission).await,
+            None => self.store.admit_new(key, &admission, &sized(config)).await,
         };
-        let Some(grant) = granted else { return Ok(None) };
+        let Some(grant) = self.heed(key, granted)? else { return Ok(None) };
         let after = Seq(grant.last_seq.0 - rows.events());
         // Taken before the turn runs: a quick model may speak before the caller's stream is open.
         let news = Some(self.hub.enter(key).subscribe());

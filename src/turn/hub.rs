@@ -196,6 +196,11 @@ impl Channel {
         self.head.borrow().seq
     }
 
+    /// Whether somebody reads it here.
+    pub fn has_readers(&self) -> bool {
+        self.pulse.receiver_count() > 0
+    }
+
     /// Notes whether the session's turn runs on another replica.
     pub fn set_elsewhere(&self, runs: bool) {
         self.elsewhere.store(runs, Ordering::Relaxed);

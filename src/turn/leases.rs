@@ -13,10 +13,14 @@ use crate::{
     store::lease::{Held, Pulse},
 };
 
+/// Sessions that are looked after at once because a grant may have been lost there; beyond that their leases run out by themselves.
+const MOST_DOUBTS: usize = 1000;
+
 /// The turns in this replica's memory. Only these are kept alive: never «all rows that carry my name».
 #[derive(Debug, Default)]
 pub struct Leases {
     held: Mutex<BTreeMap<SessionKey, Arc<Lease>>>,
+    doubts: Mutex<BTreeMap<SessionKey, Instant>>,
 }
 
 /// The right to run one turn, for as long as it is renewed.
@@ -76,6 +80,31 @@ impl Leases {
     /// Whether this lease is known here.
     pub fn holds(&self, key: &SessionKey, epoch: i64) -> bool {
         lock(&self.held).get(key).is_some_and(|lease| lease.epoch == epoch)
+    }
+
+    /// The epoch under which a turn of the session runs here.
+    pub fn epoch(&self, key: &SessionKey) -> Option<i64> {
+        lock(&self.held).get(key).map(|lease| lease.epoch)
+    }
+
+    /// Notes that this replica may have been granted a turn without its knowing: the answer was lost at `now`.
+    pub fn doubt(&self, key: &SessionKey, now: Instant) {
+        let mut doubts = lock(&self.doubts);
+        if doubts.len() < MOST_DOUBTS || doubts.contains_key(key) {
+            doubts.insert(key.clone(), now);
+        }
+    }
+
+    /// The sessions with such a doubt. What is older than `ttl` is forgotten: that lease has run out.
+    pub fn doubts(&self, ttl: Duration, now: Instant) -> Vec<SessionKey> {
+        let mut doubts = lock(&self.doubts);
+        doubts.retain(|_, since| now.saturating_duration_since(*since) < ttl);
+        doubts.keys().cloned().collect()
+    }
+
+    /// There is no doubt any more.
+    pub fn is_clear(&self, key: &SessionKey) {
+        lock(&self.doubts).remove(key);
     }
 
     /// Whether a turn of the session runs here.
@@ -197,6 +226,17 @@ mod tests {
             leases.forget(&key, if first <= second { &a } else { &b });
             assert_eq!(leases.count(), 1, "what is lost takes nothing with it");
         }
+    }
+
+    #[test]
+    fn a_doubt_lasts_until_it_is_cleared_or_its_lease_has_run_out() {
+        let (leases, begun, ttl) = (Leases::default(), Instant::now(), Duration::from_secs(10));
+        leases.doubt(&key("a"), begun);
+        leases.doubt(&key("b"), begun + Duration::from_secs(5));
+        assert_eq!(leases.doubts(ttl, begun + Duration::from_secs(9)), [key("a"), key("b")]);
+        assert_eq!(leases.doubts(ttl, begun + Duration::from_secs(10)), [key("b")]);
+        leases.is_clear(&key("b"));
+        assert_eq!(leases.doubts(ttl, begun), []);
     }
 
     #[test]

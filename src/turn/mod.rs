@@ -6,6 +6,7 @@
 //! a caller asks for runs to its end also when the caller has left.
 
 pub mod answer;
+mod attendance;
 mod batch;
 pub mod cancel;
 pub mod delete;

@@ -22,6 +22,10 @@ pub struct Facts {
     pub cancel: Option<(crate::model::CancelCause, String)>,
     /// How much time is left.
     pub time_left: Duration,
+    /// How much of the time after that is left, for one last step.
+    pub grace_left: Duration,
+    /// The step began when the time was up: it is the last one.
+    pub late: bool,
     /// Tokens spent so far.
     pub spent: UsageTotals,
     /// The bounds in force.
@@ -81,16 +85,24 @@ impl Last {
 pub fn next_step(facts: &Facts) -> Step {
     if let Some((cause, reason)) = &facts.cancel {
         let outcome = if facts.open_calls > 0 { CancelOutcome::ToolsInProgress } else { CancelOutcome::None };
-        return Step::Stop(Ending::Cancelled { cause: *cause, outcome, reason: reason.clone() });
+        let (cause, reason) = (*cause, reason.clone());
+        return Step::Stop(Ending::Cancelled { cause, outcome, reason, undone: None });
     }
     if facts.takeovers > facts.max_takeovers {
         return Step::Stop(Ending::Failed(poisoned(facts.takeovers)));
     }
     let here = facts.last.filter(|last| last.step == facts.step);
     if let Some(end) = here.and_then(said_its_last) {
-        return if end == Step::Finish && facts.waiting { go_on(facts) } else { end };
+        return match end {
+            // A conclusion is not asked for twice.
+            Step::Finish if facts.waiting && facts.time_left.is_zero() => completed(CompletionReason::Deadline),
+            Step::Finish if facts.waiting => go_on(facts),
+            end => end,
+        };
     }
-    if facts.time_left.is_zero() {
+    let more = after_step(facts.step, &facts.spent, &facts.limits);
+    let concludes = facts.open_calls == 0 && (here.is_none() || !facts.late && more.is_none());
+    if facts.time_left.is_zero() && (facts.grace_left.is_zero() || !concludes) {
         return completed(CompletionReason::Deadline);
     }
     match here {
@@ -106,7 +118,6 @@ pub fn next_step(facts: &Facts) -> Step {
 fn go_on(facts: &Facts) -> Step {
     match after_step(facts.step, &facts.spent, &facts.limits) {
         Some(reason) => completed(reason),
-        None if facts.time_left.is_zero() => completed(CompletionReason::Deadline),
         None if facts.waiting => Step::Take { advance: true },
         None => Step::Begin,
     }
@@ -167,6 +178,8 @@ mod tests {
             open_calls: 0,
             cancel: None,
             time_left: Duration::from_secs(60),
+            grace_left: Duration::ZERO,
+            late: false,
             spent: UsageTotals { input: 90, output: 9, ..UsageTotals::default() },
             limits: Limits {
                 max_steps: 50,
@@ -174,6 +187,7 @@ mod tests {
                 max_total_tokens: None,
                 turn_timeout: Duration::from_secs(60),
                 tool_timeout: Duration::from_secs(60),
+                grace: Duration::ZERO,
             },
             last,
             waiting: false,
@@ -255,7 +269,8 @@ mod tests {
                 time_left: Duration::ZERO,
                 ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop)))
             };
-            let ending = Ending::Cancelled { cause: CancelCause::Requested, outcome, reason: "enough".to_owned() };
+            let (cause, reason) = (CancelCause::Requested, "enough".to_owned());
+            let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
             assert_eq!(next_step(&facts), Step::Stop(ending));
         }
     }
@@ -274,5 +289,29 @@ mod tests {
         let up = |last| next_step(&Facts { time_left: Duration::ZERO, ..facts(last) });
         assert_eq!(up(None), Step::Stop(Ending::Completed(CompletionReason::Deadline)));
         assert_eq!(up(last(Role::Assistant, 2, Some(FinishReason::Stop))), Step::Finish);
+    }
+
+    #[test]
+    fn after_its_time_a_turn_may_take_one_last_step() {
+        let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
+        let deadline = Step::Stop(Ending::Completed(CompletionReason::Deadline));
+        let table = [
+            ("results are in", over, 60, false, 50, Step::Begin),
+            ("the last step is not answered", None, 60, true, 50, Step::Call),
+            ("a step before it is not answered", None, 60, false, 50, Step::Call),
+            ("the last step called tools", over, 60, true, 50, deadline.clone()),
+            ("that time is up too", over, 0, false, 50, deadline.clone()),
+            ("that time is up too, in the last step", None, 0, true, 50, deadline.clone()),
+            ("there are no more steps", over, 60, false, 2, deadline),
+        ];
+        for (what, last, grace, late, max_steps, expected) in table {
+            let mut facts = Facts { time_left: Duration::ZERO, late, ..facts(last) };
+            facts.grace_left = Duration::from_secs(grace);
+            facts.limits.max_steps = max_steps;
+            assert_eq!(next_step(&facts), expected, "{what}");
+        }
+        let facts =
+            Facts { time_left: Duration::ZERO, grace_left: Duration::from_secs(60), open_calls: 1, ..facts(None) };
+        assert_eq!(next_step(&facts), Step::Stop(Ending::Completed(CompletionReason::Deadline)), "calls are open");
     }
 }

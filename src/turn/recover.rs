@@ -10,6 +10,7 @@ use super::{Engine, Error};
 use crate::{
     model::SessionKey,
     store::{
+        self,
         lease::{Candidate, Followed, Held, Interruption},
         session::SessionState,
     },
@@ -78,8 +79,28 @@ impl Engine {
         Ok(())
     }
 
+    /// Heeds an answer to a statement that may grant a turn. When it was lost the turn may be this replica's without its knowing.
+    pub(super) fn heed<T>(&self, key: &SessionKey, answer: Result<T, store::Error>) -> Result<T, store::Error> {
+        if matches!(&answer, Err(store::Error::Unavailable(_))) {
+            self.leases.doubt(key, Instant::now());
+        }
+        answer
+    }
+
+    /// Hands over the turns that were granted to this replica without its knowing, rather than to let their leases run out.
+    async fn let_go(&self) -> Result<(), Error> {
+        for key in self.leases.doubts(self.store.lease(), Instant::now()) {
+            if self.store.let_go(&key, self.leases.epoch(&key)).await? {
+                tracing::info!(session.id = %key.session, "handed a turn over whose grant was lost");
+                self.leases.is_clear(&key);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes over turns whose owner is gone, and closes calls whose time is up.
     pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
+        self.let_go().await?;
         for candidate in self.store.candidates(ROUND).await? {
             if self.draining.is_cancelled() || self.leases.count() >= self.rules.max_running {
                 break;
@@ -102,7 +123,7 @@ impl Engine {
 
     async fn own(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
         let sent = Instant::now();
-        if let Some(grant) = self.store.takeover(&key, epoch).await? {
+        if let Some(grant) = self.heed(&key, self.store.takeover(&key, epoch).await)? {
             tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
             self.start(key, grant, sent);
         }

@@ -41,7 +41,7 @@ use crate::{
         session::SessionState,
         step::{Begun, NewStep},
         turn::{Ack, End as TurnEnd, StepCost, Written},
-        turn_read::{Owned, Revision},
+        turn_read::{CancelRequest, Owned, Revision},
     },
 };
 
@@ -72,6 +72,7 @@ pub(super) async fn run(
         last_usage: None,
         writing: None,
         moved: 0,
+        attended: false,
         calls: (0, 0),
     };
     loop {
@@ -110,6 +111,8 @@ struct Run<'a> {
     writing: Option<MessageId>,
     /// How often the next step could not begin because the configuration had changed.
     moved: u32,
+    /// It is noted that somebody has to read its events.
+    attended: bool,
     /// A step, and the calls that this owner made for it.
     calls: (u32, u32),
 }
@@ -135,6 +138,26 @@ struct Scene<'a> {
     read: Instant,
 }
 
+/// The last step of a turn whose time is up has none.
+const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
+
+impl Scene<'_> {
+    /// How much of the time after the turn's own is left.
+    fn grace_left(&self) -> Duration {
+        self.limits.grace.saturating_sub(self.owned.overtime)
+    }
+
+    /// How long a call may take.
+    fn time_left(&self) -> Duration {
+        self.owned.time_left + self.grace_left()
+    }
+
+    /// Whether the turn's time is up by now: no tool is asked for any more.
+    fn is_over(&self) -> bool {
+        self.read.elapsed() >= self.owned.time_left
+    }
+}
+
 impl Run<'_> {
     /// One round: look, decide, do.
     async fn step(&mut self) -> Result<Flow, Error> {
@@ -149,6 +172,9 @@ impl Run<'_> {
         let Some(owned) = owned else { return Ok(Flow::Over) };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
+        if let Some(patience) = owned.request.cancel_after.filter(|_| !std::mem::replace(&mut self.attended, true)) {
+            self.engine.store.attend(self.key, self.turn, patience).await?;
+        }
         let hides = seen.context_version != Some(0);
         let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
@@ -157,7 +183,11 @@ impl Run<'_> {
         };
         let config = &owned.made_for.config;
         let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
+        let tools = match &owned.request.tools {
+            _ if owned.late => NO_TOOLS,
+            Some(tools) => tools,
+            None => &config.tools,
+        };
         let scene = Scene {
             owned: &owned,
             limits: self.engine.limits(config, &owned.request),
@@ -176,7 +206,10 @@ impl Run<'_> {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
                 self.finish(&scene, Self::no_rows(&scene), None, finish).await
             }
-            (Step::Stop(ending), _) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
+            (Step::Stop(ending), _) => {
+                let ending = self.undoing(ending, owned.cancel.as_ref(), None).await?;
+                self.stop(&scene, Self::no_rows(&scene), None, ending, None).await
+            }
             (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => {
                 Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
             }
@@ -212,6 +245,8 @@ impl Run<'_> {
             open_calls: owned.open_calls,
             cancel: owned.cancel.as_ref().map(|cancel| (cancel.cause, cancel.reason.clone())),
             time_left: owned.time_left,
+            grace_left: scene.grace_left(),
+            late: owned.late,
             spent: owned.totals,
             // Whether there is a next step is a matter of the configuration that it would be made for.
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
@@ -244,7 +279,7 @@ impl Run<'_> {
             message: message.clone(),
             taken,
             max_bytes: self.engine.rules.max_answer_bytes,
-            time_left: scene.owned.time_left,
+            time_left: scene.time_left(),
             flush: self.engine.rules.delta_flush,
             audience: Audience { channel: self.channel, turn: self.turn, after: self.seq, at: scene.at },
         };
@@ -280,6 +315,10 @@ impl Run<'_> {
         let cost = StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written };
         if calls.is_empty() {
             return match ending_of(finish.reason) {
+                Step::Finish if scene.owned.late => {
+                    let ending = Ending::Completed(CompletionReason::Deadline);
+                    self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await
+                }
                 Step::Stop(ending) => self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await,
                 Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
                     self.finish(scene, rows, Some(cost), Some(finish.reason)).await
@@ -291,6 +330,7 @@ impl Run<'_> {
             execution: self.engine.policy(&scene.owned.made_for.config)?.execution,
             timeout: scene.limits.tool_timeout,
             results: derive::results(self.turn, scene.owned.step),
+            over: scene.is_over(),
             at: scene.at,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
@@ -308,7 +348,7 @@ impl Run<'_> {
         let wait = self.engine.rules.retries.wait(Failed {
             error: &error,
             calls: self.calls.1,
-            time_left: scene.owned.time_left.saturating_sub(scene.read.elapsed()),
+            time_left: scene.time_left().saturating_sub(scene.read.elapsed()),
             jitter: derive::share(self.turn, scene.at),
         });
         let Some(delay) = wait else {
@@ -356,7 +396,9 @@ impl Run<'_> {
                 let request = self.engine.store.owned(self.key, self.fence.epoch).await?.and_then(|owned| owned.cancel);
                 let Some(request) = request else { return Ok(Flow::On) };
                 let outcome = if partial.is_empty() { CancelOutcome::None } else { CancelOutcome::PartialAssistant };
-                Ending::Cancelled { cause: request.cause, outcome, reason: request.reason }
+                let (cause, reason) = (request.cause, request.reason.clone());
+                let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
+                self.undoing(ending, Some(&request), (!partial.is_empty()).then_some(message)).await?
             }
         };
         let mut rows = Self::no_rows(scene);
@@ -380,7 +422,11 @@ impl Run<'_> {
     async fn begin(&mut self, owned: &Owned) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
         let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = owned.request.tools.as_ref().unwrap_or(&config.tools);
+        let tools = match &owned.request.tools {
+            _ if owned.time_left.is_zero() => NO_TOOLS,
+            Some(tools) => tools,
+            None => &config.tools,
+        };
         let outside = outside_tokens(config, tools, model.info.supports_tools);
         let started = step_started(&model, *number, total(owned.context_tokens, outside));
         let step = NewStep {
@@ -498,6 +544,23 @@ impl Run<'_> {
             None => {}
         }
         Ok(flow)
+    }
+
+    /// The end of a turn with what is to be taken back, its last words included. Nobody adds to a turn that is being cancelled.
+    async fn undoing(
+        &self,
+        mut ending: Ending,
+        request: Option<&CancelRequest>,
+        partial: Option<&MessageId>,
+    ) -> Result<Ending, Error> {
+        if let Ending::Cancelled { undone, .. } = &mut ending
+            && request.is_some_and(|request| request.rollback)
+        {
+            let mut all = self.engine.store.undone(self.key, self.turn).await?;
+            all.messages.extend(partial.cloned());
+            *undone = Some(all);
+        }
+        Ok(ending)
     }
 
     /// Takes in what a write answered.

@@ -16,7 +16,7 @@ use crate::{
         truncate::{cut, cut_texts, join},
     },
     model::{
-        BlobId, CallId, Content, OutputLimits, Part, Payload, SessionKey, TenantId, ToolOutcome, ToolResult,
+        BlobId, CallId, Content, Limits, OutputLimits, Part, Payload, SessionKey, TenantId, ToolOutcome, ToolResult,
         Truncation, TurnId,
         command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
         config::Policy,
@@ -63,6 +63,8 @@ struct Addressee {
     turn: Turn,
     policy: Policy,
     next: NextStep,
+    /// Its time is up, and some is left to conclude: nothing is waited for any more.
+    concludes: bool,
 }
 
 impl Engine {
@@ -126,14 +128,19 @@ impl Engine {
         Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
     }
 
-    /// Closes the calls whose time is up with an error result, as nobody's answer. False: there was nothing to close.
+    /// Closes the calls whose time is up with an error result, as nobody's answer: theirs, or that of a turn which has some grace left
+    /// to conclude. False: there was nothing to close.
     pub(super) async fn close_overdue(self: &Arc<Self>, key: &SessionKey) -> Result<bool, Error> {
-        let overdue: Vec<OpenCall> =
-            self.store.open_calls(key).await?.into_iter().filter(|open| open.overdue).collect();
-        let ids: Vec<CallId> = overdue.iter().map(|open| open.pending.call.id.clone()).collect();
+        let open = self.store.open_calls(key).await?;
+        let ids: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
         let known = self.store.calls(key, &ids).await?;
         let Some(call) = known.values().find(|call| call.state.is_open()) else { return Ok(false) };
         let addressee = self.addressee(key, &call.turn, call.step).await?;
+        let overdue: Vec<OpenCall> = open.into_iter().filter(|open| open.overdue || addressee.concludes).collect();
+        if overdue.is_empty() {
+            return Ok(false);
+        }
+        let ids: Vec<CallId> = overdue.iter().map(|open| open.pending.call.id.clone()).collect();
         let mut answers = Vec::with_capacity(overdue.len());
         for OpenCall { pending, .. } in overdue {
             let words = match pending.waits_for {
@@ -164,7 +171,9 @@ impl Engine {
             let expected = total(session.context_tokens, outside);
             crate::codec::event::encode(&step_started(&model, session.revision, expected)).payload
         });
-        Ok(Addressee { policy, next: NextStep { started, outside, revision: session.revision }, turn })
+        let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
+        let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
+        Ok(Addressee { policy, next: NextStep { started, outside, revision: session.revision }, turn, concludes })
     }
 
     /// An answer as it is written: cut to the tool's limits, the whole output kept as a blob.
@@ -241,7 +250,7 @@ impl Engine {
             next,
         };
         let sent = Instant::now();
-        let submitted = self.store.submit(key, &submission).await?;
+        let submitted = self.heed(key, self.store.submit(key, &submission).await)?;
         same_request(submitted.first.as_ref(), idempotency)?;
         match &submitted.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), sent),

@@ -150,15 +150,15 @@ impl Engine {
     /// What there is to look at after the next wake-up, and those right behind it.
     async fn hear(&self, listener: &mut Listener) -> Result<Look, Error> {
         let mut look = Look::default();
-        self.heed(&listener.next().await?, &mut look);
+        self.concerns(&listener.next().await?, &mut look);
         while let Ok(told) = tokio::time::timeout(LISTEN, listener.next()).await {
-            self.heed(&told?, &mut look);
+            self.concerns(&told?, &mut look);
         }
         Ok(look)
     }
 
     /// Only what concerns this replica is looked at.
-    fn heed(&self, told: &str, look: &mut Look) {
+    fn concerns(&self, told: &str, look: &mut Look) {
         match Wakeup::read(told) {
             Some(Wakeup::News(key)) => look.news |= self.hub.get(&key).is_some() && !self.leases.runs(&key),
             Some(Wakeup::Cancel(key)) => look.cancels |= self.leases.runs(&key),

@@ -37,6 +37,13 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         |engine| async move { engine.look_for_cancels().await },
     ));
     tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
+    tasks.spawn(every(
+        "readers",
+        poll,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.look_for_readers().await },
+    ));
     tasks.spawn(every("queues", poll, stop.clone(), each(engine), |engine| async move { engine.tend_queues().await }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
     tasks.spawn(every(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use contextd::pb::{self, DESCRIPTOR_SET, event::Payload};
+use contextd::pb::{self, DESCRIPTOR_SET};
 use prost::Message;
 use prost_types::{DescriptorProto, Duration, FileDescriptorSet};
 use tonic::{Code, Request, Status};
@@ -12,9 +12,9 @@ use tonic_reflection::pb::{v1, v1alpha};
 use crate::harness::{
     Options, Replica,
     errors::{Refusal, refusal},
-    events::{PATIENCE, until},
+    events::PATIENCE,
     raw,
-    requests::{input, result, submit, text, tools, turn},
+    requests::{result, submit, text, turn},
 };
 
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
@@ -198,10 +198,6 @@ fn toolsets() -> [(&'static str, pb::ToolSet); 1] {
     [("tools.provider_tools", pb::ToolSet { provider_tools: vec![search], ..Default::default() })]
 }
 
-fn limits() -> pb::TurnLimits {
-    pb::TurnLimits { grace_period: Some(Duration { seconds: 1, nanos: 0 }), ..Default::default() }
-}
-
 /// What a session may not yet hold.
 fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
@@ -212,7 +208,6 @@ fn session_asks() -> Vec<Ask> {
     for (field, it) in toolsets() {
         sessions_of.push((field.to_owned(), pb::Session { tools: Some(it), ..none() }));
     }
-    sessions_of.push(("limits.grace_period".to_owned(), pb::Session { limits: Some(limits()), ..none() }));
     sessions_of.into_iter().flat_map(|(field, session)| sessions(&field, session)).collect()
 }
 
@@ -220,19 +215,11 @@ fn session_asks() -> Vec<Ask> {
 fn turn_asks() -> Vec<Ask> {
     let raw_output = || Some(pb::StreamOptions { include_raw_tool_output: true, ..Default::default() });
     let watch = pb::WatchEventsRequest { session_id: "s".to_owned(), stream: raw_output(), ..Default::default() };
-    let cancel = pb::CancelTurnRequest {
-        session_id: "s".to_owned(),
-        mode: pb::CancelMode::Rollback.into(),
-        ..pb::CancelTurnRequest::default()
-    };
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
     let mut asks = vec![
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
-        execute("limits.grace_period", |it| it.limits = Some(limits())),
-        execute("cancel_after_disconnect", |it| it.cancel_after_disconnect = Some(Duration::default())),
         execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
-        ask("contextd.v1.TurnService/CancelTurn", &cancel, "mode"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
     ];
     for (field, it) in toolsets() {

@@ -50,6 +50,7 @@ fn state(response: &pb::CancelTurnResponse) -> (TurnState, CancelOutcome) {
     (response.turn.as_ref().unwrap().state(), response.outcome())
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_answer_is_kept_as_far_as_it_got_and_the_next_turn_sees_it() {
     let host = host().await;
@@ -82,6 +83,7 @@ async fn a_cancelled_answer_is_kept_as_far_as_it_got_and_the_next_turn_sees_it()
     assert_eq!(said, "So far", "the model sees what it had said");
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_before_the_first_word_leaves_the_input_alone() {
     let host = host().await;
@@ -93,6 +95,7 @@ async fn a_cancel_before_the_first_word_leaves_the_input_alone() {
     assert_eq!(outline(&host.messages("s").await), ["USER: \"Please think\""]);
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_closes_the_calls_that_wait_and_keeps_the_results_that_came() {
     let host = host().await;
@@ -128,6 +131,7 @@ async fn a_cancel_closes_the_calls_that_wait_and_keeps_the_results_that_came() {
     assert_eq!(host.messages("s").await.len(), 5);
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_of_an_idle_session_changes_nothing() {
     let host = host().await;
@@ -157,6 +161,7 @@ async fn a_cancel_of_what_is_not_there_is_refused() {
     }
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_cancelled_once_however_often_that_is_asked() {
     let host = host().await;
@@ -177,6 +182,7 @@ async fn a_turn_is_cancelled_once_however_often_that_is_asked() {
     }
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_from_another_replica_reaches_the_one_that_runs_the_turn() {
     let host = host().await;
@@ -193,6 +199,7 @@ async fn a_cancel_from_another_replica_reaches_the_one_that_runs_the_turn() {
     assert_eq!(closed(&all(&mut stream).await).len(), 2);
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_of_a_replica_that_is_gone_can_be_cancelled() {
     let lease = std::time::Duration::from_secs(1);

@@ -418,6 +418,7 @@ async fn a_request_id_with_another_body_is_refused_and_changes_nothing() {
     assert_eq!(host.database.row_counts().await, before);
 }
 
+/// Row F26
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_identical_requests_at_once_make_one_turn() {
     let host = Host::scripted(&[json!([{"text": "Hello."}])]).await;
@@ -478,6 +479,7 @@ async fn a_busy_session_rejects_a_turn_and_says_which_one_runs() {
 
 // --- Connections ---------------------------------------------------------------------------------------------------
 
+/// Row F23
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_stream_changes_nothing() {
     let host = Host::scripted(&[json!([{"text": "Well, "}, {"wait_for": "go"}, {"text": "hello."}])]).await;

@@ -11,177 +11,19 @@ use nix::{
 };
 use prost::Message as _;
 use serde_json::{Value, json};
-use tonic::{Code, Status, Streaming};
-use tonic_health::pb::{HealthCheckResponse, health_check_response::ServingStatus};
+use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::harness::{
     TestDatabase,
-    events::{PATIENCE, kind, kinds, messages, next, requested, said},
+    events::{PATIENCE, kinds, messages, requested, said},
     process::{Place, Served, health},
-    requests::{result, submit, tools, turn},
+    requests::{tools, turn},
+    survivor::{LONG_LEASE, SHORT_LEASE, Survivor, WORDS, asking, becomes, events, pair, recoveries, slow, two_tools},
 };
 
-/// A lost process is noticed soon.
-const SHORT_LEASE: &str = "[turn]\nlease_ttl = '1s'\npoll_interval = '50ms'\n";
-/// A lost process is not noticed while a test runs: what goes on was handed over.
-const LONG_LEASE: &str = "[turn]\nlease_ttl = '10m'\npoll_interval = '50ms'\n";
-
-/// Says thirty words, for about a second.
-fn slow() -> Value {
-    json!({ "steps": [{ "say": [{ "text": WORDS, "delay_ms": 30 }] }] })
-}
-
-const WORDS: &str = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen \
-                     eighteen nineteen twenty and one and two and three and four";
-
-/// Calls two tools at once, then answers with their results.
-fn two_tools() -> Value {
-    json!({ "steps": [
-        { "when": { "call": 0 }, "say": [
-            { "text": "Let me look." }, { "tool_call": { "name": "left" } }, { "tool_call": { "name": "right" } }
-        ] },
-        { "when": { "has_result_of": ["left", "right"] }, "say": [{ "text": "{{result:left}} {{result:right}}" }] }
-    ] })
-}
-
-fn asking(model: &str, session: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest { tools: tools(&["left", "right"]), ..turn(session, model, "Go") }
-}
-
-/// A host that does not give up: it sends the same request again, behind what it has seen.
-struct Host {
-    request: pb::ExecuteTurnRequest,
-    stream: Option<Streaming<pb::ExecuteTurnResponse>>,
-    /// The durable events, each as it came first.
-    seen: Vec<pb::Event>,
-}
-
-impl Host {
-    fn new(request: pb::ExecuteTurnRequest) -> Self {
-        Self { request, stream: None, seen: Vec::new() }
-    }
-
-    fn session(&self) -> &str {
-        &self.request.session_id
-    }
-
-    async fn send_to(&mut self, served: &Served) -> Result<(), Status> {
-        self.request.after_seq = self.seen.last().map_or(0, |event| event.seq);
-        self.stream = Some(served.turns().await.execute_turn(self.request.clone()).await?.into_inner());
-        Ok(())
-    }
-
-    /// The next event; none at the end.
-    async fn next(&mut self) -> Result<Option<pb::Event>, Status> {
-        let event = next(self.stream.as_mut().unwrap()).await?;
-        if let Some(event) = event.as_ref().filter(|event| event.seq > 0) {
-            self.seen.push(pb::Event { replay: false, ..event.clone() });
-        }
-        Ok(event)
-    }
-
-    /// The first event that is wanted.
-    async fn until(&mut self, wanted: impl Fn(&Payload) -> bool) -> Payload {
-        let found = async {
-            loop {
-                let event = self.next().await.unwrap().expect("the stream ended too early");
-                if let Some(payload) = event.payload.filter(&wanted) {
-                    return payload;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, found).await.expect("it never came")
-    }
-
-    /// How the stream breaks off.
-    async fn cut_off(&mut self) -> Status {
-        loop {
-            match self.next().await {
-                Ok(Some(_)) => {}
-                Ok(None) => panic!("the stream ended as if all were well"),
-                Err(status) => return status,
-            }
-        }
-    }
-
-    /// Sends the request again, answers every call that waits, and reads to the end of the turn.
-    async fn finish_at(&mut self, served: &Served) {
-        self.send_to(served).await.unwrap();
-        let mut answered = false;
-        while let Some(event) = self.next().await.unwrap() {
-            let waiting = waiting_calls(&event);
-            if !waiting.is_empty() && !answered {
-                answered = true;
-                self.answer(served, &waiting).await;
-            }
-        }
-    }
-
-    async fn answer(&self, served: &Served, calls: &[String]) -> Vec<pb::AnswerStatus> {
-        let results = calls.iter().map(|call| result(call, "fine")).collect();
-        let answer = served.turns().await.submit_tool_results(submit(self.session(), results)).await.unwrap();
-        answer.into_inner().receipts.iter().map(pb::AnswerReceipt::status).collect()
-    }
-
-    /// The whole story is told once, without a gap, and the host has seen all of it.
-    async fn check_story(&self, served: &Served) {
-        let told = events(served, self.session()).await;
-        assert_eq!(kinds(&self.seen), kinds(&told), "{}", self.session());
-        assert!(self.seen == told, "not the same events were streamed as are listed");
-        let seqs: Vec<i64> = told.iter().map(|event| event.seq).collect();
-        assert_eq!(seqs, (1..=i64::try_from(told.len()).unwrap()).collect::<Vec<_>>());
-        let ends: Vec<_> = told.iter().filter(|event| is_end(event)).map(|event| event.seq).collect();
-        assert_eq!(ends, [told.last().unwrap().seq], "{:?}", kinds(&told));
-        let mut asked = requested(&told);
-        let mut answered = completed(&told);
-        asked.sort();
-        answered.sort();
-        assert_eq!(asked, answered);
-        asked.dedup();
-        assert_eq!(asked.len(), answered.len());
-        let steps: Vec<_> = messages(&told).iter().map(|message| (message.role, message.step)).collect();
-        assert!(steps.is_sorted_by(|a, b| a.1 < b.1 || (a.1 == b.1 && a.0 < b.0)), "a step spoke twice: {steps:?}");
-    }
-}
-
-fn is_end(event: &pb::Event) -> bool {
-    ["turn_completed", "turn_failed", "turn_cancelled"].contains(&kind(event))
-}
-
-/// The calls that an event says wait for results.
-fn waiting_calls(event: &pb::Event) -> Vec<String> {
-    if let Some(Payload::Sync(sync)) = &event.payload {
-        return sync.pending_calls.iter().map(|pending| pending.call.as_ref().unwrap().call_id.clone()).collect();
-    }
-    if let Some(Payload::ActionRequired(action)) = &event.payload {
-        return action.result_call_ids.clone();
-    }
-    Vec::new()
-}
-
-fn completed(events: &[pb::Event]) -> Vec<String> {
-    let ids = events.iter().filter_map(|event| match &event.payload {
-        Some(Payload::ToolCallCompleted(done)) => Some(done.result.as_ref().unwrap().call_id.clone()),
-        _ => None,
-    });
-    ids.collect()
-}
-
-/// Why and at which attempt the turn was recovered.
-fn recoveries(events: &[pb::Event]) -> Vec<(pb::RecoveryCause, i32)> {
-    let recoveries = events.iter().filter_map(|event| match &event.payload {
-        Some(Payload::TurnRecovered(recovered)) => Some((recovered.cause(), event.attempt)),
-        _ => None,
-    });
-    recoveries.collect()
-}
-
-async fn events(served: &Served, session: &str) -> Vec<pb::Event> {
-    let request = pb::ListEventsRequest { session_id: session.to_owned(), page_size: 1000, ..Default::default() };
-    let page = served.turns().await.list_events(request).await.unwrap().into_inner();
-    assert_eq!(page.next_after_seq, page.last_seq);
-    page.events
-}
+/// Longer than a test needs to take a lock.
+const LATER_LEASE: &str = "[turn]\nlease_ttl = '3s'\npoll_interval = '50ms'\n";
 
 async fn transcript(served: &Served, session: &str) -> Vec<pb::Message> {
     let request = pb::ListMessagesRequest { session_id: session.to_owned(), page_size: 1000, ..Default::default() };
@@ -200,20 +42,8 @@ async fn bytes(served: &Served, session: &str) -> Vec<Vec<u8>> {
 async fn whole_turn(served: &Served, session: &str) {
     let mut request = turn(session, "scripted/demo", "What is the weather and time in Paris?");
     request.tools = tools(&["get_weather", "get_time"]);
-    let mut host = Host::new(request);
+    let mut host = Survivor::new(request);
     host.finish_at(served).await;
-}
-
-async fn becomes(health: &mut Streaming<HealthCheckResponse>, wanted: ServingStatus) {
-    let told = async {
-        while let Some(answer) = health.message().await.unwrap() {
-            if answer.status() == wanted {
-                return;
-            }
-        }
-        panic!("health fell silent");
-    };
-    tokio::time::timeout(PATIENCE, told).await.expect("health never changed");
 }
 
 fn kill_9(pid: i32) {
@@ -262,7 +92,7 @@ async fn a_contextd_whose_postgresql_is_killed_ends_and_says_so() {
 async fn results_go_to_the_contextd_that_is_started_in_place_of_a_killed_one() {
     let place = Place::new(SHORT_LEASE).script("tools", &two_tools());
     let served = place.serve().await;
-    let mut host = Host::new(asking("scripted/tools", "chat"));
+    let mut host = Survivor::new(asking("scripted/tools", "chat"));
     host.send_to(&served).await.unwrap();
     host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
     let calls = requested(&host.seen);
@@ -299,16 +129,12 @@ async fn an_ordinary_user_serves_and_runs_a_turn() {
 
 // --- Turns go on elsewhere -----------------------------------------------------------------------------------------
 
-/// Two processes over one database.
-async fn pair(place: &Place, database: &TestDatabase) -> (Served, Served) {
-    tokio::join!(place.serve_over(database), place.serve_over(database))
-}
-
+/// Row F1
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_owner_is_killed_in_mid_text_is_finished_by_another() {
     let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
     let (first, second) = pair(&place, &database).await;
-    let mut host = Host::new(asking("scripted/slow", "chat"));
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
     let shown = host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     let Payload::TextDelta(shown) = shown else { unreachable!() };
@@ -341,7 +167,7 @@ async fn a_turn_whose_owner_is_killed_in_mid_text_is_finished_by_another() {
 async fn a_turn_whose_owner_is_killed_while_it_waits_for_tools_loses_nothing() {
     let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("tools", &two_tools()));
     let (first, second) = pair(&place, &database).await;
-    let mut host = Host::new(asking("scripted/tools", "chat"));
+    let mut host = Survivor::new(asking("scripted/tools", "chat"));
     host.send_to(&first).await.unwrap();
     host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
     let calls = requested(&host.seen);
@@ -363,7 +189,7 @@ async fn a_turn_whose_owner_is_killed_while_it_waits_for_tools_loses_nothing() {
 async fn killed_in_mid_commit(
     database: &TestDatabase,
     owner: Served,
-    host: &mut Host,
+    host: &mut Survivor,
 ) -> (tokio_postgres::Client, tokio_postgres::Client, i32) {
     const WAITING: &str = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
                            and query like '-- store::turn::append%'";
@@ -393,9 +219,9 @@ fn two_tools_later() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_under_way_when_its_owner_is_killed_counts() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("tools", &two_tools_later()));
+    let (database, place) = (TestDatabase::new().await, Place::new(LATER_LEASE).script("tools", &two_tools_later()));
     let (first, second) = pair(&place, &database).await;
-    let mut host = Host::new(asking("scripted/tools", "chat"));
+    let mut host = Survivor::new(asking("scripted/tools", "chat"));
     let (lock, _look, _) = killed_in_mid_commit(&database, first, &mut host).await;
     lock.batch_execute("rollback").await.unwrap();
     host.finish_at(&second).await;
@@ -403,11 +229,12 @@ async fn a_commit_that_is_under_way_when_its_owner_is_killed_counts() {
     assert_eq!(recoveries(&host.seen), []);
 }
 
+/// Row F2
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_lost_with_its_owner_is_made_up_for() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("tools", &two_tools_later()));
+    let (database, place) = (TestDatabase::new().await, Place::new(LATER_LEASE).script("tools", &two_tools_later()));
     let (first, second) = pair(&place, &database).await;
-    let mut host = Host::new(asking("scripted/tools", "chat"));
+    let mut host = Survivor::new(asking("scripted/tools", "chat"));
     let (lock, look, waiting) = killed_in_mid_commit(&database, first, &mut host).await;
     look.execute("select pg_terminate_backend($1, 5000)", &[&waiting]).await.unwrap();
     lock.batch_execute("rollback").await.unwrap();
@@ -416,6 +243,7 @@ async fn a_commit_that_is_lost_with_its_owner_is_made_up_for() {
     assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
 }
 
+/// Rows F1, F2
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_finished_by_another() {
     const TURNS: u32 = 8;
@@ -431,8 +259,8 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
     let second = place.serve_over(&database).await;
     for (round, moment) in [50, 60, 70, 80, 90].into_iter().enumerate() {
         let first = place.serve_over(&database).await;
-        let mut hosts: Vec<Host> = (0..TURNS)
-            .map(|number| Host::new(asking(&format!("scripted/later-{number}"), &format!("chat-{round}-{number}"))))
+        let mut hosts: Vec<Survivor> = (0..TURNS)
+            .map(|number| Survivor::new(asking(&format!("scripted/later-{number}"), &format!("chat-{round}-{number}"))))
             .collect();
         for host in &mut hosts {
             host.send_to(&first).await.unwrap();
@@ -455,6 +283,7 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
 
 // --- Stopping ------------------------------------------------------------------------------------------------------
 
+/// Row F27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_outlasts_the_drain_is_handed_over_and_goes_on_at_once() {
     let settings = format!("{LONG_LEASE}[server]\ndrain_timeout = '100ms'\n");
@@ -462,7 +291,7 @@ async fn a_turn_that_outlasts_the_drain_is_handed_over_and_goes_on_at_once() {
     let (mut first, second) = pair(&place, &database).await;
     let mut health = first.health().await;
     becomes(&mut health, ServingStatus::Serving).await;
-    let mut host = Host::new(asking("scripted/slow", "chat"));
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
 
@@ -485,7 +314,7 @@ async fn a_turn_that_outlasts_the_drain_is_handed_over_and_goes_on_at_once() {
 async fn a_turn_that_ends_within_the_drain_is_finished_where_it_runs() {
     let (database, place) = (TestDatabase::new().await, Place::new(LONG_LEASE).script("slow", &slow()));
     let (mut first, second) = pair(&place, &database).await;
-    let mut host = Host::new(asking("scripted/slow", "chat"));
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     first.terminate();
@@ -505,7 +334,7 @@ async fn a_second_signal_stops_at_once() {
     let mut served = place.serve().await;
     let mut health = served.health().await;
     becomes(&mut health, ServingStatus::Serving).await;
-    let mut host = Host::new(asking("scripted/stall", "chat"));
+    let mut host = Survivor::new(asking("scripted/stall", "chat"));
     host.send_to(&served).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
     served.terminate();

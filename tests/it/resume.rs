@@ -167,6 +167,7 @@ async fn calls_that_wait_are_told_to_who_comes_back() {
     assert_eq!(completed(&all(&mut again).await).reason(), CompletionReason::Stop);
 }
 
+/// Row F10
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_followed_from_another_replica() {
     let host = Host::with(two_tools()).await;
@@ -225,6 +226,7 @@ async fn a_turn_whose_replica_fell_silent_is_taken_over_and_completed_once() {
     assert_eq!(seqs(&heir.events("s", "", 0, 100).await), (1..=7).collect::<Vec<_>>());
 }
 
+/// Row F3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_lost_its_lease_stops_calling_the_model() {
     let options =
@@ -268,6 +270,7 @@ async fn a_replica_that_takes_its_own_turn_over_lets_go_of_the_first_attempt() {
     host.at_rest().await;
 }
 
+/// Row F29
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_outlives_too_many_owners_is_given_up() {
     let first = Host::with(speaking("A", "never")).await;

@@ -75,6 +75,19 @@ const CONFINED: &[(&str, &[&str])] = &[
 
 const MOST_LINES: usize = 700;
 
+/// A table in docs/ whose rows name the tests that show them.
+struct Table {
+    /// With what its ids begin.
+    letters: &'static [char],
+    /// Cells of a row.
+    cells: usize,
+    /// Which of them names the tests.
+    tests: usize,
+}
+
+const FEATURES: Table = Table { letters: &['D', 'S', 'A', 'L'], cells: 3, tests: 2 };
+const FAULTS: Table = Table { letters: &['F'], cells: 6, tests: 3 };
+
 // --- The tree ------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -125,11 +138,13 @@ fn no_file_is_too_long() {
 }
 
 #[test]
-fn features_and_tests_name_each_other() {
-    let table = fs::read_to_string(root().join("docs/features.md")).expect("docs/features.md is there");
+fn features_and_faults_and_their_tests_name_each_other() {
     let mut files = sources("tests");
     files.extend(sources("src"));
-    assert_eq!(feature_complaints(&table, &files), Vec::<String>::new());
+    for (table, document) in [(&FEATURES, "docs/features.md"), (&FAULTS, "docs/reliability.md")] {
+        let text = fs::read_to_string(root().join(document)).expect("the document is there");
+        assert_eq!(table_complaints(table, &text, &files), Vec::<String>::new(), "{document}");
+    }
 }
 
 // --- The rules -----------------------------------------------------------------------------------------------------
@@ -203,12 +218,12 @@ fn too_long(_: &str, text: &str) -> Vec<String> {
     if lines > MOST_LINES { vec![format!("{lines} lines, at most {MOST_LINES}")] } else { Vec::new() }
 }
 
-/// docs/features.md holds one line for each row: `| id | behaviour | tests |`, where the tests are names such as
+/// A table holds one line for each row, such as `| id | behaviour | tests |`, where the tests are names such as
 /// `turn::a_turn_ends_on_text`, or the words `not yet`. A test says which rows it shows in its doc comment:
 /// `/// Row D6` or `/// Rows D6, D21`. Either side must know the other.
-fn feature_complaints(table: &str, files: &[(String, String)]) -> Vec<String> {
+fn table_complaints(table: &Table, text: &str, files: &[(String, String)]) -> Vec<String> {
     let mut complaints = Vec::new();
-    let rows = feature_rows(table, &mut complaints);
+    let rows = table_rows(table, text, &mut complaints);
     let tests: Vec<TestFn> = files.iter().flat_map(|(path, text)| test_functions(path, text)).collect();
     for (id, named) in &rows {
         for name in named {
@@ -221,9 +236,9 @@ fn feature_complaints(table: &str, files: &[(String, String)]) -> Vec<String> {
         }
     }
     for test in &tests {
-        for id in &test.rows {
+        for id in test.rows.iter().filter(|id| id.starts_with(table.letters)) {
             match rows.get(id) {
-                None => complaints.push(format!("{}: row {id} is not in docs/features.md", test.path)),
+                None => complaints.push(format!("{}: row {id} is not in its table", test.path)),
                 Some(named) if !named.iter().any(|name| test.is(name)) => {
                     complaints.push(format!("row {id} does not name the test `{}`, which shows it", test.path));
                 }
@@ -235,18 +250,19 @@ fn feature_complaints(table: &str, files: &[(String, String)]) -> Vec<String> {
 }
 
 /// The rows of the table by id, each with the tests it names.
-fn feature_rows(table: &str, complaints: &mut Vec<String>) -> BTreeMap<String, Vec<String>> {
+fn table_rows(table: &Table, text: &str, complaints: &mut Vec<String>) -> BTreeMap<String, Vec<String>> {
     let mut rows = BTreeMap::new();
-    for line in table.lines().filter(|line| line.starts_with('|')) {
+    for line in text.lines().filter(|line| line.starts_with('|')) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let &[id, _, status] = cells.as_slice() else {
-            complaints.push(format!("not three cells: {line}"));
+        if cells.len() != table.cells {
+            complaints.push(format!("not {} cells: {line}", table.cells));
             continue;
-        };
+        }
+        let (id, status) = (cells[0], cells[table.tests]);
         if id == "id" || id.starts_with("--") {
             continue;
         }
-        if !is_row_id(id) {
+        if !is_row_id(id) || !id.starts_with(table.letters) {
             complaints.push(format!("`{id}` is no row id"));
         }
         let named: Vec<String> = status.split('`').skip(1).step_by(2).map(str::to_owned).collect();
@@ -453,7 +469,7 @@ fn rows_in(comment: &str) -> Vec<String> {
 }
 
 fn is_row_id(word: &str) -> bool {
-    let number = word.strip_prefix(['D', 'S', 'A', 'L']);
+    let number = word.strip_prefix(['D', 'S', 'A', 'L', 'I', 'F']);
     number
         .is_some_and(|n| !n.is_empty() && n.len() <= 2 && n.chars().all(|c| c.is_ascii_digit()) && !n.starts_with('0'))
 }
@@ -570,13 +586,24 @@ fn a_silent_or_long_file_is_caught() {
 fn a_feature_without_its_test_is_caught() {
     let tests = "/// Row D6, seen by the client.\n#[tokio::test]\nasync fn output_is_cut() {}\n";
     let files = vec![("tests/it/tools.rs".to_owned(), tests.to_owned())];
-    let complaints = |table: &str| feature_complaints(table, &files);
+    let complaints = |text: &str| table_complaints(&FEATURES, text, &files);
     assert_eq!(complaints("| D6 | cut | `tools::output_is_cut` |\n| D7 | queue | not yet |"), Vec::<String>::new());
     assert_eq!(complaints("| D6 | cut | not yet |").len(), 1, "the table does not know the test");
     assert_eq!(complaints("| D7 | queue | not yet |").len(), 1, "the test shows an unknown row");
     assert_eq!(complaints("| D6 | cut | `tools::output_is_cut` `tools::gone` |").len(), 1, "no such test");
     assert_eq!(complaints("| D6 | a | `output_is_cut` |\n| D7 | b | `output_is_cut` |").len(), 1, "not its row");
     assert_eq!(complaints("| D6 | a | `output_is_cut` |\n| X1 | b | soon |").len(), 2, "no id, no status");
+}
+
+#[test]
+fn a_fault_without_its_test_is_caught() {
+    let tests = "/// Rows F7 and D6\n#[tokio::test]\nasync fn an_answer_is_lost() {}\n";
+    let files = vec![("tests/it/faults/commits.rs".to_owned(), tests.to_owned())];
+    let complaints = |text: &str| table_complaints(&FAULTS, text, &files).len();
+    assert_eq!(complaints("| F7 | lost | once | `commits::an_answer_is_lost` | all | ok |"), 0, "D6 is not its affair");
+    assert_eq!(complaints("| F7 | lost | once | `commits::gone` | all | ok |"), 2, "no such test, and one unnamed");
+    assert_eq!(complaints("| F8 | cut | once | `commits::an_answer_is_lost` | all | ok |"), 2, "not its row");
+    assert_eq!(complaints("| F7 | lost | once | `commits::an_answer_is_lost` |"), 2, "cells are missing");
 }
 
 #[test]

@@ -14,8 +14,8 @@ use crate::{
         usage,
     },
     model::{
-        DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Usage,
-        UsagePurpose,
+        CallId, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult,
+        Undone, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         generation::Unsupported,
     },
@@ -231,18 +231,22 @@ fn ended(ending: &Ending, result: &TurnResult) -> Encoded {
         Ending::Completed(reason) => {
             encoded(kind::TURN_COMPLETED, &pb::TurnCompleted { reason: completion_to_pb(*reason).into(), result })
         }
-        Ending::Cancelled { cause, outcome, reason } => encoded(
-            kind::TURN_CANCELLED,
-            &pb::TurnCancelled {
-                cause: cause_to_pb(*cause).into(),
-                result,
-                outcome: cancel_outcome_to_pb(*outcome).into(),
-                mode: pb::CancelMode::Stop.into(),
-                reason: reason.clone(),
-                voided_message_ids: Vec::new(),
-                executed_call_ids: Vec::new(),
-            },
-        ),
+        Ending::Cancelled { cause, outcome, reason, undone } => {
+            let mode = if undone.is_some() { pb::CancelMode::Rollback } else { pb::CancelMode::Stop };
+            let Undone { messages, executed } = undone.clone().unwrap_or_default();
+            encoded(
+                kind::TURN_CANCELLED,
+                &pb::TurnCancelled {
+                    cause: cause_to_pb(*cause).into(),
+                    result,
+                    outcome: cancel_outcome_to_pb(*outcome).into(),
+                    mode: mode.into(),
+                    reason: reason.clone(),
+                    voided_message_ids: messages.into_iter().map(MessageId::into_string).collect(),
+                    executed_call_ids: executed.into_iter().map(CallId::into_string).collect(),
+                },
+            )
+        }
         Ending::Failed(failure) => {
             encoded(kind::TURN_FAILED, &pb::TurnFailed { failure: Some(failure::to_pb(failure)), result })
         }

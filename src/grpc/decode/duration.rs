@@ -7,6 +7,8 @@ use crate::pb::FieldReason;
 
 /// One day.
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// One hour.
+pub(super) const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Longest duration that protobuf knows, about 10,000 years.
 const LONGEST: Duration = Duration::from_secs(315_576_000_000);
 /// Most nanoseconds beside the seconds.

@@ -1,5 +1,7 @@
 //! The request to run a turn.
 
+use std::time::Duration;
+
 use super::{
     Findings, Path, StreamOptions, config, duration, generation,
     hash::{idempotency, request_hash},
@@ -11,6 +13,8 @@ use crate::{
     pb::{self, FieldReason},
 };
 
+/// The shortest time without readers that ends a turn.
+const SHORTEST_ABSENCE: Duration = Duration::from_secs(1);
 /// Name of the RPC.
 pub const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
@@ -34,7 +38,6 @@ pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn,
         stream: _,
         session,
     } = request;
-    check_disconnect(Path::to("cancel_after_disconnect"), cancel_after_disconnect, &mut found);
     let model = config::model(Path::to("model"), model, &mut found);
     let command = ExecuteTurn {
         session: id::optional_session(Path::to("session_id"), session_id, &mut found),
@@ -46,6 +49,14 @@ pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn,
             limits: limits::read(Path::to("limits"), limits, &mut found),
             model: (!model.is_empty()).then_some(model),
             generation: generation::read(Path::to("generation"), generation, &mut found),
+            cancel_after: cancel_after_disconnect.and_then(|after| {
+                duration::within(
+                    SHORTEST_ABSENCE..=duration::DAY,
+                    Path::to("cancel_after_disconnect"),
+                    after,
+                    &mut found,
+                )
+            }),
         },
         busy: busy(Path::to("busy_policy"), busy_policy, &mut found),
         create: session.map(|session| create(Path::to("session"), session, &mut found)),
@@ -78,13 +89,6 @@ fn busy(at: Path<'_>, policy: i32, found: &mut Findings) -> BusyPolicy {
         Some(pb::BusyPolicy::Unspecified | pb::BusyPolicy::Enqueue) | None => BusyPolicy::Enqueue,
         Some(pb::BusyPolicy::Reject) => BusyPolicy::Reject,
         Some(pb::BusyPolicy::Interrupt) => BusyPolicy::Interrupt,
-    }
-}
-
-fn check_disconnect(at: Path<'_>, after: Option<prost_types::Duration>, found: &mut Findings) {
-    if let Some(after) = after {
-        duration::any(at, after, found);
-        found.not_implemented(at);
     }
 }
 

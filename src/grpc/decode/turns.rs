@@ -66,19 +66,12 @@ pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, Refused
     let mut found = Findings::of(CANCEL_TURN);
     let hash = request_hash(CANCEL_TURN, &request);
     let pb::CancelTurnRequest { session_id, turn_id, request_id, mode, reason } = request;
-    check_mode(Path::to("mode"), mode, &mut found);
     let cancel = CancelTurn {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
+        rollback: matches!(number::known(Path::to("mode"), mode, &mut found), Some(pb::CancelMode::Rollback)),
         reason: text::prose(Path::to("reason"), reason, LONGEST_REASON, &mut found),
     };
     found.finish(cancel)
-}
-
-fn check_mode(at: Path<'_>, mode: i32, found: &mut Findings) {
-    match number::known(at, mode, found) {
-        Some(pb::CancelMode::Unspecified | pb::CancelMode::Stop) | None => {}
-        Some(pb::CancelMode::Rollback) => found.not_implemented(at),
-    }
 }

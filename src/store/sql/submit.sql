@@ -3,14 +3,14 @@
 -- once however often it is named. When none of these is left, the next call that waits for its turn is asked about. The statement
 -- that closes the last open call closes the batch, whoever owns the turn; if nobody does, it takes the lease and begins the next step.
 -- closing answers: $3 call ids $4 outcomes $5 words $6 rests $7 tokens $8 hashes $9 full outputs (blob ids or null)
--- $10 the status that the answer is for, or null $11 the status that it leads to (4 timed out: only past the deadline)
+-- $10 the status that the answer is for, or null $11 the status that it leads to (4 timed out: only past the deadline, its own or the turn's)
 -- $12 whether the arguments are those of an approver, or null
 -- approvals: $13 call ids $14 payloads of tool_call_requested $15 edited arguments or null
 -- $16 request id or null $17 its hash $18 this replica $19 lease (s) $20 estimator $21 overhead of a message
 -- $22 payload of the next step_started; null: the turn takes no further step $23 tokens outside of the transcript
 -- $24 revision that the next step is made for: when another one is in force the owner begins the step
 with run as (
-  select r.state, r.open_calls, r.turn_id, r.step, r.attempt, r.revision
+  select r.state, r.open_calls, r.turn_id, r.step, r.attempt, r.revision, r.turn_deadline
     from session_run r
    where r.tenant_id = $1 and r.session_id = $2 and r.cancel = 0 and r.state in (1, 2)
      and ($16::text is null or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2
@@ -24,7 +24,7 @@ s as (
   select d.*, c.tool_name, c.ord, c.result_message_id, c.step, row_number() over (order by d.n) as k
     from run cross join d
     join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.call_id = d.call and c.turn_id = run.turn_id and c.status < 3
-                     and c.deadline is not null and (d.needs is null or c.status = d.needs) and (d.becomes <> 4 or c.deadline < now())
+                     and c.deadline is not null and (d.needs is null or c.status = d.needs) and (d.becomes <> 4 or least(c.deadline, run.turn_deadline) < now())
                      and (d.edited is null or d.edited = (c.edited_arguments is not null))),
 approvals as (
   select distinct on (u.call) u.*

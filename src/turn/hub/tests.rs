@@ -1,3 +1,5 @@
+//! What readers are shown of a message on its way, whoever writes it.
+
 use super::*;
 use crate::{
     model::{SessionId, TenantId},

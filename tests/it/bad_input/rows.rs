@@ -232,6 +232,16 @@ fn turns(s: &Scene) -> Vec<Row> {
             &[("stream.heartbeat_interval", F::Invalid)],
         ),
         invalid(
+            "a wait of no time",
+            s.execute(|it| it.cancel_after_disconnect = seconds(0)),
+            &[("cancel_after_disconnect", F::OutOfRange)],
+        ),
+        invalid(
+            "too much grace",
+            s.bound(|it| it.grace_period = seconds(3_601)),
+            &[("limits.grace_period", F::OutOfRange)],
+        ),
+        invalid(
             "a negative wait",
             s.execute(|it| it.cancel_after_disconnect = seconds(-1)),
             &[("cancel_after_disconnect", F::OutOfRange)],

@@ -217,6 +217,13 @@ impl Host {
         self.turns().cancel_turn(request).await.unwrap().into_inner()
     }
 
+    /// The calls that wait for a result, in order.
+    pub async fn pending(&self, session: &str) -> Vec<String> {
+        let turn = self.session(session).await.current_turn_id;
+        let turn = self.turn(session, &turn).await;
+        turn.pending_calls.into_iter().map(|pending| pending.call.unwrap().call_id).collect()
+    }
+
     /// A turn.
     pub async fn turn(&self, session: &str, turn: &str) -> pb::Turn {
         let request = pb::GetTurnRequest { session_id: session.to_owned(), turn_id: turn.to_owned() };

@@ -3,14 +3,19 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
+pub mod cluster;
 pub mod database;
+pub mod dice;
 pub mod errors;
 pub mod events;
 pub mod history;
 pub mod host;
+pub mod pooler;
 pub mod process;
+pub mod proxy;
 pub mod raw;
 pub mod requests;
+pub mod survivor;
 pub mod terminal;
 pub mod transcripts;
 pub mod upstream;
@@ -18,7 +23,7 @@ pub mod upstream;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     grpc::{health, server, stream::Waiting},
     model::{Limits, OutputLimits, ToolExecution, config::Policy},
     pb::{
@@ -82,6 +87,8 @@ pub struct Options {
     pub poll: Duration,
     /// What is sent in place of statements.
     pub replace: Option<fn(&'static str) -> &'static str>,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for Options {
@@ -96,6 +103,7 @@ impl Default for Options {
                 max_total_tokens: None,
                 turn_timeout: Duration::from_secs(3600),
                 tool_timeout: Duration::from_secs(600),
+                grace: Duration::ZERO,
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
@@ -113,6 +121,7 @@ impl Default for Options {
             retry_delay: Duration::ZERO,
             poll: Duration::from_millis(100),
             replace: None,
+            clock: Arc::new(SystemClock),
         }
     }
 }
@@ -139,13 +148,13 @@ impl Replica {
             scripted = scripted.with_script(name, json).unwrap();
         }
         let pool = match options.replace {
-            Some(replace) => database.pool().replacing(replace),
+            Some(replace) => database.pool().rewriting(move |all| all.iter().map(|sql| replace(sql)).collect()),
             None => database.pool(),
         };
         let store = Store::new(pool, uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
         let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
-        let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::new(SystemClock));
+        let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::clone(&options.clock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, workers) = (CancellationToken::new(), CancellationToken::new());

@@ -23,7 +23,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_postgres::config::Host;
-use tonic::transport::Channel;
+use tonic::{Status, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::{TestDatabase, events::PATIENCE};
@@ -77,6 +77,11 @@ impl Place {
     /// `contextd serve` over a database.
     pub async fn serve_over(&self, database: &TestDatabase) -> Served {
         Served::start(self.command("serve").arg("--database-url").arg(url(database))).await
+    }
+
+    /// The same at an address.
+    pub async fn serve_over_at(&self, database: &TestDatabase, address: SocketAddr) -> Served {
+        Served::start(self.command_at(address, "serve").arg("--database-url").arg(url(database))).await
     }
 
     /// A command that ends by itself, over a database.
@@ -161,10 +166,19 @@ impl Served {
         self.ended().await;
     }
 
+    /// SIGSTOP, SIGCONT and the like.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id().expect("it has ended")).unwrap()
+    }
+
     /// SIGTERM.
     pub fn terminate(&self) {
-        let pid = i32::try_from(self.child.id().expect("it has ended")).unwrap();
-        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+        self.signal(Signal::SIGTERM);
     }
 
     /// Waits for its end.
@@ -195,9 +209,14 @@ impl Served {
         SessionServiceClient::new(self.channel().await)
     }
 
-    /// What it says about itself, from now on.
+    /// Whether it is ready, from now on.
     pub async fn health(&self) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
-        let service = "readiness".to_owned();
+        self.watch_health("readiness").await
+    }
+
+    /// What it says about a service, from now on.
+    pub async fn watch_health(&self, service: &str) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
+        let service = service.to_owned();
         let mut client = HealthClient::new(self.channel().await);
         client.watch(HealthCheckRequest { service }).await.unwrap().into_inner()
     }
@@ -211,12 +230,21 @@ pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
+/// TurnService at an address where there may be none.
+pub async fn try_turns(address: SocketAddr) -> Result<TurnServiceClient<Channel>, Status> {
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
+    Ok(TurnServiceClient::new(channel.map_err(|error| Status::unavailable(error.to_string()))?))
+}
+
 /// The database as a URL.
 pub fn url(database: &TestDatabase) -> String {
     let config = &database.config;
-    let [Host::Unix(socket)] = config.get_hosts() else { panic!("not a socket") };
     let (user, name) = (config.get_user().unwrap(), config.get_dbname().unwrap());
-    format!("postgresql:///{name}?host={}&user={user}", socket.display())
+    match config.get_hosts() {
+        [Host::Unix(socket)] => format!("postgresql:///{name}?host={}&user={user}", socket.display()),
+        [Host::Tcp(host)] => format!("postgresql://{user}@{host}:{}/{name}", config.get_ports()[0]),
+        other => panic!("not one address: {other:?}"),
+    }
 }
 
 /// Zombies count as ended: where process 1 does not reap, an orphan stays one.

@@ -14,7 +14,7 @@ use super::*;
 async fn delete(store: &Store, key: &SessionKey) -> Option<Seq> {
     let seen = store.doomed(key, None).await.unwrap().unwrap();
     let cause = CancelCause::SessionDeleted;
-    let ending = Ending::Cancelled { cause, outcome: CancelOutcome::Unknown, reason: String::new() };
+    let ending = Ending::Cancelled { cause, outcome: CancelOutcome::Unknown, reason: String::new(), undone: None };
     let result = TurnResult::default();
     let end = end(&ending, &result);
     let deletion = Deletion {

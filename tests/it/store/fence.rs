@@ -55,6 +55,7 @@ async fn an_old_epoch_or_operation_changes_nothing() {
     world.assert_dense(&key).await;
 }
 
+/// Row F7
 #[tokio::test]
 async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_landed() {
     let world = World::new().await;
@@ -174,7 +175,7 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     assert_eq!(fence.epoch, grant.fence.epoch + 1);
     assert!(submit(&world.store, &key, &["c1"], &unremembered()).await.accepted.is_empty());
     let (cause, outcome) = (CancelCause::Requested, CancelOutcome::ToolsInProgress);
-    let ending = Ending::Cancelled { cause, outcome, reason: String::new() };
+    let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone: None };
     let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
     applied(other.stop(&key, fence, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap());
     assert!(world.store.open_calls(&key).await.unwrap().is_empty());

@@ -248,6 +248,7 @@ async fn the_end_of_a_turn_lists_what_waits_and_a_failed_one_starts_nothing() {
         cause: contextd::model::CancelCause::Requested,
         outcome: contextd::model::CancelOutcome::None,
         reason: String::new(),
+        undone: None,
     };
     let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
     let cost = StepCost::default();

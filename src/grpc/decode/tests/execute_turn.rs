@@ -99,10 +99,13 @@ fn the_session_to_create_has_no_id_of_its_own() {
 }
 
 #[test]
-fn leaving_cancels_nothing_yet() {
-    check_later(|r| r.cancel_after_disconnect = seconds(5), "cancel_after_disconnect");
-    check_later(|r| r.cancel_after_disconnect = seconds(0), "cancel_after_disconnect");
-    check_turn(|r| r.cancel_after_disconnect = seconds(-1), &[("cancel_after_disconnect", OutOfRange)]);
+fn leaving_cancels_only_if_that_was_asked_for() {
+    let after = |wait| execute_turn(turn_with(|r| r.cancel_after_disconnect = wait)).unwrap().0.request.cancel_after;
+    assert_eq!(after(None), None);
+    assert_eq!([after(seconds(1)), after(seconds(86_400))], [1, 86_400].map(|s| Some(Duration::from_secs(s))));
+    for wait in [-1, 0, 86_401] {
+        check_turn(|r| r.cancel_after_disconnect = seconds(wait), &[("cancel_after_disconnect", OutOfRange)]);
+    }
     check_turn(|r| r.cancel_after_disconnect = Some(malformed()[0]), &[("cancel_after_disconnect", Invalid)]);
 }
 
@@ -122,7 +125,7 @@ fn limits_that_are_zero_or_absent_are_not_set() {
         max_total_tokens: i64::MAX,
         turn_timeout: seconds(7 * 86_400),
         tool_timeout: seconds(86_400),
-        grace_period: None,
+        grace_period: seconds(3_600),
     };
     let expected = LimitsOverride {
         max_steps: Some(1_000),
@@ -130,6 +133,7 @@ fn limits_that_are_zero_or_absent_are_not_set() {
         max_total_tokens: Some(i64::MAX),
         turn_timeout: Some(Duration::from_secs(604_800)),
         tool_timeout: Some(Duration::from_secs(86_400)),
+        grace: Some(Duration::from_secs(3_600)),
     };
     assert_eq!(limits(largest), expected);
 }
@@ -149,27 +153,23 @@ fn limits_have_their_ranges() {
     };
     let fields = [
         ("limits.max_steps", OutOfRange),
-        ("limits.grace_period", OutOfRange),
         ("limits.max_output_tokens", OutOfRange),
         ("limits.max_total_tokens", OutOfRange),
         ("limits.turn_timeout", OutOfRange),
         ("limits.tool_timeout", OutOfRange),
+        ("limits.grace_period", OutOfRange),
     ];
     check_limits(negative, &fields);
     let week = pb::TurnLimits { turn_timeout: seconds(7 * 86_400 + 1), ..limits };
     check_limits(week, &[("limits.turn_timeout", OutOfRange)]);
     let day = pb::TurnLimits { tool_timeout: seconds(86_401), ..limits };
     check_limits(day, &[("limits.tool_timeout", OutOfRange)]);
+    let hour = pb::TurnLimits { grace_period: seconds(3_601), ..limits };
+    check_limits(hour, &[("limits.grace_period", OutOfRange)]);
     for malformed in malformed() {
         let limits = pb::TurnLimits { turn_timeout: Some(malformed), ..limits };
         check_limits(limits, &[("limits.turn_timeout", Invalid)]);
     }
-}
-
-#[test]
-fn a_grace_period_is_for_later() {
-    let limits = pb::TurnLimits { grace_period: seconds(60), ..Default::default() };
-    check_later(|r| r.limits = Some(limits), "limits.grace_period");
 }
 
 #[test]

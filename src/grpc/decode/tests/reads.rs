@@ -82,7 +82,8 @@ fn a_cancel_stops_and_says_why() {
     assert_eq!((command.turn, command.reason.as_str()), (None, "a\u{FFFD}"));
     let mode = |mode: i32| cancel_turn(pb::CancelTurnRequest { mode, ..cancel.clone() });
     check(mode(pb::CancelMode::Stop.into()), &[]);
-    check_not_implemented(mode(pb::CancelMode::Rollback.into()), "mode");
+    let rollback = |it: pb::CancelMode| mode(it.into()).unwrap().rollback;
+    assert!(rollback(pb::CancelMode::Rollback) && !rollback(pb::CancelMode::Stop) && !command.rollback);
     check(mode(9), &[("mode", Unknown)]);
     let reason = |chars: usize| cancel_turn(pb::CancelTurnRequest { reason: "ü".repeat(chars), ..cancel.clone() });
     check(reason(1_024), &[]);

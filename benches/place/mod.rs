@@ -1,0 +1,100 @@
+//! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over it as a process of its own.
+
+#![allow(unreachable_pub, reason = "each benchmark has a copy of its own")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use contextd::{
+    pb,
+    postgres::{DATABASE, Postgres, Settings},
+};
+use tempfile::TempDir;
+
+/// A directory that PostgreSQL's own user can enter.
+pub(crate) fn directory() -> TempDir {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    place
+}
+
+/// The cluster as contextd runs it itself: what is acknowledged is on the disk.
+pub(crate) async fn start_postgres(place: &TempDir) -> Postgres {
+    let mut settings = Settings::new(place.path().join("data"), env!("CARGO_BIN_EXE_contextd"));
+    settings.runtime_dir = None;
+    settings.search_path = std::env::var_os("PATH").unwrap_or_default();
+    settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+    Postgres::start(settings, &|_| {}).await.unwrap()
+}
+
+/// contextd in a process of its own. Killed when it is dropped.
+pub(crate) struct Served {
+    /// The process.
+    pub child: Child,
+    /// Where it listens.
+    pub address: String,
+}
+
+impl Served {
+    /// Serves with one script, `bench`, and these settings.
+    pub(crate) fn start(place: &TempDir, postgres: &Postgres, script: &str, settings: &str) -> Self {
+        let scripts = place.path().join("scripts");
+        fs::create_dir_all(&scripts).unwrap();
+        fs::write(scripts.join("bench.json"), script).unwrap();
+        let config = place.path().join("contextd.toml");
+        fs::write(&config, settings).unwrap();
+        let url = format!(
+            "postgresql:///{DATABASE}?host={}&user={}",
+            postgres.socket_dir().display(),
+            postgres.config(DATABASE).get_user().unwrap()
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--migrate", "--log", "error", "--database-url", &url]);
+        command.arg("--config").arg(&config).arg("--script-dir").arg(&scripts);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut ready = String::new();
+        let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut ready).unwrap();
+        let address = ready.trim().strip_prefix("contextd listens on ").unwrap().to_owned();
+        Self { child, address }
+    }
+
+    /// Where it is reached.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have ended by itself
+    }
+}
+
+/// A turn with the script.
+pub(crate) fn turn(session: &str) -> pb::ExecuteTurnRequest {
+    let text = pb::part::Content::Text("Go".to_owned());
+    let part = pb::Part { content: Some(text), ..pb::Part::default() };
+    pb::ExecuteTurnRequest {
+        session_id: session.to_owned(),
+        request_id: uuid::Uuid::now_v7().to_string(),
+        input: Some(pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() }),
+        model: "scripted/bench".to_owned(),
+        session: Some(pb::Session::default()),
+        ..pb::ExecuteTurnRequest::default()
+    }
+}
+
+/// Everything of a session that comes behind a seq.
+pub(crate) fn watch(session: &str, after: i64) -> pb::WatchEventsRequest {
+    pb::WatchEventsRequest {
+        session_id: session.to_owned(),
+        after_seq: after,
+        follow: true,
+        ..pb::WatchEventsRequest::default()
+    }
+}

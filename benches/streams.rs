@@ -1,0 +1,117 @@
+//! What a reader costs the server in memory: streams on which nothing happens, and readers that do not read.
+//! `docs/benchmarks.md` says how to read it.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+
+mod place;
+
+use std::{fs, time::Duration};
+
+use contextd::pb::{self, event::Payload, turn_service_client::TurnServiceClient};
+use place::{Served, turn, watch};
+use tonic::{Streaming, transport::Channel};
+
+/// Readers of each kind; a few when `cargo test` only wants to see that it runs.
+const READERS: usize = 2000;
+const FEW: usize = 20;
+/// Streams on one connection.
+const PER_CONNECTION: usize = 250;
+/// Turns that are written while nobody reads.
+const TURNS: usize = 20;
+/// Bytes that a reader may cost: one that waits for something to happen, and one that does not read.
+const IDLE: f64 = 32.0 * 1024.0;
+const STALLED: f64 = 128.0 * 1024.0;
+/// Each turn says 20 kB.
+const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 4000 } }] }] }"#;
+/// Long enough for everything that was begun to come to rest.
+const REST: Duration = Duration::from_secs(3);
+
+#[tokio::main]
+async fn main() {
+    let readers = if std::env::args().any(|arg| arg == "--bench") { READERS } else { FEW };
+    let place = place::directory();
+    let postgres = place::start_postgres(&place).await;
+    let served = Served::start(&place, &postgres, SCRIPT, "");
+    let Some(_) = resident(&served) else {
+        println!("skipped: there is no /proc");
+        return postgres.stop().await.unwrap();
+    };
+    let mut turns = TurnServiceClient::connect(served.url()).await.unwrap();
+    // Every session is asked once, so that nothing is made anew later: pools, caches, statements.
+    for n in 0..readers {
+        run(&mut turns, &format!("idle-{n}")).await;
+    }
+    run(&mut turns, "busy").await;
+    let idle = measure(&served, readers, |n| watch(&format!("idle-{n}"), 0), async || {}).await;
+    let stalled = measure(
+        &served,
+        readers,
+        |_| watch("busy", 0),
+        async || {
+            for _ in 0..TURNS {
+                run(&mut turns.clone(), "busy").await;
+            }
+        },
+    )
+    .await;
+    println!("\n{readers} readers of each kind");
+    println!("  {:<52} {:>9}  {:>8}", "", "bytes", "of aim");
+    for (name, bytes, aim) in
+        [("a stream on which nothing happens", idle, IDLE), ("a reader that does not read", stalled, STALLED)]
+    {
+        println!("  {name:<52} {bytes:>9.0}  {:>8.2}", bytes / aim);
+    }
+    drop(served);
+    postgres.stop().await.unwrap();
+}
+
+async fn run(turns: &mut TurnServiceClient<Channel>, session: &str) {
+    let mut stream = turns.execute_turn(turn(session)).await.unwrap().into_inner();
+    while stream.message().await.unwrap().is_some() {}
+}
+
+/// How many bytes the server grows by for each reader that is opened, once something has happened.
+async fn measure(
+    served: &Served,
+    readers: usize,
+    request: impl Fn(usize) -> pb::WatchEventsRequest,
+    happens: impl AsyncFn(),
+) -> f64 {
+    tokio::time::sleep(REST).await;
+    let before = resident(served).unwrap();
+    let mut open = Vec::with_capacity(readers);
+    let mut connection = narrow(served).await;
+    for n in 0..readers {
+        if n % PER_CONNECTION == 0 {
+            connection = narrow(served).await;
+        }
+        let mut stream = connection.watch_events(request(n)).await.unwrap().into_inner();
+        until_sync(&mut stream).await;
+        open.push(stream);
+    }
+    happens().await;
+    tokio::time::sleep(REST).await;
+    let grown = resident(served).unwrap().saturating_sub(before);
+    drop(open);
+    grown as f64 / readers as f64
+}
+
+/// A connection whose streams hold next to nothing that was not read.
+async fn narrow(served: &Served) -> TurnServiceClient<Channel> {
+    let endpoint = Channel::from_shared(served.url()).unwrap().initial_stream_window_size(4096);
+    TurnServiceClient::new(endpoint.connect().await.unwrap())
+}
+
+async fn until_sync(stream: &mut Streaming<pb::WatchEventsResponse>) {
+    while let Some(message) = stream.message().await.unwrap() {
+        if matches!(message.event.and_then(|event| event.payload), Some(Payload::Sync(_))) {
+            return;
+        }
+    }
+}
+
+/// The memory that a process holds, in bytes.
+fn resident(served: &Served) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", served.child.id())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}

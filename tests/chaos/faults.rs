@@ -1,0 +1,180 @@
+//! What is done to the replicas, and how often it met them at what.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use crate::{
+    Plan,
+    client::{Clients, Moment, Phase},
+    fleet::Fleet,
+    harness::{
+        TestDatabase,
+        proxy::{COMMIT, Landed, Link},
+    },
+    random::Random,
+};
+
+/// A moment is over after this long.
+const FRESH: Duration = Duration::from_millis(20);
+/// A commit comes within this time behind the model's last word, or not at all.
+const SOON: Duration = Duration::from_millis(500);
+/// How long to wait for a moment of the phase that is wanted, before any other one is taken.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The ways to break a connection.
+const CUTS: [Cut; 7] =
+    [Cut::Database, Cut::DatabaseDies, Cut::BehindCommit, Cut::BeforeCommit, Cut::Client, Cut::ClientDies, Cut::Model];
+
+/// A way to break a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cut {
+    Database,
+    DatabaseDies,
+    BehindCommit,
+    BeforeCommit,
+    Client,
+    ClientDies,
+    Model,
+}
+
+/// How often each fault was made.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    kills: BTreeMap<Phase, usize>,
+    landed: [usize; 2],
+    cuts: BTreeMap<Cut, usize>,
+}
+
+impl Tally {
+    /// Whether everything that was planned was done, and every phase was met.
+    pub(crate) fn is_whole(&self, plan: &Plan) -> bool {
+        let met = Phase::ALL.iter().all(|phase| self.kills.contains_key(phase)) || plan.kills < Phase::ALL.len();
+        met && self.killed() >= plan.kills && self.broken() >= plan.cuts
+    }
+
+    fn killed(&self) -> usize {
+        self.kills.values().sum()
+    }
+
+    fn broken(&self) -> usize {
+        self.cuts.values().sum()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [lost, landed] = self.landed;
+        writeln!(f, "kill -9 of replicas: {}", self.killed())?;
+        for (phase, times) in &self.kills {
+            writeln!(f, "  {phase:?}: {times}")?;
+        }
+        writeln!(f, "  of those committing, {landed} had landed and {lost} had not")?;
+        writeln!(f, "connections broken: {}", self.broken())?;
+        for (cut, times) in &self.cuts {
+            writeln!(f, "  {cut:?}: {times}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Kills replicas, each time at a moment of the phase that was met least.
+pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDatabase, plan: &Plan, tally: &mut Tally) {
+    let mut random = Random::new(plan.seed, 2_000_000);
+    let look = database.client().await;
+    let mut moments = clients.moments();
+    let begun = Instant::now();
+    while tally.killed() < plan.kills {
+        let wanted =
+            *Phase::ALL.iter().min_by_key(|phase| tally.kills.get(phase).copied().unwrap_or_default()).unwrap();
+        let Some(moment) = next_moment(&mut moments, fleet, wanted).await else { continue };
+        let replica = &fleet.replicas[moment.replica];
+        let pause = match moment.phase {
+            // The end of a turn is a transaction whose COMMIT can be met.
+            Phase::Committing if moment.last => {
+                if !met_at_commit(&replica.database, &mut random).await {
+                    continue;
+                }
+                0
+            }
+            Phase::Committing => random.below(8_000),
+            Phase::Resuming => random.below(15_000),
+            Phase::Streaming | Phase::AwaitingTools => random.below(30_000),
+        };
+        tokio::time::sleep(Duration::from_micros(u64::try_from(pause).unwrap_or_default())).await;
+        replica.kill().await;
+        *tally.kills.entry(moment.phase).or_default() += 1;
+        if let Some(mark) = &moment.mark {
+            let sql = "select exists(select from parts where body like $1)";
+            let landed: bool = look.query_one(sql, &[&format!("%{mark}%")]).await.unwrap().get(0);
+            tally.landed[usize::from(landed)] += 1;
+        }
+        if tally.killed() % 50 == 0 {
+            println!("{} kills after {:?}: {:?}", tally.killed(), begun.elapsed(), tally.kills);
+        }
+    }
+}
+
+/// Lets the next commit come as far as its COMMIT and no answer back. False: there was none.
+async fn met_at_commit(link: &Link, random: &mut Random) -> bool {
+    let before = link.times_cut();
+    link.strand_at(COMMIT, if random.happens(50) { Landed::Yes } else { Landed::No });
+    let met = tokio::time::timeout(SOON, link.was_cut(before + 1)).await.is_ok();
+    if !met {
+        link.spare();
+    }
+    met
+}
+
+/// A moment that has just come, at a replica that can be spared.
+async fn next_moment(moments: &mut Receiver<Moment>, fleet: &Fleet, wanted: Phase) -> Option<Moment> {
+    let begun = Instant::now();
+    loop {
+        let moment = match tokio::time::timeout(PATIENCE, moments.recv()).await {
+            Ok(Ok(moment)) => moment,
+            Ok(Err(RecvError::Lagged(_))) => continue,
+            Ok(Err(RecvError::Closed)) | Err(_) => return None,
+        };
+        let spared = fleet.alive() > 1 && fleet.replicas[moment.replica].is_alive();
+        let right = moment.phase == wanted || begun.elapsed() > PATIENCE;
+        if right && spared && moment.at.elapsed() < FRESH {
+            return Some(moment);
+        }
+    }
+}
+
+/// Breaks connections, one way after the other.
+pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
+    let mut random = Random::new(plan.seed, 3_000_000);
+    let begun = Instant::now();
+    for number in 0..plan.cuts {
+        let how = CUTS[number % CUTS.len()];
+        let replica = random.of(&fleet.replicas);
+        match how {
+            Cut::Database => replica.database.cut(),
+            Cut::DatabaseDies => replica.database.strand(),
+            Cut::BehindCommit => at_commit(&replica.database, Landed::Yes).await,
+            Cut::BeforeCommit => at_commit(&replica.database, Landed::No).await,
+            Cut::Client => replica.clients.cut(),
+            Cut::ClientDies => replica.clients.strand(),
+            Cut::Model => replica.model.cut(),
+        }
+        *tally.cuts.entry(how).or_default() += 1;
+        if tally.broken() % 100 == 0 {
+            println!("{} cuts after {:?}", tally.broken(), begun.elapsed());
+        }
+        let pause = Duration::from_millis(u64::try_from(40 + random.below(160)).unwrap_or_default());
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Breaks the connection with the next commit; one that never comes is not waited for.
+async fn at_commit(link: &Link, landed: Landed) {
+    let before = link.times_cut();
+    link.cut_at(COMMIT, landed);
+    let _ = tokio::time::timeout(Duration::from_secs(3), link.was_cut(before + 1)).await;
+}

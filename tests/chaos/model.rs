@@ -1,0 +1,285 @@
+//! A model service over HTTP that speaks as it is asked to, fails now and then, and looks at every request as the strictest of the
+//! real ones would.
+
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::broadcast};
+
+use crate::{
+    harness::upstream::{event, finished},
+    random::Random,
+};
+
+/// The dialects that differ most in what they take.
+pub(crate) const DIALECTS: [&str; 4] = ["openai", "mistral", "deepseek", "compatible"];
+
+/// How far an answer has come.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    /// Who asked.
+    pub(crate) replica: usize,
+    /// Words that no other answer has.
+    pub(crate) mark: String,
+    /// It was sent whole: its replica has it now and commits it.
+    pub(crate) whole: bool,
+    /// It calls no tool: the turn ends with its commit.
+    pub(crate) last: bool,
+}
+
+/// The service. It ends with the run.
+pub(crate) struct Service {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// Told of every answer, while it is sent and when it was.
+    pub(crate) answers: broadcast::Sender<Answer>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    random: Mutex<Random>,
+    calls: AtomicUsize,
+    faulty: std::sync::atomic::AtomicBool,
+    violations: Mutex<Vec<String>>,
+    answered: broadcast::Sender<Answer>,
+}
+
+impl Service {
+    /// On a free port.
+    pub(crate) async fn start(seed: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answered = broadcast::Sender::new(64);
+        let shared = Arc::new(Shared {
+            random: Mutex::new(Random::new(seed, 1_000_000)),
+            calls: AtomicUsize::new(0),
+            faulty: true.into(),
+            violations: Mutex::default(),
+            answered: answered.clone(),
+        });
+        let accepting = Arc::clone(&shared);
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let shared = Arc::clone(&accepting);
+                let service = service_fn(move |request| respond(request, Arc::clone(&shared)));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+            }
+        });
+        Self { address, answers: answered, shared }
+    }
+
+    /// From now on it does not fail.
+    pub(crate) fn is_well(&self) {
+        self.shared.faulty.store(false, Ordering::Relaxed);
+    }
+
+    /// How often it was called.
+    pub(crate) fn calls(&self) -> usize {
+        self.shared.calls.load(Ordering::Relaxed)
+    }
+
+    /// What was wrong with requests.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        self.shared.violations.lock().unwrap().clone()
+    }
+}
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What one answer is made of.
+enum Piece {
+    Bytes(Vec<u8>),
+    Wait(Duration),
+    Told(bool),
+    Cut,
+}
+
+async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Infallible> {
+    let (head, body) = request.into_parts();
+    let mut path = head.uri.path().split('/').skip(1);
+    let replica: usize = path.next().and_then(|number| number.parse().ok()).unwrap_or_default();
+    let dialect = path.next().unwrap_or_default().to_owned();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let Ok(asked) = serde_json::from_slice::<Value>(&body) else {
+        return Ok(status(400)); // its sender left in the middle
+    };
+    let number = shared.calls.fetch_add(1, Ordering::Relaxed);
+    let messages = asked["messages"].as_array().cloned().unwrap_or_default();
+    let flaws = flaws(&messages, &dialect);
+    if !flaws.is_empty() {
+        shared.violations.lock().unwrap().push(format!("{dialect} would refuse: {}: {messages:?}", flaws.join("; ")));
+        return Ok(status(400));
+    }
+    let last = tools_wished(&messages) == 0;
+    let pieces = {
+        let mut random = shared.random.lock().unwrap();
+        let faulty = shared.faulty.load(Ordering::Relaxed);
+        if faulty && random.happens(3) {
+            return Ok(status(500));
+        }
+        let cut = faulty && random.happens(3);
+        answer(&messages, &format!("mark-{number}."), cut)
+    };
+    let playing = Playing { pieces: pieces.into_iter(), shared, replica, mark: format!("mark-{number}."), last };
+    let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
+    let response = Response::builder().header("content-type", "text/event-stream");
+    Ok(response.body(StreamBody::new(frames).boxed_unsync()).unwrap())
+}
+
+/// An answer that is being sent.
+struct Playing {
+    pieces: std::vec::IntoIter<Piece>,
+    shared: Arc<Shared>,
+    replica: usize,
+    mark: String,
+    last: bool,
+}
+
+impl Playing {
+    async fn next(&mut self) -> Option<Result<Frame<Bytes>, io::Error>> {
+        loop {
+            match self.pieces.next()? {
+                Piece::Bytes(bytes) => return Some(Ok(Frame::data(Bytes::from(bytes)))),
+                Piece::Wait(pause) => tokio::time::sleep(pause).await,
+                Piece::Told(whole) => {
+                    let (replica, mark, last) = (self.replica, self.mark.clone(), self.last);
+                    drop(self.shared.answered.send(Answer { replica, mark, whole, last }));
+                }
+                Piece::Cut => return Some(Err(io::Error::other("cut"))),
+            }
+        }
+    }
+}
+
+fn status(code: u16) -> Response<Body> {
+    let body = StreamBody::new(stream::empty()).boxed_unsync();
+    Response::builder().status(code).body(body).unwrap()
+}
+
+/// The number that the last words of the user give for this.
+fn wished(messages: &[Value], key: &str) -> usize {
+    let asked = messages.iter().rfind(|message| message["role"] == "user").map(text).unwrap_or_default();
+    let value = asked.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_default()
+}
+
+/// How many tools are to be called now: none where there are results.
+fn tools_wished(messages: &[Value]) -> usize {
+    let answered = messages.last().is_some_and(|message| message["role"] == "tool");
+    if answered { 0 } else { wished(messages, "tools") }
+}
+
+/// What the last words of the user ask for: words, then calls unless there were some.
+fn answer(messages: &[Value], mark: &str, cut: bool) -> Vec<Piece> {
+    let (tools, words) = (tools_wished(messages), wished(messages, "words").max(1));
+    let pause = Duration::from_millis(u64::try_from(wished(messages, "pace")).unwrap_or_default());
+    let mut pieces = Vec::new();
+    for n in 0..words {
+        if cut && n == words / 2 {
+            pieces.push(Piece::Cut);
+            return pieces;
+        }
+        pieces.push(Piece::Bytes(event(&json!({ "content": format!("word-{n} ") }))));
+        pieces.push(Piece::Wait(pause));
+        if n > 0 {
+            pieces.push(Piece::Told(false));
+        }
+    }
+    pieces.push(Piece::Bytes(event(&json!({ "content": mark }))));
+    for (index, name) in ["left", "right"].into_iter().take(tools).enumerate() {
+        let function = json!({ "name": name, "arguments": "{\"deep\": [1, 2]}" });
+        let call = json!({ "index": index, "id": format!("call_{}{index}", mark.trim_end_matches('.')), "type": "function", "function": function });
+        pieces.push(Piece::Bytes(event(&json!({ "tool_calls": [call] }))));
+    }
+    pieces.push(Piece::Bytes(finished(if tools > 0 { "tool_calls" } else { "stop" })));
+    pieces.push(Piece::Told(true));
+    pieces
+}
+
+fn text(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        _ => String::new(),
+    }
+}
+
+/// Why a service would refuse these messages.
+fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
+    let mut flaws = Vec::new();
+    let mut open: BTreeSet<String> = BTreeSet::new();
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    let mut before = "";
+    for (place, message) in messages.iter().enumerate() {
+        let role = message["role"].as_str().unwrap_or_default();
+        if role != "tool" && !open.is_empty() {
+            flaws.push(format!("messages[{place}] stands before the results of {open:?}"));
+            open.clear();
+        }
+        match role {
+            "tool" => {
+                let id = message["tool_call_id"].as_str().unwrap_or_default();
+                if !open.remove(id) {
+                    flaws.push(format!("messages[{place}] is a result that nothing waits for: {id}"));
+                }
+            }
+            "assistant" => {
+                let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+                if calls.is_empty() && text(message).is_empty() {
+                    flaws.push(format!("messages[{place}] says nothing"));
+                }
+                for call in &calls {
+                    let id = call["id"].as_str().unwrap_or_default().to_owned();
+                    if !right_id(&id, dialect) {
+                        flaws.push(format!("messages[{place}] has a call with the id {id:?}"));
+                    }
+                    let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+                    if !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()) {
+                        flaws.push(format!("messages[{place}] has a call with the arguments {arguments:?}"));
+                    }
+                    if !known.insert(id.clone()) {
+                        flaws.push(format!("messages[{place}] has a call that there was before: {id}"));
+                    }
+                    open.insert(id);
+                }
+            }
+            "user" if dialect == "mistral" && before == "tool" => {
+                flaws.push(format!("messages[{place}] is the user's right behind a result"));
+            }
+            "user" if text(message).is_empty() => flaws.push(format!("messages[{place}] says nothing")),
+            "user" | "system" | "developer" => {}
+            other => flaws.push(format!("messages[{place}] has the role {other:?}")),
+        }
+        before = role;
+    }
+    if !open.is_empty() {
+        flaws.push(format!("nothing answers {open:?}"));
+    }
+    if !["user", "tool"].contains(&before) {
+        flaws.push(format!("the last word is the {before}'s"));
+    }
+    flaws
+}
+
+fn right_id(id: &str, dialect: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric();
+    match dialect {
+        "mistral" => id.len() == 9 && id.chars().all(plain),
+        _ => !id.is_empty() && id.len() <= 40 && id.chars().all(|c| plain(c) || c == '_' || c == '-'),
+    }
+}

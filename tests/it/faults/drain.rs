@@ -1,0 +1,181 @@
+//! A contextd that is told to stop: it says so, takes nothing new, hands over what runs, and ends in time whatever its clients and
+//! its database do.
+
+use std::time::{Duration, Instant};
+
+use contextd::pb::{self, event::Payload};
+use serde_json::json;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
+
+use crate::harness::{
+    TestDatabase,
+    errors::refusal,
+    events::{kinds, messages, said},
+    process::{Place, Served},
+    proxy::Traffic,
+    requests::turn,
+    survivor::{LONG_LEASE, SHORT_LEASE, Survivor, asking, becomes, pair, recoveries, slow, two_tools},
+};
+
+use super::{all, check_slow, commits::behind};
+
+fn draining(more: &str) -> String {
+    format!("{LONG_LEASE}[server]\n{more}")
+}
+
+async fn ends_well(mut served: Served) -> Duration {
+    let begun = Instant::now();
+    let status = served.ended().await;
+    assert_eq!(status.code(), Some(0), "{status}: {}", served.said());
+    begun.elapsed()
+}
+
+/// Row F27
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_handed_over_at_its_step_boundary() {
+    // The first step calls a tool that there is not: the turn goes on by itself.
+    let steps = json!({ "steps": [
+        { "when": { "call": 0 }, "say": [{ "text": super::WORDS, "delay_ms": 20 }, { "tool_call": { "name": "none" } }] },
+        { "when": { "otherwise": true }, "say": [{ "text": "Well.", "delay_ms": 10 }] }
+    ] });
+    let place = Place::new(&draining("drain_timeout = '1h'\n")).script("steps", &steps);
+    let database = TestDatabase::new().await;
+    let (first, second) = pair(&place, &database).await;
+    let mut host = Survivor::new(asking("scripted/steps", "chat"));
+    host.send_to(&first).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    first.terminate();
+    assert_eq!(host.cut_off().await.code(), Code::Unavailable);
+    ends_well(first).await;
+    host.survive(&[&second]).await;
+    host.check_story(&second).await;
+    assert_eq!(
+        recoveries(&host.seen).iter().map(|(cause, _)| *cause).collect::<Vec<_>>(),
+        [pb::RecoveryCause::HandedOver]
+    );
+    let steps: Vec<_> = messages(&host.seen).iter().map(|message| said(message)).collect();
+    assert_eq!(steps.iter().filter(|words| *words == super::WORDS).count(), 1, "{steps:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_not_ready_first_then_takes_nothing_new_and_tells_streams_where_they_are() {
+    let stall = json!({ "steps": [{ "say": [{ "text": "Hm." }, { "stall": true }] }] });
+    let place = Place::new(&draining("drain_delay = '1s'\ndrain_timeout = '1s'\n"));
+    let place = place.script("stall", &stall).script("slow", &slow());
+    let database = TestDatabase::new().await;
+    let (first, second) = pair(&place, &database).await;
+    let (mut ready, mut live) = (first.health().await, first.watch_health("liveness").await);
+    becomes(&mut ready, ServingStatus::Serving).await;
+    becomes(&mut live, ServingStatus::Serving).await;
+    let mut host = Survivor::new(asking("scripted/stall", "chat"));
+    host.send_to(&first).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    let mut turns = first.turns().await;
+
+    first.terminate();
+    becomes(&mut ready, ServingStatus::NotServing).await;
+    // Load balancers need a while to hear of it: until then it serves.
+    let mut early = Survivor::new(asking("scripted/slow", "early"));
+    early.send_to(&first).await.unwrap();
+    let told = host.cut_off().await;
+    assert_eq!((told.code(), refusal(&told).reason.as_str()), (Code::Unavailable, "DRAINING"));
+    let late = turns.execute_turn(turn("late", "scripted/slow", "Go")).await.unwrap_err();
+    assert_eq!((late.code(), refusal(&late).reason.as_str()), (Code::Unavailable, "DRAINING"));
+    ends_well(first).await;
+    early.survive(&[&second]).await;
+    check_slow(&early, &second).await;
+    host.send_to(&second).await.unwrap(); // behind the last event it has seen
+    host.until(|payload| matches!(payload, Payload::TurnRecovered(_))).await;
+    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::HandedOver, 2)], "{:?}", kinds(&host.seen));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_hang_do_not_hold_it() {
+    let flood =
+        json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
+    let place = Place::new(&draining("drain_timeout = '200ms'\n")).script("flood", &flood);
+    let database = TestDatabase::new().await;
+    let served = place.serve_over(&database).await;
+    // One that never says a word, one that says half a word, and one that never reads what it asked for.
+    let silent = TcpStream::connect(served.address).await.unwrap();
+    let mut rude = TcpStream::connect(served.address).await.unwrap();
+    rude.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
+    let mut host = Survivor::new(asking("scripted/flood", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
+    served.terminate();
+    let took = ends_well(served).await;
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    drop((silent, rude, host));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_gives_no_answer_does_not_hold_it() {
+    let place = Place::new(&draining("drain_timeout = '200ms'\n")).script("slow", &slow());
+    let database = TestDatabase::new().await;
+    let (link, served) = behind(&place, &database).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    link.all_traffic(Traffic::Stalls);
+    served.terminate();
+    let took = ends_well(served).await;
+    assert!(took < Duration::from_secs(12), "it took {took:?}");
+}
+
+/// Row F27
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_are_restarted_one_after_the_other_under_load_cost_no_turn_an_attempt() {
+    let place = Place::new(&draining("drain_timeout = '300ms'\n"));
+    let place = place.script("slow", &slow()).script("tools", &two_tools());
+    let database = TestDatabase::new().await;
+    let (one, two, three) =
+        tokio::join!(place.serve_over(&database), place.serve_over(&database), place.serve_over(&database));
+    let addresses = [one.address, two.address, three.address];
+    let mut hosts: Vec<Survivor> = (0..18)
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
+        .collect();
+    let restarting = async {
+        let mut fresh = Vec::new();
+        for served in [one, two, three] {
+            let address = served.address;
+            served.stop().await;
+            fresh.push(place.serve_over_at(&database, address).await);
+        }
+        fresh
+    };
+    let stories = all(hosts.iter_mut().enumerate().map(async |(n, host)| {
+        let mut order = addresses;
+        order.rotate_left(n % 3);
+        host.survive_at(&order).await;
+    }));
+    let (fresh, _) = tokio::join!(restarting, stories);
+    for host in &hosts {
+        host.check_story(&fresh[0]).await;
+        for (cause, _) in recoveries(&host.seen) {
+            assert_eq!(cause, pb::RecoveryCause::HandedOver, "{}", host.session());
+        }
+    }
+}
+
+/// Row F28
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_killed_at_the_end_of_its_grace_loses_what_a_kill_loses() {
+    let settings = format!("{SHORT_LEASE}[server]\ndrain_timeout = '1h'\n");
+    let place = Place::new(&settings).script("slow", &slow());
+    let database = TestDatabase::new().await;
+    let (first, second) = pair(&place, &database).await;
+    let mut ready = first.health().await;
+    becomes(&mut ready, ServingStatus::Serving).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&first).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    first.terminate();
+    becomes(&mut ready, ServingStatus::NotServing).await;
+    first.kill_9().await;
+    host.survive(&[&second]).await;
+    check_slow(&host, &second).await;
+    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
+}

@@ -1,0 +1,134 @@
+//! Somebody else is in the way: long locks, deadlocks, and more requests than there are connections.
+
+use std::time::{Duration, Instant};
+
+use contextd::pb::{self, event::Payload};
+use tonic::Code;
+
+use crate::harness::{
+    TestDatabase,
+    errors::refusal,
+    events::PATIENCE,
+    process::Place,
+    requests::turn,
+    survivor::{Survivor, asking, recoveries, slow, two_tools},
+};
+
+use super::{PATIENT, all, becomes_true, check_slow};
+
+const WAITING: &str = "select exists(select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+                       and query like '-- store::turn::%')";
+
+/// Row F15
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_lock_on_a_table_is_waited_out_and_no_turn_is_lost() {
+    let settings = PATIENT.replace("'2s'", "'10s'"); // a lock is given up before a statement is
+    let (database, place) = (TestDatabase::new().await, Place::new(&settings).script("slow", &slow()));
+    let served = place.serve_over(&database).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    let ddl = database.client().await;
+    ddl.batch_execute("begin; lock table session_run in access exclusive mode").await.unwrap();
+    let held = Instant::now();
+    becomes_true(&database.client().await, WAITING).await;
+    while held.elapsed() < Duration::from_secs(4) {
+        tokio::time::sleep(Duration::from_millis(50)).await; // longer than any wait for one lock
+    }
+    ddl.batch_execute("rollback").await.unwrap();
+    host.survive(&[&served]).await;
+    check_slow(&host, &served).await;
+    assert_eq!(recoveries(&host.seen), [], "its owner went on by itself");
+}
+
+/// Row F16
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_leases() {
+    let settings = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n\
+                    [database]\npool_size = 2\nacquire_timeout = '300ms'\nstatement_timeout = '20s'\n";
+    let (database, place) = (TestDatabase::new().await, Place::new(settings).script("slow", &slow_for_long()));
+    let served = place.serve_over(&database).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    // Requests that wait for this lock hold both connections.
+    let lock = database.client().await;
+    lock.batch_execute(
+        "begin; lock table blobs in access exclusive mode; lock table sessions in access exclusive mode",
+    )
+    .await
+    .unwrap();
+    let turns = served.turns().await;
+    let asked = Instant::now();
+    let answers = all((0..100).map(|n| {
+        let mut turns = turns.clone();
+        async move { turns.execute_turn(turn(&format!("late-{n}"), "scripted/slow", "Go")).await.map(drop) }
+    }));
+    let hold = async {
+        while asked.elapsed() < Duration::from_secs(3) {
+            tokio::time::sleep(Duration::from_millis(50)).await; // longer than a lease
+        }
+        lock.batch_execute("rollback").await.unwrap();
+    };
+    let (answers, ()) = tokio::join!(answers, hold);
+    let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    assert!(refused.len() >= 90, "{} were refused", refused.len());
+    for status in &refused {
+        assert_eq!((status.code(), refusal(status).reason.as_str()), (Code::Unavailable, "OVERLOADED"));
+    }
+    while host.next().await.unwrap().is_some() {}
+    host.check_story(&served).await;
+    assert_eq!(recoveries(&host.seen), [], "its lease was renewed all the while");
+    let mut next = Survivor::new(asking("scripted/slow", "chat-2"));
+    tokio::time::timeout(PATIENCE, next.survive(&[&served])).await.expect("the pool did not come back");
+}
+
+/// Says few words, for longer than a lease of two seconds.
+fn slow_for_long() -> serde_json::Value {
+    serde_json::json!({ "steps": [{ "say": [{ "text": "one two three four five six seven eight", "delay_ms": 600 }] }] })
+}
+
+/// Row F17
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_is_repeated_and_nobody_hears_of_it() {
+    let settings = PATIENT.replace("'2s'", "'10s'");
+    let (database, place) = (TestDatabase::new().await, Place::new(&settings).script("slow", &slow()));
+    let config = database.client().await;
+    let name = database.config.get_dbname().unwrap();
+    // The other one is patient, so that PostgreSQL gives up contextd's transaction.
+    config.batch_execute(&format!("alter database {name} set deadlock_timeout = '200ms'")).await.unwrap();
+    let served = place.serve_over(&database).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    let other = database.client().await;
+    other.batch_execute("set deadlock_timeout = '20s'; begin; select from session_run for update").await.unwrap();
+    becomes_true(&config, WAITING).await; // the end of the turn holds the session's row and waits for the hot one
+    other.batch_execute("select from sessions for update; rollback").await.unwrap();
+    while host.next().await.unwrap().is_some() {}
+    check_slow(&host, &served).await;
+    let deadlocks = "select deadlocks > 0 from pg_stat_database where datname = current_database()";
+    becomes_true(&config, deadlocks).await;
+}
+
+/// Row F26
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_that_are_told_to_run_the_same_turn_run_it_once() {
+    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("tools", &two_tools()));
+    let (first, second) = crate::harness::survivor::pair(&place, &database).await;
+    for round in 0..5 {
+        let request = asking("scripted/tools", &format!("chat-{round}"));
+        let mut hosts: Vec<Survivor> = (0..8).map(|_| Survivor::new(request.clone())).collect();
+        let replicas = [&first, &second];
+        all(hosts.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
+        for host in &hosts {
+            host.check_story(&first).await;
+        }
+        let other = pb::ExecuteTurnRequest { request_id: "another".into(), ..request };
+        let mut next = Survivor::new(other);
+        next.survive(&[&second]).await;
+        let told = crate::harness::survivor::events(&first, next.session()).await;
+        let starts = told.iter().filter(|event| crate::harness::events::kind(event) == "turn_started").count();
+        assert_eq!(starts, 2, "one for each request");
+    }
+}

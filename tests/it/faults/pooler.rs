@@ -1,0 +1,70 @@
+//! A pooler that gives each transaction another connection.
+
+use contextd::pb::event::Payload;
+use tonic_health::pb::health_check_response::ServingStatus;
+
+use crate::harness::{
+    TestDatabase,
+    pooler::Pooler,
+    process::Place,
+    survivor::{Survivor, asking, becomes, recoveries, slow, two_tools},
+};
+
+use super::{PATIENT, all, last_words};
+
+fn place(pooled: bool) -> Place {
+    let settings = format!("{PATIENT}transaction_pooler = {pooled}\n");
+    Place::new(&settings).script("tools", &two_tools()).script("slow", &slow())
+}
+
+/// Row F37
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connection() {
+    let database = TestDatabase::new().await;
+    let pooler = Pooler::before(&database).await;
+    let (place, pooled) = (place(true), pooler.database(&database));
+    let (first, second) = tokio::join!(place.serve_over(&pooled), place.serve_over(&pooled));
+    becomes(&mut first.health().await, ServingStatus::Serving).await;
+    let before = pooler.transactions();
+    let mut hosts: Vec<Survivor> = (0..12)
+        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
+        .collect();
+    let replicas = [&first, &second];
+    all(hosts.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
+    for host in &hosts {
+        host.check_story(&second).await;
+        assert_eq!(recoveries(&host.seen), []);
+    }
+    assert_eq!(last_words(&hosts[1]), "fine fine");
+    assert!(pooler.transactions() > before + 100, "hardly anything went through the pooler");
+}
+
+/// Row F37: its own guard.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_setting_a_pooler_refuses_contextd() {
+    let database = TestDatabase::new().await;
+    let pooler = Pooler::before(&database).await;
+    let output = place(false).run_over(&pooler.database(&database), "serve").await;
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("unsupported startup parameter: options"), "{told}");
+}
+
+/// Row F37: a pooler that is restarted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_is_restarted_is_found_again() {
+    let database = TestDatabase::new().await;
+    let pooler = Pooler::before(&database).await;
+    let link = crate::harness::proxy::Link::to(pooler.target()).await;
+    let place = place(true);
+    let served = place.serve_over(&link.database(&database)).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    let again = Pooler::before(&database).await;
+    link.lead_to(again.target());
+    drop(pooler);
+    link.cut();
+    host.survive(&[&served]).await;
+    host.check_story(&served).await;
+}

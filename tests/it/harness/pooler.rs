@@ -1,0 +1,251 @@
+//! A transaction pooler, as far as contextd can tell: each transaction is given another connection to the server, settings at the
+//! start of a connection are refused, and nothing that outlasts a transaction can be relied on. It speaks for pgbouncer in
+//! transaction mode where no pgbouncer is at hand, and is stricter: no two transactions in a row get the same connection.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::{
+    io::{self, AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, UnixStream, tcp},
+    sync::{Mutex, OwnedMutexGuard},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    TestDatabase,
+    proxy::{Target, database_target},
+};
+
+/// Connections to the server that transactions go round.
+const BACKENDS: usize = 4;
+/// Asks for TLS; the answer is no.
+const SSL_REQUEST: i32 = 80_877_103;
+/// Settings that a client may bring.
+const KNOWN: [&str; 5] = ["user", "database", "client_encoding", "application_name", "timezone"];
+
+/// A pooler before one database. It ends with the test.
+pub struct Pooler {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+}
+
+struct Shared {
+    backends: Vec<Arc<Mutex<UnixStream>>>,
+    next: AtomicUsize,
+    transactions: AtomicUsize,
+}
+
+impl Pooler {
+    /// A pooler whose connections to the server have the settings of the role that contextd should have there.
+    pub async fn before(database: &TestDatabase) -> Self {
+        let Target::Unix(socket) = database_target(database) else { panic!("not a socket") };
+        let (user, name) = (database.config.get_user().unwrap(), database.config.get_dbname().unwrap());
+        let mut backends = Vec::new();
+        for _ in 0..BACKENDS {
+            backends.push(Arc::new(Mutex::new(log_in(&socket, user, name).await.unwrap())));
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { backends, next: AtomicUsize::new(0), transactions: AtomicUsize::new(0) });
+        let stop = CancellationToken::new();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
+        Self { address, shared, stop }
+    }
+
+    /// The database as it is reached through the pooler.
+    pub fn database(&self, database: &TestDatabase) -> TestDatabase {
+        let mut config = tokio_postgres::Config::new();
+        config.host("127.0.0.1").port(self.address.port());
+        config.user(database.config.get_user().unwrap()).dbname(database.config.get_dbname().unwrap());
+        TestDatabase { config }
+    }
+
+    /// Where it listens.
+    pub fn target(&self) -> Target {
+        Target::Tcp(self.address)
+    }
+
+    /// Transactions that went through, those of single statements included.
+    pub fn transactions(&self) -> usize {
+        self.shared.transactions.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A connection to the server, ready for a transaction.
+async fn log_in(socket: &PathBuf, user: &str, database: &str) -> io::Result<UnixStream> {
+    let mut server = UnixStream::connect(socket).await?;
+    let mut body = 196_608_i32.to_be_bytes().to_vec(); // version 3.0
+    for word in ["user", user, "database", database, "options", "-c enable_seqscan=off -c timezone=UTC", ""] {
+        body.extend(word.as_bytes());
+        body.push(0);
+    }
+    server.write_i32(i32::try_from(body.len() + 4).unwrap()).await?;
+    server.write_all(&body).await?;
+    loop {
+        let (kind, body) = message(&mut server).await?;
+        match kind {
+            b'Z' => return Ok(server),
+            b'E' => return Err(io::Error::other(String::from_utf8_lossy(&body).into_owned())),
+            _ => {}
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((client, _)) = listener.accept().await {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let _ = serve(client, &shared).await;
+        });
+    }
+}
+
+/// One client, from its greeting to its end.
+async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let settings = loop {
+        let length = client.read_i32().await?;
+        let mut body = vec![0; usize::try_from(length - 4).unwrap_or_default()];
+        client.read_exact(&mut body).await?;
+        if body.get(..4) != Some(&SSL_REQUEST.to_be_bytes()) {
+            break body;
+        }
+        client.write_all(b"N").await?;
+    };
+    if let Some(unknown) = unknown_setting(&settings) {
+        let words = format!("SFATAL\0C08P01\0Munsupported startup parameter: {unknown}\0\0");
+        return send(&mut client, b'E', words.as_bytes()).await;
+    }
+    send(&mut client, b'R', &0_i32.to_be_bytes()).await?;
+    for setting in ["server_version\x0015.0\0", "client_encoding\0UTF8\0", "integer_datetimes\0on\0"] {
+        send(&mut client, b'S', setting.as_bytes()).await?;
+    }
+    send(&mut client, b'K', &[0; 8]).await?;
+    send(&mut client, b'Z', b"I").await?;
+    let (from_client, mut to_client) = client.into_split();
+    let mut from_client = Messages::of(from_client);
+    while let Some(first) = from_client.next().await? {
+        let backend = shared.backend().await;
+        shared.transactions.fetch_add(1, Ordering::Relaxed);
+        transaction(first, &mut from_client, &mut to_client, backend).await?;
+    }
+    Ok(())
+}
+
+/// Messages go to one connection until the server says that no transaction is open and nothing is left unanswered.
+async fn transaction(
+    first: (u8, Vec<u8>),
+    from_client: &mut Messages<tcp::OwnedReadHalf>,
+    to_client: &mut tcp::OwnedWriteHalf,
+    mut backend: OwnedMutexGuard<UnixStream>,
+) -> io::Result<()> {
+    let (from_server, mut to_server) = backend.split();
+    let mut from_server = Messages::of(from_server);
+    let mut unanswered = usize::from(asks(first.0));
+    put(&mut to_server, first.0, &first.1).await?;
+    loop {
+        tokio::select! {
+            message = from_server.next() => {
+                let Some((kind, body)) = message? else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+                put(to_client, kind, &body).await?;
+                if kind == b'Z' {
+                    unanswered = unanswered.saturating_sub(1);
+                    if unanswered == 0 && body == *b"I" {
+                        return Ok(());
+                    }
+                }
+            }
+            message = from_client.next() => {
+                let Some((kind, body)) = message? else { return Ok(()) };
+                unanswered += usize::from(asks(kind));
+                put(&mut to_server, kind, &body).await?;
+            }
+        }
+    }
+}
+
+/// Whether the server answers a message with word that it is ready: a query, or the end of a group.
+fn asks(kind: u8) -> bool {
+    matches!(kind, b'Q' | b'S')
+}
+
+impl Shared {
+    /// The next connection in turn that is free.
+    async fn backend(&self) -> OwnedMutexGuard<UnixStream> {
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.backends.len();
+        Arc::clone(&self.backends[place]).lock_owned().await
+    }
+}
+
+/// A setting that a pooler does not carry over to the connections it has.
+fn unknown_setting(greeting: &[u8]) -> Option<String> {
+    let words: Vec<String> =
+        greeting.get(4..)?.split(|byte| *byte == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
+    words
+        .chunks(2)
+        .map(|pair| pair[0].clone())
+        .find(|name| !name.is_empty() && !KNOWN.contains(&name.to_lowercase().as_str()))
+}
+
+/// Messages as they come. One that is awaited in vain loses nothing.
+struct Messages<R> {
+    from: R,
+    read: Vec<u8>,
+}
+
+impl<R: io::AsyncRead + Unpin> Messages<R> {
+    fn of(from: R) -> Self {
+        Self { from, read: Vec::new() }
+    }
+
+    /// The next one; none when the other end has said goodbye.
+    async fn next(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
+        loop {
+            if let Some(length) = self.read.get(1..5) {
+                let length = i32::from_be_bytes(length.try_into().unwrap());
+                let end = 1 + usize::try_from(length).unwrap_or_default();
+                if self.read.len() >= end {
+                    let rest = self.read.split_off(end);
+                    let whole = std::mem::replace(&mut self.read, rest);
+                    return Ok(Some((whole[0], whole[5..].to_vec())).filter(|(kind, _)| *kind != b'X'));
+                }
+            }
+            if self.from.read_buf(&mut self.read).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+async fn message(from: &mut (impl io::AsyncRead + Unpin)) -> io::Result<(u8, Vec<u8>)> {
+    let kind = from.read_u8().await?;
+    let length = from.read_i32().await?;
+    let mut body = vec![0; usize::try_from(length - 4).unwrap_or_default()];
+    from.read_exact(&mut body).await?;
+    Ok((kind, body))
+}
+
+async fn put(to: &mut (impl io::AsyncWrite + Unpin), kind: u8, body: &[u8]) -> io::Result<()> {
+    let mut whole = vec![kind];
+    whole.extend(i32::try_from(body.len() + 4).unwrap().to_be_bytes());
+    whole.extend(body);
+    to.write_all(&whole).await
+}
+
+async fn send(to: &mut TcpStream, kind: u8, body: &[u8]) -> io::Result<()> {
+    put(to, kind, body).await
+}

@@ -1,0 +1,153 @@
+//! The guards of the protocol, and what a transaction looks like without one of them.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+/// A guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// An owner writes under its own epoch only.
+    Epoch,
+    /// An owner's write happens once.
+    Op,
+    /// A take finds the queue as it was looked at.
+    NextSeqInTake,
+    /// No user's message between calls and their results.
+    OpenCallsInTake,
+    /// The end of a turn waits for enqueues that have not committed.
+    Gate,
+    /// An enqueue lets the end of a turn wait.
+    KeyShare,
+    /// So do ends that look at no queue.
+    GateInStop,
+    /// What answers decide from is what is committed.
+    LockBeforeSubmit,
+    /// A request is remembered with what it did.
+    IdempotencyRow,
+}
+
+/// A lock that locks nothing.
+const NO_LOCK: &str = "select 1 where $1::text is not null and $2::text is not null";
+
+impl Guard {
+    /// What the checker says where it is off: how a violation begins.
+    pub(super) fn missed(self) -> &'static [&'static str] {
+        match self {
+            Self::Epoch => &["stale write", "old owner", "two writes"],
+            Self::Op => &["doubled write"],
+            Self::NextSeqInTake => &["message"],
+            Self::OpenCallsInTake => &["batch"],
+            Self::Gate | Self::KeyShare => &["lost wake-up"],
+            Self::GateInStop => &["lost start"],
+            Self::LockBeforeSubmit => &["asked twice", "results", "owners", "batch", "recount"],
+            Self::IdempotencyRow => &["request"],
+        }
+    }
+
+    /// A transaction without this guard. None: it is not the one that has it.
+    fn off(self, transaction: &[String]) -> Option<Vec<String>> {
+        let last = |name: &str| transaction.last().is_some_and(|statement| statement.contains(name));
+        let has = |name: &str| transaction.iter().position(|statement| statement.contains(name));
+        let without = |name: &str, clauses: &[(&str, &str)]| {
+            let at = has(name)?;
+            let mut other = transaction.to_vec();
+            for (clause, instead) in clauses {
+                assert!(other[at].contains(clause), "{name} has no «{clause}»");
+                other[at] = other[at].replace(clause, instead);
+            }
+            Some(other)
+        };
+        let unlocked = |lock: &str| {
+            let at = has(lock).expect("the transaction takes that lock");
+            let mut other = transaction.to_vec();
+            NO_LOCK.clone_into(&mut other[at]);
+            Some(other)
+        };
+        const OWNED: [&str; 5] = [
+            "store::turn::append",
+            "store::turn::retry",
+            "store::turn::finish",
+            "store::turn::stop",
+            "store::queue::take",
+        ];
+        let owned = |clause, instead| OWNED.iter().find_map(|name| without(name, &[(clause, instead)]));
+        match self {
+            Self::Epoch => owned("r.epoch = $27", "$27::bigint is not null").or_else(|| {
+                without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
+            }),
+            Self::Op => owned("r.op = $28", "$28::bigint is not null"),
+            Self::NextSeqInTake => without("store::queue::take", &[("r.next_seq = $29", "$29::bigint is not null")]),
+            Self::OpenCallsInTake => {
+                without("store::queue::take", &[("r.cancel = 0 and r.open_calls = 0", "r.cancel = 0")])
+            }
+            Self::Gate => has("store::turn::finish").and_then(|_| unlocked("store::turn::gate")),
+            Self::KeyShare => without("store::queue::enqueue", &[(" for key share)", ")")]),
+            Self::GateInStop => last("store::turn::stop").then(|| unlocked("store::turn::gate")).flatten(),
+            Self::LockBeforeSubmit => {
+                has("store::submission::submit").and_then(|_| unlocked("store::turn::lock_run"))
+            }
+            Self::IdempotencyRow => without(
+                "store::queue::enqueue",
+                &[("where $11::text is null or exists (select from known)", "")],
+            )
+            .or_else(|| {
+                let known = "and ($32::text is null\n          or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2 and i.request_id = $32))";
+                let insert = "from f where $32::text is not null";
+                let twice = format!("{insert} on conflict do nothing");
+                without("store::admission::admit:", &[(known, ""), (insert, &twice)])
+            }),
+        }
+    }
+}
+
+/// A moment within a statement that holds a lock or has its snapshot, in which others get a chance.
+const MOMENT: &str = "(select pg_sleep(0.003 * random())) moment";
+
+/// What a transaction is sent as: slower where others may come in between, and without the guard.
+pub(super) fn rewrite(statements: &[&'static str], off: Option<Guard>) -> Vec<&'static str> {
+    let slow: Vec<String> = statements.iter().map(|statement| slower(statement)).collect();
+    let sent = off.and_then(|guard| guard.off(&slow)).unwrap_or(slow);
+    sent.into_iter().map(kept).collect()
+}
+
+/// The text, which stays for as long as the process: there are few.
+fn kept(text: String) -> &'static str {
+    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match texts.get(text.as_str()) {
+        Some(known) => known,
+        None => {
+            let text: &'static str = text.leak();
+            texts.insert(text);
+            text
+        }
+    }
+}
+
+fn slower(statement: &str) -> String {
+    let at = [
+        ("store::queue::outcome", "  from session_run r\n", format!("  from {MOMENT} cross join session_run r\n")),
+        (
+            "store::submission::submit",
+            "    from session_run r\n   where",
+            format!("    from {MOMENT} cross join session_run r\n   where"),
+        ),
+        ("store::queue::unqueue", "from f, picked p order by", format!("from f, {MOMENT}, picked p order by")),
+        (
+            "store::queue::start_idle",
+            " select f.epoch, f.op, f.turn_id, f.next_seq from f",
+            " select f.epoch, f.op, f.turn_id, f.next_seq from f
+              union all select null, null, null, null from (select pg_sleep(0.003 * random()) as slept offset 0) s where s.slept is null"
+                .to_owned(),
+        ),
+    ];
+    for (name, place, with) in at {
+        if statement.contains(name) {
+            assert!(statement.contains(place), "{name} has no «{place}»");
+            return statement.replacen(place, &with, 1);
+        }
+    }
+    statement.to_owned()
+}

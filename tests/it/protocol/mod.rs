@@ -1,0 +1,235 @@
+//! The whole protocol at once: replicas that admit, own, answer, enqueue, cancel, compact, import, fork and take over at random, on
+//! one PostgreSQL, while they crash, sleep and miss answers. A checker that knows none of the code looks at what is stored and what
+//! was told. It must find nothing; and with any one of the guards switched off, it must find that.
+//!
+//! A run that fails names its seed. With the seed in `CONTEXTD_TEST_SEED` every replica chooses the same again; which of two
+//! transactions is first is still the database's affair.
+
+mod actors;
+mod checker;
+mod guards;
+mod history;
+mod owner;
+mod visitor;
+mod words;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use contextd::store::Store;
+use futures_util::future::join_all;
+
+use crate::harness::{
+    TestDatabase,
+    dice::{Dice, SEED, seed},
+};
+use actors::{Actor, Habits, Scene};
+use guards::{Guard, rewrite};
+use owner::Own;
+use visitor::Visit;
+
+/// Replicas of a round.
+const REPLICAS: u64 = 7;
+/// Rounds that must be clean.
+const ROUNDS: usize = 12;
+/// Rounds within which a guard must be missed.
+const ROUNDS_WITHOUT: usize = 60;
+
+/// A bit of everything.
+fn habits() -> Habits {
+    Habits {
+        own: vec![
+            (Own::Say, 12),
+            (Own::Note, 6),
+            (Own::Call, 14),
+            (Own::Retry, 4),
+            (Own::Begin, 4),
+            (Own::Take, 14),
+            (Own::Finish, 14),
+            (Own::Stop, 4),
+            (Own::HandOver, 3),
+            (Own::Beat, 3),
+            (Own::Crash, 3),
+        ],
+        visit: vec![
+            (Visit::Execute, 20),
+            (Visit::Enqueue, 24),
+            (Visit::Unqueue, 6),
+            (Visit::Answer, 24),
+            (Visit::Cancel, 2),
+            (Visit::Wait, 4),
+            (Visit::TakeOver, 8),
+            (Visit::Compact, 3),
+            (Visit::Revert, 2),
+            (Visit::Update, 2),
+            (Visit::Import, 14),
+            (Visit::Fork, 2),
+            (Visit::Delete, 1),
+            (Visit::Kill, 1),
+        ],
+        missed: 6,
+        deeds: 22,
+    }
+}
+
+/// The same with more of what a guard is for.
+fn habits_without(guard: Guard) -> Habits {
+    let more = |own: &[(Own, usize)], visit: &[(Visit, usize)], missed| {
+        let own = own.iter().copied().chain([(Own::Say, 6), (Own::Finish, 6), (Own::Call, 2)]).collect();
+        let visit = visit.iter().copied().chain([(Visit::Execute, 12), (Visit::TakeOver, 3)]).collect();
+        Habits { own, visit, missed, deeds: 22 }
+    };
+    match guard {
+        Guard::Epoch => more(&[(Own::Note, 10), (Own::Crash, 2)], &[(Visit::TakeOver, 30)], 0),
+        Guard::Op => more(&[(Own::Note, 20), (Own::Retry, 10)], &[], 40),
+        Guard::NextSeqInTake => more(&[(Own::Take, 40)], &[(Visit::Enqueue, 30), (Visit::Unqueue, 30)], 0),
+        Guard::OpenCallsInTake => {
+            let visit = [(Visit::Enqueue, 20), (Visit::TakeOver, 25), (Visit::Answer, 8)];
+            more(&[(Own::Take, 30), (Own::Call, 20)], &visit, 0)
+        }
+        Guard::Gate | Guard::KeyShare => {
+            more(&[(Own::Finish, 40), (Own::Take, 30)], &[(Visit::Enqueue, 25), (Visit::Execute, 10)], 0)
+        }
+        Guard::GateInStop => more(&[(Own::Stop, 50)], &[(Visit::Enqueue, 60)], 0),
+        Guard::LockBeforeSubmit => more(&[(Own::Call, 40)], &[(Visit::Answer, 60), (Visit::TakeOver, 10)], 0),
+        Guard::IdempotencyRow => more(&[(Own::Take, 10)], &[(Visit::Enqueue, 30), (Visit::Execute, 20)], 15),
+    }
+}
+
+/// Fails unless everything that is stored keeps to the rules, whoever wrote it.
+pub(crate) async fn assert_sound(client: &tokio_postgres::Client) {
+    let found = checker::violations(&history::stored(client).await, &[]);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Replicas over one database.
+struct World {
+    database: TestDatabase,
+    stores: Vec<Store>,
+    seed: u64,
+}
+
+impl World {
+    async fn new(off: Option<Guard>) -> Self {
+        let database = TestDatabase::new().await;
+        let store = |n| {
+            let pool = database.pool().rewriting(move |statements| rewrite(statements, off));
+            Store::new(pool, format!("replica {n}"), Duration::from_secs(30))
+        };
+        let stores = (0..REPLICAS).map(store).collect();
+        Self { database, stores, seed: seed() }
+    }
+
+    /// What the checker finds after a round, and how often each thing was told.
+    async fn round(&self, round: usize, habits: Habits) -> (Vec<String>, BTreeMap<String, usize>) {
+        let (scene, habits) = (Scene::new(round), Arc::new(habits));
+        let mut actors = Vec::new();
+        for (lane, store) in (1..).zip(&self.stores) {
+            actors.push(Actor {
+                scene: Arc::clone(&scene),
+                store: store.clone(),
+                client: self.database.client().await,
+                dice: Dice::new(self.seed, u64::try_from(round).unwrap() * 100 + lane),
+                habits: Arc::clone(&habits),
+                held: BTreeMap::new(),
+                known: BTreeSet::new(),
+            });
+        }
+        join_all(actors.iter_mut().map(Actor::run)).await;
+        let mut last = actors.pop().unwrap();
+        last.habits = Arc::new(Habits { missed: 0, ..Habits::clone(&habits) });
+        last.rest().await;
+        let told = scene.history.all();
+        let mut stored = history::stored(&last.client).await;
+        stored.retain(|session, _| {
+            session.starts_with(&format!("r{round}a")) || session.starts_with(&format!("r{round}b"))
+        });
+        let mut tally: BTreeMap<String, usize> = BTreeMap::new();
+        for told in &told {
+            let name = format!("{told:?}");
+            *tally.entry(name.split([' ', '(']).next().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+        *tally.entry("Events".to_owned()).or_default() += stored.values().map(|it| it.events.len()).sum::<usize>();
+        (checker::violations(&stored, &told), tally)
+    }
+}
+
+/// Rows I1, I2, I3, I4 and I9
+#[tokio::test]
+async fn whatever_replicas_do_at_once_the_checker_finds_nothing() {
+    let world = World::new(None).await;
+    let mut tally: BTreeMap<String, usize> = BTreeMap::new();
+    for round in 0..ROUNDS {
+        let (found, told) = world.round(round, habits()).await;
+        assert!(found.is_empty(), "round {round} of {SEED}={}: {found:#?}", world.seed);
+        told.into_iter().for_each(|(what, times)| *tally.entry(what).or_default() += times);
+    }
+    for what in
+        ["Granted", "Wrote", "Admitted", "Queued", "Withdrew", "Accepted", "Cancelled", "Updated", "Imported", "Forked"]
+    {
+        assert!(tally.contains_key(what), "{what} never: {tally:?}");
+    }
+}
+
+/// How many rounds it takes until the checker misses a guard.
+async fn missed(guard: Guard) {
+    let world = World::new(Some(guard)).await;
+    for round in 0..ROUNDS_WITHOUT {
+        let (found, _) = world.round(round, habits_without(guard)).await;
+        // What a constraint of the database refuses, or another guard lets through, is no merit of this one.
+        let its = |found: &String| guard.missed().iter().any(|begins| found.starts_with(begins));
+        let found: Vec<String> = found.into_iter().filter(its).collect();
+        if !found.is_empty() {
+            return;
+        }
+    }
+    panic!("{SEED}={}: without {guard:?} nothing is found in {ROUNDS_WITHOUT} rounds", world.seed);
+}
+
+#[tokio::test]
+async fn without_the_epoch_a_stale_owner_is_found_to_write() {
+    missed(Guard::Epoch).await;
+}
+
+#[tokio::test]
+async fn without_the_operation_a_repeated_write_is_found_twice() {
+    missed(Guard::Op).await;
+}
+
+#[tokio::test]
+async fn without_the_head_in_a_take_a_withdrawn_message_is_found_in_the_transcript() {
+    missed(Guard::NextSeqInTake).await;
+}
+
+#[tokio::test]
+async fn without_the_open_calls_in_a_take_a_message_is_found_between_calls_and_results() {
+    missed(Guard::OpenCallsInTake).await;
+}
+
+#[tokio::test]
+async fn without_the_gate_a_message_is_found_left_behind_by_its_turn() {
+    missed(Guard::Gate).await;
+}
+
+#[tokio::test]
+async fn without_the_key_share_lock_a_message_is_found_left_behind_by_its_turn() {
+    missed(Guard::KeyShare).await;
+}
+
+#[tokio::test]
+async fn without_the_gate_in_other_ends_a_start_is_found_lost() {
+    missed(Guard::GateInStop).await;
+}
+
+#[tokio::test]
+async fn without_the_lock_before_answers_results_are_found_twice() {
+    missed(Guard::LockBeforeSubmit).await;
+}
+
+#[tokio::test]
+async fn without_the_row_of_a_request_its_repetition_is_found_to_act_again() {
+    missed(Guard::IdempotencyRow).await;
+}

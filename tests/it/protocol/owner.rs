@@ -1,0 +1,205 @@
+//! What the owner of a turn does.
+
+use contextd::{
+    model::{
+        CancelCause, CancelOutcome, Category, CompletionReason, Ending, Fence, MessageId, Role, Seq, SessionKey,
+        TurnResult, event::CallCancelReason,
+    },
+    store::{
+        Error, Rows, Store,
+        lease::Held,
+        queue::{Look, Take, Taken},
+        session::SessionState,
+        step::{Begun, NewStep},
+        turn::{Batch, End, StepCost, Synthetic, Written},
+    },
+};
+
+use super::{
+    actors::Actor,
+    history::Told,
+    words::{self, Handing, OVERHEAD},
+};
+
+/// What an owner may do next.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Own {
+    Say,
+    Note,
+    Call,
+    Retry,
+    Begin,
+    Take,
+    Finish,
+    Stop,
+    HandOver,
+    Beat,
+    Crash,
+}
+
+/// A write under a fence.
+enum Write {
+    Append(Rows, Option<Batch>),
+    Retry(Rows),
+    Begin,
+    Take { rows: Rows, seen: Seq, ids: Vec<MessageId>, into: MessageId },
+    Finish(Rows),
+    Stop(Rows, Ending),
+}
+
+/// What became of it.
+enum Sent {
+    Applied(SessionState),
+    Moved,
+    Gone,
+}
+
+impl Actor {
+    /// Looks, sleeps perhaps, and does it: by then the turn may be another's.
+    pub(super) async fn own(&mut self, session: usize, deed: Own) {
+        let (key, store, hold) = (self.key(session), self.store.clone(), self.held[&session].clone());
+        let Some(Some(look)) = self.ask(store.look(&key)).await else { return };
+        if look.fence.epoch != hold.fence.epoch && self.dice.chance(50) {
+            self.held.remove(&session);
+            return;
+        }
+        self.nap().await;
+        match deed {
+            Own::Crash => {
+                self.held.remove(&session);
+            }
+            Own::HandOver => {
+                self.ask(store.hand_over(&key, hold.fence)).await;
+                self.held.remove(&session);
+            }
+            Own::Beat => {
+                let held = [Held { key, epoch: hold.fence.epoch }];
+                if let Some(pulses) = self.ask(store.beat(&held)).await
+                    && !pulses.iter().any(|pulse| pulse.mine)
+                {
+                    self.held.remove(&session);
+                }
+            }
+            Own::Say | Own::Note | Own::Call | Own::Retry | Own::Begin | Own::Take | Own::Finish | Own::Stop => {
+                self.write(session, hold.fence, deed, &look).await;
+            }
+        }
+    }
+
+    async fn write(&mut self, session: usize, fence: Fence, deed: Own, look: &Look) {
+        let (key, store, number) = (self.key(session), self.store.clone(), self.scene.number());
+        let mark = |verb: &str| words::mark(verb, key.session.as_str(), fence, number);
+        let (verb, write) = self.choose(deed, look, &mark);
+        let sent = self.insist(async || send(&store, &key, fence, &write).await).await;
+        let hold = self.held.get_mut(&session).filter(|hold| hold.fence == fence);
+        match sent {
+            Some(Sent::Applied(state)) => {
+                if let Some(hold) = hold {
+                    hold.fence = fence.next();
+                    if state != SessionState::Running {
+                        self.held.remove(&session);
+                    }
+                }
+                if !matches!(write, Write::Begin) {
+                    self.tell(Told::Wrote { mark: mark(verb) });
+                }
+            }
+            Some(Sent::Moved) => {}
+            // A stale owner may not have noticed: it goes on for a while.
+            Some(Sent::Gone) if self.dice.chance(30) => {}
+            Some(Sent::Gone) | None => {
+                self.held.remove(&session);
+            }
+        }
+    }
+
+    /// The write, and its name.
+    fn choose(&mut self, deed: Own, look: &Look, mark: &dyn Fn(&str) -> String) -> (&'static str, Write) {
+        let closed = look.open_calls == 0;
+        let waiting: Vec<MessageId> = look.waiting.iter().map(|queued| queued.message.clone()).collect();
+        match deed {
+            _ if look.cancelled && self.dice.chance(80) => {
+                let (cause, outcome) = (CancelCause::Requested, CancelOutcome::None);
+                (
+                    "stop",
+                    Write::Stop(
+                        words::marked(&mark("stop")),
+                        Ending::Cancelled { cause, outcome, reason: String::new(), undone: None },
+                    ),
+                )
+            }
+            Own::Say if closed => {
+                let mark = mark("say");
+                let mut rows = words::marked(&mark);
+                let said = vec![words::text("words", 13, Category::Assistant)];
+                rows.message(words::message(&format!("{mark}-m"), Role::Assistant, said), words::at());
+                ("say", Write::Append(rows, None))
+            }
+            Own::Call if closed => {
+                let handing = [Handing::AtOnce, Handing::AtOnce, Handing::OneByOne, Handing::AskingFirst];
+                let handing = *self.dice.pick(&handing).unwrap();
+                let (rows, batch) = words::calls(&mark("call"), 1 + self.dice.below(4), handing);
+                ("call", Write::Append(rows, Some(batch)))
+            }
+            Own::Retry => ("retry", Write::Retry(words::marked(&mark("retry")))),
+            Own::Begin if closed => ("begin", Write::Begin),
+            // Not only where it may: that calls are open must be found out by the statement.
+            Own::Take if !waiting.is_empty() => {
+                let into = format!("{}-m", mark("take"));
+                let all: Vec<&str> = waiting.iter().map(MessageId::as_str).collect();
+                let said = vec![words::text(&all.join(" "), 9, Category::User)];
+                let mut rows = Rows::new(words::ESTIMATOR, 10);
+                rows.encoded_event("messages_applied", into.clone(), Vec::new(), words::at());
+                rows.message(words::message(&into, Role::User, said), words::at());
+                rows.encoded_event("usage_recorded", mark("take"), Vec::new(), words::at());
+                ("take", Write::Take { rows, seen: look.last_seq, ids: waiting, into: MessageId::new(into) })
+            }
+            Own::Finish if closed => ("finish", Write::Finish(words::marked(&mark("finish")))),
+            Own::Stop => {
+                let ending = Ending::Completed(CompletionReason::Deadline);
+                ("stop", Write::Stop(words::marked(&mark("stop")), ending))
+            }
+            Own::Say | Own::Call | Own::Begin | Own::Take | Own::Finish | Own::Note => {
+                ("note", Write::Append(words::marked(&mark("note")), None))
+            }
+            Own::HandOver | Own::Beat | Own::Crash => unreachable!("no writes"),
+        }
+    }
+}
+
+async fn send(store: &Store, key: &SessionKey, fence: Fence, write: &Write) -> Result<Sent, Error> {
+    let (cost, result) = (StepCost::default(), TurnResult::default());
+    let end = |ending| End {
+        ending,
+        result: &result,
+        synthetic: Synthetic { words: "closed", tokens: 7, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded },
+    };
+    let written = match write {
+        Write::Append(rows, batch) => store.append(key, fence, rows, &cost, batch.as_ref()).await?,
+        Write::Retry(rows) => store.retry(key, fence, rows, &cost).await?,
+        Write::Finish(rows) => {
+            store.finish(key, fence, rows, &cost, &end(&Ending::Completed(CompletionReason::Stop))).await?
+        }
+        Write::Stop(rows, ending) => store.stop(key, fence, rows, &cost, &end(ending)).await?,
+        Write::Begin => {
+            let step = NewStep { revision: 1, in_any_case: true, started: b"", outside: 10 };
+            return Ok(match store.begin_step(key, fence, &step).await? {
+                Begun::Applied(ack) => Sent::Applied(ack.state),
+                Begun::Moved => Sent::Moved,
+                Begun::Fenced => Sent::Gone,
+            });
+        }
+        Write::Take { rows, seen, ids, into } => {
+            let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(into), event: 1 }).collect();
+            return Ok(match store.take(key, fence, *seen, rows, &taken, false).await? {
+                Take::Applied(ack) => Sent::Applied(ack.state),
+                Take::Moved => Sent::Moved,
+                Take::Fenced => Sent::Gone,
+            });
+        }
+    };
+    Ok(match written {
+        Written::Applied(ack) => Sent::Applied(ack.state),
+        Written::Fenced => Sent::Gone,
+    })
+}

@@ -1,0 +1,171 @@
+//! What the actors write: rows as small as the rules allow, each with a mark that tells by whom and under which fence it was made.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use contextd::{
+    model::{
+        CallId, Category, Content, Counted, Fence, MessageId, Part, Payload, RequestId, Role, SessionConfig, ToolCall,
+        ToolOutcome, ToolResult, TurnId,
+        command::{Idempotency, TurnRequest},
+        event::{StepPosition, WaitsFor},
+        message::StoredPart,
+    },
+    store::{
+        NewMessage, Rows,
+        admission::Admission,
+        submission::{Answer, AnswerKind, Approval},
+        tool_call::OpenCall,
+        turn::{Batch, CallFate, NewCall},
+    },
+};
+
+/// Who counted.
+pub(super) const ESTIMATOR: &str = "test";
+/// Tokens of a message beside its parts.
+pub(super) const OVERHEAD: u32 = 4;
+/// How long a call is awaited; time passes when an actor says so.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(super) fn at() -> StepPosition {
+    StepPosition { step: 1, attempt: 1 }
+}
+
+pub(super) fn request(id: &str) -> Idempotency {
+    Idempotency { request: Some(RequestId::new(id)), hash: format!("hash of {id}") }
+}
+
+/// The mark of an owner's write.
+pub(super) fn mark(verb: &str, session: &str, fence: Fence, n: u64) -> String {
+    format!("{verb}/{session}/{}/{}/{n}", fence.epoch, fence.op)
+}
+
+/// Rows that are only a mark.
+pub(super) fn marked(mark: &str) -> Rows {
+    let mut rows = Rows::new(ESTIMATOR, 10);
+    rows.encoded_event("usage_recorded", mark.to_owned(), Vec::new(), at());
+    rows
+}
+
+pub(super) fn part(content: Content, tokens: u32, category: Category) -> StoredPart {
+    StoredPart {
+        part: Part::new(content),
+        size: Counted { tokens, category },
+        estimator: ESTIMATOR.to_owned(),
+        pruned: None,
+    }
+}
+
+pub(super) fn text(words: &str, tokens: u32, category: Category) -> StoredPart {
+    part(Content::Text(words.to_owned()), tokens, category)
+}
+
+pub(super) fn message(id: &str, role: Role, parts: Vec<StoredPart>) -> NewMessage {
+    NewMessage {
+        id: MessageId::new(id),
+        role,
+        parts,
+        overhead: OVERHEAD,
+        pinned: false,
+        metadata: BTreeMap::new(),
+        response: None,
+        queued: Vec::new(),
+    }
+}
+
+/// What a turn begins with. Without input it begins for a message that waits.
+pub(super) fn opening(turn: &TurnId, input: bool) -> Rows {
+    let mut rows = Rows::new(ESTIMATOR, 10);
+    rows.encoded_event("turn_started", String::new(), Vec::new(), StepPosition::default());
+    if input {
+        let said = vec![text("do it", 11, Category::User)];
+        rows.message(message(&format!("{turn}-input"), Role::User, said), StepPosition::default());
+    }
+    rows.encoded_event("step_started", String::new(), Vec::new(), at());
+    rows
+}
+
+pub(super) fn admission<'a>(
+    turn: &'a TurnId,
+    rows: &'a Rows,
+    idempotency: &'a Idempotency,
+    request: &'a TurnRequest,
+    revision: i64,
+) -> Admission<'a> {
+    Admission {
+        turn,
+        rows,
+        timeout: Duration::from_secs(600),
+        revision,
+        idempotency,
+        request,
+        model: "scripted/demo",
+        continues: false,
+    }
+}
+
+/// A configuration that nothing but its prompt tells from others.
+pub(super) fn config(prompt: &str) -> SessionConfig {
+    SessionConfig {
+        model: "scripted/demo".to_owned(),
+        system_prompt: prompt.to_owned(),
+        policy: "default".to_owned(),
+        ..SessionConfig::default()
+    }
+}
+
+/// How the calls of a batch are handed out.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Handing {
+    AtOnce,
+    OneByOne,
+    AskingFirst,
+}
+
+/// A message that makes calls, and the calls.
+pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch) {
+    let ids: Vec<CallId> = (0..count).map(|n| CallId::new(format!("{mark}-c{n}"))).collect();
+    let said = ids.iter().map(|id| part(Content::ToolCall(look(id)), 5, Category::ToolCalls)).collect();
+    let (caller, results) = (format!("{mark}-calls"), format!("{mark}-results"));
+    let mut rows = marked(mark);
+    rows.message(message(&caller, Role::Assistant, said), at());
+    let calls = ids.into_iter().enumerate().map(|(part, id)| {
+        let call = look(&id);
+        let fate = match (handing, part) {
+            (Handing::AtOnce, _) | (Handing::OneByOne, 0) => CallFate::Asked(WaitsFor::Result { edited: false }),
+            (Handing::AskingFirst, _) => CallFate::Asked(WaitsFor::Approval),
+            (Handing::OneByOne, _) => CallFate::Later {
+                waits_for: WaitsFor::Result { edited: false },
+                request: Box::new(Payload::ToolCallRequested { call, timeout: TIMEOUT, edited: false }),
+            },
+        };
+        NewCall { id, name: "look".to_owned(), part, fate, timeout: TIMEOUT }
+    });
+    let calls = calls.collect();
+    (rows, Batch { message: MessageId::new(caller), results: MessageId::new(results), calls })
+}
+
+fn look(id: &CallId) -> ToolCall {
+    ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() }
+}
+
+/// The answer to a call that waits: an approval, or what closes it.
+pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>> {
+    let call = open.pending.call.clone();
+    let kind = match open.pending.waits_for {
+        WaitsFor::Approval if yes => {
+            let request = Payload::ToolCallRequested { call: call.clone(), timeout: TIMEOUT, edited: false };
+            return Err(Box::new(Approval { call: call.id, edited: None, request }));
+        }
+        WaitsFor::Approval => AnswerKind::Denial,
+        WaitsFor::Result { edited: _ } if open.overdue => AnswerKind::Overdue,
+        WaitsFor::Result { edited } => AnswerKind::Result { edited },
+    };
+    let part = Part::new(Content::ToolResult(ToolResult {
+        call: call.id.clone(),
+        name: call.name,
+        texts: vec!["seen".to_owned()],
+        outcome: ToolOutcome::Success,
+        truncation: None,
+    }));
+    Ok(Answer { call: call.id, kind, part, tokens: 3, hash: "answer".to_owned(), full_output: None })
+}

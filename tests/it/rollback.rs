@@ -1,0 +1,164 @@
+//! CancelTurn with ROLLBACK: what a turn wrote is void, and the model sees the conversation as it was before.
+
+use std::time::Duration;
+
+use contextd::pb::{
+    self, AnswerStatus, CancelMode, CancelOutcome, CompletionReason, MessageView, SessionState, TurnState,
+    event::Payload,
+};
+use serde_json::json;
+
+use crate::harness::{
+    Host, Options,
+    events::{all, cancelled, completed, kinds, outline, requested, turn_id, until, until_written},
+    host::{MODEL, call},
+    requests::{result, tools, turn},
+};
+
+/// A model that speaks and waits; that calls tools; and that answers at once.
+fn options() -> Options {
+    let script = json!({"steps": [
+        {"when": {"user_contains": "slowly"}, "say": [{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}]},
+        {"when": {"user_contains": "think"}, "say": [{"wait_for": "go"}]},
+        {"when": {"user_contains": "tools", "call": 0}, "say": [{"text": "Hm."}, call("look"), call("list")]},
+        {"when": {"user_contains": "tools", "call": 1}, "say": [call("look")]},
+        {"say": [{"text": "Hello."}]},
+    ]});
+    Options { lease: Duration::from_secs(2), ..Options::default().script("it", script.to_string()) }
+}
+
+fn asks(words: &str) -> pb::ExecuteTurnRequest {
+    pb::ExecuteTurnRequest { tools: tools(&["look", "list"]), ..turn("s", MODEL, words) }
+}
+
+fn wish(turn: &str) -> pb::CancelTurnRequest {
+    pb::CancelTurnRequest {
+        session_id: "s".to_owned(),
+        turn_id: turn.to_owned(),
+        mode: CancelMode::Rollback.into(),
+        reason: "Never mind.".to_owned(),
+        ..pb::CancelTurnRequest::default()
+    }
+}
+
+async fn roll_back(host: &Host, turn: &str) -> pb::CancelTurnResponse {
+    host.turns().cancel_turn(wish(turn)).await.unwrap().into_inner()
+}
+
+/// The counters, the size and the anchor of the session, which say what its context holds.
+async fn counted(host: &Host) -> String {
+    let sql = "select (to_jsonb(c) || jsonb_build_object('size', r.ctx_tokens, 'anchor', r.anchor_tokens))::text
+                 from session_run r join session_context c using (tenant_id, session_id) where session_id = 's'";
+    host.database.client().await.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn seen_by_the_model(host: &Host) -> Vec<String> {
+    outline(&host.listed("s", MessageView::Live, 0, false, 100).await)
+}
+
+/// A turn that is taken back leaves the session as it was: what the model sees, and what is counted.
+async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutcome, usize, usize)) {
+    let (before, size) = (seen_by_the_model(host).await, counted(host).await);
+    let mut stream = host.execute(asks(words)).await;
+    let head = match words {
+        "Speak slowly" => until_written(&mut stream, "So far").await,
+        "Please think" => until(&mut stream, |payload| matches!(payload, Payload::Thinking(_))).await,
+        _ => until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await,
+    };
+    let (outcome, voided, executed) = act().await;
+    let answer = roll_back(host, "").await;
+    assert_eq!((answer.turn.as_ref().unwrap().state(), answer.outcome()), (TurnState::Cancelled, outcome), "{words}");
+    let rest = all(&mut stream).await;
+    let end = cancelled(&rest);
+    assert_eq!((end.mode(), end.outcome(), end.reason.as_str()), (CancelMode::Rollback, outcome, "Never mind."));
+    assert_eq!((end.voided_message_ids.len(), end.executed_call_ids.len()), (voided, executed), "{words}");
+    assert_eq!((seen_by_the_model(host).await, counted(host).await), (before, size), "{words}");
+    let told = rest.last().unwrap().seq;
+    let void: Vec<String> =
+        host.messages("s").await.into_iter().filter(|it| it.voided_at_seq == told).map(|it| it.message_id).collect();
+    assert_eq!(void, end.voided_message_ids, "what is void is what was told, in order");
+    assert_eq!(host.session("s").await.state(), SessionState::Idle);
+    let turn = turn_id(&head);
+    assert_eq!(roll_back(host, &turn).await, answer, "once is enough");
+    assert!(end.result.as_ref().unwrap().total_usage.is_some(), "usage stays counted");
+}
+
+/// Row D18
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
+    let host = Host::with(options()).await;
+    host.ask("s", "Hello").await;
+    check(&host, "Speak slowly", async || (CancelOutcome::PartialAssistant, 2, 0)).await;
+    check(&host, "Please think", async || (CancelOutcome::None, 1, 0)).await;
+    check(&host, "Use tools", async || (CancelOutcome::ToolsInProgress, 3, 0)).await;
+    check(&host, "Use tools", async || {
+        let open = host.pending("s").await;
+        host.submit("s", vec![result(&open[1], "fine")]).await;
+        (CancelOutcome::ToolsInProgress, 3, 1)
+    })
+    .await;
+    check(&host, "Use tools", async || {
+        let open = host.pending("s").await;
+        let mut watch = host.watch("s", "", 0).await;
+        host.submit("s", open.iter().map(|call| result(call, "fine")).collect()).await;
+        until(&mut watch, |payload| matches!(payload, Payload::ActionRequired(next) if next.result_call_ids != open))
+            .await;
+        (CancelOutcome::ToolsInProgress, 5, 2)
+    })
+    .await;
+    let seen = host.ask("s", "Again").await;
+    assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
+    let given = host.replica.scripted.prompts().pop().unwrap();
+    assert_eq!(given.transcript.messages().len(), 3, "the model is told of nothing that was taken back");
+    assert_eq!(seen_by_the_model(&host).await.len(), 4);
+}
+
+/// Row D18
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_result_of_a_rolled_back_turn_is_stale() {
+    let host = Host::with(options()).await;
+    let mut stream = host.execute(asks("Use tools")).await;
+    let calls = requested(&until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await);
+    roll_back(&host, "").await;
+    assert_eq!(host.submit("s", vec![result(&calls[0], "late")]).await, [AnswerStatus::Stale]);
+    assert_eq!(seen_by_the_model(&host).await, Vec::<String>::new());
+    let continues = pb::ExecuteTurnRequest { input: None, continue_transcript: true, ..asks("") };
+    assert!(host.try_execute(continues).await.is_err(), "there is nothing to go on from");
+    assert_eq!(completed(&host.ask("s", "Hello").await).reason(), CompletionReason::Stop);
+}
+
+/// Row D18
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_of_a_turn_that_has_ended_changes_nothing() {
+    let host = Host::with(options()).await;
+    let ended = turn_id(&host.ask("s", "Hello").await);
+    let before = host.database.row_counts().await;
+    let answer = roll_back(&host, &ended).await;
+    assert_eq!((answer.turn.as_ref().unwrap().state(), answer.outcome()), (TurnState::Completed, CancelOutcome::None));
+    assert_eq!(host.database.row_counts().await, before);
+    assert_eq!(seen_by_the_model(&host).await.len(), 2);
+}
+
+/// Row D18
+#[tokio::test(flavor = "multi_thread")]
+async fn another_replica_rolls_back_also_what_a_lost_one_ran() {
+    let host = Host::with(options()).await;
+    let other = host.beside(options()).await;
+    let mut stream = host.execute(asks("Speak slowly")).await;
+    until_written(&mut stream, "So far").await;
+    let answer = roll_back(&other, "").await;
+    assert_eq!(answer.outcome(), CancelOutcome::PartialAssistant);
+    let rest = all(&mut stream).await;
+    assert_eq!(kinds(&rest), ["message_committed", "usage_recorded", "turn_cancelled"]);
+    assert_eq!(seen_by_the_model(&other).await, Vec::<String>::new());
+
+    let mut stream = host.execute(asks("Speak slowly")).await;
+    until_written(&mut stream, "So far").await;
+    host.replica.fall_silent();
+    let answer = roll_back(&other, "").await;
+    assert_eq!(answer.turn.unwrap().state(), TurnState::Cancelled);
+    host.release("go");
+    host.at_rest().await;
+    assert_eq!(seen_by_the_model(&other).await, Vec::<String>::new());
+    assert_eq!(cancelled(&other.events("s", "", 0, 100).await).mode(), CancelMode::Rollback);
+}
