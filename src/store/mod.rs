@@ -22,6 +22,7 @@ pub mod following;
 pub mod fork;
 pub mod import;
 pub mod lease;
+pub mod listen;
 pub mod message;
 pub mod migrate;
 pub mod pipeline;

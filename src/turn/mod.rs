@@ -30,6 +30,7 @@ pub mod submit;
 pub mod update;
 pub mod upload;
 mod verdict;
+pub mod wakeups;
 mod wishes;
 mod written;
 
@@ -92,6 +93,7 @@ pub struct Engine {
     clock: Arc<dyn Clock>,
     leases: Leases,
     sharing: share::Sharing,
+    wakeups: wakeups::Wakeups,
     tasks: TaskTracker,
     lessons: Lessons,
     draining: CancellationToken,
@@ -111,6 +113,7 @@ impl Engine {
             clock,
             leases: Leases::default(),
             sharing: share::Sharing::default(),
+            wakeups: wakeups::Wakeups::default(),
             tasks: TaskTracker::new(),
             lessons: Lessons::default(),
             draining: CancellationToken::new(),

@@ -20,6 +20,7 @@ use super::{
     next::{Facts, Last, Step, ending_of, next_step},
     retry::Failed,
     sessions::outside_tokens,
+    wakeups::Wakeup,
     wishes,
     written::{assistant, call_ids, response, synthetic, usage_recorded},
 };
@@ -576,6 +577,7 @@ impl Run<'_> {
                 self.seq = last_seq;
                 self.close_message();
                 self.channel.advance(last_seq);
+                self.engine.wake(Wakeup::News(self.key.clone()));
                 Ok(if state == SessionState::Running { Flow::On } else { Flow::Over })
             }
         }

@@ -64,6 +64,8 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         |engine| async move { engine.keep_lessons().await },
     ));
     if let Some(share) = engine.rules().share_interval {
+        tasks.spawn(Arc::clone(engine).tell_wakeups(done.clone()));
+        tasks.spawn(Arc::clone(engine).hear_wakeups(done.clone()));
         tasks.spawn(every("share", share, done.clone(), each(engine), |engine| async move { engine.share().await }));
         tasks.spawn(every(
             "chunks",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use contextd::pb::{self, DESCRIPTOR_SET, event::Payload};
+use contextd::pb::{self, DESCRIPTOR_SET};
 use prost::Message;
 use prost_types::{DescriptorProto, Duration, FileDescriptorSet};
 use tonic::{Code, Request, Status};
@@ -12,9 +12,9 @@ use tonic_reflection::pb::{v1, v1alpha};
 use crate::harness::{
     Options, Replica,
     errors::{Refusal, refusal},
-    events::{PATIENCE, until},
+    events::PATIENCE,
     raw,
-    requests::{input, result, submit, text, tools, turn},
+    requests::{result, submit, text, turn},
 };
 
 const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
@@ -324,23 +324,6 @@ async fn a_field_that_is_not_built_says_so_by_name() {
         assert_eq!(refusal(&status), not_built(rpc, Some(&field)), "{status:?}");
     }
     assert_eq!(database.row_counts().await, before);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_input_that_would_have_to_wait_is_not_built() {
-    let (_database, replica) = Replica::alone(Options::default()).await;
-    let mut turns = replica.turns().await;
-    let mut first = turn("chat", "scripted/demo", "What is the weather in Paris?");
-    first.tools = tools(&["get_weather"]);
-    let mut stream = turns.execute_turn(first).await.unwrap().into_inner();
-    until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
-    let second = pb::ExecuteTurnRequest {
-        session_id: "chat".to_owned(),
-        input: Some(input("And in Rome?")),
-        ..pb::ExecuteTurnRequest::default()
-    };
-    let status = turns.execute_turn(second).await.unwrap_err();
-    assert_eq!(refusal(&status), not_built(EXECUTE_TURN, Some("busy_policy")));
 }
 
 /// Lists the services by one version of reflection.

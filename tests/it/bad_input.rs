@@ -4,6 +4,7 @@
 mod answers;
 mod history;
 mod models;
+mod queue;
 mod rows;
 mod scene;
 mod updates;

@@ -35,6 +35,7 @@ mod protocol;
 mod provider_config;
 mod provider_failures;
 mod queue;
+mod queue_races;
 mod queue_turns;
 mod restart;
 mod resume;

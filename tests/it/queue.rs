@@ -87,7 +87,7 @@ fn input_of(words: &str) -> pb::InputMessage {
     pb::InputMessage { role: pb::Role::User.into(), ..input(words) }
 }
 
-/// Row D10, row D8: while tools are awaited, messages wait; they go in with the results, as one message.
+/// Rows D8, D10: while tools are awaited, messages wait; they go in with the results, as one message.
 #[tokio::test(flavor = "multi_thread")]
 async fn guidance_sent_while_tools_run_is_in_the_next_call_as_one_message() {
     let host = Host::with(options()).await;

@@ -333,3 +333,17 @@ async fn a_deleted_session_drops_what_waits() {
     let _ = turn_id(&seen);
     host.release("go");
 }
+
+/// Polls are a minute apart here: what another replica did is heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_replica_did_is_heard_at_once() {
+    let seldom = || Options { poll: std::time::Duration::from_secs(60), ..options() };
+    let host = Host::with(seldom()).await;
+    let other = host.beside(seldom()).await;
+    let mut stream = waiting(&host, "s").await;
+    let mut watch = other.watch("s", "", 0).await;
+    until(&mut watch, |it| matches!(it, Payload::Sync(_))).await;
+    other.enqueue(interrupts("s", "Stop")).await;
+    assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Interrupted);
+    until(&mut watch, |it| matches!(it, Payload::TurnCompleted(_))).await;
+}

@@ -580,6 +580,7 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         wire,
         models::rows,
         super::history::table,
+        super::queue::queue,
     ];
     tables.into_iter().flat_map(|table| table(s)).collect()
 }
