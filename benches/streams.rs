@@ -92,9 +92,7 @@ async fn measure(
     tokio::time::sleep(REST).await;
     let grown = resident(served).unwrap().saturating_sub(before);
     drop(open);
-    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
-    let each = grown as f64 / readers as f64;
-    each
+    grown as f64 / readers as f64
 }
 
 /// A connection whose streams hold next to nothing that was not read.

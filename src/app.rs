@@ -14,7 +14,7 @@ use crate::{
     clock::SystemClock,
     config::{self, Config, Environment, KeepPart, PolicyConfig},
     grpc::{health, server, stream::Waiting},
-    model::{Keep, Limits, OutputLimits, ToolExecution, config::Policy},
+    model::{Keep, Limits, OutputLimits, TakeMode, ToolExecution, config::Policy},
     postgres::{self, Postgres},
     store::{self, Connection, Database, Store, migrate},
     telemetry::progress::Progress,
@@ -232,7 +232,18 @@ fn policy(config: &PolicyConfig) -> Policy {
         config::ToolExecution::Parallel => ToolExecution::Parallel,
         config::ToolExecution::Sequential => ToolExecution::Sequential,
     };
-    Policy { execution, default_output_limits: output_limits(&tools.default_output_limits), output_limits: by_name }
+    let take = match config.queue.take {
+        config::TakeMode::All => TakeMode::All,
+        config::TakeMode::OneAtATime => TakeMode::OneAtATime,
+        config::TakeMode::Latest => TakeMode::Latest,
+    };
+    Policy {
+        execution,
+        default_output_limits: output_limits(&tools.default_output_limits),
+        output_limits: by_name,
+        max_pending: config.queue.max_pending,
+        take,
+    }
 }
 
 fn output_limits(limits: &config::OutputLimits) -> OutputLimits {

@@ -1,5 +1,7 @@
 //! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over it as a process of its own.
 
+#![allow(unreachable_pub, reason = "each benchmark has a copy of its own")]
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -14,14 +16,14 @@ use contextd::{
 use tempfile::TempDir;
 
 /// A directory that PostgreSQL's own user can enter.
-pub fn directory() -> TempDir {
+pub(crate) fn directory() -> TempDir {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     place
 }
 
 /// The cluster as contextd runs it itself: what is acknowledged is on the disk.
-pub async fn start_postgres(place: &TempDir) -> Postgres {
+pub(crate) async fn start_postgres(place: &TempDir) -> Postgres {
     let mut settings = Settings::new(place.path().join("data"), env!("CARGO_BIN_EXE_contextd"));
     settings.runtime_dir = None;
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
@@ -30,7 +32,7 @@ pub async fn start_postgres(place: &TempDir) -> Postgres {
 }
 
 /// contextd in a process of its own. Killed when it is dropped.
-pub struct Served {
+pub(crate) struct Served {
     /// The process.
     pub child: Child,
     /// Where it listens.
@@ -39,7 +41,7 @@ pub struct Served {
 
 impl Served {
     /// Serves with one script, `bench`, and these settings.
-    pub fn start(place: &TempDir, postgres: &Postgres, script: &str, settings: &str) -> Self {
+    pub(crate) fn start(place: &TempDir, postgres: &Postgres, script: &str, settings: &str) -> Self {
         let scripts = place.path().join("scripts");
         fs::create_dir_all(&scripts).unwrap();
         fs::write(scripts.join("bench.json"), script).unwrap();
@@ -62,7 +64,7 @@ impl Served {
     }
 
     /// Where it is reached.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }
@@ -74,7 +76,7 @@ impl Drop for Served {
 }
 
 /// A turn with the script.
-pub fn turn(session: &str) -> pb::ExecuteTurnRequest {
+pub(crate) fn turn(session: &str) -> pb::ExecuteTurnRequest {
     let text = pb::part::Content::Text("Go".to_owned());
     let part = pb::Part { content: Some(text), ..pb::Part::default() };
     pb::ExecuteTurnRequest {
@@ -88,7 +90,7 @@ pub fn turn(session: &str) -> pb::ExecuteTurnRequest {
 }
 
 /// Everything of a session that comes behind a seq.
-pub fn watch(session: &str, after: i64) -> pb::WatchEventsRequest {
+pub(crate) fn watch(session: &str, after: i64) -> pb::WatchEventsRequest {
     pb::WatchEventsRequest {
         session_id: session.to_owned(),
         after_seq: after,

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::{collection, option, prelude::*};
 
 use crate::model::{
-    BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, Ending, Failure, FailurePhase,
-    FailureReason, FinishReason, Generation, Keep, Limits, LimitsOverride, MessageId, ModelResponse, OutputLimits,
-    Part, Payload, PinnedBlock, PinnedKind, SessionConfig, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory,
-    ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose,
+    Applied, BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, DropReason, Ending, Failure,
+    FailurePhase, FailureReason, FinishReason, Generation, Keep, Limits, LimitsOverride, MessageId, ModelResponse,
+    OutputLimits, Part, Payload, PinnedBlock, PinnedKind, SessionConfig, TakeMode, TokenBasis, TokenCount, Tool,
+    ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage,
+    UsagePurpose,
     command::TurnRequest,
     config::PolicyOverrides,
     event::CallCancelReason,
@@ -321,11 +322,15 @@ fn block() -> impl Strategy<Value = PinnedBlock> {
 
 fn overrides() -> impl Strategy<Value = PolicyOverrides> {
     let execution = prop_oneof![Just(ToolExecution::Parallel), Just(ToolExecution::Sequential)];
-    (option::of(execution), option::of(output_limits()), collection::btree_map(text(), output_limits(), 0..3)).prop_map(
-        |(execution, default_output_limits, output_limits)| PolicyOverrides {
+    let take = prop_oneof![Just(TakeMode::All), Just(TakeMode::OneAtATime), Just(TakeMode::Latest)];
+    let by_name = collection::btree_map(text(), output_limits(), 0..3);
+    (option::of(execution), option::of(output_limits()), by_name, option::of(count()), option::of(take)).prop_map(
+        |(execution, default_output_limits, output_limits, max_pending, take)| PolicyOverrides {
             execution,
             default_output_limits,
             output_limits,
+            max_pending,
+            take,
         },
     )
 }
@@ -412,6 +417,15 @@ pub(super) fn payloads() -> Vec<Payload> {
             generation: Generation { seed: Some(7), ..Generation::default() },
         },
         Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
+        Payload::MessagesApplied {
+            message: MessageId::new("m1"),
+            taken: vec![Applied {
+                message: MessageId::new("q1"),
+                queued_at: jiff::Timestamp::UNIX_EPOCH,
+                metadata: BTreeMap::new(),
+            }],
+        },
+        Payload::QueuedMessageDropped { message: MessageId::new("q1"), reason: DropReason::TooLarge },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

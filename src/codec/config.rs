@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use crate::{
-    model::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution, ToolSet, config::PolicyOverrides},
+    model::{PinnedBlock, PinnedKind, SessionConfig, TakeMode, ToolExecution, ToolSet, config::PolicyOverrides},
     pb,
 };
 
-use super::{DecodeError, generation, limits, number::known, output, read, tools};
+use super::{
+    DecodeError, generation, limits,
+    number::{known, signed, unsigned},
+    output, read, tools,
+};
 
 /// The configuration without its tools, as an encoded `Session`.
 pub fn encode(config: &SessionConfig) -> Vec<u8> {
@@ -87,27 +91,23 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
 
 /// What a session changes in its policy, for the wire.
 pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
-    let PolicyOverrides { execution, default_output_limits, output_limits } = overrides;
+    let PolicyOverrides { execution, default_output_limits, output_limits, max_pending, take } = overrides;
     let tools = pb::ToolPolicy {
         execution: execution_to_pb(*execution).into(),
         default_output_limits: default_output_limits.map(output::to_pb),
         output_limits: output_limits.iter().map(|(name, limits)| (name.clone(), output::to_pb(*limits))).collect(),
         cancel_wait: None,
     };
-    pb::Policy { tools: Some(tools), ..pb::Policy::default() }
+    let queue = (max_pending.is_some() || take.is_some())
+        .then(|| pb::QueuePolicy { max_pending: max_pending.map(signed), take: take_to_pb(*take).into() });
+    pb::Policy { tools: Some(tools), queue, ..pb::Policy::default() }
 }
 
 /// What a session changes in its policy, as it was stored.
 pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeError> {
-    let pb::Policy {
-        compaction: _,
-        prune: _,
-        tools,
-        queue: _,
-        output_reserve: _,
-        context_window: _,
-        unknown_window: _,
-    } = policy;
+    let pb::Policy { compaction: _, prune: _, tools, queue, output_reserve: _, context_window: _, unknown_window: _ } =
+        policy;
+    let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
     let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait: _ } = tools.unwrap_or_default();
     Ok(PolicyOverrides {
         execution: execution_from_pb(known("tool execution", execution)?),
@@ -116,7 +116,27 @@ pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeEr
             .into_iter()
             .map(|(name, limits)| Ok((name, output::from_pb(limits)?)))
             .collect::<Result<BTreeMap<_, _>, DecodeError>>()?,
+        max_pending: max_pending.map(|most| unsigned("queue policy", most)).transpose()?,
+        take: take_from_pb(known("take mode", take)?),
     })
+}
+
+fn take_to_pb(take: Option<TakeMode>) -> pb::TakeMode {
+    match take {
+        None => pb::TakeMode::Unspecified,
+        Some(TakeMode::All) => pb::TakeMode::All,
+        Some(TakeMode::OneAtATime) => pb::TakeMode::OneAtATime,
+        Some(TakeMode::Latest) => pb::TakeMode::Latest,
+    }
+}
+
+fn take_from_pb(take: pb::TakeMode) -> Option<TakeMode> {
+    match take {
+        pb::TakeMode::Unspecified => None,
+        pb::TakeMode::All => Some(TakeMode::All),
+        pb::TakeMode::OneAtATime => Some(TakeMode::OneAtATime),
+        pb::TakeMode::Latest => Some(TakeMode::Latest),
+    }
 }
 
 fn execution_to_pb(execution: Option<ToolExecution>) -> pb::ToolExecution {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use crate::{
-    model::{Message, ModelResponse, Role, SessionId},
+    model::{Applied, Message, ModelResponse, Role, SessionId},
     pb,
 };
 
-use super::{DecodeError, number::signed, part, read, response, time, usage};
+use super::{DecodeError, number::signed, part, queue, read, response, time, usage};
 
 /// What of a message stands in no column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,14 +18,17 @@ pub struct MessageInfo {
     pub response: Option<ModelResponse>,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,
+    /// The queued messages that it was made of.
+    pub queued: Vec<Applied>,
 }
 
 /// The info as an encoded `Message` with these fields alone; no bytes when there is nothing.
 pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
-    let MessageInfo { response, metadata } = info;
+    let MessageInfo { response, metadata, queued } = info;
     pb::Message {
         response: response.as_ref().map(response::to_pb),
         metadata: metadata.clone(),
+        queued: queued.iter().map(queue::applied_to_pb).collect(),
         ..pb::Message::default()
     }
     .encode_to_vec()
@@ -47,11 +50,15 @@ pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
         is_summary: _,
         pinned: _,
         metadata,
-        queued: _,
+        queued,
         compacted_by: _,
         voided_at_seq: _,
     } = read("message", bytes)?;
-    Ok(MessageInfo { response: response.map(response::from_pb).transpose()?, metadata })
+    Ok(MessageInfo {
+        response: response.map(response::from_pb).transpose()?,
+        metadata,
+        queued: queued.into_iter().map(queue::applied_from_pb).collect::<Result<_, _>>()?,
+    })
 }
 
 /// A message for the wire.
@@ -68,6 +75,7 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
         response,
         pinned,
         metadata,
+        queued,
         is_summary,
         compacted_by,
         voided_at,
@@ -86,7 +94,7 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
         is_summary: *is_summary,
         pinned: *pinned,
         metadata: metadata.clone(),
-        queued: Vec::new(),
+        queued: queued.iter().map(queue::applied_to_pb).collect(),
         compacted_by: compacted_by.as_ref().map(ToString::to_string).unwrap_or_default(),
         voided_at_seq: voided_at.map_or(0, |seq| seq.0),
     }
@@ -121,7 +129,8 @@ mod tests {
     proptest! {
         #[test]
         fn infos_survive(response in proptest::option::of(arbitrary::response()), metadata in arbitrary::metadata()) {
-            let info = MessageInfo { response, metadata };
+            let queued = vec![Applied { message: MessageId::new("q1"), queued_at: jiff::Timestamp::UNIX_EPOCH, metadata: metadata.clone() }];
+            let info = MessageInfo { response, metadata, queued };
             prop_assert_eq!(decode_info(&encode_info(&info)), Ok(info));
         }
     }
@@ -151,6 +160,7 @@ mod tests {
             response: None,
             pinned: true,
             metadata: BTreeMap::new(),
+            queued: Vec::new(),
             is_summary: true,
             compacted_by: Some(CompactionId::new("k1")),
             voided_at: Some(Seq(9)),

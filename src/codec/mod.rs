@@ -13,6 +13,7 @@ pub mod message;
 mod number;
 pub mod output;
 pub mod part;
+pub mod queue;
 pub mod response;
 pub mod time;
 pub mod tools;

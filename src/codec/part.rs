@@ -197,6 +197,17 @@ pub fn open_to_pb(content: &Content) -> pb::Part {
     pb::Part { content: Some(content_to_pb(content)), ..pb::Part::default() }
 }
 
+/// A part as it was sent, for the wire.
+pub(super) fn input_to_pb(part: &Part) -> pb::Part {
+    let Part { content, provider_metadata, sanitized } = part;
+    pb::Part {
+        content: Some(content_to_pb(content)),
+        provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
+        sanitized: *sanitized,
+        ..pb::Part::default()
+    }
+}
+
 fn content_to_pb(content: &Content) -> pb::part::Content {
     match content {
         Content::Text(text) => pb::part::Content::Text(text.clone()),

@@ -155,6 +155,7 @@ pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
 pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
     match cause {
         CancelCause::Requested => pb::CancelCause::Requested,
+        CancelCause::Interrupted => pb::CancelCause::Interrupted,
         CancelCause::Disconnected => pb::CancelCause::Disconnected,
         CancelCause::SessionDeleted => pb::CancelCause::SessionDeleted,
     }

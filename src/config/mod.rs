@@ -38,7 +38,7 @@ pub use load::{Loaded, Origins, Sources, defaults, load};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
 pub use policy::{
-    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, ToolExecution, ToolPolicyConfig,
+    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, SHIPPED_POLICY, TakeMode, ToolExecution, ToolPolicyConfig,
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};

@@ -17,6 +17,30 @@ pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
 pub struct PolicyConfig {
     /// How tools run, and what happens to their outputs.
     pub tools: ToolPolicyConfig,
+    /// How messages wait that are sent while a turn runs.
+    pub queue: QueuePolicyConfig,
+}
+
+/// How messages wait, and how they are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePolicyConfig {
+    /// Most messages of a session that may wait.
+    pub max_pending: u32,
+    /// How many are taken at a step boundary.
+    pub take: TakeMode,
+}
+
+/// How many of the messages that wait are taken at a step boundary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TakeMode {
+    /// All, as one message.
+    #[default]
+    All,
+    /// The oldest.
+    OneAtATime,
+    /// The newest; the older ones are dropped.
+    Latest,
 }
 
 /// How tools run, and how much of each one's output the model gets to see.
@@ -76,13 +100,17 @@ impl Default for PolicyConfig {
                 default_output_limits: OutputLimits { max_output_chars: 120_000, ..OutputLimits::default() },
                 output_limits: shipped_output_limits(),
             },
+            queue: QueuePolicyConfig { max_pending: 100, take: TakeMode::default() },
         }
     }
 }
 
 impl PolicyConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str) {
-        let Self { tools: ToolPolicyConfig { execution: _, default_output_limits, output_limits } } = self;
+        let Self { tools, queue } = self;
+        let ToolPolicyConfig { execution: _, default_output_limits, output_limits } = tools;
+        let QueuePolicyConfig { max_pending, take: _ } = queue;
+        checks.number(&format!("policies.{name}.queue.max_pending"), *max_pending, 1..=1_000, "messages");
         let prefix = format!("policies.{name}.tools");
         default_output_limits.check(checks, &format!("{prefix}.default_output_limits"));
         for (tool, limits) in output_limits {

@@ -1,6 +1,7 @@
 //! The thinking of contextd: pure functions from model to model, without IO, clock or async.
 
 pub mod calls;
+pub mod coalesce;
 pub mod estimate;
 pub mod generation;
 pub mod prompt;

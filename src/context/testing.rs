@@ -33,6 +33,7 @@ pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
         response: None,
         pinned: false,
         metadata: BTreeMap::new(),
+        queued: Vec::new(),
         is_summary: false,
         compacted_by: None,
         voided_at: None,

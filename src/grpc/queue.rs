@@ -1,38 +1,191 @@
-//! QueueService: what users send while the agent works. Not implemented yet: every call says so.
+//! QueueService: what users send while the agent works.
 
+use std::sync::Arc;
+
+use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::status::not_implemented_rpc;
-use crate::pb::{self, queue_service_server::QueueService};
+use super::{PAGE_BYTES, decode, encode, page, tenant};
+use crate::{
+    codec,
+    model::{Delivery, SessionKey},
+    pb::{self, queue_service_server::QueueService},
+    store::queue::{Place, QueueState, Queued},
+    turn::Engine,
+};
 
-/// QueueService as far as it is built: not at all.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Queue;
+/// Messages that are read at once.
+const READ: u32 = 64;
+
+/// QueueService over an engine.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    engine: Arc<Engine>,
+}
+
+impl Queue {
+    /// The service.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    async fn page(
+        &self,
+        key: &SessionKey,
+        wanted: decode::PageRequest,
+    ) -> Result<pb::ListQueuedMessagesResponse, Status> {
+        const LIST: &str = "ListQueuedMessages";
+        let decode::PageRequest { size, token } = wanted;
+        let filter = format!("{}/{}", key.tenant, key.session);
+        let mut at: i64 = match token {
+            Some(token) => page::decode(&token, LIST, &filter)?.parse().map_err(|_| page::BadToken)?,
+            None => 0,
+        };
+        let (mut queued_messages, mut bytes) = (Vec::new(), 0);
+        let batch = READ.min(size.saturating_add(1));
+        let more = 'page: loop {
+            let read = self.engine.store().queued(key, at, batch).await?;
+            let was_last = read.len() < batch as usize;
+            for queued in read {
+                let cursor = queued.cursor;
+                let shown = queued_message(queued, key);
+                bytes += shown.encoded_len();
+                if queued_messages.len() == size as usize || (bytes > PAGE_BYTES && !queued_messages.is_empty()) {
+                    break 'page true;
+                }
+                at = cursor;
+                queued_messages.push(shown);
+            }
+            if was_last {
+                break false;
+            }
+        };
+        let next_page_token = if more { page::encode(LIST, &filter, &at.to_string()) } else { String::new() };
+        Ok(pb::ListQueuedMessagesResponse { queued_messages, next_page_token })
+    }
+}
 
 #[tonic::async_trait]
 impl QueueService for Queue {
     async fn enqueue_message(
         &self,
-        _: Request<pb::EnqueueMessageRequest>,
+        request: Request<pb::EnqueueMessageRequest>,
     ) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.QueueService/EnqueueMessage"))
+        let tenant = tenant(&request);
+        let command = decode::enqueue_message(request.into_inner())?;
+        let (session, delivery) = (command.session.clone(), command.delivery);
+        let starts_turn = command.starts_turn || delivery == Delivery::Interrupt;
+        let body = codec::queue::encode(&command.message);
+        let place = self.engine.enqueue(tenant, command).await?;
+        let shown = Shown { session: session.as_str(), body: &body, delivery, starts_turn };
+        Ok(Response::new(pb::EnqueueMessageResponse {
+            session_state: encode::session_state(place.met).into(),
+            turn_id: place.turn.as_ref().map(ToString::to_string).unwrap_or_default(),
+            queued_message: Some(placed(place, &shown)),
+        }))
     }
 
     async fn list_queued_messages(
         &self,
-        _: Request<pb::ListQueuedMessagesRequest>,
+        request: Request<pb::ListQueuedMessagesRequest>,
     ) -> Result<Response<pb::ListQueuedMessagesResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.QueueService/ListQueuedMessages"))
+        let tenant = tenant(&request);
+        let decode::ListQueuedMessages { session, page } = decode::list_queued_messages(request.into_inner())?;
+        let key = SessionKey::new(tenant, session);
+        self.engine.session(&key).await?;
+        Ok(Response::new(self.page(&key, page).await?))
     }
 
     async fn cancel_queued_message(
         &self,
-        _: Request<pb::CancelQueuedMessageRequest>,
+        request: Request<pb::CancelQueuedMessageRequest>,
     ) -> Result<Response<pb::CancelQueuedMessageResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.QueueService/CancelQueuedMessage"))
+        let tenant = tenant(&request);
+        let command = decode::cancel_queued_message(request.into_inner())?;
+        let key = SessionKey::new(tenant.clone(), command.session.clone());
+        let queued = self.engine.cancel_queued(tenant, command).await?;
+        let queued_message = Some(queued_message(queued, &key));
+        Ok(Response::new(pb::CancelQueuedMessageResponse { queued_message }))
     }
 
-    async fn clear_queue(&self, _: Request<pb::ClearQueueRequest>) -> Result<Response<pb::ClearQueueResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.QueueService/ClearQueue"))
+    async fn clear_queue(
+        &self,
+        request: Request<pb::ClearQueueRequest>,
+    ) -> Result<Response<pb::ClearQueueResponse>, Status> {
+        let tenant = tenant(&request);
+        let command = decode::clear_queue(request.into_inner())?;
+        let gone = self.engine.clear_queue(tenant, command).await?;
+        let cancelled_message_ids = gone.into_iter().map(|message| message.into_string()).collect();
+        Ok(Response::new(pb::ClearQueueResponse { cancelled_message_ids }))
+    }
+}
+
+/// What of a queued message is the same wherever it stands.
+struct Shown<'a> {
+    session: &'a str,
+    body: &'a [u8],
+    delivery: Delivery,
+    starts_turn: bool,
+}
+
+impl Shown<'_> {
+    fn message(&self, id: &str, state: &QueueState) -> pb::QueuedMessage {
+        let mut shown = pb::QueuedMessage {
+            queued_message_id: id.to_owned(),
+            session_id: self.session.to_owned(),
+            // One that cannot be read is shown without its content, until a turn gives it up.
+            message: codec::queue::to_pb(self.body).ok(),
+            delivery: codec::queue::delivery_to_pb(self.delivery).into(),
+            on_idle: if self.starts_turn { pb::IdleAction::StartTurn } else { pb::IdleAction::Hold }.into(),
+            ..pb::QueuedMessage::default()
+        };
+        let state = match state {
+            QueueState::Pending { position } => {
+                shown.position = i32::try_from(*position).unwrap_or(i32::MAX);
+                pb::QueuedMessageState::Pending
+            }
+            QueueState::Applied(message) => {
+                shown.message_id = message.to_string();
+                pb::QueuedMessageState::Applied
+            }
+            QueueState::Cancelled => pb::QueuedMessageState::Cancelled,
+            QueueState::Expired => pb::QueuedMessageState::Expired,
+            QueueState::Dropped(reason) => {
+                shown.drop_reason = codec::queue::drop_reason_to_pb(*reason).into();
+                pb::QueuedMessageState::Dropped
+            }
+        };
+        shown.set_state(state);
+        shown
+    }
+}
+
+fn placed(place: Place, shown: &Shown<'_>) -> pb::QueuedMessage {
+    pb::QueuedMessage {
+        enqueue_time: Some(codec::time::timestamp_to_pb(place.enqueued_at)),
+        expire_time: place.expires_at.map(codec::time::timestamp_to_pb),
+        ..shown.message(place.message.as_str(), &place.state)
+    }
+}
+
+fn queued_message(queued: Queued, key: &SessionKey) -> pb::QueuedMessage {
+    let Queued {
+        message,
+        state,
+        cursor: _,
+        delivery,
+        starts_turn,
+        execute: _,
+        body,
+        request: _,
+        enqueued_at,
+        expires_at,
+        expired: _,
+    } = queued;
+    let shown = Shown { session: key.session.as_str(), body: &body, delivery, starts_turn };
+    pb::QueuedMessage {
+        enqueue_time: Some(codec::time::timestamp_to_pb(enqueued_at)),
+        expire_time: expires_at.map(codec::time::timestamp_to_pb),
+        ..shown.message(message.as_str(), &state)
     }
 }

@@ -59,6 +59,7 @@ pub async fn serve(
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
+    let queue = QueueServiceServer::new(Queue::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader));
     let router = Server::builder()
         .tcp_nodelay(true)
@@ -70,7 +71,7 @@ pub async fn serve(
         .add_service(health)
         .add_service(sessions.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(turns.max_decoding_message_size(read).max_encoding_message_size(write))
-        .add_service(QueueServiceServer::new(Queue).max_decoding_message_size(read))
+        .add_service(queue.max_decoding_message_size(read).max_encoding_message_size(write))
         .add_service(ContextServiceServer::new(Contexts).max_decoding_message_size(read))
         .add_service(blobs.max_decoding_message_size(read.max(LARGEST_CHUNK + CHUNK_FRAME)))
         .add_service(models.max_decoding_message_size(read).max_encoding_message_size(write));

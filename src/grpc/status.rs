@@ -9,7 +9,7 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 use uuid::Uuid;
 
 use super::{
-    decode::{EXECUTE_TURN, not_as_announced},
+    decode::not_as_announced,
     page::BadToken,
     violations::{Refused, Violation, Violations},
 };
@@ -106,7 +106,10 @@ impl From<turn::Error> for Status {
             Error::ModelNotFound(name) => resource(ErrorReason::ModelNotFound, message, "Model", &name),
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
             Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
-            Error::QueueNotImplemented => not_implemented_field(EXECUTE_TURN, "busy_policy"),
+            Error::QueuedMessageNotFound(id) => {
+                resource(ErrorReason::QueuedMessageNotFound, message, "QueuedMessage", id.as_str())
+            }
+            Error::QueueFull { session, limit } => queue_full(message, session.as_str(), limit),
             Error::EtagMismatch { session, current } => etag_mismatch(message, session.as_str(), &current),
             Error::IdempotencyMismatch(key) => idempotency_mismatch(&key, "request_id"),
             Error::CursorAhead { last } => Row::new(ErrorReason::CursorAhead, message)
@@ -196,6 +199,13 @@ fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
     let mut row = Row::new(ErrorReason::TurnInProgress, message).with("turn_id", turn).with("last_seq", last);
     let kind = reason_name(ErrorReason::TurnInProgress);
     row.details.add_precondition_failure_violation(kind, turn.as_str(), "watch it, or cancel it");
+    row.status()
+}
+
+fn queue_full(message: String, session: &str, limit: u32) -> Status {
+    let mut row = Row::new(ErrorReason::QueueFull, message).with("limit", limit);
+    row.details.add_quota_failure_violation(session, "the messages that wait in its queue");
+    row.details.set_retry_info(Some(RETRY_BUSY));
     row.status()
 }
 

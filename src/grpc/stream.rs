@@ -18,12 +18,12 @@ use tonic::{Code, Status, metadata::MetadataMap};
 use super::{decode::StreamOptions, encode::session_state, preview::fit_event};
 use crate::{
     codec,
-    model::{Content, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
+    model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
     store::event::Follow,
     turn::{
         Engine, Error,
-        hub::{Live, LiveKind, OpenMessage, Subscription},
+        hub::{Announced, Live, LiveKind, OpenMessage, Subscription},
     },
 };
 
@@ -55,6 +55,8 @@ pub struct Reader {
     pub only: Option<TurnId>,
     /// The stream ends with this turn.
     pub ends_with: Option<TurnId>,
+    /// The stream ends with the turn that takes this queued message, or with the message.
+    pub awaits: Option<MessageId>,
     /// The last seq that the client handled.
     pub cursor: Seq,
     /// The turn ended, and the client has seen it.
@@ -229,11 +231,15 @@ impl<T: Send + 'static> Reading<T> {
             if settles(&event) {
                 self.settled = stored.seq;
             }
+            let withdrawn = self.heed_queue(&event);
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
                 fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
                 self.client.send(event).await?;
+            }
+            if withdrawn {
+                return Err(Stop::Over);
             }
             if terminal.is_some() {
                 self.state = terminal;
@@ -243,8 +249,41 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
+    /// Learns which turn took the message that the stream is about. True: none will. A message that goes with its session is left
+    /// to the session's end.
+    fn heed_queue(&mut self, event: &pb::Event) -> bool {
+        let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else { return false };
+        match &event.payload {
+            Some(Payload::MessagesApplied(applied)) => {
+                if applied.messages.iter().any(|message| message.queued_message_id == awaited) {
+                    self.reader.ends_with = Some(TurnId::new(event.turn_id.clone()));
+                    self.reader.awaits = None;
+                }
+                false
+            }
+            Some(Payload::QueuedMessageCancelled(gone)) => gone.queued_message_id == awaited,
+            Some(Payload::QueuedMessageExpired(gone)) => gone.queued_message_id == awaited,
+            Some(Payload::QueuedMessageDropped(gone)) => {
+                gone.queued_message_id == awaited && gone.reason() != pb::DropReason::SessionDeleted
+            }
+            _ => false,
+        }
+    }
+
     /// Shows what is not kept and was not shown yet, each behind the event it follows.
     async fn show(&mut self, news: &mut Subscription) -> Result<(), Stop> {
+        for Announced { turn, message, position, delivery } in news.queued() {
+            if self.reader.only.is_some() && self.reader.only != turn {
+                continue;
+            }
+            let queued = pb::MessageQueued {
+                queued_message_id: message.into_string(),
+                position: i32::try_from(position).unwrap_or(i32::MAX),
+                delivery: codec::queue::delivery_to_pb(delivery).into(),
+            };
+            let event = self.ephemeral(turn, StepPosition::default(), Payload::MessageQueued(queued));
+            self.client.send(event).await?;
+        }
         for Live { after, turn, at, what } in news.more() {
             if after > self.reader.cursor {
                 self.catch_up().await?;

@@ -25,7 +25,7 @@ use crate::{
     store::turn_read::Turn,
     turn::{
         Engine, Error,
-        execute::{Admitted, How},
+        execute::{Admitted, Follows, How},
     },
 };
 
@@ -155,6 +155,7 @@ impl Turns {
             key,
             only: watch.turn.clone(),
             ends_with: watch.turn,
+            awaits: None,
             cursor,
             over: over.is_some_and(|end| cursor >= end),
             replay_until: session.last_seq,
@@ -178,21 +179,42 @@ impl TurnService for Turns {
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
         let tenant = tenant(&request);
         let (command, options) = decode::execute_turn(request.into_inner())?;
-        let Admitted { key, turn, how, after, news } = self.engine.execute(tenant, command).await?;
-        let (replay_until, admission, session_created) = match how {
-            How::Started { session_created } => (None, pb::Admission::Started, session_created),
-            How::Attached => (Some(self.engine.session(&key).await?.last_seq), pb::Admission::Attached, false),
+        let Admitted { key, follows, how, after, news } = self.engine.execute(tenant, command).await?;
+        let mut admitted = pb::Admitted::default();
+        let replay_until = match how {
+            How::Started { session_created } => {
+                admitted.set_admission(pb::Admission::Started);
+                admitted.session_created = session_created;
+                None
+            }
+            How::Queued { message, position, ignored } => {
+                admitted.set_admission(pb::Admission::Queued);
+                admitted.queued_message_id = message.into_string();
+                admitted.position = i32::try_from(position).unwrap_or(i32::MAX);
+                admitted.ignored_fields = ignored.into_iter().map(str::to_owned).collect();
+                Some(after)
+            }
+            How::Attached => {
+                admitted.set_admission(pb::Admission::Attached);
+                Some(self.engine.session(&key).await?.last_seq)
+            }
         };
-        let admitted = pb::Admitted { admission: admission.into(), session_created, ..pb::Admitted::default() };
-        let over = match replay_until {
-            Some(_) => self.stored_turn(&key, &turn).await?.last_seq.is_some_and(|end| after >= end),
-            None => false,
+        let (turn, awaits) = match follows {
+            Follows::Turn(turn) => (Some(turn), None),
+            Follows::Message(message) => (None, Some(message)),
+            Follows::Nothing => (None, None),
+        };
+        let over = match (&turn, replay_until) {
+            (Some(turn), Some(_)) => self.stored_turn(&key, turn).await?.last_seq.is_some_and(|end| after >= end),
+            (Some(_), None) => false,
+            (None, _) => awaits.is_none(),
         };
         let reader = Reader {
             engine: Arc::clone(&self.engine),
             key,
             only: None,
-            ends_with: Some(turn),
+            ends_with: turn,
+            awaits,
             cursor: after,
             over,
             sync: replay_until.is_some(),

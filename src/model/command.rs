@@ -138,6 +138,28 @@ pub struct TurnRequest {
     pub cancel_after: Option<Duration>,
 }
 
+impl TurnRequest {
+    /// The fields that are set, by their paths in the API.
+    pub fn paths(&self) -> Vec<&'static str> {
+        let Self { tools, limits, model, generation, cancel_after } = self;
+        let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } =
+            limits;
+        let own = [
+            ("tools", tools.is_some()),
+            ("limits.max_steps", max_steps.is_some()),
+            ("limits.max_output_tokens", max_output_tokens.is_some()),
+            ("limits.max_total_tokens", max_total_tokens.is_some()),
+            ("limits.turn_timeout", turn_timeout.is_some()),
+            ("limits.tool_timeout", tool_timeout.is_some()),
+            ("limits.grace_period", grace.is_some()),
+            ("model", model.is_some()),
+            ("cancel_after_disconnect", cancel_after.is_some()),
+        ];
+        let own = own.into_iter().filter(|(_, set)| *set).map(|(path, _)| path);
+        own.chain(generation.paths()).collect()
+    }
+}
+
 /// What ExecuteTurn does when a turn is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BusyPolicy {
@@ -145,6 +167,8 @@ pub enum BusyPolicy {
     Enqueue,
     /// Refuse.
     Reject,
+    /// Cancel it, and start a turn with the input.
+    Interrupt,
 }
 
 /// Which events to stream.

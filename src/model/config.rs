@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Generation, LimitsOverride, OutputLimits, ToolSet};
+use super::{Generation, LimitsOverride, OutputLimits, TakeMode, ToolSet};
 
 /// What a session's turns are run with. Each change makes a new revision of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,6 +36,10 @@ pub struct PolicyOverrides {
     pub default_output_limits: Option<OutputLimits>,
     /// Limits by tool name; not empty: replaces the policy's as a whole.
     pub output_limits: BTreeMap<String, OutputLimits>,
+    /// Most messages that may wait in the queue.
+    pub max_pending: Option<u32>,
+    /// How queued messages are taken.
+    pub take: Option<TakeMode>,
 }
 
 /// A named set of rules from the server's configuration, or one session's variant of it.
@@ -47,6 +51,10 @@ pub struct Policy {
     pub default_output_limits: OutputLimits,
     /// Limits by tool name.
     pub output_limits: BTreeMap<String, OutputLimits>,
+    /// Most messages that may wait in the queue.
+    pub max_pending: u32,
+    /// How queued messages are taken.
+    pub take: TakeMode,
 }
 
 impl Policy {
@@ -63,6 +71,8 @@ impl Policy {
             } else {
                 overrides.output_limits.clone()
             },
+            max_pending: overrides.max_pending.unwrap_or(self.max_pending),
+            take: overrides.take.unwrap_or(self.take),
         }
     }
 

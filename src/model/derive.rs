@@ -16,6 +16,12 @@ pub fn input(turn: &TurnId) -> MessageId {
     of_turn(turn, "input", StepPosition::default())
 }
 
+/// The user message that queued messages become in a turn, by the first of them: each is taken once.
+pub fn taken(turn: &TurnId, first: &MessageId) -> MessageId {
+    let time = Uuid::parse_str(turn.as_str()).ok();
+    MessageId::new(derived(time, &["taken", turn.as_str(), first.as_str()]).to_string())
+}
+
 /// The assistant message of an attempt: any replica can name it, also to say that it is void.
 pub fn answer(turn: &TurnId, at: StepPosition) -> MessageId {
     of_turn(turn, "answer", at)

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    CallId, Ending, Failure, Generation, Limits, MessageId, RequestId, Seq, TokenBasis, TokenCount, ToolCall, TurnId,
-    TurnResult, Usage, UsagePurpose, generation::Unsupported,
+    Applied, CallId, DropReason, Ending, Failure, Generation, Limits, MessageId, RequestId, Seq, TokenBasis,
+    TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -128,6 +128,20 @@ pub enum Payload {
         revision: i64,
         /// The fields that differ from before, by their paths in the API.
         paths: Vec<String>,
+    },
+    /// Queued messages became one user message.
+    MessagesApplied {
+        /// The user message.
+        message: MessageId,
+        /// What was taken, in order.
+        taken: Vec<Applied>,
+    },
+    /// A queued message was given up.
+    QueuedMessageDropped {
+        /// Which.
+        message: MessageId,
+        /// Why.
+        reason: DropReason,
     },
     /// The turn ended.
     TurnEnded {

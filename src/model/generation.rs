@@ -30,6 +30,37 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// The wishes that are set, by their paths in the API.
+    pub fn paths(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let Self {
+            temperature,
+            top_p,
+            top_k,
+            stop_sequences,
+            seed,
+            reasoning_effort,
+            reasoning_budget_tokens,
+            tool_choice,
+            parallel_tool_calls,
+            response_format,
+            provider_options,
+        } = self;
+        let set = [
+            ("generation.temperature", temperature.is_some()),
+            ("generation.top_p", top_p.is_some()),
+            ("generation.top_k", top_k.is_some()),
+            ("generation.stop_sequences", !stop_sequences.is_empty()),
+            ("generation.seed", seed.is_some()),
+            ("generation.reasoning_effort", reasoning_effort.is_some()),
+            ("generation.reasoning_budget_tokens", reasoning_budget_tokens.is_some()),
+            ("generation.tool_choice", tool_choice.is_some()),
+            ("generation.parallel_tool_calls", parallel_tool_calls.is_some()),
+            ("generation.response_format", response_format.is_some()),
+            ("generation.provider_options_json", provider_options.is_some()),
+        ];
+        set.into_iter().filter(|(_, set)| *set).map(|(path, _)| path)
+    }
+
     /// These wishes, with those of `below` where nothing is set here.
     #[must_use]
     pub fn or(&self, below: &Self) -> Self {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{BlobId, CallId, CompactionId, Counted, Failure, MessageId, Seq, TurnId, Usage};
+use super::{Applied, BlobId, CallId, CompactionId, Counted, Failure, MessageId, Seq, TurnId, Usage};
 
 /// What the model reads in place of a result that was pruned.
 pub const PRUNED_WORDS: &str = "[Old tool result content cleared]";
@@ -60,6 +60,8 @@ pub struct Message {
     pub pinned: bool,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,
+    /// The queued messages that it was made of, in order.
+    pub queued: Vec<Applied>,
     /// It was written by a compaction in place of older messages.
     pub is_summary: bool,
     /// The compaction that took it out of the prompt; none while the model sees it.

@@ -11,6 +11,7 @@ pub mod id;
 pub mod import;
 pub mod message;
 pub mod prompt;
+pub mod queue;
 pub mod tally;
 pub mod tool;
 pub mod transcript;
@@ -28,6 +29,7 @@ pub use message::{
     Truncation,
 };
 pub use prompt::Prompt;
+pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};

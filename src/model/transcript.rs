@@ -102,6 +102,7 @@ mod tests {
             response: None,
             pinned: false,
             metadata: std::collections::BTreeMap::new(),
+            queued: Vec::new(),
             is_summary: false,
             compacted_by: None,
             voided_at: None,

@@ -99,6 +99,8 @@ pub enum CompletionReason {
 pub enum CancelCause {
     /// CancelTurn.
     Requested,
+    /// A message that interrupts.
+    Interrupted,
     /// Nobody read its events any more.
     Disconnected,
     /// The session was deleted.

@@ -272,8 +272,11 @@ struct SummaryColumns<'a> {
 impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     fn from(summary: Option<&'a NewMessage>) -> Self {
         let Some(message) = summary else { return Self::default() };
-        let info =
-            codec::message::MessageInfo { response: message.response.clone(), metadata: message.metadata.clone() };
+        let info = codec::message::MessageInfo {
+            response: message.response.clone(),
+            metadata: message.metadata.clone(),
+            queued: Vec::new(),
+        };
         Self {
             id: Some(message.id.as_str()),
             role: role_number(message.role),

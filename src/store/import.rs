@@ -237,8 +237,11 @@ impl<'a> From<&Import<'a>> for Columns<'a> {
     fn from(import: &Import<'a>) -> Self {
         let mut columns = Self::default();
         for (event, ImportedMessage { message, created_at }) in (1..).zip(import.messages) {
-            let info =
-                codec::message::MessageInfo { response: message.response.clone(), metadata: message.metadata.clone() };
+            let info = codec::message::MessageInfo {
+                response: message.response.clone(),
+                metadata: message.metadata.clone(),
+                queued: Vec::new(),
+            };
             columns.events.push(event);
             columns.ids.push(message.id.as_str());
             columns.roles.push(role_number(message.role));

@@ -205,6 +205,7 @@ impl Store {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
+            CancelCause::Interrupted => 2,
             CancelCause::Disconnected => 3,
             CancelCause::SessionDeleted => 4,
         };

@@ -217,7 +217,7 @@ fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
 }
 
 fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
-    let codec::message::MessageInfo { response, metadata } = codec::message::decode_info(get(row, "info")?)?;
+    let codec::message::MessageInfo { response, metadata, queued } = codec::message::decode_info(get(row, "info")?)?;
     Ok(Message {
         id: MessageId::new(get::<String>(row, "message_id")?),
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
@@ -230,6 +230,7 @@ fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
         response,
         pinned: get(row, "pinned")?,
         metadata,
+        queued,
         is_summary: get(row, "is_summary")?,
         compacted_by: get::<Option<String>>(row, "compacted_by")?.map(CompactionId::new),
         voided_at: get::<Option<i64>>(row, "voided_at_seq")?.map(Seq),

@@ -17,6 +17,7 @@ pub mod compaction;
 pub mod delete;
 pub mod error;
 pub mod event;
+pub mod following;
 pub mod fork;
 pub mod import;
 pub mod lease;
@@ -126,7 +127,11 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("all_before", message::ALL_BEFORE),
         ("enqueue", queue::ENQUEUE),
         ("start_idle", queue::START_IDLE),
+        ("interrupt", queue::INTERRUPT),
         ("queue_outcome", queue::OUTCOME),
+        ("ahead", following::AHEAD),
+        ("adopt", following::ADOPT),
+        ("fate", following::FATE),
         ("look", queue::LOOK),
         ("take", queue::TAKE),
         ("unqueue", queue::UNQUEUE),

@@ -16,32 +16,11 @@ use super::{
     session::{Remembered, SessionState, remembered},
     turn::{Ack, Fenced},
 };
+pub use crate::model::{Delivery, DropReason};
 use crate::{
     codec,
     model::{Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
 };
-
-/// When a message is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Delivery {
-    /// At the next step boundary of the running turn.
-    Asap,
-    /// After the running turn.
-    WhenIdle,
-    /// In a new turn, for which the running one is cancelled.
-    Interrupt,
-}
-
-/// Why a message was given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DropReason {
-    /// The session was deleted.
-    SessionDeleted,
-    /// A newer one took its place.
-    Superseded,
-    /// It alone does not fit into the window.
-    TooLarge,
-}
 
 /// Where a message stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +89,12 @@ pub struct Place {
     pub turn: Option<TurnId>,
     /// The right to run that turn, when this message started it.
     pub grant: Option<Grant>,
+    /// The fence of the turn that it interrupts, when this replica owns it, be it since then.
+    pub interrupts: Option<(TurnId, Fence)>,
+    /// When it came.
+    pub enqueued_at: Timestamp,
+    /// When it is given up.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A message that is or was in the queue.
@@ -167,6 +152,17 @@ pub struct Taken<'a> {
     pub event: i64,
 }
 
+/// The step that a take begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextStep {
+    /// None: the messages go into the step that the turn is at.
+    None,
+    /// The next one.
+    InAnyCase,
+    /// The next one, made for this revision of the configuration: another one in force refuses it.
+    MadeFor(i64),
+}
+
 /// What became of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Take {
@@ -217,6 +213,7 @@ pub(super) const START_IDLE: &str = concat!(
     include_str!("sql/context_delta.sql"),
     " select f.epoch, f.op, f.turn_id, f.next_seq from f"
 );
+pub(super) const INTERRUPT: &str = include_str!("sql/interrupt.sql");
 pub(super) const OUTCOME: &str = include_str!("sql/queue_outcome.sql");
 pub(super) const TAKE: &str = concat!(
     include_str!("sql/take.sql"),
@@ -234,6 +231,8 @@ macro_rules! columns {
          (q.expires_at < now()) is true as expired, q.applied_to, q.drop_reason"
     };
 }
+
+pub(super) use columns;
 
 pub(super) const LOOK: &str = concat!(
     "-- store::queue::look\n select r.epoch, r.op, r.next_seq, r.cancel, r.state, r.open_calls, ",
@@ -269,16 +268,23 @@ impl Store {
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
         params.extend(bound.params());
         let start = start.map(|admission| (admission, StartParams::new(self, admission, new.message)));
+        let (replica, lease) = (self.replica(), self.lease.as_secs_f64());
         let mut queries = vec![Query::new(ENQUEUE, params)];
+        // Before the start: what is started by this message is not what it interrupts.
+        let interrupts = (new.delivery == Delivery::Interrupt).then_some(queries.len() + 1);
+        if interrupts.is_some() {
+            let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &bound.message, &replica, &lease];
+            queries.extend([lock_run(&key), Query::new(INTERRUPT, params)]);
+        }
+        let starts = start.as_ref().map(|_| queries.len());
         queries.extend(start.iter().map(|(admission, bound)| bound.query(&key, admission.rows)));
         queries
             .push(Query::new(OUTCOME, vec![&key.tenant as Param<'_>, &key.session, &bound.request_id, &bound.message]));
         let answers = self.database.transact(&queries).await?;
-        let [_, started @ .., outcome] = answers.as_slice() else {
-            return Err(Error::Corrupt("enqueue gave no answer".to_owned()));
-        };
-        let grant = started.first().and_then(|rows| rows.first()).map(grant).transpose()?;
-        enqueued(outcome.first(), &new.idempotency.hash, grant)
+        let first = |at: Option<usize>| at.and_then(|at| answers.get(at)).and_then(|rows| rows.first());
+        let grant = first(starts).map(grant).transpose()?;
+        let interrupts = first(interrupts).map(|row| interrupted(row, replica)).transpose()?.flatten();
+        enqueued(first(answers.len().checked_sub(1)), &new.idempotency.hash, grant, interrupts)
     }
 
     /// Begins a turn in an idle session for a message that waits. None: the session is not idle, its configuration changed, or the
@@ -321,12 +327,36 @@ impl Store {
         taken: &[Taken<'_>],
         advance: bool,
     ) -> Result<Take, Error> {
+        let step = if advance { NextStep::InAnyCase } else { NextStep::None };
+        self.take_for(key, fence, Some(seen), rows, taken, step).await
+    }
+
+    /// The same, for a step that is made for a revision. Without a seq that was seen the hot row is locked first, and others that
+    /// write into the session refuse it no more: only what becomes of the messages themselves does.
+    pub async fn take_for(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        seen: Option<Seq>,
+        rows: &Rows,
+        taken: &[Taken<'_>],
+        step: NextStep,
+    ) -> Result<Take, Error> {
         let (key, columns) = (Key::from(key), TakenColumns::from(taken));
-        let (next_seq, steps, lease) = (seen.0 + 1, i32::from(advance), self.lease.as_secs_f64());
+        let next_seq = seen.map(|seen| seen.0 + 1);
+        let (steps, revision) = match step {
+            NextStep::None => (0, None),
+            NextStep::InAnyCase => (1, None),
+            NextStep::MadeFor(revision) => (1, Some(revision)),
+        };
+        let lease = self.lease.as_secs_f64();
         let mut params = rows.params(&key);
         params.extend([&fence.epoch as Param<'_>, &fence.op, &next_seq, &steps, &lease]);
         params.extend(columns.params());
-        match self.fenced_write(&key, fence, &[Query::new(TAKE, params)]).await? {
+        params.push(&revision);
+        let take = Query::new(TAKE, params);
+        let queries = if seen.is_some() { vec![take] } else { vec![lock_run(&key), take] };
+        match self.fenced_write(&key, fence, &queries).await? {
             Fenced::Applied(ack) => Ok(Take::Applied(ack)),
             Fenced::Refused => Ok(Take::Moved),
             Fenced::Gone => Ok(Take::Fenced),
@@ -431,7 +461,7 @@ impl NewParams<'_> {
     }
 }
 
-struct StartParams<'a> {
+pub(super) struct StartParams<'a> {
     turn: &'a str,
     owner: &'a str,
     lease: f64,
@@ -444,7 +474,7 @@ struct StartParams<'a> {
 }
 
 impl<'a> StartParams<'a> {
-    fn new(store: &'a Store, admission: &Admission<'a>, message: &'a MessageId) -> Self {
+    pub(super) fn new(store: &'a Store, admission: &Admission<'a>, message: &'a MessageId) -> Self {
         Self {
             turn: admission.turn.as_str(),
             owner: store.replica(),
@@ -458,7 +488,7 @@ impl<'a> StartParams<'a> {
         }
     }
 
-    fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
+    pub(super) fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
         let mut params = rows.params(key);
         params.extend([&self.turn as Param<'_>, &self.owner, &self.lease, &self.timeout, &self.revision]);
         params.extend([&self.request_id as Param<'_>, &self.request, &self.model, &self.message]);
@@ -521,6 +551,7 @@ fn reason_number(reason: DropReason) -> i16 {
         DropReason::SessionDeleted => 1,
         DropReason::Superseded => 2,
         DropReason::TooLarge => 3,
+        DropReason::Unreadable => 4,
     }
 }
 
@@ -529,6 +560,7 @@ fn reason(number: i16) -> Result<DropReason, Error> {
         1 => Ok(DropReason::SessionDeleted),
         2 => Ok(DropReason::Superseded),
         3 => Ok(DropReason::TooLarge),
+        4 => Ok(DropReason::Unreadable),
         other => Err(Error::Corrupt(format!("drop reason {other}"))),
     }
 }
@@ -553,7 +585,7 @@ fn state(row: &Row) -> Result<QueueState, Error> {
     }
 }
 
-fn queued(row: &Row) -> Result<Queued, Error> {
+pub(super) fn queued(row: &Row) -> Result<Queued, Error> {
     Ok(Queued {
         message: MessageId::new(get::<String>(row, "message_id")?),
         state: state(row)?,
@@ -569,7 +601,20 @@ fn queued(row: &Row) -> Result<Queued, Error> {
     })
 }
 
-fn enqueued(row: Option<&Row>, hash: &str, grant: Option<Grant>) -> Result<Enqueued, Error> {
+/// The turn that a message interrupts, with its fence where this replica is to end it.
+fn interrupted(row: &Row, replica: &str) -> Result<Option<(TurnId, Fence)>, Error> {
+    let owner: Option<String> = get(row, "owner")?;
+    let fence = Fence { epoch: get(row, "epoch")?, op: get(row, "op")? };
+    let turn = TurnId::new(get::<String>(row, "turn_id")?);
+    Ok((owner.as_deref() == Some(replica)).then_some((turn, fence)))
+}
+
+fn enqueued(
+    row: Option<&Row>,
+    hash: &str,
+    grant: Option<Grant>,
+    interrupts: Option<(TurnId, Fence)>,
+) -> Result<Enqueued, Error> {
     let Some(row) = row else { return Ok(Enqueued::NoSession) };
     let known = get::<Option<String>>(row, "req_hash")?.map(|_| remembered(row)).transpose()?;
     if known.as_ref().is_some_and(|known| known.hash != hash) {
@@ -586,6 +631,9 @@ fn enqueued(row: Option<&Row>, hash: &str, grant: Option<Grant>) -> Result<Enque
         met,
         turn: turn.filter(|_| met.is_live()).map(TurnId::new),
         grant,
+        interrupts,
+        enqueued_at: get(row, "enqueued_at")?,
+        expires_at: get(row, "expires_at")?,
     }))
 }
 

@@ -6,7 +6,9 @@ use super::{
 };
 use crate::{
     codec,
-    model::{MessageId, ModelResponse, Part, Payload, Role, SessionKey, event::StepPosition, message::StoredPart},
+    model::{
+        Applied, MessageId, ModelResponse, Part, Payload, Role, SessionKey, event::StepPosition, message::StoredPart,
+    },
 };
 use std::collections::BTreeMap;
 
@@ -27,6 +29,8 @@ pub struct NewMessage {
     pub metadata: BTreeMap<String, String>,
     /// The model call behind it.
     pub response: Option<ModelResponse>,
+    /// The queued messages that it is made of.
+    pub queued: Vec<Applied>,
 }
 
 /// Rows in the order of their events. Positions in the session are given by the statement that writes them.
@@ -81,7 +85,7 @@ impl Rows {
 
     /// Adds a message with the event that commits it.
     pub fn message(&mut self, message: NewMessage, at: StepPosition) {
-        let NewMessage { id, role, parts, overhead, pinned, metadata, response } = message;
+        let NewMessage { id, role, parts, overhead, pinned, metadata, response, queued } = message;
         self.event(&Payload::MessageCommitted { message: id.clone() }, at);
         self.message_events.push(i32::try_from(self.kinds.len()).unwrap_or(i32::MAX));
         self.message_ids.push(id.as_str().to_owned());
@@ -89,7 +93,11 @@ impl Rows {
         self.message_steps.push(signed(at.step));
         self.message_tokens.push(signed(overhead));
         self.message_pinned.push(pinned);
-        self.message_infos.push(codec::message::encode_info(&codec::message::MessageInfo { response, metadata }));
+        self.message_infos.push(codec::message::encode_info(&codec::message::MessageInfo {
+            response,
+            metadata,
+            queued,
+        }));
         for (position, part) in parts.iter().enumerate() {
             self.part(&id, position, part);
         }

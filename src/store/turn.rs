@@ -7,6 +7,8 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    admission::Grant,
+    following::NextTurn,
     pipeline::{Param, Query},
     rollback,
     row::{ended_number, get},
@@ -220,6 +222,19 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
+        self.finish_and_start(key, fence, rows, cost, end, None).await.map(|(written, _)| written)
+    }
+
+    /// The same; when that ends the turn, the next one begins in the same transaction.
+    pub async fn finish_and_start(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+        end: &End<'_>,
+        next: Option<&NextTurn<'_>>,
+    ) -> Result<(Written, Option<Grant>), Error> {
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let (message, lease) = (cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
         let mut params = rows.params(&key);
@@ -227,7 +242,7 @@ impl Store {
         params.extend(spent.params());
         params.extend([&ended.steps as Param<'_>, &message, &ended.payload, &ended.outcome, &lease]);
         let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
-        self.owner_write(&key, fence, &[gate, Query::new(FINISH, params)]).await
+        self.end_and_start(&key, fence, vec![gate, Query::new(FINISH, params)], next).await
     }
 
     /// Every other end: closes what is open and ends the turn, whatever waits in the queue.
@@ -239,6 +254,19 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
+        self.stop_and_start(key, fence, rows, cost, end, None).await.map(|(written, _)| written)
+    }
+
+    /// The same, and the next turn begins in the same transaction.
+    pub async fn stop_and_start(
+        &self,
+        key: &SessionKey,
+        fence: Fence,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+        end: &End<'_>,
+        next: Option<&NextTurn<'_>>,
+    ) -> Result<(Written, Option<Grant>), Error> {
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let message = cost.message.map(MessageId::as_str);
         let (tokens, overhead) = (signed(end.synthetic.tokens), signed(end.synthetic.overhead));
@@ -253,7 +281,7 @@ impl Store {
         if let Ending::Cancelled { undone: Some(_), .. } = end.ending {
             queries.extend(rollback::queries(&key, &fence));
         }
-        self.owner_write(&key, fence, &queries).await
+        self.end_and_start(&key, fence, queries, next).await
     }
 
     async fn owner_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Written, Error> {
@@ -266,17 +294,31 @@ impl Store {
 
     /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then looks whether it had landed.
     pub(super) async fn fenced_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Fenced, Error> {
+        self.fenced_answers(key, fence, queries, queries.len().saturating_sub(1)).await.map(|(fenced, _)| fenced)
+    }
+
+    /// The same; the fence is compared by the statement `own`, and the rows of the one behind it come back with it.
+    pub(super) async fn fenced_answers(
+        &self,
+        key: &Key,
+        fence: Fence,
+        queries: &[Query<'_>],
+        own: usize,
+    ) -> Result<(Fenced, Vec<Row>), Error> {
         let give_up = Instant::now() + self.lease;
         let mut pause = Duration::from_millis(20);
         loop {
             let result = match queries {
-                [single] => self.database.write(single).await,
-                _ => self.database.transact(queries).await.map(|mut rows| rows.pop().unwrap_or_default()),
+                [single] => self.database.write(single).await.map(|rows| vec![rows]),
+                _ => self.database.transact(queries).await,
             };
             match result {
-                Ok(rows) => match rows.first() {
-                    Some(row) => return Ok(Fenced::Applied(ack(row)?)),
-                    None => return self.settle(key, fence).await,
+                Ok(mut answers) => match answers.get(own).and_then(|rows| rows.first()) {
+                    Some(row) => {
+                        let applied = Fenced::Applied(ack(row)?);
+                        return Ok((applied, answers.drain(own + 1..).next().unwrap_or_default()));
+                    }
+                    None => return Ok((self.settle(key, fence).await?, Vec::new())),
                 },
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "a write gave no answer; repeating it");

@@ -76,6 +76,8 @@ pub struct Owned {
     pub context_tokens: i64,
     /// The newest seq.
     pub last_seq: Seq,
+    /// Messages wait for the turn.
+    pub waiting: bool,
 }
 
 impl Owned {
@@ -133,7 +135,9 @@ pub(super) const OWNED: &str = concat!(
            coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
            t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
            t.cache_read_tokens, t.cache_write_tokens, v.revision, v.config, s.tools,
-           coalesce(e.at >= r.turn_deadline, false) as late, w.revision as newer_revision, w.config as newer_config, u.tools as newer_tools
+           coalesce(e.at >= r.turn_deadline, false) as late,
+           exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2) as waiting,
+           w.revision as newer_revision, w.config as newer_config, u.tools as newer_tools
       from session_run r
       join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id
       left join ",
@@ -227,6 +231,7 @@ fn owned(row: &Row) -> Result<Owned, Error> {
         final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
         context_tokens: get(row, "ctx_tokens")?,
         last_seq: Seq(next_seq - 1),
+        waiting: get(row, "waiting")?,
     })
 }
 
@@ -243,6 +248,7 @@ fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
     }
     let cause = match get::<i16>(row, "cancel_cause")? {
         1 => CancelCause::Requested,
+        2 => CancelCause::Interrupted,
         3 => CancelCause::Disconnected,
         4 => CancelCause::SessionDeleted,
         other => return Err(Error::Corrupt(format!("cancel cause {other}"))),

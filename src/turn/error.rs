@@ -1,7 +1,7 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
-    model::{BlobId, CallId, RequestId, Seq, SessionId, TurnId, import::Flaw},
+    model::{BlobId, CallId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw},
     store,
 };
 
@@ -28,9 +28,17 @@ pub enum Error {
         /// The newest seq of the session.
         last: Seq,
     },
-    /// A turn is running, and queueing is not built yet.
-    #[error("a turn is running, and queueing its input is not implemented yet")]
-    QueueNotImplemented,
+    /// The session has no such queued message.
+    #[error("the session has no queued message {0}")]
+    QueuedMessageNotFound(MessageId),
+    /// As many messages wait as may.
+    #[error("{limit} messages wait in the session's queue, as many as may")]
+    QueueFull {
+        /// The session.
+        session: SessionId,
+        /// The most that may wait.
+        limit: u32,
+    },
     /// No configured provider has this model.
     #[error("no configured provider has the model {0}")]
     ModelNotFound(String),

@@ -7,14 +7,15 @@ use uuid::Uuid;
 use super::{
     Engine, Error,
     hub::Subscription,
+    queue::{Incoming, Put},
     sessions::{new_session_id, outside_tokens, sized},
     wishes,
 };
 use crate::{
     context::estimate,
     model::{
-        Category, InputMessage, Limits, LimitsOverride, Payload, RequestId, Role, Seq, SessionConfig, SessionKey,
-        TenantId, ToolSet, TurnId,
+        Category, Delivery, InputMessage, Limits, LimitsOverride, MessageId, Payload, RequestId, Role, Seq,
+        SessionConfig, SessionKey, TenantId, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         event::StepPosition,
@@ -24,6 +25,8 @@ use crate::{
     store::{
         NewMessage, Rows,
         admission::Admission,
+        following::Fate,
+        queue::QueueState,
         session::{FIRST_REVISION, Session},
     },
 };
@@ -36,8 +39,8 @@ const ADMISSION_TRIES: u32 = 5;
 pub struct Admitted {
     /// The session.
     pub key: SessionKey,
-    /// The turn to follow.
-    pub turn: TurnId,
+    /// What to follow.
+    pub follows: Follows,
     /// How it came about.
     pub how: How,
     /// The stream goes on behind this seq.
@@ -46,13 +49,33 @@ pub struct Admitted {
     pub news: Option<Subscription>,
 }
 
+/// What the stream of an ExecuteTurn ends with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Follows {
+    /// This turn.
+    Turn(TurnId),
+    /// The turn that takes this queued message.
+    Message(MessageId),
+    /// The client has seen all there is.
+    Nothing,
+}
+
 /// How the turn of an ExecuteTurn came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum How {
     /// It was started.
     Started {
         /// With its session.
         session_created: bool,
+    },
+    /// A turn was running: the input waits.
+    Queued {
+        /// Its id in the queue.
+        message: MessageId,
+        /// Its rank, from 1.
+        position: u32,
+        /// What the running turn cannot heed of the request.
+        ignored: Vec<&'static str>,
     },
     /// The request is known: this is what it started.
     Attached,
@@ -103,7 +126,7 @@ impl Engine {
             return Err(Error::Draining);
         }
         match (self.store.session(key).await?, &command.create) {
-            (Some(session), _) if session.state.is_live() => Err(self.busy(key, command, session)),
+            (Some(session), _) if session.state.is_live() => self.busy(key, command, session).await,
             // Calls that the host appended: the model is asked once their results are there.
             (Some(session), _) if session.open_calls > 0 => {
                 let open = self.store.appended_calls(key).await?;
@@ -113,7 +136,7 @@ impl Engine {
                 Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
             }
             (Some(session), _) => {
-                self.something_to_answer(key, command).await?;
+                self.something_to_answer(key, command, session.queued).await?;
                 let existing = Existing { revision: session.revision, tokens: session.context_tokens };
                 self.begin(key, command, &session.config, Some(existing)).await
             }
@@ -130,12 +153,11 @@ impl Engine {
     }
 
     /// Whether an idle session holds something that the model is to answer. The statement looks again, under its lock.
-    async fn something_to_answer(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<(), Error> {
+    async fn something_to_answer(&self, key: &SessionKey, command: &ExecuteTurn, queued: u32) -> Result<(), Error> {
         let found = match &command.start {
             Start::Input(_) => true,
-            // Messages cannot be queued yet.
-            Start::Queue => false,
-            Start::Transcript => self.store.asks_for_an_answer(key).await?,
+            Start::Queue => queued > 0,
+            Start::Transcript => queued > 0 || self.store.asks_for_an_answer(key).await?,
         };
         if found { Ok(()) } else { Err(Error::NoInput) }
     }
@@ -151,19 +173,67 @@ impl Engine {
         if command.after > standing.last_seq {
             return Err(Error::CursorAhead { last: standing.last_seq });
         }
-        let turn = TurnId::new(remembered.result);
-        let found = self.store.turn(key, &turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
-        let first = Seq(found.first_seq.0 - 1);
-        Ok(Some(Admitted { key: key.clone(), turn, how: How::Attached, after: command.after.max(first), news: None }))
+        let turn = TurnId::new(remembered.result.clone());
+        let (follows, first) = match self.store.turn(key, &turn).await? {
+            Some(found) => (Follows::Turn(turn), Seq(found.first_seq.0 - 1)),
+            None => {
+                let message = MessageId::new(remembered.result);
+                match self.store.fate(key, &message).await?.ok_or(Error::TurnNotFound(turn))? {
+                    Fate::Waiting => (Follows::Message(message), standing.last_seq),
+                    Fate::Taken { turn, after } => (Follows::Turn(turn), after),
+                    Fate::Ended(seq) if command.after >= seq => (Follows::Nothing, seq),
+                    Fate::Ended(seq) => (Follows::Message(message), Seq(seq.0 - 1)),
+                }
+            }
+        };
+        // Whoever waits for a message goes on where the client stopped reading: it may have been taken since.
+        let after = if command.after > Seq(0) { command.after } else { first };
+        let after = if matches!(follows, Follows::Turn(_)) { after.max(first) } else { after };
+        Ok(Some(Admitted { key: key.clone(), follows, how: How::Attached, after, news: None }))
     }
 
-    /// A turn is running.
-    fn busy(&self, key: &SessionKey, command: &ExecuteTurn, session: Session) -> Error {
-        match (command.busy, session.current_turn) {
-            (BusyPolicy::Enqueue, _) => Error::QueueNotImplemented,
-            (BusyPolicy::Reject, Some(turn)) => Error::TurnInProgress { turn, last: session.last_seq },
-            (BusyPolicy::Reject, None) => Error::Internal(format!("session {} is live without a turn", key.session)),
-        }
+    /// A turn is running: the input waits for it, or interrupts it. None: it is the same request's.
+    async fn busy(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        session: Session,
+    ) -> Result<Option<Admitted>, Error> {
+        let delivery = match command.busy {
+            BusyPolicy::Enqueue => Some(Delivery::Asap),
+            BusyPolicy::Interrupt => Some(Delivery::Interrupt),
+            BusyPolicy::Reject => None,
+        };
+        let (Some(delivery), Start::Input(message)) = (delivery, &command.start) else {
+            let live = session.current_turn;
+            let turn =
+                live.ok_or_else(|| Error::Internal(format!("session {} is live without a turn", key.session)))?;
+            return Err(Error::TurnInProgress { turn, last: session.last_seq });
+        };
+        self.model(command.request.model.as_ref().unwrap_or(&session.config.model))?;
+        let incoming = Incoming {
+            message,
+            delivery,
+            starts_turn: true,
+            execute: Some(&command.request),
+            ttl: None,
+            idempotency: &command.idempotency,
+        };
+        let place = match self.put(key, incoming, &session).await? {
+            Put::Fresh(place) => place,
+            Put::Before(_) | Put::Elsewhere => return Ok(None),
+        };
+        let position = match place.state {
+            QueueState::Pending { position } => position,
+            QueueState::Applied(_) | QueueState::Cancelled | QueueState::Expired | QueueState::Dropped(_) => 0,
+        };
+        Ok(Some(Admitted {
+            key: key.clone(),
+            follows: Follows::Message(place.message.clone()),
+            how: How::Queued { message: place.message, position, ignored: command.request.paths() },
+            after: session.last_seq,
+            news: None,
+        }))
     }
 
     /// Admits the turn under a configuration; `existing` is none for a session that is to be created with it.
@@ -182,17 +252,21 @@ impl Engine {
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
         let Existing { revision, tokens } = existing.unwrap_or(Existing { revision: FIRST_REVISION, tokens: 0 });
-        let plan = Plan {
+        let input = match &command.start {
+            Start::Input(input) => Some(input),
+            Start::Queue | Start::Transcript => None,
+        };
+        let rows = opening(&Opening {
             turn: &turn,
-            request: command.idempotency.request.as_ref(),
+            request_id: command.idempotency.request.as_ref(),
+            request: &command.request,
+            input,
             model: &model,
             limits,
             config,
             revision,
             tokens,
-        };
-        let tools = command.request.tools.as_ref().unwrap_or(&config.tools);
-        let rows = plan.first_rows(tools, command);
+        });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
         let turn_timeout = Some(limits.turn_timeout);
         let request = TurnRequest {
@@ -207,7 +281,7 @@ impl Engine {
             idempotency: &command.idempotency,
             request: &request,
             model: &model.reference,
-            continues: command.start == Start::Transcript,
+            continues: input.is_none(),
         };
         let sent = Instant::now();
         let granted = match existing {
@@ -220,19 +294,21 @@ impl Engine {
         let news = Some(self.hub.enter(key).subscribe());
         self.start(key.clone(), grant, sent);
         let how = How::Started { session_created: existing.is_none() };
-        Ok(Some(Admitted { key: key.clone(), turn, how, after, news }))
+        Ok(Some(Admitted { key: key.clone(), follows: Follows::Turn(turn), how, after, news }))
     }
 }
 
-/// A turn that is about to be admitted.
-struct Plan<'a> {
-    turn: &'a TurnId,
-    request: Option<&'a RequestId>,
-    model: &'a Resolved,
-    limits: Limits,
-    config: &'a SessionConfig,
-    revision: i64,
-    tokens: i64,
+/// A turn that is about to begin.
+pub(super) struct Opening<'a> {
+    pub(super) turn: &'a TurnId,
+    pub(super) request_id: Option<&'a RequestId>,
+    pub(super) request: &'a TurnRequest,
+    pub(super) input: Option<&'a InputMessage>,
+    pub(super) model: &'a Resolved,
+    pub(super) limits: Limits,
+    pub(super) config: &'a SessionConfig,
+    pub(super) revision: i64,
+    pub(super) tokens: i64,
 }
 
 /// What is known of a session that exists.
@@ -242,54 +318,52 @@ struct Existing {
     tokens: i64,
 }
 
-impl Plan<'_> {
-    /// Its first events, and its input if it has one.
-    fn first_rows(&self, tools: &ToolSet, command: &ExecuteTurn) -> Rows {
-        let outside = outside_tokens(self.config, tools, self.model.info.supports_tools);
-        let mut rows = Rows::new(estimate::ESTIMATOR, outside);
-        let input = match &command.start {
-            Start::Input(input) => Some(self.input(input)),
-            Start::Queue | Start::Transcript => None,
-        };
-        let offered = tools.visible().filter(|_| self.model.info.supports_tools).map(|tool| tool.name.clone());
-        rows.event(
-            &Payload::TurnStarted {
-                request: self.request.cloned(),
-                model: self.model.reference.clone(),
-                limits: self.limits,
-                tool_names: offered.collect(),
-                input: input.as_ref().map(|input| input.id.clone()),
-            },
-            StepPosition::default(),
-        );
-        let said = input.as_ref().map_or(0, said);
-        if let Some(input) = input {
-            rows.message(input, StepPosition::default());
-        }
-        let (_, unsupported) = wishes::fitting(self.model, self.config, &command.request, tools, 1);
-        for wish in unsupported {
-            rows.event(&wishes::left_out(self.model, wish), StepPosition::default());
-        }
-        let expected = total(self.tokens, outside.saturating_add(said));
-        rows.event(&step_started(self.model, self.revision, expected), StepPosition { step: 1, attempt: 1 });
-        rows
+/// The first events of a turn, and its input if it has one.
+pub(super) fn opening(new: &Opening<'_>) -> Rows {
+    let Opening { turn, request_id, request, input, model, limits, config, revision, tokens } = new;
+    let tools = request.tools.as_ref().unwrap_or(&config.tools);
+    let outside = outside_tokens(config, tools, model.info.supports_tools);
+    let mut rows = Rows::new(estimate::ESTIMATOR, outside);
+    let input = input.map(|input| user_message(turn, input));
+    let offered = tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
+    rows.event(
+        &Payload::TurnStarted {
+            request: request_id.cloned(),
+            model: model.reference.clone(),
+            limits: *limits,
+            tool_names: offered.collect(),
+            input: input.as_ref().map(|input| input.id.clone()),
+        },
+        StepPosition::default(),
+    );
+    let said = input.as_ref().map_or(0, said);
+    if let Some(input) = input {
+        rows.message(input, StepPosition::default());
     }
+    let (_, unsupported) = wishes::fitting(model, config, request, tools, 1);
+    for wish in unsupported {
+        rows.event(&wishes::left_out(model, wish), StepPosition::default());
+    }
+    let expected = total(*tokens, outside.saturating_add(said));
+    rows.event(&step_started(model, *revision, expected), StepPosition { step: 1, attempt: 1 });
+    rows
+}
 
-    fn input(&self, input: &InputMessage) -> NewMessage {
-        NewMessage {
-            id: derive::input(self.turn),
-            role: Role::User,
-            parts: input.parts.iter().map(|part| host_part(part.clone(), Role::User, input.pinned)).collect(),
-            overhead: estimate::MESSAGE_OVERHEAD,
-            pinned: input.pinned,
-            metadata: input.metadata.clone(),
-            response: None,
-        }
+fn user_message(turn: &TurnId, input: &InputMessage) -> NewMessage {
+    NewMessage {
+        id: derive::input(turn),
+        role: Role::User,
+        parts: input.parts.iter().map(|part| host_part(part.clone(), Role::User, input.pinned)).collect(),
+        overhead: estimate::MESSAGE_OVERHEAD,
+        pinned: input.pinned,
+        metadata: input.metadata.clone(),
+        response: None,
+        queued: Vec::new(),
     }
 }
 
 /// The size of a message.
-fn said(message: &NewMessage) -> u32 {
+pub(super) fn said(message: &NewMessage) -> u32 {
     let parts = message.parts.iter().map(|part| part.size.tokens);
     parts.fold(message.overhead, u32::saturating_add)
 }

@@ -4,6 +4,10 @@
 //! keeps the text so far, once, and each reader knows how much of it it has shown: whoever is slow gets more at a time, costs no memory
 //! and holds up nobody. What is shown carries the seq it follows, so that a reader knows whether it still belongs to what it has shown.
 
+mod announced;
+
+pub use announced::Announced;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -37,6 +41,7 @@ pub struct Channel {
     head: watch::Sender<Head>,
     pulse: watch::Sender<()>,
     open: Mutex<Option<Open>>,
+    announced: Mutex<announced::Announcements>,
     /// The session's turn ran on another replica when that was looked at.
     elsewhere: AtomicBool,
 }
@@ -126,6 +131,7 @@ pub struct Subscription {
     /// That something is to be shown that is not kept.
     pub pulse: watch::Receiver<()>,
     shown: Shown,
+    heard: usize,
 }
 
 impl Hub {
@@ -141,6 +147,7 @@ impl Hub {
             head: watch::Sender::new(Head::default()),
             pulse: watch::Sender::new(()),
             open: Mutex::new(None),
+            announced: Mutex::default(),
             elsewhere: AtomicBool::new(false),
         });
         channels.insert(key.clone(), Arc::downgrade(&channel));
@@ -220,6 +227,12 @@ impl Channel {
         }
     }
 
+    /// Tells readers that a message waits.
+    pub fn announce(&self, announced: Announced) {
+        lock(&self.announced).add(announced);
+        self.pulse.send_replace(());
+    }
+
     /// The message is committed or void: newcomers do not see it any more. Another one stays open: it is a newer attempt's.
     pub fn close_message(&self, message: &MessageId) {
         if let Some(open) =
@@ -277,7 +290,8 @@ impl Channel {
     pub fn subscribe(self: &Arc<Self>) -> Subscription {
         let mut pulse = self.pulse.subscribe();
         pulse.mark_changed();
-        Subscription { channel: Arc::clone(self), head: self.head.subscribe(), pulse, shown: Shown::default() }
+        let heard = lock(&self.announced).in_all();
+        Subscription { channel: Arc::clone(self), head: self.head.subscribe(), pulse, shown: Shown::default(), heard }
     }
 }
 
@@ -296,6 +310,14 @@ impl Subscription {
         self.shown.called = Some(open.after);
         more.extend(open.since(&mut self.shown).into_iter().map(|delta| live(LiveKind::Delta(delta))));
         more
+    }
+
+    /// Messages that were queued and not heard of yet.
+    pub fn queued(&mut self) -> Vec<Announced> {
+        let announced = lock(&self.channel.announced);
+        let new = announced.behind(self.heard);
+        self.heard = announced.in_all();
+        new
     }
 
     /// The open message with all text so far, which is shown by that; only if it follows an event that is `current`.

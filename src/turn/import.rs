@@ -220,6 +220,7 @@ fn imported(id: MessageId, appended: &Appended, parts: Vec<StoredPart>, pinned: 
         pinned,
         metadata: appended.metadata.clone(),
         response: appended.response.clone(),
+        queued: Vec::new(),
     };
     ImportedMessage { message, created_at: appended.created_at }
 }

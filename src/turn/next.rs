@@ -32,6 +32,8 @@ pub struct Facts {
     pub limits: Limits,
     /// The newest message.
     pub last: Option<Last>,
+    /// Messages wait for the turn.
+    pub waiting: bool,
 }
 
 /// The newest message of the transcript.
@@ -52,6 +54,11 @@ pub enum Step {
     Call,
     /// Begin the next step, then call the model.
     Begin,
+    /// Take what waits into the transcript.
+    Take {
+        /// Begin the next step with it.
+        advance: bool,
+    },
     /// The model was done: end the turn, unless messages wait for it.
     Finish,
     /// End the turn.
@@ -67,7 +74,9 @@ impl Last {
             Role::Tool => newest.next().and_then(|caller| caller.response.as_ref()),
             Role::System | Role::User | Role::Assistant => message.response.as_ref(),
         };
-        let step = if message.turn.as_ref() == Some(turn) { message.step } else { 0 };
+        // What came through the queue is to be answered by the step, as input is.
+        let answers = message.role == Role::Assistant || message.role == Role::Tool;
+        let step = if answers && message.turn.as_ref() == Some(turn) { message.step } else { 0 };
         Some(Self { role: message.role, step, finish: response.map(|response| response.finish) })
     }
 }
@@ -84,17 +93,33 @@ pub fn next_step(facts: &Facts) -> Step {
     }
     let here = facts.last.filter(|last| last.step == facts.step);
     if let Some(end) = here.and_then(said_its_last) {
-        return end;
+        return match end {
+            // A conclusion is not asked for twice.
+            Step::Finish if facts.waiting && facts.time_left.is_zero() => completed(CompletionReason::Deadline),
+            Step::Finish if facts.waiting => go_on(facts),
+            end => end,
+        };
     }
     let more = after_step(facts.step, &facts.spent, &facts.limits);
     let concludes = facts.open_calls == 0 && (here.is_none() || !facts.late && more.is_none());
     if facts.time_left.is_zero() && (facts.grace_left.is_zero() || !concludes) {
         return completed(CompletionReason::Deadline);
     }
-    match (here, more) {
-        (None, _) => Step::Call,
-        (Some(_), Some(reason)) => completed(reason),
-        (Some(_), None) => Step::Begin,
+    match here {
+        Some(_) => go_on(facts),
+        None if facts.waiting => Step::Take { advance: false },
+        // It was to begin with a message that was withdrawn since.
+        None if facts.last.is_none_or(|last| last.role == Role::Assistant) => Step::Finish,
+        None => Step::Call,
+    }
+}
+
+/// Behind a step that is over.
+fn go_on(facts: &Facts) -> Step {
+    match after_step(facts.step, &facts.spent, &facts.limits) {
+        Some(reason) => completed(reason),
+        None if facts.waiting => Step::Take { advance: true },
+        None => Step::Begin,
     }
 }
 
@@ -165,6 +190,7 @@ mod tests {
                 grace: Duration::ZERO,
             },
             last,
+            waiting: false,
         }
     }
 
@@ -176,7 +202,7 @@ mod tests {
     fn a_step_is_called_begun_or_ended_by_what_was_said_last() {
         let stop = |reason| Step::Stop(Ending::Completed(reason));
         let table = [
-            (None, Step::Call),
+            (None, Step::Finish),
             (last(Role::User, 0, None), Step::Call),
             (last(Role::Tool, 0, Some(FinishReason::ToolCalls)), Step::Call),
             (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), Step::Call),
@@ -187,11 +213,34 @@ mod tests {
             (last(Role::Assistant, 2, Some(FinishReason::Stop)), Step::Finish),
             (last(Role::Assistant, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
             (last(Role::Assistant, 2, Some(FinishReason::Refusal)), stop(CompletionReason::ContentFilter)),
-            (last(Role::Assistant, 1, Some(FinishReason::Stop)), Step::Call),
+            (last(Role::Assistant, 1, Some(FinishReason::Stop)), Step::Finish),
+            (last(Role::Assistant, 0, Some(FinishReason::Stop)), Step::Finish),
         ];
         for (last, expected) in table {
             assert_eq!(next_step(&facts(last)), expected, "{last:?}");
         }
+    }
+
+    /// Row D10
+    #[test]
+    fn messages_that_wait_are_taken_between_steps_and_before_an_end_that_they_may_hold_up() {
+        let take = |advance| Step::Take { advance };
+        let table = [
+            (None, take(false)),
+            (last(Role::User, 0, None), take(false)),
+            (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), take(false)),
+            (last(Role::Assistant, 1, Some(FinishReason::Stop)), take(false)),
+            (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), take(true)),
+            (last(Role::Assistant, 2, Some(FinishReason::Stop)), take(true)),
+            (last(Role::Assistant, 2, Some(FinishReason::Length)), completed(CompletionReason::Length)),
+        ];
+        for (last, expected) in table {
+            assert_eq!(next_step(&Facts { waiting: true, ..facts(last) }), expected, "{last:?}");
+        }
+        let done = Facts { waiting: true, ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop))) };
+        let limits = Limits { max_steps: 2, ..done.limits };
+        assert_eq!(next_step(&Facts { limits, ..done.clone() }), completed(CompletionReason::MaxSteps));
+        assert_eq!(next_step(&Facts { time_left: Duration::ZERO, ..done }), completed(CompletionReason::Deadline));
     }
 
     #[test]

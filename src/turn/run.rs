@@ -1,5 +1,7 @@
 //! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
 
+mod take;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -12,6 +14,7 @@ use super::{
     answer::{self, Audience, Broken, Cut, End, Timing},
     batch::Handing,
     execute::{step_started, total},
+    following::{Ground, Planned},
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, ending_of, next_step},
@@ -32,6 +35,7 @@ use crate::{
     store::{
         Rows,
         admission::Grant,
+        following::Starters,
         message::Seen,
         session::SessionState,
         step::{Begun, NewStep},
@@ -112,6 +116,14 @@ struct Run<'a> {
     calls: (u32, u32),
 }
 
+/// What the end of a turn has to reckon with.
+struct Ahead {
+    /// Messages wait for this turn.
+    waiting: bool,
+    /// What follows it.
+    next: Option<Planned>,
+}
+
 /// What one step works with.
 struct Scene<'a> {
     owned: &'a Owned,
@@ -188,6 +200,7 @@ impl Run<'_> {
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
             (Step::Call, Some(transcript)) => self.call(&scene, transcript).await,
             (Step::Begin, Some(_)) => self.begin(&owned).await,
+            (Step::Take { advance }, Some(_)) => self.take(&scene, advance).await,
             (Step::Finish, Some(transcript)) => {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
                 self.finish(&scene, Self::no_rows(&scene), None, finish).await
@@ -196,7 +209,7 @@ impl Run<'_> {
                 let ending = self.undoing(ending, owned.cancel.as_ref(), None).await?;
                 self.stop(&scene, Self::no_rows(&scene), None, ending, None).await
             }
-            (Step::Call | Step::Begin | Step::Finish, None) => {
+            (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => {
                 Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
             }
         }
@@ -237,6 +250,7 @@ impl Run<'_> {
             // Whether there is a next step is a matter of the configuration that it would be made for.
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
+            waiting: owned.waiting,
         }
     }
 
@@ -305,7 +319,7 @@ impl Run<'_> {
                     self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await
                 }
                 Step::Stop(ending) => self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await,
-                Step::Call | Step::Begin | Step::Finish => {
+                Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
                     self.finish(scene, rows, Some(cost), Some(finish.reason)).await
                 }
             };
@@ -445,8 +459,18 @@ impl Run<'_> {
         let ending = Ending::Completed(CompletionReason::Stop);
         let result = self.result(scene, &cost, finish);
         let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
-        let written = self.engine.store.finish(self.key, self.fence, &rows, &cost, &end).await?;
-        self.after(written)
+        let ahead = self.ahead(scene, Starters::All).await?;
+        if ahead.waiting && rows.events() > 0 {
+            // It goes on anyhow, and need not wait at the gate for those who queue messages.
+            let written = self.engine.store.append(self.key, self.fence, &rows, &cost, None).await?;
+            return self.after(written);
+        }
+        let admission = ahead.next.as_ref().map(Planned::admission);
+        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let sent = Instant::now();
+        let store = &self.engine.store;
+        let ended = store.finish_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
+        self.ended(ended, next.is_some(), sent)
     }
 
     /// Ends the turn, whatever waits.
@@ -465,8 +489,60 @@ impl Run<'_> {
             Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
         };
         let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(reason) };
-        let written = self.engine.store.stop(self.key, self.fence, &rows, &cost, &end).await?;
-        self.after(written)
+        let starters = match ending {
+            Ending::Completed(_) => Starters::All,
+            Ending::Cancelled { .. } | Ending::Failed(_) => Starters::InAnyCase,
+        };
+        let ahead = self.ahead(scene, starters).await?;
+        let admission = ahead.next.as_ref().map(Planned::admission);
+        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let sent = Instant::now();
+        let store = &self.engine.store;
+        let ended = store.stop_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
+        self.ended(ended, next.is_some(), sent)
+    }
+
+    /// What the end of the turn has to reckon with: messages that hold it up, and the turn that follows it.
+    async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
+        let found = self.engine.store.ahead(self.key, starters).await?;
+        let mut ahead = Ahead { waiting: found.waiting, next: None };
+        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
+        let Revision { number, config } = scene.owned.in_force();
+        let ground = Ground { config, revision: *number, tokens: scene.owned.context_tokens };
+        match self.engine.plan_for(self.key, &starter, ground).await {
+            Ok(next) => ahead.next = next,
+            Err(error @ Error::Store(_)) => return Err(error),
+            // It waits until there is such a model again; this turn's end does not.
+            Err(error) => {
+                tracing::warn!(session.id = %self.key.session, %error, "a queued message cannot start a turn")
+            }
+        }
+        Ok(ahead)
+    }
+
+    /// Takes in what the end of the turn answered, and runs what follows it.
+    fn ended(
+        &mut self,
+        (written, grant): (Written, Option<Grant>),
+        planned: bool,
+        sent: Instant,
+    ) -> Result<Flow, Error> {
+        let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
+        let flow = self.after(written)?;
+        match grant {
+            Some(grant) => self.engine.start(self.key.clone(), grant, sent),
+            // The message, or the configuration, is another one by now.
+            None if planned && idle => {
+                let (engine, key) = (Arc::clone(self.engine), self.key.clone());
+                self.engine.tasks.spawn(async move {
+                    if let Err(error) = engine.start_waiting(&key).await {
+                        tracing::warn!(session.id = %key.session, %error, "a queued message starts no turn yet");
+                    }
+                });
+            }
+            None => {}
+        }
+        Ok(flow)
     }
 
     /// The end of a turn with what is to be taken back, its last words included. Nobody adds to a turn that is being cancelled.

@@ -37,6 +37,7 @@ pub(super) fn new_message(
         pinned: false,
         metadata: BTreeMap::new(),
         response,
+        queued: Vec::new(),
     }
 }
 

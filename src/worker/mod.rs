@@ -44,6 +44,7 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         each(engine),
         |engine| async move { engine.look_for_readers().await },
     ));
+    tasks.spawn(every("queues", poll, stop.clone(), each(engine), |engine| async move { engine.tend_queues().await }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
     tasks.spawn(every(
         "uploads",

@@ -25,7 +25,7 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 19] = [
+const BUILT: [&str; 23] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
     "contextd.v1.BlobService/GetBlob",
@@ -45,13 +45,13 @@ const BUILT: [&str; 19] = [
     "contextd.v1.TurnService/ListTurns",
     SUBMIT_TOOL_RESULTS,
     "contextd.v1.TurnService/CancelTurn",
-];
-/// RPCs that a later version builds.
-const NOT_BUILT: [&str; 14] = [
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
     "contextd.v1.QueueService/ClearQueue",
+];
+/// RPCs that a later version builds.
+const NOT_BUILT: [&str; 10] = [
     "contextd.v1.ContextService/GetContextStats",
     "contextd.v1.ContextService/Compact",
     "contextd.v1.ContextService/PruneToolOutputs",
@@ -167,15 +167,6 @@ fn prunes() -> Vec<(&'static str, pb::PrunePolicy)> {
     ]
 }
 
-/// Each field of `QueuePolicy`.
-fn queues() -> Vec<(&'static str, pb::QueuePolicy)> {
-    let none = pb::QueuePolicy::default;
-    vec![
-        ("max_pending", pb::QueuePolicy { max_pending: Some(1), ..none() }),
-        ("take", pb::QueuePolicy { take: pb::TakeMode::All.into(), ..none() }),
-    ]
-}
-
 /// Each part of a policy that is not built.
 fn policies() -> Vec<(String, pb::Policy)> {
     let none = pb::Policy::default;
@@ -191,9 +182,6 @@ fn policies() -> Vec<(String, pb::Policy)> {
     }
     for (field, it) in prunes() {
         policies.push((format!("prune.{field}"), pb::Policy { prune: Some(it), ..none() }));
-    }
-    for (field, it) in queues() {
-        policies.push((format!("queue.{field}"), pb::Policy { queue: Some(it), ..none() }));
     }
     policies
 }
@@ -230,8 +218,6 @@ fn turn_asks() -> Vec<Ask> {
     let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
     let mut asks = vec![
         execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
-        execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Enqueue)),
-        execute("busy_policy", |it| it.set_busy_policy(pb::BusyPolicy::Interrupt)),
         execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
@@ -287,7 +273,6 @@ fn every_field_of_what_is_not_built_has_a_row() {
     }
     check("CompactionPolicy", &compactions());
     check("PrunePolicy", &prunes());
-    check("QueuePolicy", &queues());
 }
 
 #[tokio::test(flavor = "multi_thread")]

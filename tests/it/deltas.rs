@@ -18,7 +18,7 @@ use contextd::{
     },
     model::{Seq, TenantId},
     pb::{self, event::Payload},
-    turn::execute::Admitted,
+    turn::execute::{Admitted, Follows},
 };
 use futures_util::StreamExt as _;
 use serde_json::json;
@@ -87,7 +87,9 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
     let host = Host::scripted(&[json!([{"text": "One two three four."}, {"wait_for": "go"}])]).await;
     let engine = &host.replica.engine;
     let (command, options) = decode::execute_turn(turn("s", MODEL, "Hello")).unwrap();
-    let Admitted { key, turn, how: _, after, news } = engine.execute(TenantId::new("default"), command).await.unwrap();
+    let Admitted { key, follows, how: _, after, news } =
+        engine.execute(TenantId::new("default"), command).await.unwrap();
+    let Follows::Turn(turn) = follows else { panic!("no turn was started") };
     let channel = engine.hub().enter(&key);
     eventually("all of it to be said", || async {
         let open = channel.subscribe().so_far(|_| true);
@@ -99,6 +101,7 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
         key,
         only: None,
         ends_with: Some(turn),
+        awaits: None,
         cursor: after,
         over: false,
         replay_until: Seq(0),

@@ -469,7 +469,7 @@ fn rows_in(comment: &str) -> Vec<String> {
 }
 
 fn is_row_id(word: &str) -> bool {
-    let number = word.strip_prefix(['D', 'S', 'A', 'L', 'F']);
+    let number = word.strip_prefix(['D', 'S', 'A', 'L', 'I', 'F']);
     number
         .is_some_and(|n| !n.is_empty() && n.len() <= 2 && n.chars().all(|c| c.is_ascii_digit()) && !n.starts_with('0'))
 }

@@ -87,6 +87,13 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
         kind::MODEL_SWITCHED => Payload::ModelSwitched(switched(member(event)?, event.size)),
         kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
+        kind::MESSAGES_APPLIED => Payload::MessagesApplied(member(event)?),
+        kind::QUEUED_MESSAGE_CANCELLED => {
+            Payload::QueuedMessageCancelled(pb::QueuedMessageCancelled { queued_message_id: first_ref(event)?.clone() })
+        }
+        kind::QUEUED_MESSAGE_EXPIRED => {
+            Payload::QueuedMessageExpired(pb::QueuedMessageExpired { queued_message_id: first_ref(event)?.clone() })
+        }
         kind::QUEUED_MESSAGE_DROPPED => Payload::QueuedMessageDropped(pb::QueuedMessageDropped {
             queued_message_id: first_ref(event)?.clone(),
             ..member(event)?
@@ -249,6 +256,7 @@ mod tests {
             response: None,
             pinned: false,
             metadata: BTreeMap::new(),
+            queued: Vec::new(),
             is_summary: false,
             compacted_by: None,
             voided_at: None,

@@ -8,14 +8,14 @@ use crate::{
     codec::{
         failure, generation, limits,
         number::signed,
-        part,
+        part, queue,
         time::duration_to_pb,
         turn::{cancel_outcome_to_pb, cause_to_pb, completion_to_pb, result_to_pb},
         usage,
     },
     model::{
-        CallId, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult, Undone,
-        Usage, UsagePurpose,
+        CallId, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult,
+        Undone, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         generation::Unsupported,
     },
@@ -94,6 +94,20 @@ pub fn encode(payload: &Payload) -> Encoded {
             kind::SESSION_UPDATED,
             &pb::SessionUpdated { etag: revision.to_string(), changed_paths: paths.clone() },
         ),
+        Payload::MessagesApplied { message, taken } => Encoded {
+            refs: vec![message.to_string()],
+            ..encoded(
+                kind::MESSAGES_APPLIED,
+                &pb::MessagesApplied {
+                    message_id: message.to_string(),
+                    messages: taken.iter().map(queue::applied_to_pb).collect(),
+                    coalesced: taken.len() > 1,
+                },
+            )
+        },
+        Payload::QueuedMessageDropped { message, reason } => {
+            Encoded { payload: dropped(*reason), ..reference(kind::QUEUED_MESSAGE_DROPPED, message.as_str()) }
+        }
         Payload::TurnEnded { ending, result } => ended(ending, result),
     }
 }
@@ -106,8 +120,13 @@ pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
 
 /// The payload of a `queued_message_dropped` because of its session's end. Which message it is only the writing statement knows.
 pub fn encode_dropped_with_session() -> Vec<u8> {
-    pb::QueuedMessageDropped { reason: pb::DropReason::SessionDeleted.into(), ..pb::QueuedMessageDropped::default() }
-        .encode_to_vec()
+    dropped(DropReason::SessionDeleted)
+}
+
+/// Which message it is stands in the refs.
+fn dropped(reason: DropReason) -> Vec<u8> {
+    let reason = queue::drop_reason_to_pb(reason).into();
+    pb::QueuedMessageDropped { reason, ..pb::QueuedMessageDropped::default() }.encode_to_vec()
 }
 
 fn encoded(kind: &'static str, member: &impl Message) -> Encoded {

@@ -84,15 +84,11 @@ fn start(input: Option<pb::InputMessage>, continue_transcript: bool, found: &mut
     }
 }
 
-/// Not set is ENQUEUE, which is refused only if a turn is in fact running; asked for by name it is refused at once.
 fn busy(at: Path<'_>, policy: i32, found: &mut Findings) -> BusyPolicy {
     match number::known(at, policy, found) {
-        Some(pb::BusyPolicy::Unspecified) | None => BusyPolicy::Enqueue,
+        Some(pb::BusyPolicy::Unspecified | pb::BusyPolicy::Enqueue) | None => BusyPolicy::Enqueue,
         Some(pb::BusyPolicy::Reject) => BusyPolicy::Reject,
-        Some(pb::BusyPolicy::Enqueue | pb::BusyPolicy::Interrupt) => {
-            found.not_implemented(at);
-            BusyPolicy::Enqueue
-        }
+        Some(pb::BusyPolicy::Interrupt) => BusyPolicy::Interrupt,
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     text::{self, AtMost},
 };
 use crate::{
-    model::{BlobId, CallId, RequestId, SessionId, TurnId},
+    model::{BlobId, CallId, MessageId, RequestId, SessionId, TurnId},
     pb::FieldReason,
 };
 
@@ -36,6 +36,12 @@ pub(super) fn turn(at: Path<'_>, text: String, found: &mut Findings) -> TurnId {
 /// Reads the id of a turn that may be left empty.
 pub(super) fn optional_turn(at: Path<'_>, text: String, found: &mut Findings) -> Option<TurnId> {
     (!text.is_empty()).then(|| turn(at, text, found))
+}
+
+/// Reads the id of a queued message.
+pub(super) fn queued(at: Path<'_>, text: String, found: &mut Findings) -> MessageId {
+    name(at, &text, found);
+    MessageId::new(text)
 }
 
 /// Reads the `request_id` of a request; it may always be left empty.

@@ -27,6 +27,11 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
     }
 }
 
+/// What stands for a message that is missing; it is thrown away.
+pub(super) fn nothing() -> InputMessage {
+    InputMessage { role: Role::User, parts: Vec::new(), pinned: false, metadata: std::collections::BTreeMap::new() }
+}
+
 fn user_role(at: Path<'_>, role: i32, found: &mut Findings) {
     match number::known::<pb::Role>(at, role, found) {
         Some(pb::Role::Unspecified | pb::Role::User) | None => {}

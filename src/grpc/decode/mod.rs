@@ -11,6 +11,7 @@ mod events;
 mod execute_turn;
 mod fork_session;
 mod models;
+mod queue;
 mod sessions;
 mod turns;
 mod update_session;
@@ -58,6 +59,10 @@ pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
 pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;
+pub use queue::{
+    CANCEL_QUEUED_MESSAGE, CLEAR_QUEUE, ENQUEUE_MESSAGE, LIST_QUEUED_MESSAGES, ListQueuedMessages,
+    cancel_queued_message, clear_queue, enqueue_message, list_queued_messages,
+};
 pub use sessions::{
     CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView, create_session, get_session,
     list_messages, list_sessions,

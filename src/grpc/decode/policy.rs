@@ -8,7 +8,7 @@ use super::{
     tools,
 };
 use crate::{
-    model::{OutputLimits, ToolExecution, config::PolicyOverrides},
+    model::{OutputLimits, TakeMode, ToolExecution, config::PolicyOverrides},
     pb::{self, FieldReason},
 };
 
@@ -27,11 +27,16 @@ pub(super) fn overrides(at: Path<'_>, policy: Option<pb::Policy>, found: &mut Fi
         policy.unwrap_or_default();
     check_compaction(at.field("compaction"), compaction.unwrap_or_default(), found);
     check_prune(at.field("prune"), prune.unwrap_or_default(), found);
-    check_queue(at.field("queue"), queue.unwrap_or_default(), found);
     later_count(at.field("output_reserve"), output_reserve, found);
     later_count(at.field("context_window"), context_window, found);
     later_enum::<pb::UnknownWindow>(at.field("unknown_window"), unknown_window, found);
-    tool_policy(at.field("tools"), tools.unwrap_or_default(), found)
+    let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
+    let tools = tool_policy(at.field("tools"), tools.unwrap_or_default(), found);
+    PolicyOverrides {
+        max_pending: self::max_pending(at.field("queue").field("max_pending"), max_pending, found),
+        take: self::take(at.field("queue").field("take"), take, found),
+        ..tools
+    }
 }
 
 fn tool_policy(at: Path<'_>, policy: pb::ToolPolicy, found: &mut Findings) -> PolicyOverrides {
@@ -46,6 +51,7 @@ fn tool_policy(at: Path<'_>, policy: pb::ToolPolicy, found: &mut Findings) -> Po
         default_output_limits: default_output_limits
             .map(|limits| output_limits::read(at.field("default_output_limits"), limits, found)),
         output_limits: limits_by_name(at.field("output_limits"), output_limits, found),
+        ..PolicyOverrides::default()
     }
 }
 
@@ -119,13 +125,19 @@ fn check_prune(at: Path<'_>, policy: pb::PrunePolicy, found: &mut Findings) {
     }
 }
 
-fn check_queue(at: Path<'_>, policy: pb::QueuePolicy, found: &mut Findings) {
-    let pb::QueuePolicy { max_pending, take } = policy;
-    if let Some(number) = max_pending {
-        number::within(at.field("max_pending"), &number, &(1..=1_000), found);
-        found.not_implemented(at.field("max_pending"));
+fn max_pending(at: Path<'_>, most: Option<i32>, found: &mut Findings) -> Option<u32> {
+    let most = most?;
+    number::within(at, &most, &(1..=1_000), found);
+    u32::try_from(most).ok()
+}
+
+fn take(at: Path<'_>, take: i32, found: &mut Findings) -> Option<TakeMode> {
+    match number::known(at, take, found) {
+        Some(pb::TakeMode::Unspecified) | None => None,
+        Some(pb::TakeMode::All) => Some(TakeMode::All),
+        Some(pb::TakeMode::OneAtATime) => Some(TakeMode::OneAtATime),
+        Some(pb::TakeMode::Latest) => Some(TakeMode::Latest),
     }
-    later_enum::<pb::TakeMode>(at.field("take"), take, found);
 }
 
 /// Notes a field that is set and that a later version takes.

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::model::{RequestId, SessionId};
+use crate::{
+    grpc::decode::EXECUTE_TURN,
+    model::{MessageId, RequestId, SessionId},
+};
 
 /// What a status carries, as far as clients depend on it.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,6 +73,8 @@ fn samples() -> Vec<Status> {
         turn::Error::ContextChanged { version: 7 }.into(),
         turn::Error::TurnInProgress { turn: TurnId::new("t-1"), last: Seq(7) }.into(),
         turn::Error::EtagMismatch { session: session(), current: "7".into() }.into(),
+        turn::Error::QueueFull { session: session(), limit: 7 }.into(),
+        turn::Error::QueuedMessageNotFound(MessageId::new("q-1")).into(),
         turn::Error::Overloaded.into(),
         turn::Error::Draining.into(),
         store::Error::Unavailable("connection refused".into()).into(),
@@ -160,7 +165,6 @@ fn what_is_not_built_names_the_rpc_and_the_field() {
     let metadata = [("rpc", EXECUTE_TURN), ("field", "busy_policy")];
     let field = Refused::NotImplemented { rpc: EXECUTE_TURN, field: "busy_policy".into() };
     check(&field.into(), Code::Unimplemented, "NOT_IMPLEMENTED", &metadata, &[]);
-    check(&turn::Error::QueueNotImplemented.into(), Code::Unimplemented, "NOT_IMPLEMENTED", &metadata, &[]);
 }
 
 #[test]

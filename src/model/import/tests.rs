@@ -133,6 +133,7 @@ fn stored(appended: Appended) -> Message {
         response: None,
         pinned: false,
         metadata: BTreeMap::new(),
+        queued: Vec::new(),
         is_summary: false,
         compacted_by: None,
         voided_at: None,

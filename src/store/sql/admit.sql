@@ -1,7 +1,8 @@
 -- store::admission::admit: IDLE -> RUN for an existing session, with its input and first events. 0 rows: busy, a repeated request, or
 -- a configuration that changed since it was read; outcome tells.
 -- $27 turn $28 owner $29 lease (s) $30 turn timeout (s) $31 revision as read $32 request id or null $33 hash $34 turn request
--- $35 model $36 the turn goes on from the transcript: its last word must not be the model's (after lock_run)
+-- $35 model $36 the turn goes on from the transcript: its last word must not be the model's, or a message waits
+-- (after lock_run). Messages that waited for the turn before to end are taken by this one.
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
 f as (
@@ -17,7 +18,8 @@ f as (
      and (not $36::boolean
           or (select m.role from messages m
                where m.tenant_id = $1 and m.session_id = $2 and m.voided_at_seq is null and not m.is_summary
-               order by m.seq desc limit 1) <> 3)
+               order by m.seq desc limit 1) <> 3
+          or exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0))
   returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality($3::text[]) as base, r.turn_id, r.ctx_tokens),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
@@ -25,5 +27,7 @@ write_request as (
 write_turn as (
   insert into turns (tenant_id, session_id, turn_id, request_id, request, model, first_seq)
   select $1, $2, $27, $32, $34::bytea, $35, f.base from f),
+admit_waiting as (
+  update queue q set delivery = 1 from f where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery = 2),
 touch as (
   update session_activity a set updated_at = now() from f where a.tenant_id = $1 and a.session_id = $2)

@@ -53,4 +53,5 @@ touch as (
   update session_activity a set updated_at = now() from f where a.tenant_id = $1 and a.session_id = $2),
 unstart as (
   update queue q set starts_turn = false
-    from f where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.starts_turn and not q.from_execute and $41 in (4, 5))
+    from f where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.starts_turn and not q.from_execute
+             and q.delivery <> 3 and $41 in (4, 5))

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contextd::pb::{
-    self, BusyPolicy, ContextCategory, FieldReason as F, MessageView, json_schema::Schema, part::Content,
-};
+use contextd::pb::{self, ContextCategory, FieldReason as F, MessageView, json_schema::Schema, part::Content};
 use prost_types::{Duration, Struct, Timestamp, Value, value::Kind};
 use tonic::Code;
 
@@ -519,14 +517,6 @@ fn conflicts(s: &Scene) -> Vec<Row> {
         refused("a turn while one runs", run(turn("waits", "", "Hello")), Code::FailedPrecondition, "TURN_IN_PROGRESS")
             .with("turn_id", &s.waiting)
             .with("last_seq", s.waiting_seq),
-        refused(
-            "a turn to be queued",
-            s.execute(|it| (it.session_id, it.busy_policy) = ("waits".into(), BusyPolicy::Unspecified.into())),
-            Code::Unimplemented,
-            "NOT_IMPLEMENTED",
-        )
-        .with("rpc", EXECUTE_TURN)
-        .with("field", "busy_policy"),
     ]
 }
 

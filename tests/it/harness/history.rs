@@ -208,6 +208,7 @@ fn summary(id: &str, words: &str) -> NewMessage {
         overhead: 4,
         pinned: false,
         metadata: [].into(),
+        queued: Vec::new(),
         response: None,
     }
 }

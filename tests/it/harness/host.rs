@@ -2,7 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
-use contextd::pb::{self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use contextd::pb::{
+    self, queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
+    turn_service_client::TurnServiceClient,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming, transport::Channel};
@@ -25,6 +28,7 @@ pub struct Host {
     pub replica: Replica,
     turns: TurnServiceClient<Channel>,
     sessions: SessionServiceClient<Channel>,
+    queue: QueueServiceClient<Channel>,
 }
 
 /// Options with one script for [`MODEL`], whose answers are told apart by how many came before them since the user spoke.
@@ -59,7 +63,8 @@ impl Host {
     pub async fn over(database: TestDatabase, options: Options) -> Self {
         let replica = Replica::start(&database, options).await;
         let (turns, sessions) = (replica.turns().await, replica.sessions().await);
-        Self { database, replica, turns, sessions }
+        let queue = QueueServiceClient::new(replica.channel().await);
+        Self { database, replica, turns, sessions, queue }
     }
 
     /// A replica whose [`MODEL`] answers with these, one after the other.
@@ -85,6 +90,50 @@ impl Host {
     /// SessionService.
     pub fn sessions(&self) -> SessionServiceClient<Channel> {
         self.sessions.clone()
+    }
+
+    /// QueueService.
+    pub fn queue(&self) -> QueueServiceClient<Channel> {
+        self.queue.clone()
+    }
+
+    /// Queues a message.
+    pub async fn enqueue(&self, request: pb::EnqueueMessageRequest) -> pb::EnqueueMessageResponse {
+        self.queue().enqueue_message(request).await.unwrap().into_inner()
+    }
+
+    /// What waits in a session, page by page.
+    pub async fn queued(&self, session: &str) -> Vec<pb::QueuedMessage> {
+        let (mut queued, mut token) = (Vec::new(), String::new());
+        loop {
+            let request = pb::ListQueuedMessagesRequest {
+                session_id: session.to_owned(),
+                page_size: 2,
+                page_token: std::mem::take(&mut token),
+            };
+            let page = self.queue().list_queued_messages(request).await.unwrap().into_inner();
+            queued.extend(page.queued_messages);
+            if page.next_page_token.is_empty() {
+                return queued;
+            }
+            token = page.next_page_token;
+        }
+    }
+
+    /// Withdraws a message; what became of it.
+    pub async fn cancel_queued(&self, session: &str, message: &str) -> pb::QueuedMessage {
+        let request = pb::CancelQueuedMessageRequest {
+            session_id: session.to_owned(),
+            queued_message_id: message.to_owned(),
+            request_id: String::new(),
+        };
+        self.queue().cancel_queued_message(request).await.unwrap().into_inner().queued_message.unwrap()
+    }
+
+    /// Withdraws all that waits.
+    pub async fn clear(&self, session: &str) -> Vec<String> {
+        let request = pb::ClearQueueRequest { session_id: session.to_owned(), request_id: String::new() };
+        self.queue().clear_queue(request).await.unwrap().into_inner().cancelled_message_ids
     }
 
     /// Opens a turn's stream.

@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod database;
+pub mod dice;
 pub mod errors;
 pub mod events;
 pub mod history;
@@ -239,6 +240,8 @@ fn rules(options: &Options) -> Rules {
             ("grep".to_owned(), limits(None, None, None, Some(1_000))),
         ]
         .into(),
+        max_pending: 100,
+        take: contextd::model::TakeMode::All,
     };
     Rules {
         default_model: "scripted/demo".to_owned(),

@@ -25,6 +25,16 @@ pub fn turn(session: &str, model: &str, words: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
+/// A message for the queue.
+pub fn enqueue(session: &str, words: &str) -> pb::EnqueueMessageRequest {
+    pb::EnqueueMessageRequest {
+        session_id: session.to_owned(),
+        request_id: uuid::Uuid::now_v7().to_string(),
+        message: Some(input(words)),
+        ..pb::EnqueueMessageRequest::default()
+    }
+}
+
 /// A tool of the host's without further ado.
 pub fn tool(name: &str) -> pb::Tool {
     pb::Tool { name: name.to_owned(), description: format!("does {name}"), ..pb::Tool::default() }

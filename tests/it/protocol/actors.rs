@@ -16,8 +16,9 @@ use contextd::{
 };
 use tokio_postgres::Client;
 
+use crate::harness::dice::{Dice, polled};
+
 use super::{
-    dice::{Dice, polled},
     history::{History, Told},
     owner::Own,
     visitor::Visit,

@@ -160,7 +160,10 @@ pub(super) async fn stored(client: &Client) -> BTreeMap<String, Stored> {
     let mut all = heads(client).await;
     let mut load = async |sql: &str, put: fn(&mut Stored, &Row)| {
         for row in client.query(sql, &[]).await.unwrap() {
-            put(all.entry(row.get(0)).or_default(), &row);
+            // What belongs to no session, such as uploads, is no affair of the protocol.
+            if let Some(session) = all.get_mut(row.get::<_, &str>(0)) {
+                put(session, &row);
+            }
         }
     };
     load(

@@ -7,7 +7,6 @@
 
 mod actors;
 mod checker;
-mod dice;
 mod guards;
 mod history;
 mod owner;
@@ -23,9 +22,11 @@ use std::{
 use contextd::store::Store;
 use futures_util::future::join_all;
 
-use crate::harness::TestDatabase;
+use crate::harness::{
+    TestDatabase,
+    dice::{Dice, SEED, seed},
+};
 use actors::{Actor, Habits, Scene};
-use dice::{Dice, SEED, seed};
 use guards::{Guard, rewrite};
 use owner::Own;
 use visitor::Visit;
@@ -98,6 +99,12 @@ fn habits_without(guard: Guard) -> Habits {
     }
 }
 
+/// Fails unless everything that is stored keeps to the rules, whoever wrote it.
+pub(crate) async fn assert_sound(client: &tokio_postgres::Client) {
+    let found = checker::violations(&history::stored(client).await, &[]);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 /// Replicas over one database.
 struct World {
     database: TestDatabase,
@@ -150,7 +157,7 @@ impl World {
     }
 }
 
-/// Invariants I1, I2, I3, I4 and I9, at the store.
+/// Rows I1, I2, I3, I4 and I9
 #[tokio::test]
 async fn whatever_replicas_do_at_once_the_checker_finds_nothing() {
     let world = World::new(None).await;

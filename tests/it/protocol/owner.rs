@@ -124,7 +124,7 @@ impl Actor {
                     "stop",
                     Write::Stop(
                         words::marked(&mark("stop")),
-                        Ending::Cancelled { cause, outcome, reason: String::new() },
+                        Ending::Cancelled { cause, outcome, reason: String::new(), undone: None },
                     ),
                 )
             }

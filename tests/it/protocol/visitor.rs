@@ -294,7 +294,8 @@ impl Actor {
             (self.key(session), self.store.clone(), words::request(&self.name("d", session)));
         let Some(Some(seen)) = self.ask(store.doomed(&key, None)).await else { return };
         let (cause, outcome) = (CancelCause::SessionDeleted, CancelOutcome::Unknown);
-        let (ending, result) = (Ending::Cancelled { cause, outcome, reason: String::new() }, TurnResult::default());
+        let (ending, result) =
+            (Ending::Cancelled { cause, outcome, reason: String::new(), undone: None }, TurnResult::default());
         let synthetic =
             Synthetic { words: "closed", tokens: 7, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded };
         let end = End { ending: &ending, result: &result, synthetic };

@@ -68,6 +68,7 @@ pub(super) fn message(id: &str, role: Role, parts: Vec<StoredPart>) -> NewMessag
         pinned: false,
         metadata: BTreeMap::new(),
         response: None,
+        queued: Vec::new(),
     }
 }
 

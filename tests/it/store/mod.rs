@@ -135,6 +135,7 @@ fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMess
         overhead: OVERHEAD,
         pinned: false,
         metadata: BTreeMap::new(),
+        queued: Vec::new(),
         response: None,
     }
 }

@@ -81,7 +81,7 @@ fn submit_arguments() -> Vec<&'static str> {
 fn take_arguments() -> Vec<&'static str> {
     let taken = ["array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"];
     let into = ["array['new-message', 'new-message']", "array[null, null]::smallint[]"];
-    with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into)
+    with(with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into), &["null"])
 }
 
 /// A hash, and the request `'r'` that nobody made yet.
@@ -128,6 +128,10 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "start_idle" => {
             with(tail("'idle'"), &["'new-turn'", "'one'", "30", "600", "1", "'r'", "''", "'scripted/demo'", "'waits'"])
         }
+        "interrupt" => in_session("'queue'", &["'q1'", "'two'", "30"]),
+        "ahead" => in_session("'idle'", &["false"]),
+        "adopt" => in_session("'run'", &["'run-t1'", "'one'"]),
+        "fate" => in_session("'queue'", &["'q2'"]),
         "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
         "look" => in_session("'queue'", &[]),
         "take" => take_arguments(),
@@ -218,7 +222,9 @@ async fn scenes(world: &World, client: &Client) {
     for id in ["q1", "q2"] {
         enqueue(store, &key("queue"), id).await;
     }
-    enqueue(store, &world.idle("idle").await, "waits").await;
+    let (waits, same) = (MessageId::new("waits"), request("waits"));
+    let starter = NewQueued { starts_turn: true, ..asap(&waits, &same) };
+    placed(store.enqueue(&world.idle("idle").await, &starter, None).await.unwrap());
     let (lapsed, _) = world.running("lapsed").await;
     world.expire(&lapsed).await;
     let (cancelled, _) = world.running("cancelled").await;

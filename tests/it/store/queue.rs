@@ -128,7 +128,7 @@ async fn a_message_for_later_is_neither_looked_at_nor_taken_nor_waited_for() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let (message, none) = (MessageId::new("later"), unremembered());
-    let new = NewQueued { delivery: Delivery::WhenIdle, ..asap(&message, &none) };
+    let new = NewQueued { delivery: Delivery::WhenIdle, starts_turn: true, ..asap(&message, &none) };
     placed(world.store.enqueue(&key, &new, None).await.unwrap());
     let look = world.store.look(&key).await.unwrap().unwrap();
     assert_eq!(look.waiting, []);

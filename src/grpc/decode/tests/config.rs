@@ -1,7 +1,9 @@
 //! Sessions to create: their configuration and policy.
 
 use super::*;
-use crate::model::{OutputLimits, PinnedKind, SessionConfig, SessionId, ToolExecution, config::PolicyOverrides};
+use crate::model::{
+    OutputLimits, PinnedKind, SessionConfig, SessionId, TakeMode, ToolExecution, config::PolicyOverrides,
+};
 
 fn created(session: pb::Session) -> Result<SessionConfig, Refused> {
     let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
@@ -154,11 +156,25 @@ fn limits_on_tool_output_may_be_overridden() {
         execution: Some(ToolExecution::Sequential),
         default_output_limits: Some(read(1)),
         output_limits: [("bash".to_owned(), read(2))].into(),
+        ..PolicyOverrides::default()
     };
     assert_eq!(limits("bash", 2).unwrap(), expected);
     let at = "session.policy_overrides.tools.output_limits";
     check(limits("bash", -1), &[(&format!("{at}[\"bash\"].max_lines"), OutOfRange)]);
     check(limits("a b", 1), &[(&format!("{at}[\"a b\"]"), Invalid)]);
+}
+
+#[test]
+fn how_messages_are_queued_may_be_overridden() {
+    let queue = |max_pending, take: pb::TakeMode| {
+        overrides(|policy| policy.queue = Some(pb::QueuePolicy { max_pending, take: take.into() }))
+    };
+    let read = |max_pending, take| Ok(PolicyOverrides { max_pending, take, ..PolicyOverrides::default() });
+    assert_eq!(queue(None, pb::TakeMode::Unspecified), read(None, None));
+    assert_eq!(queue(Some(1_000), pb::TakeMode::All), read(Some(1_000), Some(TakeMode::All)));
+    assert_eq!(queue(Some(1), pb::TakeMode::OneAtATime), read(Some(1), Some(TakeMode::OneAtATime)));
+    assert_eq!(queue(None, pb::TakeMode::Latest), read(None, Some(TakeMode::Latest)));
+    check(queue(Some(1_001), pb::TakeMode::All), &[("session.policy_overrides.queue.max_pending", OutOfRange)]);
 }
 
 #[test]
@@ -179,12 +195,7 @@ fn every_other_override_is_for_later() {
         change(&mut policy);
         Some(policy)
     }
-    fn queue(change: fn(&mut pb::QueuePolicy)) -> Option<pb::QueuePolicy> {
-        let mut policy = pb::QueuePolicy::default();
-        change(&mut policy);
-        Some(policy)
-    }
-    let later: [Override; 25] = [
+    let later: [Override; 23] = [
         ("compaction.enabled", |p| p.compaction = compaction(|c| c.enabled = Some(true))),
         ("compaction.strategy", |p| p.compaction = compaction(|c| c.strategy = 1)),
         ("compaction.threshold", |p| p.compaction = compaction(|c| c.threshold = Some(1.0))),
@@ -205,8 +216,6 @@ fn every_other_override_is_for_later() {
         ("prune.protect_turns", |p| p.prune = prune(|c| c.protect_turns = Some(0))),
         ("prune.protected_tools", |p| p.prune = prune(|c| c.protected_tools = vec!["bash".into()])),
         ("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1))),
-        ("queue.max_pending", |p| p.queue = queue(|c| c.max_pending = Some(1_000))),
-        ("queue.take", |p| p.queue = queue(|c| c.take = 1)),
         ("output_reserve", |p| p.output_reserve = Some(1)),
         ("context_window", |p| p.context_window = Some(1)),
         ("unknown_window", |p| p.unknown_window = 1),

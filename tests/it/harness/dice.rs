@@ -3,28 +3,28 @@
 use std::{future::Future, pin::pin, task::Poll};
 
 /// Where a seed to be replayed is named.
-pub(super) const SEED: &str = "CONTEXTD_TEST_SEED";
+pub const SEED: &str = "CONTEXTD_TEST_SEED";
 
 /// The seed of a run: the one that is named, else a new one.
-pub(super) fn seed() -> u64 {
+pub fn seed() -> u64 {
     let named = std::env::var_os(SEED).map(|seed| seed.to_str().and_then(|seed| seed.parse().ok()).expect("a number"));
     named.unwrap_or_else(|| uuid::Uuid::now_v7().as_u64_pair().1)
 }
 
 /// A stream of numbers that look random (SplitMix64).
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
     /// The stream of one seed, and of one of its users.
-    pub(super) fn new(seed: u64, lane: u64) -> Self {
+    pub fn new(seed: u64, lane: u64) -> Self {
         let mut dice = Self(seed ^ lane.wrapping_mul(0xd1b5_4a32_d192_ed03));
         dice.number();
         dice
     }
 
     /// The next number.
-    pub(super) fn number(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -33,22 +33,22 @@ impl Dice {
     }
 
     /// A number below `end`, which is not 0.
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.number() % u64::try_from(end).unwrap()).unwrap()
     }
 
     /// Yes in so many of a hundred cases.
-    pub(super) fn chance(&mut self, percent: usize) -> bool {
+    pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// One of them.
-    pub(super) fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         if of.is_empty() { None } else { of.get(self.below(of.len())) }
     }
 
     /// One of them, the likelier the more it weighs.
-    pub(super) fn weighed<T: Copy>(&mut self, of: &[(T, usize)]) -> T {
+    pub fn weighed<T: Copy>(&mut self, of: &[(T, usize)]) -> T {
         let mut at = self.below(of.iter().map(|(_, weight)| weight).sum());
         for (what, weight) in of {
             if at < *weight {
@@ -61,7 +61,7 @@ impl Dice {
 }
 
 /// Asks the future so often, and then leaves. What it had sent by then goes on without it.
-pub(super) async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
+pub async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut polls = 0;
     std::future::poll_fn(|context| match future.as_mut().poll(context) {

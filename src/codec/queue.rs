@@ -1,0 +1,118 @@
+//! Queued messages: as bytes that last, and for the wire.
+
+use prost::Message as _;
+
+use crate::{
+    model::{Applied, Content, Delivery, DropReason, InputMessage, MessageId, Part, Role},
+    pb,
+};
+
+use super::{DecodeError, message::role_to_pb, part, read, time};
+
+/// A message as it waits, as an encoded `InputMessage`.
+pub fn encode(message: &InputMessage) -> Vec<u8> {
+    let InputMessage { role, parts, pinned, metadata } = message;
+    pb::InputMessage {
+        role: role_to_pb(*role).into(),
+        parts: parts.iter().map(part::input_to_pb).collect(),
+        pinned: *pinned,
+        metadata: metadata.clone(),
+        response: None,
+        create_time: None,
+    }
+    .encode_to_vec()
+}
+
+/// The message in these bytes.
+pub fn decode(bytes: &[u8]) -> Result<InputMessage, DecodeError> {
+    let pb::InputMessage { role, parts, pinned, metadata, response: _, create_time: _ } = to_pb(bytes)?;
+    if role != pb::Role::User as i32 || parts.is_empty() {
+        return Err(DecodeError::new("queued message", "it is not what a user says"));
+    }
+    let parts = parts.into_iter().map(part_from_pb).collect::<Result<_, _>>()?;
+    Ok(InputMessage { role: Role::User, parts, pinned, metadata })
+}
+
+/// The message in these bytes, for the wire.
+pub fn to_pb(bytes: &[u8]) -> Result<pb::InputMessage, DecodeError> {
+    read("queued message", bytes)
+}
+
+/// Only what a user may say comes out of the queue.
+fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
+    let pb::Part { content, citations: _, provider_metadata_json, tokens: _, preview_of: _, sanitized } = part;
+    let Some(pb::part::Content::Text(text)) = content else {
+        return Err(DecodeError::new("queued message", "a part of it is not what a user says"));
+    };
+    let provider_metadata = Some(provider_metadata_json).filter(|json| !json.is_empty());
+    Ok(Part { content: Content::Text(text), provider_metadata, sanitized })
+}
+
+/// What was taken, for the wire.
+pub(super) fn applied_to_pb(applied: &Applied) -> pb::AppliedMessage {
+    let Applied { message, queued_at, metadata } = applied;
+    pb::AppliedMessage {
+        queued_message_id: message.to_string(),
+        enqueue_time: Some(time::timestamp_to_pb(*queued_at)),
+        metadata: metadata.clone(),
+    }
+}
+
+/// What was taken, as it was stored.
+pub(super) fn applied_from_pb(applied: pb::AppliedMessage) -> Result<Applied, DecodeError> {
+    let pb::AppliedMessage { queued_message_id, enqueue_time, metadata } = applied;
+    let enqueue_time = enqueue_time.ok_or_else(|| DecodeError::new("applied message", "its time is missing"))?;
+    Ok(Applied {
+        message: MessageId::new(queued_message_id),
+        queued_at: time::timestamp_from_pb(enqueue_time)?,
+        metadata,
+    })
+}
+
+/// When a message is taken.
+pub fn delivery_to_pb(delivery: Delivery) -> pb::Delivery {
+    match delivery {
+        Delivery::Asap => pb::Delivery::Asap,
+        Delivery::WhenIdle => pb::Delivery::WhenIdle,
+        Delivery::Interrupt => pb::Delivery::Interrupt,
+    }
+}
+
+/// Why a message was given up.
+pub fn drop_reason_to_pb(reason: DropReason) -> pb::DropReason {
+    match reason {
+        DropReason::SessionDeleted => pb::DropReason::SessionDeleted,
+        DropReason::Superseded => pb::DropReason::Superseded,
+        DropReason::TooLarge => pb::DropReason::TooLarge,
+        DropReason::Unreadable => pb::DropReason::Unreadable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::arbitrary;
+
+    proptest! {
+        #[test]
+        fn messages_survive(texts in proptest::collection::vec(".{0,20}", 1..4), pinned: bool, metadata in arbitrary::metadata()) {
+            let parts = texts.into_iter().map(Part::text).collect();
+            let message = InputMessage { role: Role::User, parts, pinned, metadata };
+            prop_assert_eq!(decode(&encode(&message)), Ok(message));
+        }
+
+        #[test]
+        fn bytes_are_a_message_or_an_error(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_no_user_says_is_an_error() {
+        for bytes in [b"\xff".as_slice(), b"", &pb::InputMessage::default().encode_to_vec()] {
+            assert!(decode(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

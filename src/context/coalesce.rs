@@ -1,0 +1,108 @@
+//! Merges messages that waited into one: nothing is lost, the order stays, and media stay where they were said.
+
+use crate::model::{InputMessage, Part, Role};
+
+/// What stands between two messages: a blank line.
+const SEPARATOR: &str = "\n\n";
+
+/// Several messages as one user message; none of no messages. One stays as it is. Of more each is introduced, and prefixes and
+/// separators are parts of their own, so that what was said can be told from what was added.
+pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
+    let many = messages.len();
+    let pinned = messages.iter().any(|message| message.pinned);
+    let mut messages = messages.into_iter();
+    if many <= 1 {
+        return messages.next();
+    }
+    let mut parts = Vec::new();
+    for (at, message) in messages.enumerate() {
+        if at > 0 {
+            parts.push(Part::text(SEPARATOR));
+        }
+        parts.push(Part::text(prefix(at, many)));
+        parts.extend(message.parts);
+    }
+    // Their labels stay with the messages they came with.
+    Some(InputMessage { role: Role::User, parts, pinned, metadata: std::collections::BTreeMap::new() })
+}
+
+/// What introduces one of several messages.
+fn prefix(at: usize, many: usize) -> String {
+    match (many, at) {
+        (2, 0) => "First: ".to_owned(),
+        (2, _) => "Also: ".to_owned(),
+        (_, at) => format!("[{}]: ", at + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Content;
+
+    fn message(parts: &[&str]) -> InputMessage {
+        InputMessage {
+            role: Role::User,
+            parts: parts.iter().map(|part| Part::text(*part)).collect(),
+            pinned: false,
+            metadata: [("of".to_owned(), parts.concat())].into(),
+        }
+    }
+
+    fn texts(message: &InputMessage) -> Vec<&str> {
+        message
+            .parts
+            .iter()
+            .filter_map(|part| match &part.content {
+                Content::Text(text) => Some(text.as_str()),
+                Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+            })
+            .collect()
+    }
+
+    /// Row D8
+    #[test]
+    fn one_message_stays_as_it_is_and_several_are_introduced() {
+        let check = |said: &[&[&str]], expected: &[&str]| {
+            let merged = coalesce(said.iter().map(|parts| message(parts)).collect());
+            assert_eq!(merged.as_ref().map(texts).unwrap_or_default(), expected, "{said:?}");
+        };
+        check(&[], &[]);
+        check(&[&["a"]], &["a"]);
+        check(&[&["a"], &["b"]], &["First: ", "a", "\n\n", "Also: ", "b"]);
+        check(
+            &[&["a", "image"], &["file"], &["b"]],
+            &["[1]: ", "a", "image", "\n\n", "[2]: ", "file", "\n\n", "[3]: ", "b"],
+        );
+        let twelve: Vec<String> = (1..=12).map(|n| format!("m{n}")).collect();
+        let said: Vec<InputMessage> = twelve.iter().map(|text| message(&[text])).collect();
+        let merged = coalesce(said).unwrap();
+        assert_eq!(texts(&merged)[33..], ["[12]: ", "m12"]);
+    }
+
+    #[test]
+    fn one_message_keeps_its_labels_and_a_pinned_one_pins_them_all() {
+        assert_eq!(coalesce(vec![message(&["a"])]), Some(message(&["a"])));
+        let pinned = InputMessage { pinned: true, ..message(&["b"]) };
+        let merged = coalesce(vec![message(&["a"]), pinned]).unwrap();
+        assert!(merged.pinned && merged.metadata.is_empty());
+    }
+
+    proptest! {
+        /// Row D8
+        #[test]
+        fn nothing_is_lost_and_the_order_stays(said in proptest::collection::vec(proptest::collection::vec("[a-z]{1,5}", 1..4), 0..15)) {
+            let parts: Vec<&str> = said.iter().flatten().map(String::as_str).collect();
+            let messages = said.iter().map(|parts| message(&parts.iter().map(String::as_str).collect::<Vec<_>>())).collect();
+            let merged = coalesce(messages);
+            let added = |text: &&str| text.ends_with(": ") || *text == SEPARATOR;
+            let kept: Vec<&str> = merged.as_ref().map(texts).unwrap_or_default().into_iter().filter(|text| !added(text)).collect();
+            prop_assert_eq!(kept, parts);
+            let all = merged.map_or(0, |merged| merged.parts.len());
+            let introduced = if said.len() > 1 { 2 * said.len() - 1 } else { 0 };
+            prop_assert_eq!(all, said.iter().map(Vec::len).sum::<usize>() + introduced);
+        }
+    }
+}

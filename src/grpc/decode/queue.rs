@@ -1,0 +1,112 @@
+//! The requests about the queue.
+
+use std::time::Duration;
+
+use super::{
+    Findings, PageRequest, Path, duration,
+    hash::{idempotency, request_hash},
+    id, ignored, input, number, page,
+};
+use crate::{
+    grpc::violations::Refused,
+    model::{
+        Delivery, SessionId,
+        queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
+    },
+    pb,
+};
+
+/// Name of the RPC.
+pub const ENQUEUE_MESSAGE: &str = "contextd.v1.QueueService/EnqueueMessage";
+/// Name of the RPC.
+pub const LIST_QUEUED_MESSAGES: &str = "contextd.v1.QueueService/ListQueuedMessages";
+/// Name of the RPC.
+pub const CANCEL_QUEUED_MESSAGE: &str = "contextd.v1.QueueService/CancelQueuedMessage";
+/// Name of the RPC.
+pub const CLEAR_QUEUE: &str = "contextd.v1.QueueService/ClearQueue";
+
+/// Longest time that a message may wait.
+const LONGEST_TTL: Duration = Duration::from_hours(7 * 24);
+
+/// Whose queue to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListQueuedMessages {
+    /// The session.
+    pub session: SessionId,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// Reads an EnqueueMessageRequest.
+pub fn enqueue_message(mut request: pb::EnqueueMessageRequest) -> Result<EnqueueMessage, Refused> {
+    let mut found = Findings::of(ENQUEUE_MESSAGE);
+    request.message.iter_mut().flat_map(|message| &mut message.parts).for_each(ignored::clear_part);
+    let hash = request_hash(ENQUEUE_MESSAGE, &request);
+    let pb::EnqueueMessageRequest { session_id, request_id, message, delivery, on_idle, ttl } = request;
+    if message.is_none() {
+        found.required(Path::to("message"));
+    }
+    let enqueue = EnqueueMessage {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        delivery: self::delivery(Path::to("delivery"), delivery, &mut found),
+        starts_turn: starts_turn(Path::to("on_idle"), on_idle, &mut found),
+        ttl: duration::up_to(LONGEST_TTL, Path::to("ttl"), ttl, &mut found),
+        message: match message {
+            Some(message) => input::user(Path::to("message"), message, &mut found),
+            None => input::nothing(),
+        },
+    };
+    found.finish(enqueue)
+}
+
+/// Reads a ListQueuedMessagesRequest.
+pub fn list_queued_messages(request: pb::ListQueuedMessagesRequest) -> Result<ListQueuedMessages, Refused> {
+    let mut found = Findings::of(LIST_QUEUED_MESSAGES);
+    let pb::ListQueuedMessagesRequest { session_id, page_size, page_token } = request;
+    let list = ListQueuedMessages {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        page: page::page(page_size, page_token, &mut found),
+    };
+    found.finish(list)
+}
+
+/// Reads a CancelQueuedMessageRequest.
+pub fn cancel_queued_message(request: pb::CancelQueuedMessageRequest) -> Result<CancelQueuedMessage, Refused> {
+    let mut found = Findings::of(CANCEL_QUEUED_MESSAGE);
+    let hash = request_hash(CANCEL_QUEUED_MESSAGE, &request);
+    let pb::CancelQueuedMessageRequest { session_id, queued_message_id, request_id } = request;
+    let cancel = CancelQueuedMessage {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        message: id::queued(Path::to("queued_message_id"), queued_message_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+    };
+    found.finish(cancel)
+}
+
+/// Reads a ClearQueueRequest.
+pub fn clear_queue(request: pb::ClearQueueRequest) -> Result<ClearQueue, Refused> {
+    let mut found = Findings::of(CLEAR_QUEUE);
+    let hash = request_hash(CLEAR_QUEUE, &request);
+    let pb::ClearQueueRequest { session_id, request_id } = request;
+    let clear = ClearQueue {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+    };
+    found.finish(clear)
+}
+
+fn delivery(at: Path<'_>, delivery: i32, found: &mut Findings) -> Delivery {
+    match number::known(at, delivery, found) {
+        Some(pb::Delivery::Unspecified | pb::Delivery::Asap) | None => Delivery::Asap,
+        Some(pb::Delivery::WhenIdle) => Delivery::WhenIdle,
+        Some(pb::Delivery::Interrupt) => Delivery::Interrupt,
+    }
+}
+
+fn starts_turn(at: Path<'_>, action: i32, found: &mut Findings) -> bool {
+    match number::known(at, action, found) {
+        Some(pb::IdleAction::Unspecified | pb::IdleAction::Hold) | None => false,
+        Some(pb::IdleAction::StartTurn) => true,
+    }
+}

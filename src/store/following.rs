@@ -1,0 +1,160 @@
+//! What follows the end of a turn: the next one, for a message that waits and asks for it, in the transaction that ends the one
+//! before; and what nobody told of: messages that wait in an idle session, or for too long.
+
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    admission::{Admission, Grant, grant},
+    lease::session_key,
+    pipeline::Query,
+    queue::{Queued, StartParams, columns, queued},
+    row::get,
+    rows::Key,
+    turn::{Fenced, Written},
+};
+use crate::model::{Fence, MessageId, Seq, SessionKey, TurnId};
+
+/// A turn that is to follow.
+#[derive(Debug, Clone, Copy)]
+pub struct NextTurn<'a> {
+    /// The message that it begins for.
+    pub message: &'a MessageId,
+    /// The turn.
+    pub admission: &'a Admission<'a>,
+}
+
+/// Which messages may start a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Starters {
+    /// All that asked for it: what follows a turn that is completed.
+    All,
+    /// Inputs of ExecuteTurn, and messages that interrupt: what follows any other end.
+    InAnyCase,
+}
+
+/// What the end of a turn has to reckon with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ahead {
+    /// Messages wait for this very turn.
+    pub waiting: bool,
+    /// The first message that starts a turn of its own.
+    pub starter: Option<Queued>,
+}
+
+/// What became of a message that was queued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It waits.
+    Waiting,
+    /// A turn took it.
+    Taken {
+        /// Which.
+        turn: TurnId,
+        /// All that concerns it is behind this seq.
+        after: Seq,
+    },
+    /// It ended otherwise, with this event.
+    Ended(Seq),
+}
+
+pub(super) const AHEAD: &str = concat!(
+    "-- store::following::ahead: $3 whether only what starts a turn in any case does
+     select exists (select from queue w where w.tenant_id = $1 and w.session_id = $2 and w.status = 0 and w.delivery <> 2) as waiting, q.*
+       from (select 1) one
+       left join lateral (
+         select ",
+    columns!(),
+    ", 1 as position
+           from queue q
+          where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.starts_turn and (q.expires_at < now()) is not true
+            and (not $3::boolean or q.from_execute or q.delivery = 3)
+          order by q.pos limit 1) q on true"
+);
+pub(super) const ADOPT: &str =
+    "-- store::following::adopt: a turn that this replica was granted by a statement whose answer was lost
+    select r.epoch, r.op, r.next_seq, r.turn_id from session_run r
+     where r.tenant_id = $1 and r.session_id = $2 and r.turn_id = $3 and r.owner = $4 and r.state = 1";
+pub(super) const FATE: &str = "-- store::following::fate
+    select q.status, q.seq, m.turn_id, case when t.request_id = q.request_id then t.first_seq - 1 else q.seq - 1 end as after
+      from queue q
+      left join messages m on m.tenant_id = $1 and m.session_id = $2 and m.message_id = q.applied_to
+      left join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = m.turn_id
+     where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3";
+
+impl Store {
+    /// What the end of a turn has to reckon with, and what an idle session may start.
+    pub async fn ahead(&self, key: &SessionKey, starters: Starters) -> Result<Ahead, Error> {
+        let (key, in_any_case) = (Key::from(key), starters == Starters::InAnyCase);
+        let rows = self.database.read(AHEAD, &[&key.tenant, &key.session, &in_any_case]).await?;
+        let Some(row) = rows.first() else { return Ok(Ahead { waiting: false, starter: None }) };
+        let found = get::<Option<String>>(row, "message_id")?.is_some();
+        Ok(Ahead { waiting: get(row, "waiting")?, starter: found.then(|| queued(row)).transpose()? })
+    }
+
+    /// What became of a queued message; none: there was none.
+    pub async fn fate(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Fate>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(FATE, &[&key.tenant, &key.session, &message.as_str()]).await?;
+        rows.first().map(fate).transpose()
+    }
+
+    /// Sessions in which nothing runs although a message asks for a turn, in random order.
+    pub async fn starting(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
+        const SQL: &str = "-- store::following::starting
+            select q.tenant_id, q.session_id
+              from queue q
+              join session_run r on r.tenant_id = q.tenant_id and r.session_id = q.session_id and r.state = 0 and r.open_calls = 0
+             where q.status = 0 and q.starts_turn
+             group by q.tenant_id, q.session_id order by random() limit $1";
+        let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
+        rows.iter().map(session_key).collect()
+    }
+
+    /// Sessions with messages whose time passed.
+    pub async fn expiring(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
+        const SQL: &str = "-- store::following::expiring
+            select q.tenant_id, q.session_id from queue q
+             where q.status = 0 and q.expires_at < now()
+             group by q.tenant_id, q.session_id order by random() limit $1";
+        let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
+        rows.iter().map(session_key).collect()
+    }
+
+    /// Ends a turn by the last of the statements, and begins the next one behind it.
+    pub(super) async fn end_and_start(
+        &self,
+        key: &Key,
+        fence: Fence,
+        mut queries: Vec<Query<'_>>,
+        next: Option<&NextTurn<'_>>,
+    ) -> Result<(Written, Option<Grant>), Error> {
+        let own = queries.len().saturating_sub(1);
+        let start = next.map(|next| (next, StartParams::new(self, next.admission, next.message)));
+        queries.extend(start.iter().map(|(next, bound)| bound.query(key, next.admission.rows)));
+        let (fenced, started) = self.fenced_answers(key, fence, &queries, own).await?;
+        match (fenced, next) {
+            (Fenced::Applied(ack), _) => Ok((Written::Applied(ack), started.first().map(grant).transpose()?)),
+            // The turn that follows has the session, and it may be this replica that was granted it.
+            (Fenced::Gone, Some(next)) => Ok((Written::Fenced, self.adopt(key, next.admission.turn).await?)),
+            (Fenced::Gone, None) => Ok((Written::Fenced, None)),
+            (Fenced::Refused, _) => {
+                Err(Error::Corrupt(format!("the end of a turn with the fence {fence:?} was refused")))
+            }
+        }
+    }
+
+    async fn adopt(&self, key: &Key, turn: &TurnId) -> Result<Option<Grant>, Error> {
+        let rows = self.database.read(ADOPT, &[&key.tenant, &key.session, &turn.as_str(), &self.replica()]).await?;
+        rows.first().map(grant).transpose()
+    }
+}
+
+fn fate(row: &Row) -> Result<Fate, Error> {
+    let turn: Option<String> = get(row, "turn_id")?;
+    Ok(match (get::<Option<i64>>(row, "seq")?, turn) {
+        (None, _) => Fate::Waiting,
+        (Some(_), Some(turn)) => Fate::Taken { turn: TurnId::new(turn), after: Seq(get(row, "after")?) },
+        (Some(seq), None) => Fate::Ended(Seq(seq)),
+    })
+}

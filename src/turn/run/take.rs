@@ -1,0 +1,222 @@
+//! Between two steps: the messages that wait become one user message of the turn.
+
+use super::{Flow, Run, Scene};
+use crate::turn::{
+    Error,
+    execute::{host_part, said, step_started, total},
+    sessions::outside_tokens,
+};
+use crate::{
+    codec,
+    context::{coalesce::coalesce, estimate},
+    model::{Applied, DropReason, InputMessage, MessageId, Payload, Role, TakeMode, derive, event::StepPosition},
+    store::{
+        NewMessage, Rows,
+        queue::{NextStep, Queued, Take, Taken, Which, Withdrawal},
+        turn::Written,
+        turn_read::Revision,
+    },
+};
+
+/// How often messages are taken only if nothing at all moved in the session; then the hot row is locked first.
+const OPTIMISTIC_TAKES: u32 = 2;
+/// How often a step makes room for a configuration that changed; then it begins as it was made.
+const CONFIG_TRIES: u32 = 10;
+
+/// What becomes of the messages that wait.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Choice {
+    /// Their time passed.
+    expired: Vec<MessageId>,
+    /// They are given up.
+    dropped: Vec<(MessageId, DropReason)>,
+    /// They are taken.
+    taken: Vec<(Applied, InputMessage)>,
+}
+
+impl Run<'_> {
+    /// Takes what waits into the transcript, all in one statement. `advance`: the turn goes on to its next step with it.
+    pub(super) async fn take(&mut self, scene: &Scene<'_>, advance: bool) -> Result<Flow, Error> {
+        let Some(look) = self.engine.store.look(self.key).await? else { return Ok(Flow::Over) };
+        if look.fence.epoch != self.fence.epoch {
+            return Ok(Flow::Over);
+        }
+        let Revision { number, config } = if advance { scene.owned.in_force() } else { &scene.owned.made_for };
+        let model = self.engine.model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let tools = scene.owned.request.tools.as_ref().unwrap_or(&config.tools);
+        let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let window = model.info.context_window.map(|limit| limit.tokens);
+        let fits = |message: &InputMessage| window.is_none_or(|window| size(message).saturating_add(outside) <= window);
+        let choice = choose(look.waiting, self.engine.policy(config)?.take, fits);
+        if !choice.expired.is_empty() {
+            self.engine.withdraw(self.key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
+            return Ok(Flow::On);
+        }
+        let (ids, applied): (Vec<InputMessage>, Vec<Applied>) =
+            choice.taken.into_iter().map(|(applied, message)| (message, applied)).unzip();
+        let advance = advance && !applied.is_empty();
+        let at = if advance { StepPosition { step: scene.at.step + 1, attempt: 1 } } else { scene.at };
+        let mut rows = Rows::new(estimate::ESTIMATOR, outside);
+        let mut ends: Vec<(MessageId, Result<MessageId, DropReason>, i64)> = Vec::new();
+        for (message, reason) in choice.dropped {
+            rows.event(&Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
+            ends.push((message, Err(reason), rows.events()));
+        }
+        if let (Some(input), Some(first)) = (coalesce(ids), applied.first()) {
+            let id = derive::taken(self.turn, &first.message);
+            let message = user_message(id.clone(), input, &applied);
+            if advance {
+                let expected = total(scene.owned.context_tokens, outside.saturating_add(said(&message)));
+                rows.event(&step_started(&model, *number, expected), at);
+            }
+            rows.event(&Payload::MessagesApplied { message: id.clone(), taken: applied.clone() }, at);
+            let event = rows.events();
+            ends.extend(applied.into_iter().map(|applied| (applied.message, Ok(id.clone()), event)));
+            rows.message(message, at);
+        }
+        let taken: Vec<Taken<'_>> = ends
+            .iter()
+            .map(|(message, end, event)| Taken { message, end: end.as_ref().map_err(|reason| *reason), event: *event })
+            .collect();
+        let step = match advance {
+            false => NextStep::None,
+            true if self.moved >= CONFIG_TRIES => NextStep::InAnyCase,
+            true => NextStep::MadeFor(*number),
+        };
+        let seen = (self.moved < OPTIMISTIC_TAKES).then_some(look.last_seq);
+        if taken.is_empty() {
+            return Ok(Flow::On);
+        }
+        match self.engine.store.take_for(self.key, self.fence, seen, &rows, &taken, step).await? {
+            Take::Applied(ack) => {
+                self.moved = 0;
+                self.after(Written::Applied(ack))
+            }
+            Take::Fenced => self.after(Written::Fenced),
+            Take::Moved => {
+                self.moved += 1;
+                Ok(Flow::On)
+            }
+        }
+    }
+}
+
+/// What becomes of messages that wait for a turn, in their order.
+fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl Fn(&InputMessage) -> bool) -> Choice {
+    let mut choice = Choice::default();
+    for queued in waiting {
+        if queued.expired {
+            choice.expired.push(queued.message);
+            continue;
+        }
+        match codec::queue::decode(&queued.body) {
+            Ok(message) if fits(&message) => {
+                let Queued { message: id, enqueued_at, .. } = queued;
+                let applied = Applied { message: id, queued_at: enqueued_at, metadata: message.metadata.clone() };
+                choice.taken.push((applied, message));
+            }
+            Ok(_) => choice.dropped.push((queued.message, DropReason::TooLarge)),
+            Err(error) => {
+                tracing::error!(message.id = %queued.message, %error, "a queued message cannot be read");
+                choice.dropped.push((queued.message, DropReason::Unreadable));
+            }
+        }
+    }
+    match mode {
+        TakeMode::All => {}
+        TakeMode::OneAtATime => choice.taken.truncate(1),
+        TakeMode::Latest => {
+            let older = choice.taken.drain(..choice.taken.len().saturating_sub(1));
+            choice.dropped.extend(older.map(|(applied, _)| (applied.message, DropReason::Superseded)));
+        }
+    }
+    choice
+}
+
+/// Tokens of a message on its own.
+fn size(message: &InputMessage) -> u32 {
+    let parts = message.parts.iter().map(|part| estimate::part(part, Role::User).tokens);
+    parts.fold(estimate::MESSAGE_OVERHEAD, u32::saturating_add)
+}
+
+/// The user message that was made of queued ones.
+fn user_message(id: MessageId, input: InputMessage, applied: &[Applied]) -> NewMessage {
+    let InputMessage { role, parts, pinned, metadata: _ } = input;
+    NewMessage {
+        id,
+        role,
+        parts: parts.into_iter().map(|part| host_part(part, role, pinned)).collect(),
+        overhead: estimate::MESSAGE_OVERHEAD,
+        pinned,
+        metadata: std::collections::BTreeMap::new(),
+        response: None,
+        queued: applied.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        model::{Delivery, Part},
+        store::queue::QueueState,
+    };
+
+    fn queued(id: &str) -> Queued {
+        let message =
+            InputMessage { role: Role::User, parts: vec![Part::text(id)], pinned: false, metadata: BTreeMap::new() };
+        Queued {
+            message: MessageId::new(id),
+            state: QueueState::Pending { position: 1 },
+            cursor: 1,
+            delivery: Delivery::Asap,
+            starts_turn: false,
+            execute: None,
+            body: codec::queue::encode(&message),
+            request: None,
+            enqueued_at: Timestamp::UNIX_EPOCH,
+            expires_at: None,
+            expired: false,
+        }
+    }
+
+    fn short(choice: &Choice) -> (Vec<&str>, Vec<(&str, DropReason)>, Vec<&str>) {
+        (
+            choice.taken.iter().map(|(applied, _)| applied.message.as_str()).collect(),
+            choice.dropped.iter().map(|(message, reason)| (message.as_str(), *reason)).collect(),
+            choice.expired.iter().map(MessageId::as_str).collect(),
+        )
+    }
+
+    #[test]
+    fn a_mode_says_how_many_are_taken() {
+        let waiting = || ["a", "b", "c"].map(queued).to_vec();
+        let superseded = |id| (id, DropReason::Superseded);
+        let table = [
+            (TakeMode::All, vec!["a", "b", "c"], vec![]),
+            (TakeMode::OneAtATime, vec!["a"], vec![]),
+            (TakeMode::Latest, vec!["c"], vec![superseded("a"), superseded("b")]),
+        ];
+        for (mode, taken, dropped) in table {
+            assert_eq!(short(&choose(waiting(), mode, |_| true)), (taken, dropped, vec![]), "{mode:?}");
+        }
+        assert_eq!(choose(Vec::new(), TakeMode::Latest, |_| true), Choice::default());
+    }
+
+    #[test]
+    fn what_is_late_broken_or_too_large_holds_nothing_up() {
+        let waiting = vec![
+            Queued { expired: true, ..queued("late") },
+            Queued { body: b"\xff".to_vec(), ..queued("broken") },
+            queued("large"),
+            queued("fine"),
+        ];
+        let choice = choose(waiting, TakeMode::All, |message| message.parts[0] != Part::text("large"));
+        let dropped = vec![("broken", DropReason::Unreadable), ("large", DropReason::TooLarge)];
+        assert_eq!(short(&choice), (vec!["fine"], dropped, vec!["late"]));
+    }
+}

@@ -1,0 +1,222 @@
+//! Every RPC that changes something, in one table: asked for once, repeated, raced, rolled back and abandoned, it does what it does
+//! once, and says the same to everybody who asks.
+
+mod abandoned;
+mod once;
+
+use contextd::{
+    grpc::{session::Sessions, turn::Turns},
+    pb::{
+        self, blob_service_client::BlobServiceClient, put_blob_request::Data,
+        session_service_server::SessionService as _, turn_service_server::TurnService as _,
+    },
+};
+use prost_types::FieldMask;
+use serde_json::json;
+use tokio_postgres::Client;
+use tokio_stream::StreamExt as _;
+use tonic::{Request, Status};
+
+use crate::harness::{
+    Host, Options,
+    events::{Carrier as _, requested, until},
+    host::{MODEL, call},
+    requests::{result, submit, tools, turn},
+    transcripts::{append, fork, says},
+};
+
+/// The RPCs. The order is that of the proto's files.
+const ALL: [Rpc; 9] = [
+    Rpc::CreateSession,
+    Rpc::UpdateSession,
+    Rpc::DeleteSession,
+    Rpc::ForkSession,
+    Rpc::AppendMessages,
+    Rpc::ExecuteTurn,
+    Rpc::SubmitToolResults,
+    Rpc::CancelTurn,
+    Rpc::PutBlob,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rpc {
+    CreateSession,
+    UpdateSession,
+    DeleteSession,
+    ForkSession,
+    AppendMessages,
+    ExecuteTurn,
+    SubmitToolResults,
+    CancelTurn,
+    PutBlob,
+}
+
+impl Rpc {
+    fn name(self) -> String {
+        let service = match self {
+            Self::CreateSession
+            | Self::UpdateSession
+            | Self::DeleteSession
+            | Self::ForkSession
+            | Self::AppendMessages => "SessionService",
+            Self::ExecuteTurn | Self::SubmitToolResults | Self::CancelTurn => "TurnService",
+            Self::PutBlob => "BlobService",
+        };
+        format!("contextd.v1.{service}/{self:?}")
+    }
+
+    /// What it did in a session, counted.
+    fn effects(self) -> &'static str {
+        match self {
+            Self::CreateSession => "select count(*) from session_revisions where session_id = $1",
+            Self::UpdateSession => "select count(*) from events where session_id = $1 and kind = 'session_updated'",
+            Self::DeleteSession => "select count(*) from session_run where session_id = $1 and state = 3",
+            Self::ForkSession => "select count(*) from sessions where forked_from = $1",
+            Self::AppendMessages => "select count(*) from messages where session_id = $1 and turn_id is null",
+            Self::ExecuteTurn => "select count(*) from turns where session_id = $1",
+            Self::SubmitToolResults => {
+                "select count(*) from events where session_id = $1 and kind = 'tool_call_completed'"
+            }
+            Self::CancelTurn => "select count(*) from events where session_id = $1 and kind = 'turn_cancelled'",
+            Self::PutBlob => "select count(*) from blobs where media_type = 'application/' || $1",
+        }
+    }
+}
+
+/// A model that answers, or calls a tool first.
+fn options() -> Options {
+    let script = json!({"steps": [
+        {"when": {"user_contains": "tools", "call": 0}, "say": [call("look")]},
+        {"say": [{"text": "Hello."}]},
+    ]});
+    Options::default().script("it", script.to_string())
+}
+
+/// Sends a case's request to clients or to the services themselves, whose methods have the same names.
+macro_rules! answer {
+    ($case:expr, $sessions:expr, $turns:expr) => {{
+        #[allow(unused_mut, reason = "clients are changed by a call, services are not")]
+        let (mut sessions, mut turns) = ($sessions, $turns);
+        let (session_id, request_id) = ($case.session.clone(), $case.request());
+        let name = |session: Option<pb::Session>| session.map(|it| it.session_id + &it.etag).unwrap_or_default();
+        match $case.rpc {
+            Rpc::CreateSession => {
+                let session = Some(pb::Session { session_id, ..pb::Session::default() });
+                let request = Request::new(pb::CreateSessionRequest { session, request_id });
+                sessions.create_session(request).await.map(|answer| name(answer.into_inner().session))
+            }
+            Rpc::UpdateSession => {
+                let session =
+                    pb::Session { session_id, system_prompt: "Be kind.".to_owned(), ..pb::Session::default() };
+                let update_mask = Some(FieldMask { paths: vec!["system_prompt".to_owned()] });
+                let request = pb::UpdateSessionRequest { session: Some(session), update_mask, request_id };
+                sessions.update_session(Request::new(request)).await.map(|answer| name(answer.into_inner().session))
+            }
+            Rpc::DeleteSession => {
+                let request = pb::DeleteSessionRequest { session_id, request_id, etag: String::new() };
+                sessions.delete_session(Request::new(request)).await.map(|_| String::new())
+            }
+            Rpc::ForkSession => {
+                let request = pb::ForkSessionRequest { request_id, ..fork(&session_id, 0, "") };
+                sessions.fork_session(Request::new(request)).await.map(|answer| name(answer.into_inner().session))
+            }
+            Rpc::AppendMessages => {
+                let messages = vec![says(pb::Role::User, "By hand")];
+                let request = pb::AppendMessagesRequest { request_id, ..append(&session_id, messages) };
+                let answer = sessions.append_messages(Request::new(request)).await;
+                answer.map(|answer| answer.into_inner().message_ids.join(" "))
+            }
+            Rpc::ExecuteTurn => {
+                let request = pb::ExecuteTurnRequest { request_id, ..turn(&session_id, MODEL, "Hello") };
+                match Box::pin(turns.execute_turn(Request::new(request))).await {
+                    Ok(stream) => match stream.into_inner().next().await {
+                        Some(first) => first.map(|first| first.event().turn_id),
+                        None => Ok("an empty stream".to_owned()),
+                    },
+                    Err(status) => Err(status),
+                }
+            }
+            Rpc::SubmitToolResults => {
+                let results = vec![result(&$case.call, "seen")];
+                let request = pb::SubmitToolResultsRequest { request_id, ..submit(&session_id, results) };
+                let answer = turns.submit_tool_results(Request::new(request)).await;
+                answer.map(|answer| format!("{:?}", crate::harness::host::statuses(&answer.into_inner())))
+            }
+            Rpc::CancelTurn => {
+                let request = pb::CancelTurnRequest { session_id, request_id, ..pb::CancelTurnRequest::default() };
+                let answer = turns.cancel_turn(Request::new(request)).await;
+                answer.map(|answer| {
+                    answer.into_inner().turn.map(|it| format!("{} {:?}", it.turn_id, it.state())).unwrap_or_default()
+                })
+            }
+            Rpc::PutBlob => unreachable!("it reads a stream"),
+        }
+    }};
+}
+
+/// A request in a session of its own, which is ready for it.
+struct Case {
+    rpc: Rpc,
+    session: String,
+    /// The call that waits.
+    call: String,
+}
+
+impl Case {
+    async fn prepare(host: &Host, rpc: Rpc, session: String) -> Self {
+        let mut waiting = String::new();
+        match rpc {
+            Rpc::CreateSession | Rpc::ExecuteTurn | Rpc::PutBlob => {}
+            Rpc::UpdateSession | Rpc::DeleteSession | Rpc::ForkSession | Rpc::AppendMessages => {
+                host.ask(&session, "Hello").await;
+            }
+            Rpc::SubmitToolResults | Rpc::CancelTurn => {
+                let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(&session, MODEL, "Use tools") };
+                let mut stream = host.execute(asks).await;
+                let head = until(&mut stream, |payload| matches!(payload, pb::event::Payload::ActionRequired(_))).await;
+                waiting = requested(&head).remove(0);
+            }
+        }
+        Self { rpc, session, call: waiting }
+    }
+
+    /// Asks over HTTP/2. The answer in words that are the same whenever it is the same.
+    async fn ask(&self, host: &Host) -> Result<String, Status> {
+        if self.rpc == Rpc::PutBlob {
+            let mut blobs = BlobServiceClient::new(host.replica.channel().await);
+            let messages = tokio_stream::iter(self.upload());
+            return Ok(blobs.put_blob(messages).await?.into_inner().blob.unwrap_or_default().blob_id);
+        }
+        answer!(self, host.sessions(), host.turns())
+    }
+
+    /// Asks the service itself, with nothing in between. None: it reads a stream, which only a connection makes.
+    async fn ask_inside(&self, host: &Host) -> Option<Result<String, Status>> {
+        if self.rpc == Rpc::PutBlob {
+            return None;
+        }
+        let engine = &host.replica.engine;
+        let sessions = Sessions::new(engine.clone());
+        let turns = Turns::new(engine.clone(), Options::default().reader);
+        Some(answer!(self, sessions, turns))
+    }
+
+    /// Under which it is sent, each time.
+    fn request(&self) -> String {
+        format!("request in {}", self.session)
+    }
+
+    async fn effects(&self, client: &Client) -> i64 {
+        client.query_one(self.rpc.effects(), &[&self.session]).await.unwrap().get(0)
+    }
+
+    fn upload(&self) -> [pb::PutBlobRequest; 2] {
+        let header = pb::BlobHeader {
+            media_type: format!("application/{}", self.session),
+            request_id: self.request(),
+            ..pb::BlobHeader::default()
+        };
+        let content = self.session.repeat(100).into_bytes();
+        [Data::Header(header), Data::Chunk(content)].map(|data| pb::PutBlobRequest { data: Some(data) })
+    }
+}

@@ -1,0 +1,107 @@
+//! Identical requests: one after the other, at once on two replicas, and while the first one is rolled back.
+
+use std::collections::BTreeSet;
+
+use contextd::pb::DESCRIPTOR_SET;
+use futures_util::future::join_all;
+use prost::Message as _;
+use prost_types::{FileDescriptorSet, method_options::IdempotencyLevel};
+use tonic::Code;
+
+use super::{ALL, Case, Rpc, options};
+use crate::harness::{Host, host::until, raw};
+
+/// How often a request is sent again that the database had no answer for.
+const TRIES: usize = 20;
+
+async fn pair() -> (Host, Host) {
+    let host = Host::with(options()).await;
+    let other = host.beside(options()).await;
+    (host, other)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_rpc_that_changes_something_is_in_this_table() {
+    let host = Host::with(options()).await;
+    let files = FileDescriptorSet::decode(DESCRIPTOR_SET).unwrap();
+    let mut changing = BTreeSet::new();
+    for file in files.file.iter().filter(|file| file.package() == "contextd.v1") {
+        for service in &file.service {
+            for method in &service.method {
+                let level = method.options.as_ref().map(prost_types::MethodOptions::idempotency_level);
+                let rpc = format!("contextd.v1.{}/{}", service.name(), method.name());
+                let refused = raw::call(host.replica.channel().await, &rpc, Vec::new()).await;
+                let built = refused.err().is_none_or(|status| status.code() != Code::Unimplemented);
+                if level != Some(IdempotencyLevel::NoSideEffects) && built {
+                    changing.insert(rpc);
+                }
+            }
+        }
+    }
+    assert_eq!(changing, ALL.into_iter().map(Rpc::name).collect());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identical_requests_at_once_on_two_replicas_act_once_and_are_told_the_same() {
+    let (host, other) = pair().await;
+    let client = host.database.client().await;
+    for rpc in ALL {
+        for round in 0..3 {
+            let case = Case::prepare(&host, rpc, format!("{rpc:?}-{round}")).await;
+            let asked = (0..6).map(|n| Box::pin(case.ask(if n % 2 == 0 { &host } else { &other })));
+            let mut answers: Vec<_> =
+                join_all(asked).await.into_iter().map(|answer| answer.map_err(|it| (rpc, it))).collect();
+            answers.push(Box::pin(case.ask(&other)).await.map_err(|it| (rpc, it)));
+            let told: BTreeSet<String> = answers.into_iter().map(Result::unwrap).collect();
+            assert_eq!(told.len(), 1, "{rpc:?}: {told:?}");
+            assert_eq!(case.effects(&client).await, 1, "{rpc:?}");
+        }
+    }
+    host.at_rest().await;
+    other.at_rest().await;
+    crate::protocol::assert_sound(&client).await;
+}
+
+/// Repeats it for as long as the database has no answer.
+async fn insist(case: &Case, host: &Host) -> String {
+    for _ in 0..TRIES {
+        match Box::pin(case.ask(host)).await {
+            Ok(answer) => return answer,
+            Err(status) => {
+                assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{:?}: {status:?}", case.rpc)
+            }
+        }
+    }
+    panic!("{:?} has no answer", case.rpc)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_rolled_back_leaves_its_repetition_and_its_twin_to_act_once() {
+    let (host, other) = pair().await;
+    let (client, mut holder) = (host.database.client().await, host.database.client().await);
+    for rpc in ALL {
+        let case = Case::prepare(&host, rpc, format!("{rpc:?}")).await;
+        host.at_rest().await;
+        // Whoever writes what is remembered waits for this.
+        let held = holder.transaction().await.unwrap();
+        held.batch_execute("lock table idempotency, blobs in share row exclusive mode").await.unwrap();
+        let cut = async {
+            let waits = "from pg_stat_activity where datname = current_database() and application_name = 'contextd'
+                            and wait_event_type = 'Lock' and wait_event = 'relation'";
+            until("a request to wait for the lock", || async {
+                client.query_one(&format!("select count(*) {waits}"), &[]).await.unwrap().get::<_, i64>(0) > 0
+            })
+            .await;
+            // Its connection is cut in the middle of the transaction.
+            client.execute(&format!("select pg_terminate_backend(pid) {waits} limit 1"), &[]).await.unwrap();
+            held.commit().await.unwrap();
+        };
+        let (one, two, ()) = tokio::join!(insist(&case, &host), insist(&case, &other), cut);
+        assert_eq!(one, two, "{rpc:?}");
+        assert_eq!(insist(&case, &host).await, one, "{rpc:?}");
+        assert_eq!(case.effects(&client).await, 1, "{rpc:?}");
+    }
+    host.at_rest().await;
+    other.at_rest().await;
+    crate::protocol::assert_sound(&client).await;
+}

@@ -1,0 +1,338 @@
+//! The decision of a turn, simulated: owners, second owners, a canceller, submitters and clients that leave, in every order that the
+//! dice give, with one transaction as the unit and a crash possible before and after each. The decision is the real one, the row is
+//! a model of it, and the invariants are looked at after every step. A seed replays a run to the letter.
+
+mod invariants;
+mod row;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use contextd::{
+    model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Transcript, UsageTotals},
+    turn::next::{Facts, Last, Step, ending_of, next_step},
+};
+
+use crate::harness::dice::{Dice, SEED, seed};
+use row::{Ended, Row, State, Unguarded};
+
+/// Runs of one test.
+const RUNS: u64 = 400;
+/// Steps of a run, until nobody crashes any more.
+const STEPS: usize = 160;
+/// Steps within which everything must have come to rest then.
+const REST: usize = 400;
+/// Owners at once.
+const TASKS: usize = 3;
+
+const LIMITS: Limits = Limits {
+    max_steps: 4,
+    max_output_tokens: None,
+    max_total_tokens: None,
+    turn_timeout: Duration::from_secs(60),
+    tool_timeout: Duration::from_secs(60),
+    grace: Duration::ZERO,
+};
+
+/// A task that runs a turn, or believes so.
+#[derive(Debug, Clone)]
+struct Task {
+    fence: Fence,
+    phase: Phase,
+}
+
+/// What a task does next. Between two phases anything may happen.
+#[derive(Debug, Clone)]
+enum Phase {
+    /// Look at what is committed, and decide.
+    Look,
+    /// Wait for the model's answer.
+    Ask,
+    /// Write.
+    Write(Write),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    Calls(usize),
+    CallsThatCannotRun,
+    Retry,
+    Begin,
+    Finish(Option<FinishReason>),
+    Stop(Option<FinishReason>, Ended),
+}
+
+struct World {
+    row: Row,
+    tasks: Vec<Task>,
+    dice: Dice,
+    decide: fn(&Facts) -> Step,
+    asked_to_cancel: BTreeSet<u32>,
+    /// Calls that a client has seen, and may answer late.
+    seen: Vec<CallId>,
+    crashes: bool,
+}
+
+impl World {
+    fn new(seed: u64, unguarded: Unguarded, decide: fn(&Facts) -> Step) -> Self {
+        Self {
+            row: Row::new(unguarded),
+            tasks: Vec::new(),
+            dice: Dice::new(seed, 0),
+            decide,
+            asked_to_cancel: BTreeSet::new(),
+            seen: Vec::new(),
+            crashes: true,
+        }
+    }
+
+    /// Everything that goes wrong, if anything does.
+    fn run(mut self) -> Result<(), String> {
+        for _ in 0..STEPS {
+            self.anything()?;
+        }
+        // From here on nobody crashes, and no client is there any more.
+        self.crashes = false;
+        for _ in 0..REST {
+            if self.row.state == State::Idle {
+                return Ok(());
+            }
+            self.row.time_is_up |= self.row.state == State::Waiting;
+            self.row.lease &= self.tasks.iter().any(|task| task.fence == self.row.fence);
+            self.take_over();
+            self.step_of_a_task()?;
+            self.check()?;
+        }
+        Err(format!("I9: turn {} never ends: {:?} {:?}", self.row.turn, self.row.state, self.row.fence))
+    }
+
+    fn anything(&mut self) -> Result<(), String> {
+        match self.dice.below(20) {
+            0 => self.grant(Row::admit),
+            1..=2 => self.answer(),
+            3 if self.dice.chance(30) => {
+                if self.row.state != State::Idle {
+                    self.asked_to_cancel.insert(self.row.turn);
+                }
+                self.grant(Row::cancel);
+            }
+            4 => self.row.lease = false,
+            5 if self.dice.chance(15) => self.row.time_is_up = true,
+            6..=7 => self.take_over(),
+            8 => self.crash(),
+            9 => self.hand_over()?,
+            _ => self.step_of_a_task()?,
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let owners = self.tasks.iter().filter(|task| task.fence.epoch == self.row.fence.epoch).count();
+        if owners > 1 {
+            return Err(format!("I2: {owners} tasks own epoch {}", self.row.fence.epoch));
+        }
+        invariants::broken(&self.row, &self.asked_to_cancel).map_or(Ok(()), Err)
+    }
+
+    /// A transaction that may make somebody an owner, who may crash before hearing of it.
+    fn grant(&mut self, transaction: fn(&mut Row) -> Option<Fence>) {
+        if let Some(fence) = transaction(&mut self.row) {
+            self.own(fence);
+        }
+    }
+
+    fn own(&mut self, fence: Fence) {
+        if !(self.crashes && self.dice.chance(10)) && (self.tasks.len() < TASKS || !self.crashes) {
+            self.tasks.push(Task { fence, phase: Phase::Look });
+        }
+    }
+
+    fn take_over(&mut self) {
+        if let Some(fence) = self.row.take_over(self.row.fence.epoch) {
+            self.own(fence);
+        }
+    }
+
+    /// A result, perhaps for a call that was answered or closed long ago.
+    fn answer(&mut self) {
+        self.seen.extend(self.row.open.iter().cloned());
+        let begins = self.dice.chance(80);
+        if let Some(call) = self.dice.pick(&self.seen).cloned()
+            && let Some(fence) = self.row.submit(&call, &LIMITS, begins)
+        {
+            self.own(fence);
+        }
+    }
+
+    fn crash(&mut self) {
+        if !self.tasks.is_empty() {
+            let gone = self.dice.below(self.tasks.len());
+            self.tasks.remove(gone);
+        }
+    }
+
+    fn hand_over(&mut self) -> Result<(), String> {
+        if self.tasks.is_empty() {
+            return Ok(());
+        }
+        let leaving = self.dice.below(self.tasks.len());
+        let Task { fence, phase: _ } = self.tasks.remove(leaving);
+        self.fenced(fence, |row| row.hand_over(fence)).map(drop)
+    }
+
+    /// A write under a fence: by a stale owner it must change nothing.
+    fn fenced(&mut self, fence: Fence, write: impl FnOnce(&mut Row) -> Option<State>) -> Result<Option<State>, String> {
+        let (before, stale) = (self.row.clone(), fence.epoch != self.row.fence.epoch);
+        let written = write(&mut self.row);
+        if stale && self.row != before {
+            return Err(format!("I2: {fence:?} wrote under {:?}", before.fence));
+        }
+        Ok(written)
+    }
+
+    fn step_of_a_task(&mut self) -> Result<(), String> {
+        if self.tasks.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(self.tasks.len());
+        let task = self.tasks.remove(at);
+        let next = match task.phase {
+            Phase::Look => self.look(task.fence)?,
+            Phase::Ask => Some(Phase::Write(self.asked())),
+            Phase::Write(write) => return self.write(task.fence, write),
+        };
+        self.tasks.extend(next.map(|phase| Task { phase, ..task }));
+        Ok(())
+    }
+
+    /// Reads what is committed and asks the decision. None: the turn is another's.
+    fn look(&self, fence: Fence) -> Result<Option<Phase>, String> {
+        let row = &self.row;
+        if row.fence.epoch != fence.epoch || row.state != State::Running {
+            return Ok(None);
+        }
+        let transcript = Transcript::new(row.messages.clone()).close().ok();
+        let facts = Facts {
+            step: row.step,
+            takeovers: row.takeovers,
+            max_takeovers: 3,
+            open_calls: u32::try_from(row.open.len()).unwrap(),
+            cancel: row.cancelled.then(|| (CancelCause::Requested, String::new())),
+            time_left: if row.time_is_up { Duration::ZERO } else { Duration::from_secs(60) },
+            grace_left: Duration::ZERO,
+            late: false,
+            waiting: false,
+            spent: UsageTotals::default(),
+            limits: LIMITS,
+            last: transcript.as_ref().and_then(|transcript| Last::of(transcript, &row.turn_id())),
+        };
+        let decided = (self.decide)(&facts);
+        Ok(Some(match decided {
+            Step::Call => match invariants::asked_in_vain(row) {
+                Some(wrong) => return Err(wrong),
+                None => Phase::Ask,
+            },
+            Step::Begin => Phase::Write(Write::Begin),
+            Step::Take { .. } => return Err("it takes what nobody queued".to_owned()),
+            Step::Finish => Phase::Write(Write::Finish(None)),
+            Step::Stop(ending) => Phase::Write(Write::Stop(None, how(&ending))),
+        }))
+    }
+
+    /// What the model says, and what is written of it.
+    fn asked(&mut self) -> Write {
+        if self.row.cancelled && self.dice.chance(50) {
+            return Write::Stop(Some(FinishReason::Cancelled), Ended::Cancelled);
+        }
+        match self.dice.below(10) {
+            0..=3 => Write::Calls(1 + self.dice.below(3)),
+            4 => Write::CallsThatCannotRun,
+            5 => Write::Retry,
+            said => {
+                let finish = if said == 6 { FinishReason::Length } else { FinishReason::Stop };
+                match ending_of(finish) {
+                    Step::Stop(ending) => Write::Stop(Some(finish), how(&ending)),
+                    Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => Write::Finish(Some(finish)),
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, fence: Fence, write: Write) -> Result<(), String> {
+        let deed = |row: &mut Row| match write {
+            Write::Calls(count) => row.append(fence, count, true),
+            Write::CallsThatCannotRun => row.append(fence, 1, false),
+            Write::Retry => row.retry(fence),
+            Write::Begin => row.begin(fence),
+            Write::Finish(answer) => row.finish(fence, answer),
+            Write::Stop(answer, how) => row.stop(fence, answer, how),
+        };
+        let mut written = self.fenced(fence, deed)?;
+        if self.crashes && self.dice.chance(15) {
+            // The answer is lost: the same again, and then a look whether the first one had landed.
+            let again = self.fenced(fence, deed)?;
+            let landed = self.row.fence == fence.next();
+            written = again.or(landed.then_some(self.row.state));
+        }
+        if written == Some(State::Running) {
+            self.tasks.push(Task { fence: fence.next(), phase: Phase::Look });
+        }
+        Ok(())
+    }
+}
+
+fn how(ending: &Ending) -> Ended {
+    match ending {
+        Ending::Completed(_) => Ended::Completed,
+        Ending::Cancelled { .. } => Ended::Cancelled,
+        Ending::Failed(_) => Ended::Failed,
+    }
+}
+
+/// The first run that goes wrong, and how.
+fn first_broken(unguarded: Unguarded, decide: fn(&Facts) -> Step) -> Option<(u64, String)> {
+    let first = seed();
+    (0..RUNS).map(|n| first.wrapping_add(n)).find_map(|seed| {
+        let broken = World::new(seed, unguarded, decide).run().err()?;
+        Some((seed, broken))
+    })
+}
+
+/// Rows I1, I2, I4, I8 and I9
+#[test]
+fn in_whatever_order_owners_cancellers_and_submitters_come_the_invariants_hold_after_every_step() {
+    if let Some((seed, broken)) = first_broken(Unguarded::Nothing, next_step) {
+        panic!("{SEED}={seed}: {broken}");
+    }
+}
+
+#[test]
+fn a_fence_that_lets_too_much_through_is_found() {
+    for (unguarded, invariants) in [(Unguarded::Epoch, ["I2", "I2"]), (Unguarded::Op, ["I4", "I9"])] {
+        let (_, broken) = first_broken(unguarded, next_step).expect("nothing is found");
+        assert!(invariants.iter().any(|invariant| broken.starts_with(invariant)), "{unguarded:?}: {broken}");
+    }
+}
+
+#[test]
+fn a_decision_that_forgets_something_is_found() {
+    let forgets_the_answer: fn(&Facts) -> Step = |facts| next_step(&Facts { last: None, ..facts.clone() });
+    let forgets_the_cancel: fn(&Facts) -> Step = |facts| next_step(&Facts { cancel: None, ..facts.clone() });
+    let forgets_the_time: fn(&Facts) -> Step =
+        |facts| next_step(&Facts { time_left: Duration::from_secs(1), ..facts.clone() });
+    let cancels_what_nobody_watches: fn(&Facts) -> Step = |facts| match next_step(facts) {
+        Step::Begin => {
+            let cancel = Some((CancelCause::Requested, String::new()));
+            next_step(&Facts { cancel, ..facts.clone() })
+        }
+        step => step,
+    };
+    for (decide, invariant) in [
+        (forgets_the_answer, "I2"),
+        (forgets_the_cancel, "I"),
+        (forgets_the_time, "I"),
+        (cancels_what_nobody_watches, "I8"),
+    ] {
+        let (_, broken) = first_broken(Unguarded::Nothing, decide).expect("nothing is found");
+        assert!(broken.starts_with(invariant), "{broken}");
+    }
+}

@@ -1,0 +1,324 @@
+//! A session's hot row with what hangs on it, and the transactions on it, each done at once or not at all: what a database keeps,
+//! without one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use contextd::{
+    model::{
+        CallId, Category, Content, Counted, Fence, FinishReason, Limits, Message, MessageId, ModelResponse, Part, Role,
+        Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals, message::StoredPart,
+    },
+    turn::next::after_step,
+};
+use jiff::Timestamp;
+
+/// Which guard of the fence is left out, to see that it is missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unguarded {
+    Nothing,
+    Epoch,
+    Op,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Idle,
+    Running,
+    Waiting,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Completed,
+    Cancelled,
+    Failed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    TurnStarted,
+    StepStarted,
+    Committed(MessageId),
+    Answered,
+    Retrying,
+    Recovered,
+    TurnEnded(Ended),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) seq: i64,
+    pub(super) epoch: i64,
+    pub(super) turn: u32,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) state: State,
+    pub(super) fence: Fence,
+    /// The owner of a running turn may be gone: then its lease runs out.
+    pub(super) lease: bool,
+    pub(super) handed_over: bool,
+    pub(super) takeovers: u32,
+    pub(super) cancelled: bool,
+    pub(super) time_is_up: bool,
+    pub(super) turn: u32,
+    pub(super) step: u32,
+    pub(super) attempt: u32,
+    pub(super) open: BTreeSet<CallId>,
+    pub(super) events: Vec<Event>,
+    pub(super) messages: Vec<Message>,
+    results: Vec<StoredPart>,
+    pub(super) unguarded: Unguarded,
+}
+
+impl Row {
+    pub(super) fn new(unguarded: Unguarded) -> Self {
+        Self {
+            state: State::Idle,
+            fence: Fence { epoch: 0, op: 0 },
+            lease: false,
+            handed_over: false,
+            takeovers: 0,
+            cancelled: false,
+            time_is_up: false,
+            turn: 0,
+            step: 0,
+            attempt: 0,
+            open: BTreeSet::new(),
+            events: Vec::new(),
+            messages: Vec::new(),
+            results: Vec::new(),
+            unguarded,
+        }
+    }
+
+    pub(super) fn turn_id(&self) -> TurnId {
+        TurnId::new(self.turn.to_string())
+    }
+
+    /// A turn with its input. The fence of its owner.
+    pub(super) fn admit(&mut self) -> Option<Fence> {
+        if self.state != State::Idle {
+            return None;
+        }
+        (self.turn, self.step, self.attempt) = (self.turn + 1, 1, 1);
+        (self.takeovers, self.cancelled, self.time_is_up) = (0, false, false);
+        self.own();
+        self.tell(Kind::TurnStarted);
+        self.say(Role::User, 0, Vec::new(), None);
+        self.tell(Kind::StepStarted);
+        Some(self.fence)
+    }
+
+    /// An answer with calls: the turn waits, unless somebody wants it cancelled. Calls that cannot run are closed at once.
+    pub(super) fn append(&mut self, fence: Fence, calls: usize, run: bool) -> Option<State> {
+        self.written(fence)?;
+        let ids = (0..calls).map(|n| CallId::new(format!("{}-{}-{}-{n}", self.turn, self.step, self.events.len())));
+        let ids: Vec<CallId> = ids.collect();
+        self.say(Role::Assistant, self.step, ids.iter().map(call).collect(), Some(FinishReason::ToolCalls));
+        self.takeovers = 0;
+        if !run {
+            self.results.extend(ids.iter().map(result));
+            self.close_batch();
+            return Some(self.state);
+        }
+        self.open.extend(ids);
+        if !self.cancelled {
+            (self.state, self.lease) = (State::Waiting, false);
+        }
+        Some(self.state)
+    }
+
+    pub(super) fn retry(&mut self, fence: Fence) -> Option<State> {
+        self.written(fence)?;
+        self.tell(Kind::Retrying);
+        self.attempt += 1;
+        Some(self.state)
+    }
+
+    pub(super) fn begin(&mut self, fence: Fence) -> Option<State> {
+        self.written(fence)?;
+        (self.step, self.attempt, self.takeovers) = (self.step + 1, 1, 0);
+        self.tell(Kind::StepStarted);
+        Some(self.state)
+    }
+
+    /// The last answer: ends the turn, unless somebody wants it cancelled.
+    pub(super) fn finish(&mut self, fence: Fence, answer: Option<FinishReason>) -> Option<State> {
+        if !self.open.is_empty() {
+            return None;
+        }
+        self.written(fence)?;
+        self.answer(answer);
+        if !self.cancelled {
+            self.end(Ended::Completed);
+        }
+        Some(self.state)
+    }
+
+    /// Any other end: closes what is open.
+    pub(super) fn stop(&mut self, fence: Fence, answer: Option<FinishReason>, how: Ended) -> Option<State> {
+        self.written(fence)?;
+        self.answer(answer);
+        for open in std::mem::take(&mut self.open) {
+            self.results.push(result(&open));
+            self.tell(Kind::Answered);
+        }
+        self.close_batch();
+        self.end(how);
+        Some(self.state)
+    }
+
+    pub(super) fn hand_over(&mut self, fence: Fence) -> Option<State> {
+        self.written(fence)?;
+        (self.lease, self.handed_over) = (false, true);
+        Some(self.state)
+    }
+
+    /// The turn of an owner that is gone, or one that has waited for too long.
+    pub(super) fn take_over(&mut self, seen: i64) -> Option<Fence> {
+        let abandoned = self.state == State::Running && !self.lease;
+        let overdue = self.state == State::Waiting && self.time_is_up;
+        if self.fence.epoch != seen || !(abandoned || overdue) {
+            return None;
+        }
+        if abandoned {
+            (self.attempt, self.takeovers) = (self.attempt + 1, self.takeovers + u32::from(!self.handed_over));
+        }
+        self.own();
+        if abandoned {
+            self.tell(Kind::Recovered);
+        }
+        Some(self.fence)
+    }
+
+    /// The result of a call. Whoever brings the last one to a turn that nobody owns becomes its owner.
+    pub(super) fn submit(&mut self, call: &CallId, limits: &Limits, begins: bool) -> Option<Fence> {
+        if self.cancelled || self.state == State::Idle || !self.open.remove(call) {
+            return None;
+        }
+        let resumes = self.state == State::Waiting && self.open.is_empty();
+        if resumes {
+            self.own();
+            self.takeovers = 0;
+        }
+        self.results.push(result(call));
+        self.tell(Kind::Answered);
+        if self.open.is_empty() {
+            self.close_batch();
+        }
+        // Where the configuration is another by now, beginning the step is left to the owner.
+        if resumes && begins && after_step(self.step, &UsageTotals::default(), limits).is_none() {
+            (self.step, self.attempt) = (self.step + 1, 1);
+            self.tell(Kind::StepStarted);
+        }
+        resumes.then_some(self.fence)
+    }
+
+    /// A wish to cancel. Where nobody owns the turn the canceller does from now on.
+    pub(super) fn cancel(&mut self) -> Option<Fence> {
+        if self.state == State::Idle {
+            return None;
+        }
+        self.cancelled = true;
+        let nobodys = self.state == State::Waiting || !self.lease;
+        if nobodys {
+            self.own();
+        }
+        nobodys.then_some(self.fence)
+    }
+
+    fn own(&mut self) {
+        (self.state, self.lease, self.handed_over) = (State::Running, true, false);
+        self.fence.epoch += 1;
+    }
+
+    /// One more write of the owner's, if the fence is in force.
+    fn written(&mut self, fence: Fence) -> Option<()> {
+        let epoch = self.unguarded == Unguarded::Epoch || fence.epoch == self.fence.epoch;
+        let op = self.unguarded == Unguarded::Op || fence.op == self.fence.op;
+        (epoch && op && self.state == State::Running).then(|| self.fence.op += 1)
+    }
+
+    fn end(&mut self, how: Ended) {
+        self.tell(Kind::TurnEnded(how));
+        (self.state, self.lease) = (State::Idle, false);
+    }
+
+    fn tell(&mut self, kind: Kind) {
+        let seq = i64::try_from(self.events.len()).unwrap() + 1;
+        self.events.push(Event { seq, epoch: self.fence.epoch, turn: self.turn, kind });
+    }
+
+    fn answer(&mut self, finish: Option<FinishReason>) {
+        if finish.is_some() {
+            self.say(Role::Assistant, self.step, Vec::new(), finish);
+        }
+    }
+
+    fn close_batch(&mut self) {
+        let results = std::mem::take(&mut self.results);
+        if !results.is_empty() {
+            self.say(Role::Tool, self.step, results, None);
+        }
+    }
+
+    fn say(&mut self, role: Role, step: u32, parts: Vec<StoredPart>, finish: Option<FinishReason>) {
+        let id = MessageId::new(format!("m{}", self.events.len()));
+        self.tell(Kind::Committed(id.clone()));
+        self.messages.push(Message {
+            id,
+            turn: Some(self.turn_id()),
+            step,
+            seq: Seq(i64::try_from(self.events.len()).unwrap()),
+            role,
+            parts,
+            overhead: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            response: finish.map(response),
+            pinned: false,
+            metadata: BTreeMap::new(),
+            is_summary: false,
+            compacted_by: None,
+            voided_at: None,
+            queued: Vec::new(),
+        });
+    }
+}
+
+fn part(content: Content) -> StoredPart {
+    let size = Counted { tokens: 1, category: Category::ToolResults };
+    StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
+}
+
+fn call(id: &CallId) -> StoredPart {
+    part(Content::ToolCall(ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() }))
+}
+
+fn result(id: &CallId) -> StoredPart {
+    part(Content::ToolResult(ToolResult {
+        call: id.clone(),
+        name: "look".to_owned(),
+        texts: Vec::new(),
+        outcome: ToolOutcome::Success,
+        truncation: None,
+    }))
+}
+
+fn response(finish: FinishReason) -> ModelResponse {
+    ModelResponse {
+        provider: String::new(),
+        model: String::new(),
+        provider_model: String::new(),
+        provider_response_id: String::new(),
+        finish,
+        provider_finish: String::new(),
+        usage: None,
+        failure: None,
+        time_to_first_token: None,
+        elapsed: std::time::Duration::ZERO,
+    }
+}
