@@ -599,8 +599,12 @@ impl Run<'_> {
     /// An error on the way. One that may pass leaves the turn to its next owner; another one ends it.
     async fn give_up(&mut self, error: &Error) {
         tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn cannot go on here");
-        let transient = matches!(error, Error::Store(error) if error.is_transient());
-        if transient || self.lease.lost().is_cancelled() {
+        if matches!(error, Error::Store(error) if error.is_transient()) {
+            // The next owner need not wait for the lease to run out.
+            self.engine.leases.doubt(self.key, Instant::now());
+            return;
+        }
+        if self.lease.lost().is_cancelled() {
             return;
         }
         let failure =
