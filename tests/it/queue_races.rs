@@ -341,11 +341,14 @@ races! {
     messages_and_a_clear_of_the_queue: Clear;
 }
 
+/// A statement without its guard.
+type Replace = fn(&'static str) -> &'static str;
+
 /// What the checker is worth: each pair loses without its guard, and says how.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes; run it by name when a guard or the checker changes"]
 async fn without_its_guard_each_race_is_lost() {
-    let table: [(Other, fn(&'static str) -> &'static str); 6] = [
+    let table: [(Other, Replace); 6] = [
         (Other::EndOfTurn, without_gate),
         (Other::CancelTurn, without_gate),
         (Other::Delete, without_gate),

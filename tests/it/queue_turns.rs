@@ -130,7 +130,7 @@ async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
             Some(Payload::TurnFailed(it)) => it.result.clone(),
             other => panic!("an unexpected end: {other:?}"),
         };
-        assert_eq!(listed.unwrap().queued_message_ids, [message.clone()]);
+        assert_eq!(listed.unwrap().queued_message_ids.as_slice(), std::slice::from_ref(message));
         host.replica.engine.tend_queues().await.unwrap();
         assert_eq!(host.session(session).await.state(), pb::SessionState::Idle);
         let events = host.run(asks(session, "Go on.")).await;

@@ -99,7 +99,7 @@ async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
     .await;
     check(&host, "Use tools", async || {
         let open = host.pending("s").await;
-        let mut watch = host.watch("s", "", 0).await;
+        let mut watch = host.watch("s", "", host.session("s").await.last_seq).await;
         host.submit("s", open.iter().map(|call| result(call, "fine")).collect()).await;
         until(&mut watch, |payload| matches!(payload, Payload::ActionRequired(next) if next.result_call_ids != open))
             .await;

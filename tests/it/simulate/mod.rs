@@ -141,7 +141,7 @@ impl World {
     }
 
     fn own(&mut self, fence: Fence) {
-        if !(self.crashes && self.dice.chance(10)) && (self.tasks.len() < TASKS || !self.crashes) {
+        if !self.crashes || !self.dice.chance(10) && self.tasks.len() < TASKS {
             self.tasks.push(Task { fence, phase: Phase::Look });
         }
     }

@@ -276,13 +276,13 @@ fn overrides_have_their_ranges() {
             ("prune.mode", Unknown),
             ("prune.minimum_tokens", OutOfRange),
             ("prune.protected_tools[0]", Invalid),
-            ("queue.max_pending", OutOfRange),
-            ("queue.take", Unknown),
             ("output_reserve", OutOfRange),
             ("context_window", OutOfRange),
             ("unknown_window", Unknown),
             ("tools.execution", Unknown),
             ("tools.cancel_wait", OutOfRange),
+            ("queue.max_pending", OutOfRange),
+            ("queue.take", Unknown),
         ],
     );
 }
