@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future as _, poll_fn},
-    pin::pin,
     task::Poll,
     time::Duration,
 };
@@ -94,7 +93,7 @@ async fn transaction(
     }
     // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
     // on its way before the first answer is awaited.
-    let mut begun = pin!(maybe_done(connection.batch_execute("begin")));
+    let mut begun = Box::pin(maybe_done(connection.batch_execute("begin")));
     let bodies = queries.iter().zip(&ready).map(|(query, ready)| ready.query(connection, query.params.as_slice()));
     let mut bodies: Vec<_> = bodies.map(maybe_done).map(Box::pin).collect();
     let unsent = poll_fn(|context| {
@@ -107,7 +106,7 @@ async fn transaction(
     // A parameter that cannot be encoded fails here, and the database never hears of its statement: it would commit the others.
     let end = if unsent.await { "rollback" } else { "commit" };
     let ((), _, ended) = join3(begun.as_mut(), join_all(&mut bodies), connection.batch_execute(end)).await;
-    begun.take_output().transpose()?;
+    begun.as_mut().take_output().transpose()?;
     let rows = bodies.iter_mut().filter_map(|body| body.as_mut().take_output()).collect::<Result<Vec<_>, _>>()?;
     ended?;
     Ok(rows)
