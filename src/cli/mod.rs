@@ -14,6 +14,7 @@ mod config;
 mod health;
 mod migrate;
 mod serve;
+mod server;
 mod settings;
 mod version;
 

@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use tokio::sync::Semaphore;
+
 use super::{Engine, Error, count::template};
 use crate::{
     model::{Content, Prompt},
@@ -16,9 +18,21 @@ use crate::{
 /// Longer prompts teach nothing: counting them takes longer than they are worth.
 const MOST_BYTES: usize = 256 << 10;
 
-/// What was learnt and not yet written, by model.
-#[derive(Debug, Default)]
-pub(super) struct Lessons(Mutex<BTreeMap<String, Learnt>>);
+/// Prompts that are counted at once. What comes when all are taken teaches nothing.
+const AT_ONCE: usize = 4;
+
+/// What was learnt and not yet written.
+#[derive(Debug)]
+pub(super) struct Lessons {
+    by_model: Mutex<BTreeMap<String, Learnt>>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Lessons {
+    fn default() -> Self {
+        Self { by_model: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
 
 impl Engine {
     /// Compares a prompt's prediction with what was reported, aside from the turn.
@@ -26,10 +40,12 @@ impl Engine {
         if bytes(&prompt) > MOST_BYTES || reported == 0 {
             return;
         }
+        let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else { return };
         let (engine, template, reference) = (Arc::clone(self), template(model), model.reference.clone());
         self.tasks.spawn_blocking(move || {
             let predicted = template.count(&template.terms(&prompt)).tokens;
             engine.lessons.note(reference, predicted, reported);
+            drop(place);
         });
     }
 
@@ -49,14 +65,14 @@ impl Lessons {
             return;
         }
         let seen = f64::from(reported) / f64::from(predicted);
-        let mut taught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taught = self.by_model.lock().unwrap_or_else(PoisonError::into_inner);
         let of_model = taught.entry(model).or_insert(Learnt { ratio: seen, calls: 0 });
         of_model.calls = of_model.calls.saturating_add(1);
         of_model.ratio += (seen - of_model.ratio) / f64::from(of_model.calls);
     }
 
     fn take(&self) -> BTreeMap<String, Learnt> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.by_model.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -11,12 +11,11 @@ use super::{Engine, Error, following::Ground, hub::Announced, wakeups::Wakeup};
 use crate::{
     codec,
     model::{
-        Delivery, InputMessage, MessageId, Seq, SessionKey, TenantId,
+        Delivery, InputMessage, MessageId, SessionKey, TenantId,
         command::{Idempotency, TurnRequest},
         queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
     },
     store::{
-        admission::Grant,
         queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued, Which, Withdrawal},
         session::{Session, SessionState},
     },
@@ -114,14 +113,9 @@ impl Engine {
 
     /// Runs what a message started, ends what it interrupts.
     fn go_on(self: &Arc<Self>, key: &SessionKey, place: &Place, delivery: Delivery, starts_turn: bool, sent: Instant) {
-        if let Some((turn, fence)) = &place.interrupts {
-            if !self.leases.holds(key, fence.epoch) {
-                let grant = Grant { fence: *fence, turn: turn.clone(), last_seq: Seq(0) };
-                self.start(key.clone(), grant, sent);
-            }
-            self.leases.cancel(key, fence.epoch);
-        } else if delivery == Delivery::Interrupt && place.met.is_live() {
-            self.wake(Wakeup::Cancel(key.clone()));
+        let interrupts = place.interrupts.as_ref().map(|(turn, fence)| (turn, *fence));
+        if interrupts.is_some() || delivery == Delivery::Interrupt && place.met.is_live() {
+            self.end_cancelled(key, interrupts, sent);
         }
         match &place.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), sent),
