@@ -4,26 +4,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::say;
+use super::{say, server::Server};
 use crate::config::parse_duration;
 
 /// Ask a server whether it serves: exit code 0 if it does, 1 if not.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Address and port of the server.
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "CONTEXTD_ADDRESS",
-        hide_env_values = true,
-        default_value = "127.0.0.1:7070"
-    )]
-    address: String,
+    #[command(flatten)]
+    server: Server,
     /// Full name of the gRPC service to ask about [no default: the server as a whole]
     #[arg(long, value_name = "NAME", env = "CONTEXTD_SERVICE", hide_env_values = true)]
     service: Option<String>,
@@ -33,17 +25,18 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { address, service, timeout } = args;
-    let status = tokio::time::timeout(timeout, status_of(&address, service.unwrap_or_default()))
+    let Args { server, service, timeout } = args;
+    let address = &server.address;
+    let status = tokio::time::timeout(timeout, status_of(&server, service.unwrap_or_default()))
         .await
         .with_context(|| format!("{address} did not answer in time"))??;
     say(status.as_str_name())?;
     Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn status_of(address: &str, service: String) -> anyhow::Result<ServingStatus> {
-    let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-    let endpoint = Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
+async fn status_of(server: &Server, service: String) -> anyhow::Result<ServingStatus> {
+    let address = &server.address;
+    let endpoint = server.endpoint()?;
     let channel = endpoint.connect().await.with_context(|| format!("cannot reach {address}"))?;
     let answer = HealthClient::new(channel).check(HealthCheckRequest { service }).await;
     Ok(answer.with_context(|| format!("{address} did not tell its health"))?.into_inner().status())

@@ -15,6 +15,7 @@ mod context;
 mod health;
 mod migrate;
 mod serve;
+mod server;
 mod settings;
 mod version;
 

@@ -3,14 +3,17 @@
 pub mod budget;
 pub mod calls;
 pub mod coalesce;
+pub mod count;
 pub mod estimate;
 pub mod generation;
+pub mod predict;
 pub mod prompt;
 pub mod prune;
 pub mod room;
 pub mod sanitize;
 pub mod size;
 pub mod stats;
+pub mod template;
 pub mod tokens;
 pub mod truncate;
 

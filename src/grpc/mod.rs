@@ -5,6 +5,7 @@
 
 pub mod blob;
 pub mod context;
+mod counts;
 pub mod decode;
 pub mod encode;
 pub mod health;

@@ -10,14 +10,13 @@ use super::{
 };
 use crate::{
     codec,
-    context::estimate,
     pb::{self, model_service_server::ModelService},
     provider::{
         ModelInfo,
         info::{Limit, Source},
         registry::Resolved,
     },
-    turn::Engine,
+    turn::{Engine, count::template},
 };
 
 /// ModelService over an engine.
@@ -32,7 +31,7 @@ impl Models {
         Self { engine }
     }
 
-    fn page(&self, wanted: ListModels) -> Result<pb::ListModelsResponse, Status> {
+    async fn page(&self, wanted: ListModels) -> Result<pb::ListModelsResponse, Status> {
         const LIST: &str = "ListModels";
         let ListModels { provider, page: PageRequest { size, token } } = wanted;
         let filter = provider.as_deref().unwrap_or_default();
@@ -43,10 +42,19 @@ impl Models {
         let more = models.len() > size as usize;
         models.truncate(size as usize);
         let last = models.last().filter(|_| more).map(|last| page::encode(LIST, filter, &last.reference));
-        Ok(pb::ListModelsResponse {
-            models: models.into_iter().map(model_to_pb).collect(),
-            next_page_token: last.unwrap_or_default(),
-        })
+        Ok(pb::ListModelsResponse { models: self.shown(models).await?, next_page_token: last.unwrap_or_default() })
+    }
+
+    /// Models as clients see them, with what was learnt of each.
+    async fn shown(&self, models: Vec<Resolved>) -> Result<Vec<pb::Model>, Status> {
+        let references: Vec<&str> = models.iter().map(|model| model.reference.as_str()).collect();
+        let learnt = self.engine.store().calibrations(&references).await?;
+        let ratio = |model: &Resolved| learnt.get(&model.reference).map_or(1.0, |learnt| learnt.ratio);
+        Ok(models
+            .into_iter()
+            .map(|model| (ratio(&model), model))
+            .map(|(ratio, model)| model_to_pb(model, ratio))
+            .collect())
     }
 }
 
@@ -56,17 +64,19 @@ impl ModelService for Models {
         &self,
         request: Request<pb::ListModelsRequest>,
     ) -> Result<Response<pb::ListModelsResponse>, Status> {
-        Ok(Response::new(self.page(decode::list_models(request.into_inner())?)?))
+        Ok(Response::new(self.page(decode::list_models(request.into_inner())?).await?))
     }
 
     async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
         let reference = decode::get_model(request.into_inner())?;
         let model = self.engine.model(&reference)?;
-        Ok(Response::new(pb::GetModelResponse { model: Some(model_to_pb(model)) }))
+        let model = self.shown(vec![model]).await?.pop();
+        Ok(Response::new(pb::GetModelResponse { model }))
     }
 }
 
-fn model_to_pb(model: Resolved) -> pb::Model {
+fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
+    let estimator = template(&model).estimator();
     let Resolved { reference, provider_name, provider, info } = model;
     let ModelInfo {
         name: _,
@@ -96,9 +106,9 @@ fn model_to_pb(model: Resolved) -> pb::Model {
         supports_parallel_tool_calls: supports_parallel_tools,
         supports_json_schema,
         reasoning_efforts: efforts.collect(),
-        estimator: estimate::ESTIMATOR.to_owned(),
-        supports_exact_count: false,
-        calibration_ratio: 1.0,
+        estimator,
+        supports_exact_count: provider.counts(),
+        calibration_ratio,
         source: source_to_pb(source).into(),
         discover_time: None,
     }

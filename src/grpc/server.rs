@@ -59,8 +59,8 @@ pub async fn serve(
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
-    let contexts = ContextServiceServer::new(Contexts::new(Arc::clone(&engine)));
     let queue = QueueServiceServer::new(Queue::new(Arc::clone(&engine)));
+    let contexts = ContextServiceServer::new(Contexts::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader));
     let router = Server::builder()
         .tcp_nodelay(true)

@@ -19,7 +19,7 @@ use crate::{
         import::{Flaw, Place},
     },
     pb::{ErrorReason, FieldReason},
-    store, turn,
+    provider, store, turn,
 };
 
 /// The `domain` of every ErrorInfo.
@@ -103,6 +103,7 @@ impl From<turn::Error> for Status {
             Error::SessionExists(id) => resource(ErrorReason::SessionAlreadyExists, message, "Session", id.as_str()),
             Error::TurnNotFound(id) => resource(ErrorReason::TurnNotFound, message, "Turn", id.as_str()),
             Error::BlobNotFound(id) => resource(ErrorReason::BlobNotFound, message, "Blob", id.as_str()),
+            Error::Provider(error) => provider_failed(&error),
             Error::ModelNotFound(name) => resource(ErrorReason::ModelNotFound, message, "Model", &name),
             Error::ContextWindowUnknown(model) => window_unknown(message, &model),
             Error::PolicyNotFound(name) => resource(ErrorReason::PolicyNotFound, message, "Policy", &name),
@@ -273,6 +274,14 @@ fn flawed(flaw: &Flaw) -> Violation {
 const NO_SUCH_CALL: (FieldReason, &str) = (FieldReason::Unknown, "the session has no such call");
 const APPENDED_CALL: (FieldReason, &str) =
     (FieldReason::Unsupported, "the call was appended: its result comes with AppendMessages");
+
+fn provider_failed(error: &provider::Error) -> Status {
+    let mut row = Row::new(ErrorReason::ProviderFailed, error.to_string()).with("provider", &error.provider);
+    if error.is_retryable() {
+        row.details.set_retry_info(Some(error.retry_after.unwrap_or(RETRY_BUSY)));
+    }
+    row.status()
+}
 
 fn etag_mismatch(message: String, session: &str, current: &str) -> Status {
     let mut row = Row::new(ErrorReason::EtagMismatch, message).with("etag", current);

@@ -47,6 +47,23 @@ pub struct AppendMessages {
     pub version: Option<i64>,
 }
 
+/// Count tokens. Nothing is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CountTokens {
+    /// Count this session's next prompt with the messages added; none: only what is given.
+    pub session: Option<SessionId>,
+    /// The model to count for; none: the session's, or the server's default.
+    pub model: Option<String>,
+    /// The messages in order.
+    pub messages: Vec<Appended>,
+    /// System prompt where there is no session.
+    pub system: String,
+    /// The tools; none: those of the session.
+    pub tools: Option<ToolSet>,
+    /// Ask the provider's own counter where there is one.
+    pub exact: bool,
+}
+
 /// Make a session from the transcript of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkSession {

@@ -109,13 +109,15 @@ fn name_and_state(stat: &str) -> Option<(&str, char)> {
     Some((name, back.chars().next()?))
 }
 
-/// A server's working directory is its cluster. Root in a container may not see that; then its arguments tell.
+/// A server's working directory is its cluster. Root in a container may not see that; then its arguments tell. A process that has
+/// neither any more is about to end, and has not ended yet.
 fn lives_in(pid: i32, data_dir: &Path) -> bool {
     match fs::read_link(format!("/proc/{pid}/cwd")) {
         Ok(directory) => directory == data_dir,
         Err(_) => {
             let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            arguments.split(|byte| *byte == 0).any(|argument| argument == data_dir.as_os_str().as_bytes())
+            let names = |argument: &[u8]| argument == data_dir.as_os_str().as_bytes();
+            arguments.is_empty() || arguments.split(|byte| *byte == 0).any(names)
         }
     }
 }

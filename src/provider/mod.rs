@@ -24,10 +24,18 @@ pub use registry::Registry;
 /// that broke off.
 pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
 
+/// A count of tokens as it arrives; none: the provider does not count.
+pub type Count = Pin<Box<dyn Future<Output = Result<Option<u32>, Error>> + Send>>;
+
 /// A model service.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// The protocol it speaks, as the API names it.
     fn kind(&self) -> &'static str;
+
+    /// What answers behind the protocol, such as `groq`; none: that is not known.
+    fn service(&self) -> Option<&str> {
+        Some(self.kind())
+    }
 
     /// The model of that name within this provider; none: it has no such model.
     fn model(&self, name: &str) -> Option<ModelInfo>;
@@ -44,6 +52,16 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Whether the reasoning of an answer is sent back with later prompts; where not, it occupies no window.
     fn takes_reasoning_back(&self) -> bool {
         true
+    }
+
+    /// Whether it counts the tokens of prompts itself.
+    fn counts(&self) -> bool {
+        false
+    }
+
+    /// Counts the tokens of a prompt as the model would read it.
+    fn count(&self, _: Arc<Prompt>) -> Count {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Calls the model once. Nothing happens before the stream is polled; dropping the stream aborts the call.

@@ -78,8 +78,10 @@ pub(super) const ADOPT: &str =
 pub(super) const FATE: &str = "-- store::following::fate
     select q.status, q.seq, m.turn_id, case when t.request_id = q.request_id then t.first_seq - 1 else q.seq - 1 end as after
       from queue q
-      left join messages m on m.tenant_id = $1 and m.session_id = $2 and m.message_id = q.applied_to
-      left join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = m.turn_id
+      left join lateral (select m.turn_id from messages m
+                          where m.tenant_id = $1 and m.session_id = $2 and m.message_id = q.applied_to offset 0) m on true
+      left join lateral (select t.request_id, t.first_seq from turns t
+                          where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = m.turn_id offset 0) t on true
      where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3";
 
 impl Store {

@@ -9,8 +9,12 @@ use super::{
 };
 use crate::model::{CallId, RequestId, Seq, SessionId, SessionKey, command::Idempotency};
 
-pub(super) const FORK: &str =
-    concat!("-- store::fork::fork\n", include_str!("sql/live.sql"), include_str!("sql/fork.sql"));
+pub(super) const FORK: &str = concat!(
+    "-- store::fork::fork\n",
+    include_str!("sql/live.sql"),
+    include_str!("sql/size.sql"),
+    include_str!("sql/fork.sql")
+);
 pub(super) const OPEN_AT: &str = include_str!("sql/open_at.sql");
 
 impl Store {

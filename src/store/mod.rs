@@ -12,6 +12,7 @@ macro_rules! statement {
 pub mod admission;
 pub mod attendance;
 pub mod blob;
+pub mod calibration;
 pub mod chunk;
 pub mod compaction;
 pub mod delete;
@@ -21,6 +22,7 @@ pub mod following;
 pub mod fork;
 pub mod import;
 pub mod lease;
+pub mod listen;
 pub mod message;
 pub mod migrate;
 pub mod pipeline;

@@ -1,9 +1,13 @@
 //! Transactions in one round trip: BEGIN, the statements and COMMIT are sent together, and the answers are read after.
 
-use std::time::Duration;
+use std::{
+    future::{Future as _, poll_fn},
+    task::Poll,
+    time::Duration,
+};
 
 use deadpool_postgres::Object;
-use futures_util::future::{join_all, join3};
+use futures_util::future::{join_all, join3, maybe_done};
 use tokio_postgres::{Row, types::ToSql};
 
 use super::{
@@ -89,13 +93,22 @@ async fn transaction(
     }
     // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
     // on its way before the first answer is awaited.
-    let bodies =
-        join_all(queries.iter().zip(&ready).map(|(query, ready)| ready.query(connection, query.params.as_slice())));
-    let (begun, rows, committed) =
-        join3(connection.batch_execute("begin"), bodies, connection.batch_execute("commit")).await;
-    begun?;
-    let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
-    committed?;
+    let mut begun = Box::pin(maybe_done(connection.batch_execute("begin")));
+    let bodies = queries.iter().zip(&ready).map(|(query, ready)| ready.query(connection, query.params.as_slice()));
+    let mut bodies: Vec<_> = bodies.map(maybe_done).map(Box::pin).collect();
+    let unsent = poll_fn(|context| {
+        let _ = begun.as_mut().poll(context);
+        for body in &mut bodies {
+            let _ = body.as_mut().poll(context);
+        }
+        Poll::Ready(bodies.iter_mut().any(|body| matches!(body.as_mut().output_mut(), Some(Err(_)))))
+    });
+    // A parameter that cannot be encoded fails here, and the database never hears of its statement: it would commit the others.
+    let end = if unsent.await { "rollback" } else { "commit" };
+    let ((), _, ended) = join3(begun.as_mut(), join_all(&mut bodies), connection.batch_execute(end)).await;
+    begun.as_mut().take_output().transpose()?;
+    let rows = bodies.iter_mut().filter_map(|body| body.as_mut().take_output()).collect::<Result<Vec<_>, _>>()?;
+    ended?;
     Ok(rows)
 }
 

@@ -67,6 +67,8 @@ pub struct Database {
     reserved: Pool,
     answer_timeout: Duration,
     pub(super) statements: Statements,
+    /// How a connection that listens is made; none: a pooler stands between.
+    listening: Option<(Connection, MakeRustlsConnect)>,
     rewrite: Option<Arc<Rewrite>>,
 }
 
@@ -85,6 +87,10 @@ impl Database {
             reserved: pool(settings, RESERVED)?,
             answer_timeout: settings.statement_timeout + ANSWER_SLACK,
             statements,
+            listening: match settings.transaction_pooler {
+                true => None,
+                false => Some((connection_config(settings), MakeRustlsConnect::new(tls(settings)?))),
+            },
             rewrite: None,
         })
     }
@@ -106,6 +112,11 @@ impl Database {
     pub(super) fn aside(&self, within: Duration) -> Self {
         let answer_timeout = self.answer_timeout.min(within);
         Self { pool: self.reserved.clone(), answer_timeout, ..self.clone() }
+    }
+
+    /// How a connection that listens is made.
+    pub(super) fn listening(&self) -> Option<(Connection, MakeRustlsConnect)> {
+        self.listening.clone()
     }
 
     /// A connection to do something on.

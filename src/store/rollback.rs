@@ -28,8 +28,12 @@ const VOID: &str = "-- store::rollback::void
        and m.voided_at_seq is null";
 
 /// What is left is counted. A repetition counts the same.
-const RECOUNT: &str =
-    concat!("-- store::rollback::recount\n", include_str!("sql/live.sql"), include_str!("sql/recount.sql"));
+const RECOUNT: &str = concat!(
+    "-- store::rollback::recount\n",
+    include_str!("sql/live.sql"),
+    include_str!("sql/size.sql"),
+    include_str!("sql/recount.sql")
+);
 
 /// What follows `stop` in the transaction of a rollback. The last one answers as `stop` does.
 pub(super) fn queries<'a>(key: &'a Key, fence: &'a Fence) -> [Query<'a>; 2] {

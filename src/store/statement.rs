@@ -17,8 +17,11 @@ pub(super) enum Statements {
     /// Each is prepared once for each connection, and planned there.
     Named,
     /// Each is sent whole each time. The types of its parameters are asked for once.
-    Unnamed(Arc<Mutex<BTreeMap<&'static str, Arc<[Type]>>>>),
+    Unnamed(Arc<Mutex<Known>>),
 }
+
+/// The types of the parameters of statements.
+type Known = BTreeMap<&'static str, Arc<[Type]>>;
 
 /// A statement that a connection can be sent.
 #[derive(Debug)]

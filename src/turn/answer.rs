@@ -29,7 +29,7 @@ pub(super) struct Call<'a> {
     /// Whom to call.
     pub(super) model: &'a Resolved,
     /// With what.
-    pub(super) prompt: Prompt,
+    pub(super) prompt: Arc<Prompt>,
     /// The message that is written.
     pub(super) message: MessageId,
     /// Call ids that the session has already.
@@ -106,7 +106,7 @@ pub(super) async fn call(call: Call<'_>, lease: &Lease, aborting: &CancellationT
     let begun = Instant::now();
     let mut timing = Timing::default();
     call.audience.show(LiveKind::Thinking { model: call.model.reference.clone() });
-    let answer = call.model.provider.call(Arc::new(call.prompt));
+    let answer = call.model.provider.call(call.prompt);
     let assembly = Assembly::new(call.message.clone(), call.taken, call.max_bytes);
     let arriving = Arriving {
         provider: &call.model.provider_name,

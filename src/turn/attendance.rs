@@ -33,11 +33,11 @@ impl Engine {
         let Attended { key, turn, overdue: _ } = turn;
         let (sent, nobody) = (Instant::now(), Idempotency { request: None, hash: String::new() });
         let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &nobody).await?;
-        if cancelled.turn.is_none() {
+        let Some(live) = &cancelled.turn else {
             return self.store.unattend(&key, &turn).await.map_err(Error::from);
-        }
+        };
         tracing::info!(session.id = %key.session, turn.id = %turn, "a turn that nobody reads is cancelled");
-        self.end_cancelled(&key, &cancelled, sent);
+        self.end_cancelled(&key, cancelled.fence.map(|fence| (live, fence)), sent);
         Ok(())
     }
 }

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Engine, Error};
+use super::{Engine, Error, wakeups::Wakeup};
 use crate::{
-    model::{CancelCause, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
-    store::{admission::Grant, lease::Cancelled, turn_read::Turn},
+    model::{CancelCause, Fence, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
+    store::{admission::Grant, turn_read::Turn},
 };
 
 /// How often a turn that is being cancelled is looked at, when nobody tells of its end.
@@ -51,18 +51,19 @@ impl Engine {
         {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
-        self.end_cancelled(key, &cancelled, sent);
+        if let Some(turn) = &cancelled.turn {
+            self.end_cancelled(key, cancelled.fence.map(|fence| (turn, fence)), sent);
+        }
         Ok(cancelled.turn.or(turn))
     }
 
-    /// Ends a turn here that is to be cancelled, if that made this replica its owner or it was so before.
-    pub(super) fn end_cancelled(self: &Arc<Self>, key: &SessionKey, cancelled: &Cancelled, sent: Instant) {
-        if let (Some(turn), Some(fence)) = (&cancelled.turn, cancelled.fence) {
-            if !self.leases.holds(key, fence.epoch) {
-                self.start(key.clone(), Grant { fence, turn: turn.clone(), last_seq: Seq(0) }, sent);
-            }
-            self.leases.cancel(key, fence.epoch);
+    /// Ends a turn that is to be cancelled: here, if that made this replica its owner or it was so before; else its owner is told.
+    pub(super) fn end_cancelled(self: &Arc<Self>, key: &SessionKey, owned: Option<(&TurnId, Fence)>, sent: Instant) {
+        let Some((turn, fence)) = owned else { return self.wake(Wakeup::Cancel(key.clone())) };
+        if !self.leases.holds(key, fence.epoch) {
+            self.start(key.clone(), Grant { fence, turn: turn.clone(), last_seq: Seq(0) }, sent);
         }
+        self.leases.cancel(key, fence.epoch);
     }
 
     /// The turn once it has ended, or as it is when that takes longer than any owner may be silent.

@@ -2,7 +2,7 @@
 
 use crate::{
     model::{BlobId, CallId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw},
-    store,
+    provider, store,
 };
 
 /// Why a command was refused. Nothing was changed.
@@ -39,6 +39,9 @@ pub enum Error {
         /// The most that may wait.
         limit: u32,
     },
+    /// A provider was asked something beside a turn, and failed.
+    #[error(transparent)]
+    Provider(#[from] provider::Error),
     /// No configured provider has this model.
     #[error("no configured provider has the model {0}")]
     ModelNotFound(String),

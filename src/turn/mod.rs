@@ -9,6 +9,7 @@ pub mod answer;
 mod attendance;
 mod batch;
 pub mod cancel;
+pub mod count;
 pub mod delete;
 pub mod error;
 pub mod execute;
@@ -16,6 +17,7 @@ pub mod following;
 pub mod fork;
 pub mod hub;
 pub mod import;
+mod learn;
 pub mod leases;
 pub mod next;
 mod prune;
@@ -30,6 +32,7 @@ pub mod submit;
 pub mod update;
 pub mod upload;
 mod verdict;
+pub mod wakeups;
 mod wishes;
 mod written;
 
@@ -48,6 +51,7 @@ use crate::{
     provider::{Registry, registry::Resolved},
     store::Store,
 };
+use learn::Lessons;
 use leases::Leases;
 use retry::Retries;
 
@@ -91,7 +95,9 @@ pub struct Engine {
     clock: Arc<dyn Clock>,
     leases: Leases,
     sharing: share::Sharing,
+    wakeups: wakeups::Wakeups,
     tasks: TaskTracker,
+    lessons: Lessons,
     draining: CancellationToken,
     aborting: CancellationToken,
     uploads: Semaphore,
@@ -109,7 +115,9 @@ impl Engine {
             clock,
             leases: Leases::default(),
             sharing: share::Sharing::default(),
+            wakeups: wakeups::Wakeups::default(),
             tasks: TaskTracker::new(),
+            lessons: Lessons::default(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,

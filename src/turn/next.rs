@@ -97,7 +97,7 @@ pub fn next_step(facts: &Facts) -> Step {
             // A conclusion is not asked for twice.
             Step::Finish if facts.waiting && facts.time_left.is_zero() => completed(CompletionReason::Deadline),
             Step::Finish if facts.waiting => go_on(facts),
-            end => end,
+            end @ (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish | Step::Stop(_)) => end,
         };
     }
     let more = after_step(facts.step, &facts.spent, &facts.limits);
@@ -294,14 +294,15 @@ mod tests {
     #[test]
     fn after_its_time_a_turn_may_take_one_last_step() {
         let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
+        let before = last(Role::Tool, 1, Some(FinishReason::ToolCalls));
         let deadline = Step::Stop(Ending::Completed(CompletionReason::Deadline));
         let table = [
             ("results are in", over, 60, false, 50, Step::Begin),
-            ("the last step is not answered", None, 60, true, 50, Step::Call),
-            ("a step before it is not answered", None, 60, false, 50, Step::Call),
+            ("the last step is not answered", before, 60, true, 50, Step::Call),
+            ("a step before it is not answered", before, 60, false, 50, Step::Call),
             ("the last step called tools", over, 60, true, 50, deadline.clone()),
             ("that time is up too", over, 0, false, 50, deadline.clone()),
-            ("that time is up too, in the last step", None, 0, true, 50, deadline.clone()),
+            ("that time is up too, in the last step", before, 0, true, 50, deadline.clone()),
             ("there are no more steps", over, 60, false, 2, deadline),
         ];
         for (what, last, grace, late, max_steps, expected) in table {

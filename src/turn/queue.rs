@@ -7,16 +7,15 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Engine, Error, following::Ground, hub::Announced};
+use super::{Engine, Error, following::Ground, hub::Announced, wakeups::Wakeup};
 use crate::{
     codec,
     model::{
-        Delivery, InputMessage, MessageId, Seq, SessionKey, TenantId,
+        Delivery, InputMessage, MessageId, SessionKey, TenantId,
         command::{Idempotency, TurnRequest},
         queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
     },
     store::{
-        admission::Grant,
         queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued, Which, Withdrawal},
         session::{Session, SessionState},
     },
@@ -108,23 +107,21 @@ impl Engine {
             return Ok(Put::Before(place));
         }
         self.announce(key, &place, delivery);
-        self.go_on(key, &place, starts_turn, sent);
+        self.go_on(key, &place, delivery, starts_turn, sent);
         Ok(Put::Fresh(place))
     }
 
     /// Runs what a message started, ends what it interrupts.
-    fn go_on(self: &Arc<Self>, key: &SessionKey, place: &Place, starts_turn: bool, sent: Instant) {
-        if let Some((turn, fence)) = &place.interrupts {
-            if !self.leases.holds(key, fence.epoch) {
-                let grant = Grant { fence: *fence, turn: turn.clone(), last_seq: Seq(0) };
-                self.start(key.clone(), grant, sent);
-            }
-            self.leases.cancel(key, fence.epoch);
+    fn go_on(self: &Arc<Self>, key: &SessionKey, place: &Place, delivery: Delivery, starts_turn: bool, sent: Instant) {
+        let interrupts = place.interrupts.as_ref().map(|(turn, fence)| (turn, *fence));
+        if interrupts.is_some() || delivery == Delivery::Interrupt && place.met.is_live() {
+            self.end_cancelled(key, interrupts, sent);
         }
         match &place.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), sent),
             // The configuration changed meanwhile.
             None if starts_turn && place.met == SessionState::Idle => {
+                self.wake(Wakeup::Start(key.clone()));
                 let (engine, key) = (Arc::clone(self), key.clone());
                 self.tasks.spawn(async move {
                     if let Err(error) = engine.start_waiting(&key).await {

@@ -22,6 +22,7 @@ use super::{
     retry::Failed,
     sessions::outside_tokens,
     stats::budget,
+    wakeups::Wakeup,
     wishes,
     written::{assistant, call_ids, message_tokens, response, synthetic, usage_recorded},
 };
@@ -319,10 +320,10 @@ impl Run<'_> {
             max_output_tokens: scene.limits.max_output_tokens,
             generation,
         };
-        let prompt = prompt::build(config, scene.tools, transcript, &asked);
+        let prompt = Arc::new(prompt::build(config, scene.tools, transcript, &asked));
         let call = answer::Call {
             model: scene.model,
-            prompt,
+            prompt: Arc::clone(&prompt),
             message: message.clone(),
             taken,
             max_bytes: self.engine.rules.max_answer_bytes,
@@ -332,7 +333,12 @@ impl Run<'_> {
         };
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
         match end {
-            End::Complete(assembled) => self.commit(scene, &message, assembled, timing).await,
+            End::Complete(assembled) => {
+                if let Some(usage) = &assembled.finish.usage {
+                    self.engine.learn(scene.model, prompt, usage.input);
+                }
+                self.commit(scene, &message, assembled, timing).await
+            }
             End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }
@@ -632,6 +638,7 @@ impl Run<'_> {
                 self.seq = last_seq;
                 self.close_message();
                 self.channel.advance(last_seq);
+                self.engine.wake(Wakeup::News(self.key.clone()));
                 Ok(if state == SessionState::Running { Flow::On } else { Flow::Over })
             }
         }
@@ -653,8 +660,12 @@ impl Run<'_> {
     /// An error on the way. One that may pass leaves the turn to its next owner; another one ends it.
     async fn give_up(&mut self, error: &Error) {
         tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn cannot go on here");
-        let transient = matches!(error, Error::Store(error) if error.is_transient());
-        if transient || self.lease.lost().is_cancelled() {
+        if matches!(error, Error::Store(error) if error.is_transient()) {
+            // The next owner need not wait for the lease to run out.
+            self.engine.leases.doubt(self.key, Instant::now());
+            return;
+        }
+        if self.lease.lost().is_cancelled() {
             return;
         }
         let failure =

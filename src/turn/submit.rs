@@ -279,6 +279,7 @@ impl Engine {
         if let Some(channel) = self.hub.get(key) {
             channel.advance(seq);
         }
+        self.wake(super::wakeups::Wakeup::News(key.clone()));
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Engine, Error, sessions::sized};
 use crate::{
     codec::mask,
     model::{
-        Generation, Payload, SessionConfig, SessionKey, TenantId,
+        Payload, SessionConfig, SessionKey, TenantId,
         command::{ConfigChange, Idempotency, SessionDraft, UpdateSession},
     },
     store::{

@@ -17,6 +17,9 @@ const LOOKS_PER_LEASE: u32 = 30;
 /// How often to look for what uploads and late writers left behind.
 const SWEEP: Duration = Duration::from_mins(10);
 
+/// How often what calls taught is written.
+const LESSONS: Duration = Duration::from_secs(30);
+
 /// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns that are still being drained.
 pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
@@ -53,7 +56,16 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         each(engine),
         |engine| async move { engine.sweep_uploads().await },
     ));
+    tasks.spawn(every(
+        "lessons",
+        LESSONS,
+        done.clone(),
+        each(engine),
+        |engine| async move { engine.keep_lessons().await },
+    ));
     if let Some(share) = engine.rules().share_interval {
+        tasks.spawn(Arc::clone(engine).tell_wakeups(done.clone()));
+        tasks.spawn(Arc::clone(engine).hear_wakeups(done.clone()));
         tasks.spawn(every("share", share, done.clone(), each(engine), |engine| async move { engine.share().await }));
         tasks.spawn(every(
             "chunks",

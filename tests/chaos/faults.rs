@@ -113,7 +113,7 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
             let landed: bool = look.query_one(sql, &[&format!("%{mark}%")]).await.unwrap().get(0);
             tally.landed[usize::from(landed)] += 1;
         }
-        if tally.killed() % 50 == 0 {
+        if tally.killed().is_multiple_of(50) {
             println!("{} kills after {:?}: {:?}", tally.killed(), begun.elapsed(), tally.kills);
         }
     }
@@ -164,7 +164,7 @@ pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
             Cut::Model => replica.model.cut(),
         }
         *tally.cuts.entry(how).or_default() += 1;
-        if tally.broken() % 100 == 0 {
+        if tally.broken().is_multiple_of(100) {
             println!("{} cuts after {:?}", tally.broken(), begun.elapsed());
         }
         let pause = Duration::from_millis(u64::try_from(40 + random.below(160)).unwrap_or_default());

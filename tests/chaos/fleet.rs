@@ -23,6 +23,9 @@ use crate::{
 /// How many.
 pub(crate) const REPLICAS: usize = 3;
 
+/// Tries of a start.
+const STARTS: usize = 5;
+
 const SETTINGS: &str = "
 [turn]
 lease_ttl = '1s'
@@ -104,6 +107,18 @@ impl Replica {
         self.alive.load(Ordering::Relaxed)
     }
 
+    /// Starts it as a supervisor does: when its database breaks off meanwhile, once more.
+    async fn start(&self) -> Served {
+        let mut failures = Vec::new();
+        while failures.len() < STARTS {
+            match self.place.try_serve_over(&self.reached).await {
+                Ok(served) => return served,
+                Err(failure) => failures.push(failure),
+            }
+        }
+        panic!("{failures:#?}")
+    }
+
     /// kill -9; then it is started again, meanwhile.
     pub(crate) async fn kill(self: &Arc<Self>) {
         let mut served = Arc::clone(&self.served).lock_owned().await;
@@ -114,7 +129,7 @@ impl Replica {
         }
         let replica = Arc::clone(self);
         tokio::spawn(async move {
-            let fresh = replica.place.serve_over(&replica.reached).await;
+            let fresh = replica.start().await;
             replica.clients.lead_to(Target::Tcp(fresh.address));
             *served = Some(fresh);
             replica.alive.store(true, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use contextd::pb::{self, DESCRIPTOR_SET, event::Payload};
+use contextd::pb::{self, DESCRIPTOR_SET};
 use prost::Message;
 use prost_types::{DescriptorProto, Duration, FileDescriptorSet};
 use tonic::{Code, Request, Status};
@@ -12,11 +12,12 @@ use tonic_reflection::pb::{v1, v1alpha};
 use crate::harness::{
     Options, Replica,
     errors::{Refusal, refusal},
-    events::{PATIENCE, until},
+    events::PATIENCE,
     raw,
-    requests::{input, result, submit, text, tools, turn},
+    requests::{result, submit, text, turn},
 };
 
+const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
 const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
 const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
@@ -25,9 +26,10 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 26] = [
+const BUILT: [&str; 27] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
+    COUNT_TOKENS,
     "contextd.v1.BlobService/GetBlob",
     "contextd.v1.BlobService/PutBlob",
     CREATE_SESSION,
@@ -54,11 +56,10 @@ const BUILT: [&str; 26] = [
     "contextd.v1.QueueService/ClearQueue",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 7] = [
+const NOT_BUILT: [&str; 6] = [
     "contextd.v1.ContextService/Compact",
     "contextd.v1.ContextService/PrepareContext",
     "contextd.v1.ContextService/RenderContext",
-    "contextd.v1.ContextService/CountTokens",
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
     "contextd.v1.ContextService/RecordUsage",
@@ -203,6 +204,8 @@ fn turn_asks() -> Vec<Ask> {
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
     ];
     for (field, it) in toolsets() {
+        let count = pb::CountTokensRequest { tools: Some(it.clone()), ..Default::default() };
+        asks.push(ask(COUNT_TOKENS, &count, field));
         asks.push(execute(field, |request| request.tools = Some(it)));
     }
     asks.extend(append_asks());
@@ -223,10 +226,14 @@ fn append_asks() -> Vec<Ask> {
     let answer = |parts| pb::InputMessage { role: pb::Role::Assistant.into(), parts, ..Default::default() };
     let mut asks: Vec<Ask> = parts
         .into_iter()
-        .map(|(field, part)| {
+        .flat_map(|(field, part)| {
             let messages = vec![answer(vec![text("So:"), part])];
             let field = format!("messages[0].parts[1].{field}");
-            ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field)
+            let count = pb::CountTokensRequest { messages: messages.clone(), ..Default::default() };
+            [
+                ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field.as_str()),
+                ask(COUNT_TOKENS, &count, field),
+            ]
         })
         .collect();
     let format = pb::PromptFormat::OpenaiChat.into();
@@ -296,23 +303,6 @@ async fn a_field_that_is_not_built_says_so_by_name() {
         assert_eq!(refusal(&status), not_built(rpc, Some(&field)), "{status:?}");
     }
     assert_eq!(database.row_counts().await, before);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_input_that_would_have_to_wait_is_not_built() {
-    let (_database, replica) = Replica::alone(Options::default()).await;
-    let mut turns = replica.turns().await;
-    let mut first = turn("chat", "scripted/demo", "What is the weather in Paris?");
-    first.tools = tools(&["get_weather"]);
-    let mut stream = turns.execute_turn(first).await.unwrap().into_inner();
-    until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
-    let second = pb::ExecuteTurnRequest {
-        session_id: "chat".to_owned(),
-        input: Some(input("And in Rome?")),
-        ..pb::ExecuteTurnRequest::default()
-    };
-    let status = turns.execute_turn(second).await.unwrap_err();
-    assert_eq!(refusal(&status), not_built(EXECUTE_TURN, Some("busy_policy")));
 }
 
 /// Lists the services by one version of reflection.

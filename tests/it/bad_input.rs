@@ -5,6 +5,7 @@ mod answers;
 mod context;
 mod history;
 mod models;
+mod queue;
 mod rows;
 mod scene;
 mod updates;

@@ -6,7 +6,7 @@ use crate::harness::{
         all, cancelled, closed, completed, content, kinds, messages, outline, requested, seqs, turn_id, until,
         until_written,
     },
-    host::{MODEL, call, refusal},
+    host::{MODEL, call, refusal, until as eventually},
     requests::{result, tools, turn},
 };
 use contextd::pb::{
@@ -202,13 +202,20 @@ async fn a_cancel_from_another_replica_reaches_the_one_that_runs_the_turn() {
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_of_a_replica_that_is_gone_can_be_cancelled() {
-    let lease = std::time::Duration::from_secs(1);
-    let gone = Host::with(Options { lease, ..options() }).await;
+    let gone = Host::with(options()).await;
     let mut stream = gone.execute(asks("s", "Speak slowly")).await;
     until_written(&mut stream, "So far").await;
     gone.replica.fall_silent();
-    let other = gone.beside(Options { lease, ..options() }).await;
-    let answer = other.cancel("s", "").await;
+    let other = gone.beside(options()).await;
+    let told = async {
+        eventually("the wish to be recorded", || async {
+            let client = gone.database.client().await;
+            client.query_one("select cancel from session_run", &[]).await.unwrap().get::<_, i16>(0) == 1
+        })
+        .await;
+        gone.dies().await;
+    };
+    let (answer, ()) = tokio::join!(other.cancel("s", ""), told);
     assert_eq!(state(&answer).0, TurnState::Cancelled);
     assert_eq!(other.session("s").await.state(), SessionState::Idle);
     gone.release("go");

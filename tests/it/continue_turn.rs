@@ -1,7 +1,5 @@
 //! Turns that begin without input: they go on from the transcript as it stands.
 
-use std::time::Duration;
-
 use contextd::pb::{self, CompletionReason, FailureReason, TurnState, event::Payload};
 use serde_json::json;
 use tonic::Code;
@@ -71,16 +69,12 @@ async fn after_a_cancel_while_tools_ran_a_turn_without_input_sees_a_closed_trans
 async fn a_poisoned_turn_is_gone_on_with_by_a_turn_without_input() {
     let slow = |words: &str| {
         let say = json!([{"text": words}, {"wait_for": "go"}]);
-        Options {
-            lease: Duration::from_secs(1),
-            max_takeovers: 0,
-            ..Options::default().script("it", json!({"steps": [{"say": say}]}).to_string())
-        }
+        Options { max_takeovers: 0, ..Options::default().script("it", json!({"steps": [{"say": say}]}).to_string()) }
     };
     let gone = Host::with(slow("So far")).await;
     let mut stream = gone.execute(turn("s", MODEL, "Hello")).await;
     until_written(&mut stream, "So far").await;
-    gone.replica.fall_silent();
+    gone.dies().await;
     let other = gone.beside(slow("Hello.")).await;
     let ended = || async { other.session("s").await.state() == pb::SessionState::Idle };
     eventually("the turn to be given up", ended).await;

@@ -1,6 +1,6 @@
 //! Readers on other replicas than the one that runs the turn, and readers that are slow: they miss no event and no word, and see none twice.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use contextd::{
     grpc::stream::Waiting,
@@ -11,7 +11,7 @@ use tonic::{Streaming, transport::Channel};
 
 use crate::harness::{
     Host, Options, Replica,
-    events::{completed, content, kind, messages, next, requested, said, seqs, until, until_written, written},
+    events::{Pulse, completed, content, kind, messages, next, requested, said, seqs, until, until_written, written},
     host::{MODEL, answering, call, until as eventually},
     requests::{result, tools, turn},
 };
@@ -24,11 +24,13 @@ struct Screen {
     /// Bytes that were shown before they were committed.
     shown: usize,
     over: bool,
+    pulse: Pulse,
 }
 
 impl Screen {
     /// Takes in an event as a client does, and fails on a gap or a double.
     fn show(&mut self, event: &pb::Event) {
+        self.pulse.feel(event);
         if event.seq > 0 {
             assert_eq!(event.seq, self.cursor + 1, "a gap or a double: {}", kind(event));
             self.cursor = event.seq;
@@ -84,6 +86,15 @@ async fn chunks(host: &Host) -> i64 {
     client.query_one("select count(*) from partial_chunks", &[]).await.unwrap().get(0)
 }
 
+/// Nothing is left of what was written down, once what was on its way when its message was committed is swept.
+async fn none_left(host: &Host) {
+    eventually("the chunks to be gone", || async {
+        host.replica.engine.sweep_chunks().await.unwrap();
+        chunks(host).await == 0
+    })
+    .await;
+}
+
 /// The text of each part of the message that is open, in order.
 fn open(screen: &Screen) -> Vec<&str> {
     screen.open.values().map(String::as_str).collect()
@@ -133,11 +144,11 @@ async fn a_reader_on_another_replica_sees_the_words_as_they_come() {
     assert_eq!(host.messages("s").await.len(), 1, "nothing but the input is committed");
     host.release("end");
     seen.extend(until(&mut own, |payload| matches!(payload, Payload::ActionRequired(_))).await);
-    assert_eq!(chunks(&host).await, 0, "what is committed is kept once");
+    assert_eq!(chunks(&host).await, 0, "what was written down, as the other replica saw, is gone with the commit");
     other.submit("s", vec![result(&requested(&seen)[0], "fine")]).await;
     read_to_end(&mut stream, &mut screen).await;
     assert!(screen.shown > 0);
-    assert_eq!(chunks(&host).await, 0);
+    none_left(&host).await;
 }
 
 /// Row D3
@@ -175,9 +186,8 @@ async fn a_newcomer_on_another_replica_gets_the_text_so_far_and_then_what_follow
 /// Row D3: words that died with their replica are void, and those of its successor come in their place.
 #[tokio::test(flavor = "multi_thread")]
 async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
-    let options = || Options { lease: Duration::from_secs(1), ..speaks() };
-    let gone = Host::with(options()).await;
-    let (first, second) = (gone.beside(options()).await, gone.beside(options()).await);
+    let gone = Host::with(speaks()).await;
+    let (first, second) = (gone.beside(speaks()).await, gone.beside(speaks()).await);
     let mut own = gone.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
     let mut readers = Vec::new();
@@ -186,7 +196,7 @@ async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
         read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
         readers.push((stream, screen));
     }
-    gone.replica.fall_silent();
+    gone.dies().await;
     for (stream, screen) in &mut readers {
         let lost = screen.open.keys().next().unwrap().0.clone();
         while open(screen) == ["Hm.", "One ☂"] {
@@ -206,8 +216,7 @@ async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
     }
     assert_eq!(said(messages(&first.events("s", "", 0, 100).await)[1]), "One ☂ and more");
     gone.at_rest().await;
-    first.replica.engine.sweep_chunks().await.unwrap(); // one that was on its way when its message was committed
-    assert_eq!(chunks(&first).await, 0);
+    none_left(&first).await;
 }
 
 // --- Any point, any replica ----------------------------------------------------------------------------------------
@@ -227,7 +236,7 @@ async fn restless(hosts: &[Host], session: &str, dice: &mut Dice, dies_after: Op
     let (mut screen, mut visits, mut alive) = (Screen::default(), 0, 0);
     while !screen.over {
         if dies_after == Some(visits) {
-            hosts[0].replica.fall_silent();
+            hosts[0].dies().await;
             alive = 1;
         }
         visits += 1;
@@ -258,9 +267,8 @@ async fn restless(hosts: &[Host], session: &str, dice: &mut Dice, dies_after: Op
 #[tokio::test(flavor = "multi_thread")]
 async fn no_event_and_no_word_is_lost_or_doubled_however_often_a_reader_moves_between_replicas() {
     const WORDS: &str = "All the words of a long answer, one after the other — and not one of them twice ☂.";
-    let options = || Options {
-        lease: Duration::from_secs(1),
-        ..answering(&[
+    let options = || {
+        answering(&[
             json!([{"reasoning": "Let me think.", "delay_ms": 2}, {"text": WORDS, "chunk_chars": 2, "delay_ms": 5}, call("look")]),
             json!([{"text": WORDS, "chunk_chars": 3, "delay_ms": 5}]),
         ])

@@ -108,12 +108,12 @@ async fn calls_that_wait_for_their_turn_do_not_hold_the_last_step_up() {
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_nobody_owns_ends_when_its_time_is_up_also_on_another_replica() {
-    let options = || Options { lease: Duration::from_secs(1), ..answering(&[json!([{"text": "Hm."}, call("look")])]) };
+    let options = || answering(&[json!([{"text": "Hm."}, call("look")])]);
     let gone = Host::with(options()).await;
     let other = gone.beside(options()).await;
     let mut stream = gone.execute(asks(700, 0)).await;
     let head = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
-    gone.replica.fall_silent();
+    gone.dies().await;
     let mut watch = other.watch("s", &turn_id(&head), 0).await;
     let seen = all(&mut watch).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);

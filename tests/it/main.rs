@@ -4,6 +4,7 @@
 
 mod harness;
 
+mod accuracy;
 mod api_surface;
 mod append_messages;
 mod approvals;
@@ -15,6 +16,7 @@ mod cli;
 mod commits;
 mod context_stats;
 mod continue_turn;
+mod count_tokens;
 mod delete_session;
 mod deltas;
 mod elsewhere;
@@ -36,6 +38,7 @@ mod provider_config;
 mod provider_failures;
 mod prune;
 mod queue;
+mod queue_races;
 mod queue_turns;
 mod restart;
 mod resume;

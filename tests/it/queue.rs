@@ -87,7 +87,7 @@ fn input_of(words: &str) -> pb::InputMessage {
     pb::InputMessage { role: pb::Role::User.into(), ..input(words) }
 }
 
-/// Row D10, row D8: while tools are awaited, messages wait; they go in with the results, as one message.
+/// Rows D8, D10: while tools are awaited, messages wait; they go in with the results, as one message.
 #[tokio::test(flavor = "multi_thread")]
 async fn guidance_sent_while_tools_run_is_in_the_next_call_as_one_message() {
     let host = Host::with(options()).await;
@@ -269,13 +269,14 @@ async fn what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on(
 /// Row D9
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_outlives_the_replica_that_took_its_messages() {
-    let host = Host::with(Options { lease: std::time::Duration::from_millis(500), ..options() }).await;
+    let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s", "Please wait.")).await;
     until_written(&mut stream, "Well, ").await;
     let queued = id(&host.enqueue(enqueue("s", "Now tell.")).await);
     host.replica.fall_silent();
     let other = host.beside(options()).await;
     assert_eq!(other.queued("s").await[0].queued_message_id, queued);
+    host.dies().await;
     other.release("go");
     let events = all(&mut other.watch("s", &turn_id(&all_so_far(&other).await), 0).await).await;
     assert!(kinds(&events).contains(&"turn_recovered"));

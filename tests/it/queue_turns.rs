@@ -7,7 +7,8 @@ use tonic::Streaming;
 use crate::harness::{
     Host, Options,
     events::{
-        all, cancelled, completed, kinds, messages, next, said, turn_id, turn_state, until, until_action, until_written,
+        PATIENCE, all, cancelled, completed, kinds, messages, next, said, turn_id, turn_state, until, until_action,
+        until_written,
     },
     host::{MODEL, call, until as eventually},
     requests::{enqueue, result, tools, turn},
@@ -130,7 +131,7 @@ async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
             Some(Payload::TurnFailed(it)) => it.result.clone(),
             other => panic!("an unexpected end: {other:?}"),
         };
-        assert_eq!(listed.unwrap().queued_message_ids, [message.clone()]);
+        assert_eq!(listed.unwrap().queued_message_ids.as_slice(), std::slice::from_ref(message));
         host.replica.engine.tend_queues().await.unwrap();
         assert_eq!(host.session(session).await.state(), pb::SessionState::Idle);
         let events = host.run(asks(session, "Go on.")).await;
@@ -332,4 +333,36 @@ async fn a_deleted_session_drops_what_waits() {
     while let Ok(Some(_)) = next(&mut stream).await {}
     let _ = turn_id(&seen);
     host.release("go");
+}
+
+/// Two replicas that poll once in ten minutes.
+async fn seldom() -> (Host, Host) {
+    let ten_minutes = std::time::Duration::from_mins(10);
+    let options = || Options { poll: ten_minutes, lease: ten_minutes * 3, ..options() };
+    let host = Host::with(options()).await;
+    let other = host.beside(options()).await;
+    (host, other)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_on_another_replica_is_heard_at_once() {
+    let (host, other) = seldom().await;
+    let mut stream = waiting(&host, "s").await;
+    let request = pb::CancelTurnRequest { session_id: "s".to_owned(), ..pb::CancelTurnRequest::default() };
+    let mut turns = other.turns();
+    let answer = tokio::time::timeout(PATIENCE, turns.cancel_turn(request)).await.expect("it is not heard");
+    let answer = answer.unwrap().into_inner();
+    assert_eq!(answer.turn.unwrap().state(), pb::TurnState::Cancelled);
+    assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Requested);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_replica_did_is_heard_at_once() {
+    let (host, other) = seldom().await;
+    let mut stream = waiting(&host, "s").await;
+    let mut watch = other.watch("s", "", 0).await;
+    until(&mut watch, |it| matches!(it, Payload::Sync(_))).await;
+    other.enqueue(interrupts("s", "Stop")).await;
+    assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Interrupted);
+    until(&mut watch, |it| matches!(it, Payload::TurnCompleted(_))).await;
 }

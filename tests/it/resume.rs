@@ -197,7 +197,7 @@ async fn a_turn_whose_replica_fell_silent_is_taken_over_and_completed_once() {
     let Some(Payload::TextDelta(voided)) = head.iter().rev().find_map(|event| event.payload.clone()) else {
         panic!("no text")
     };
-    silent.replica.fall_silent();
+    silent.dies().await;
 
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     let taken = until_written(&mut watch, "B").await;
@@ -277,10 +277,10 @@ async fn a_turn_that_outlives_too_many_owners_is_given_up() {
     let second = first.beside(Options { max_takeovers: 1, ..speaking("B", "never") }).await;
     let mut stream = first.execute(turn("s", MODEL, "Hello")).await;
     let head = until_written(&mut stream, "A").await;
-    first.replica.fall_silent();
+    first.dies().await;
     let mut watch = second.watch("s", &turn_id(&head), 0).await;
     until_written(&mut watch, "B").await;
-    second.replica.fall_silent();
+    second.dies().await;
 
     let third = first.beside(Options { max_takeovers: 1, ..speaking("C", "never") }).await;
     let seen = all(&mut third.watch("s", &turn_id(&head), 0).await).await;

@@ -1,8 +1,6 @@
 //! Failed calls of models that are made again: what readers are told, what is kept, and what stops it. Every fact holds for a
 //! scripted model and for a service over HTTP alike.
 
-use std::time::Duration;
-
 use contextd::pb::{self, CompletionReason, FailurePhase, FailureReason, TurnState, event::Payload};
 use serde_json::{Value, json};
 
@@ -344,14 +342,10 @@ fn options_of(service: &Service) -> Options {
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_lost_during_the_wait_leaves_the_turn_to_its_new_owner() {
-    let short = Options { lease: Duration::from_millis(500), ..Options::default() };
-    for (service, stream, seen) in waiting(&short).await {
+    for (service, stream, seen) in waiting(&Options::default()).await {
         drop(stream);
-        service.host.replica.fall_silent();
-        let other = service
-            .host
-            .beside(Options { call_attempts: 3, ..Options { lease: short.lease, ..options_of(&service) } })
-            .await;
+        service.host.dies().await;
+        let other = service.host.beside(Options { call_attempts: 3, ..options_of(&service) }).await;
         let turn = turn_id(&seen);
         eventually("the turn to end", || async { other.turn("s", &turn).await.state() == TurnState::Completed }).await;
         assert_eq!(

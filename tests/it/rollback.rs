@@ -1,7 +1,5 @@
 //! CancelTurn with ROLLBACK: what a turn wrote is void, and the model sees the conversation as it was before.
 
-use std::time::Duration;
-
 use contextd::pb::{
     self, AnswerStatus, CancelMode, CancelOutcome, CompletionReason, MessageView, SessionState, TurnState,
     event::Payload,
@@ -24,7 +22,7 @@ fn options() -> Options {
         {"when": {"user_contains": "tools", "call": 1}, "say": [call("look")]},
         {"say": [{"text": "Hello."}]},
     ]});
-    Options { lease: Duration::from_secs(2), ..Options::default().script("it", script.to_string()) }
+    Options::default().script("it", script.to_string())
 }
 
 fn asks(words: &str) -> pb::ExecuteTurnRequest {
@@ -99,7 +97,7 @@ async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
     .await;
     check(&host, "Use tools", async || {
         let open = host.pending("s").await;
-        let mut watch = host.watch("s", "", 0).await;
+        let mut watch = host.watch("s", "", host.session("s").await.last_seq).await;
         host.submit("s", open.iter().map(|call| result(call, "fine")).collect()).await;
         until(&mut watch, |payload| matches!(payload, Payload::ActionRequired(next) if next.result_call_ids != open))
             .await;
@@ -154,7 +152,7 @@ async fn another_replica_rolls_back_also_what_a_lost_one_ran() {
 
     let mut stream = host.execute(asks("Speak slowly")).await;
     until_written(&mut stream, "So far").await;
-    host.replica.fall_silent();
+    host.dies().await;
     let answer = roll_back(&other, "").await;
     assert_eq!(answer.turn.unwrap().state(), TurnState::Cancelled);
     host.release("go");

@@ -85,7 +85,7 @@ struct Table {
     tests: usize,
 }
 
-const FEATURES: Table = Table { letters: &['D', 'S', 'A', 'L'], cells: 3, tests: 2 };
+const FEATURES: Table = Table { letters: &['D', 'S', 'A', 'L', 'I'], cells: 3, tests: 2 };
 const FAULTS: Table = Table { letters: &['F'], cells: 6, tests: 3 };
 
 // --- The tree ------------------------------------------------------------------------------------------------------

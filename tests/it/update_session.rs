@@ -394,14 +394,13 @@ async fn a_step_that_runs_is_finished_as_it_began_and_the_next_one_is_made_anew(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_another_replica_repeats_is_made_for_the_same_configuration() {
-    let lease = std::time::Duration::from_secs(1);
-    let gone = Host::with(Options { lease, ..options() }).await;
+    let gone = Host::with(options()).await;
     let first = create(&gone, configured("s")).await;
     let mut stream = gone.execute(turn("s", "", "Speak slowly")).await;
     until_written(&mut stream, "Well,").await;
-    gone.replica.fall_silent();
+    gone.dies().await;
     update(&gone, switch("s")).await;
-    let other = gone.beside(Options { lease, ..options() }).await;
+    let other = gone.beside(options()).await;
     other.release("go");
     let mut stream = other.watch("s", "", 0).await;
     let seen = until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;

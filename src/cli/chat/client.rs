@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
+use crate::cli::server::Server as Place;
 use crate::pb;
 use crate::pb::{
     context_service_client::ContextServiceClient, session_service_client::SessionServiceClient,
@@ -31,11 +32,9 @@ pub(super) struct Server {
 
 impl Server {
     /// Reaches the server, or says that it cannot be reached.
-    pub(super) async fn connect(address: &str) -> anyhow::Result<Self> {
-        let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-        let endpoint = Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
-        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
-        let channel = endpoint.connect().await.with_context(|| format!("cannot reach {address}"))?;
+    pub(super) async fn connect(place: &Place) -> anyhow::Result<Self> {
+        let endpoint = place.endpoint()?.connect_timeout(CONNECT_TIMEOUT);
+        let channel = endpoint.connect().await.with_context(|| format!("cannot reach {}", place.address))?;
         Ok(Self {
             turns: TurnServiceClient::new(channel.clone()),
             sessions: SessionServiceClient::new(channel.clone()),

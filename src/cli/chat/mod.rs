@@ -33,15 +33,8 @@ mod words;
 /// exit code is 0 if the turn was completed, else 1.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Address and port of the server.
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "CONTEXTD_ADDRESS",
-        hide_env_values = true,
-        default_value = "127.0.0.1:7070"
-    )]
-    address: String,
+    #[command(flatten)]
+    server: super::server::Server,
     /// Go on with this session; it is created if there is none of that id [default: a new one]
     #[arg(long, value_name = "ID", env = "CONTEXTD_SESSION", hide_env_values = true)]
     session: Option<String>,
@@ -69,7 +62,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { address, session, model, system, once, approve_tools } = args;
+    let Args { server, session, model, system, once, approve_tools } = args;
     let keyboard = Keyboard::of_process()?;
     let text = match (once, &keyboard) {
         (None, None) => Some(piped().await?),
@@ -79,7 +72,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("there is nothing to say: give --once a text, or pipe one in");
     }
     let conversation = Conversation {
-        server: Server::connect(&address).await?,
+        server: Server::connect(&server).await?,
         printer: Printer::of_process(),
         keyboard,
         interrupts: signal(SignalKind::interrupt())?,

@@ -35,6 +35,16 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
             let why = retrying.failure.as_ref().map(|failure| one_line(&failure.message)).unwrap_or_default();
             format!("(attempt {}: {why})", retrying.next_attempt)
         }
+        Payload::MessageQueued(queued) => format!("(queued, number {})", queued.position),
+        Payload::MessagesApplied(applied) => match applied.messages.len() {
+            1 => "(a queued message goes in here)".to_owned(),
+            several => format!("({several} queued messages go in here, as one)"),
+        },
+        Payload::QueuedMessageCancelled(_) => "(a queued message was withdrawn)".to_owned(),
+        Payload::QueuedMessageExpired(_) => "(a queued message came too late)".to_owned(),
+        Payload::QueuedMessageDropped(dropped) => {
+            format!("(a queued message was given up: {})", why_dropped(dropped.reason()))
+        }
         Payload::TurnRecovered(_) => "(the server went on with the turn)".to_owned(),
         Payload::TurnCompleted(completed) => format!("(stopped: {})", why_stopped(completed.reason())?),
         Payload::TurnCancelled(_) => "(cancelled)".to_owned(),
@@ -51,11 +61,6 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
         | Payload::ActionRequired(_)
         | Payload::UsageRecorded(_)
         | Payload::SessionUpdated(_)
-        | Payload::MessageQueued(_)
-        | Payload::MessagesApplied(_)
-        | Payload::QueuedMessageCancelled(_)
-        | Payload::QueuedMessageExpired(_)
-        | Payload::QueuedMessageDropped(_)
         | Payload::ContextPruned(_)
         | Payload::ContextRestored(_)
         | Payload::CompactionStarted(_)
@@ -65,6 +70,16 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
         | Payload::Thinking(_) => return None,
     };
     Some(Line::Plain(line))
+}
+
+fn why_dropped(reason: pb::DropReason) -> &'static str {
+    match reason {
+        pb::DropReason::Unspecified => "the server does not say why",
+        pb::DropReason::SessionDeleted => "the conversation was deleted",
+        pb::DropReason::Superseded => "a newer one took its place",
+        pb::DropReason::TooLarge => "the model's context cannot hold it",
+        pb::DropReason::Unreadable => "it cannot be read any more",
+    }
 }
 
 /// A call: the tool and its arguments.

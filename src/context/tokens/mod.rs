@@ -9,6 +9,8 @@ use crate::model::Tally;
 mod openai;
 #[cfg(feature = "vocabularies")]
 mod others;
+mod pieces;
+mod words;
 
 #[cfg(test)]
 mod tests;

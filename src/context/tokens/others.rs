@@ -65,9 +65,11 @@ impl Counter for Other {
 
 /// Tokens of one piece; special tokens in it are text.
 fn count(tokenizer: &AnyTokenizer, piece: &str) -> Option<u32> {
-    let tokens = match tokenizer.backend() {
-        Backend::Bpe(backend) => backend.encode_with(piece, &SpecialMode::Ordinary),
-        _ => tokenizer.encode_with(piece, &SpecialMode::Ordinary),
+    let tokens = if let Backend::Bpe(backend) = tokenizer.backend() {
+        // Without what the library adds by itself around a text.
+        backend.encode_with(piece, &SpecialMode::Ordinary)
+    } else {
+        tokenizer.encode_with(piece, &SpecialMode::Ordinary)
     };
     u32::try_from(tokens.ok()?.len()).ok()
 }

@@ -23,7 +23,7 @@ use crate::{
 /// Name of the RPC.
 pub const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
 /// Most messages of a request.
-const MOST: usize = 1_000;
+pub(super) const MOST: usize = 1_000;
 /// Most bytes of a text, of reasoning, of arguments.
 const LONGEST: AtMost = AtMost::Bytes(MIB);
 /// The first and the last second that a Timestamp may name: of the years 1 and 9999.
@@ -72,7 +72,8 @@ fn check_form(at: Path<'_>, messages: &[pb::InputMessage], json: &str, format: i
     }
 }
 
-fn message(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> Appended {
+/// Reads a message of any role.
+pub(super) fn message(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> Appended {
     let pb::InputMessage { role, parts, pinned, metadata, response, create_time } = message;
     let role = self::role(at.field("role"), role, found);
     if response.is_some() && role != Role::Assistant {

@@ -8,6 +8,7 @@ mod answers;
 mod append_messages;
 mod blobs;
 mod context;
+mod count_tokens;
 mod events;
 mod execute_turn;
 mod fork_session;
@@ -58,6 +59,7 @@ pub use context::{
     GET_CONTEXT_STATS, GetContextStats, PRUNE_TOOL_OUTPUTS, RESTORE_TOOL_OUTPUTS, get_context_stats,
     prune_tool_outputs, restore_tool_outputs,
 };
+pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
 pub use fork_session::{FORK_SESSION, fork_session};

@@ -18,6 +18,9 @@ use crate::provider::{Error, error::Kind};
 /// Bytes that are read of an answer that is no stream of events.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
+/// Bytes of an answer to a question. A count of tokens may come as a list of them.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
+
 /// Connections that are kept open without a use.
 const MAX_IDLE_CONNECTIONS: usize = 32;
 
@@ -120,12 +123,26 @@ impl Client {
 
     /// Sends a body and waits for the head of a good answer.
     pub(super) async fn send(&self, path: &str, body: Vec<u8>) -> Result<Response, Error> {
+        self.post(self.url(path), "text/event-stream", body).await
+    }
+
+    /// Asks the server that the service runs on, beside its API: what has a version in its address is left.
+    pub(in crate::provider) async fn ask(&self, path: &str, body: Vec<u8>) -> Result<serde_json::Value, Error> {
+        let mut response = self.post(self.beside(path), "application/json", body).await?;
+        let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
+        let unreadable = |_| Fault::broken("its answer is no JSON");
+        serde_json::from_slice(&answer)
+            .map_err(unreadable)
+            .map_err(|fault| self.error(fault, response.status().as_u16(), request_id(response.headers())))
+    }
+
+    async fn post(&self, url: Url, accept: &'static str, body: Vec<u8>) -> Result<Response, Error> {
         let request = self
             .http
-            .post(self.url(path))
+            .post(url)
             .headers(self.headers.clone())
             .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, "text/event-stream")
+            .header(header::ACCEPT, accept)
             .body(body);
         let response = match timeout(self.first_byte_timeout, request.send()).await {
             Ok(Ok(response)) => response,
@@ -137,7 +154,7 @@ impl Client {
 
     /// The error that an answer stands for which is no stream of events.
     pub(super) async fn refused(&self, mut response: Response) -> Error {
-        let body = self.read_some(&mut response).await;
+        let body = self.read(&mut response, MAX_BODY_BYTES).await;
         let (status, headers) = (response.status(), response.headers());
         let mut said = Said::of_body(&body);
         said.retry_after = wait::asked(headers, &said);
@@ -172,15 +189,22 @@ impl Client {
         url
     }
 
+    fn beside(&self, path: &str) -> Url {
+        let mut url = self.base_url.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{}/{path}", base.strip_suffix("/v1").unwrap_or(&base)));
+        url
+    }
+
     /// The beginning of a body; what came before it broke off or fell silent.
-    async fn read_some(&self, response: &mut Response) -> Vec<u8> {
+    async fn read(&self, response: &mut Response, most: usize) -> Vec<u8> {
         let mut body = Vec::new();
-        while body.len() < MAX_BODY_BYTES
+        while body.len() < most
             && let Ok(Ok(Some(bytes))) = timeout(self.stall_timeout, response.chunk()).await
         {
             body.extend_from_slice(&bytes);
         }
-        body.truncate(MAX_BODY_BYTES);
+        body.truncate(most);
         body
     }
 
@@ -290,6 +314,7 @@ mod tests {
     fn paths_go_behind_the_base_and_its_query_stays() {
         let client = client(&[]).expect("a client");
         assert_eq!(client.url("chat/completions").as_str(), "http://127.0.0.1:9/v1/chat/completions?api-version=2");
+        assert_eq!(client.beside("tokenize").as_str(), "http://127.0.0.1:9/tokenize?api-version=2");
     }
 
     #[test]

@@ -37,6 +37,17 @@ pub struct Dialect {
     pub json_schema: bool,
     /// Words that end an answer; none: no limit is known.
     pub most_stops: Option<usize>,
+    /// How it counts a prompt; none: it does not.
+    pub counter: Option<Counter>,
+}
+
+/// How a service counts a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// `/tokenize` takes messages and tools.
+    Prompt,
+    /// `/apply-template` writes the prompt, `/tokenize` counts that text.
+    Text,
 }
 
 /// The field that bounds the answer.
@@ -86,7 +97,7 @@ pub enum Effort {
 }
 
 /// What a service of unknown make is taken for.
-const COMPATIBLE: Dialect = Dialect {
+pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     hosts: &[],
     max_tokens: MaxTokens::Plain,
@@ -104,6 +115,7 @@ const COMPATIBLE: Dialect = Dialect {
     seed: "seed",
     json_schema: true,
     most_stops: None,
+    counter: None,
 };
 
 /// All of them; the last one is taken for whatever no host tells.
@@ -162,11 +174,18 @@ pub const DIALECTS: &[Dialect] = &[
         effort: Effort::Unknown,
         budget: Some("thinking_budget_tokens"),
         top_k: true,
+        counter: Some(Counter::Text),
         ..COMPATIBLE
     },
     Dialect { name: "lmstudio", top_k: true, ..COMPATIBLE },
     Dialect { name: "ollama", ..COMPATIBLE },
-    Dialect { name: "vllm", budget: Some("thinking_token_budget"), top_k: true, ..COMPATIBLE },
+    Dialect {
+        name: "vllm",
+        budget: Some("thinking_token_budget"),
+        top_k: true,
+        counter: Some(Counter::Prompt),
+        ..COMPATIBLE
+    },
     COMPATIBLE,
 ];
 

@@ -43,15 +43,17 @@ impl Body {
             self.set(key, value);
         }
     }
+
+    /// As it is sent.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        raw(&self.0).get().as_bytes().to_vec()
+    }
 }
 
 /// The body of the request for a prompt.
 pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
     let Form { dialect, .. } = form;
-    let ids = Ids::of(prompt.transcript.messages(), dialect.call_ids);
-    let mut body = Body::default();
-    body.set("model", &prompt.model);
-    body.set("messages", messages(prompt, form, &ids));
+    let mut body = content(prompt, form);
     body.set("stream", true);
     if dialect.asks_for_usage {
         body.set("stream_options", BTreeMap::from([("include_usage", true)]));
@@ -61,11 +63,20 @@ pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
         MaxTokens::Plain => "max_tokens",
     };
     body.set_some(limit, prompt.max_output_tokens);
+    options::write(&mut body, prompt, dialect);
+    body.bytes()
+}
+
+/// What the model reads, without how it is to answer.
+pub(super) fn content(prompt: &Prompt, form: Form<'_>) -> Body {
+    let ids = Ids::of(prompt.transcript.messages(), form.dialect.call_ids);
+    let mut body = Body::default();
+    body.set("model", &prompt.model);
+    body.set("messages", messages(prompt, form, &ids));
     if !prompt.tools.is_empty() {
         body.set("tools", prompt.tools.iter().map(tool).collect::<Vec<_>>());
     }
-    options::write(&mut body, prompt, dialect);
-    raw(&body.0).get().as_bytes().to_vec()
+    body
 }
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {

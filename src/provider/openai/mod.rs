@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Answer, ModelInfo, Provider,
+    Answer, Count, ModelInfo, Provider,
     catalog::Catalog,
     http::{Client, Settings, Unusable},
     info::Declared,
@@ -15,6 +15,7 @@ pub mod decode;
 mod details;
 pub mod dialect;
 pub mod encode;
+mod exact;
 mod ids;
 mod messages;
 mod options;
@@ -64,11 +65,19 @@ impl OpenAi {
         self.developer = developer && self.dialect.developer_role;
         self
     }
+
+    fn form(&self) -> Form<'_> {
+        Form { dialect: self.dialect, provider: &self.name, developer: self.developer }
+    }
 }
 
 impl Provider for OpenAi {
     fn kind(&self) -> &'static str {
         KIND
+    }
+
+    fn service(&self) -> Option<&str> {
+        (self.dialect.name != dialect::COMPATIBLE.name).then_some(self.dialect.name)
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
@@ -96,9 +105,20 @@ impl Provider for OpenAi {
         }
     }
 
+    fn counts(&self) -> bool {
+        self.dialect.counter.is_some()
+    }
+
+    fn count(&self, prompt: Arc<Prompt>) -> Count {
+        let provider = self.clone();
+        Box::pin(async move {
+            let Some(counter) = provider.dialect.counter else { return Ok(None) };
+            exact::count(&provider.client, counter, &prompt, provider.form()).await.map(Some)
+        })
+    }
+
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        let form = Form { dialect: self.dialect, provider: &self.name, developer: self.developer };
-        let body = encode::body(&prompt, form);
+        let body = encode::body(&prompt, self.form());
         self.client.clone().stream(PATH, body, Decoder::new(self.dialect))
     }
 }

@@ -7,6 +7,7 @@ use super::{
     rows::{Row, bad_token, invalid, missing, refused},
     scene::Scene,
 };
+use crate::harness::requests::text;
 
 fn wishes(s: &Scene) -> Vec<Row> {
     let none = pb::Generation::default;
@@ -55,6 +56,45 @@ fn references(s: &Scene) -> Vec<Row> {
     ]
 }
 
+fn counts(s: &Scene) -> Vec<Row> {
+    let nameless = pb::ToolSet { host_tools: vec![pb::Tool::default()], ..Default::default() };
+    let user = || pb::InputMessage { parts: vec![text("Hello")], ..Default::default() };
+    vec![
+        invalid(
+            "1,001 messages to count",
+            s.count(|it| it.messages = vec![user(); 1_001]),
+            &[("messages", F::TooLarge)],
+        ),
+        invalid(
+            "nothing in a message to count",
+            s.count(|it| it.messages = vec![pb::InputMessage::default()]),
+            &[("messages[0].parts", F::Required)],
+        ),
+        invalid(
+            "a slash in the session to count",
+            s.count(|it| it.session_id = "a/b".into()),
+            &[("session_id", F::Invalid)],
+        ),
+        invalid(
+            "a system prompt beside a session",
+            s.count(|it| (it.session_id, it.system_prompt) = ("talked".into(), "Be brief.".into())),
+            &[("system_prompt", F::Conflict)],
+        ),
+        invalid(
+            "a nameless tool to count",
+            s.count(|it| it.tools = Some(nameless)),
+            &[("tools.host_tools[0].name", F::Required)],
+        ),
+        invalid("a model to count for too long", s.count(|it| it.model = "x".repeat(257)), &[("model", F::TooLarge)]),
+        missing(
+            "a session to count that is not there",
+            s.count(|it| it.session_id = "none".into()),
+            "SESSION_NOT_FOUND",
+        ),
+        missing("a model to count for that nobody has", s.count(|it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
+    ]
+}
+
 fn uploads(s: &Scene) -> Vec<Row> {
     let everything = |it: &mut pb::BlobHeader| {
         (it.media_type, it.size_bytes) = (String::new(), -1);
@@ -91,5 +131,5 @@ fn uploads(s: &Scene) -> Vec<Row> {
 
 /// All of them.
 pub(super) fn rows(s: &Scene) -> Vec<Row> {
-    [wishes, references, uploads].into_iter().flat_map(|rows| rows(s)).collect()
+    [wishes, references, counts, uploads].into_iter().flat_map(|rows| rows(s)).collect()
 }

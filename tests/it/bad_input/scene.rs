@@ -4,8 +4,8 @@ use std::pin::Pin;
 
 use contextd::pb::{
     self, blob_service_client::BlobServiceClient, context_service_client::ContextServiceClient,
-    model_service_client::ModelServiceClient, put_blob_request::Data, session_service_client::SessionServiceClient,
-    turn_service_client::TurnServiceClient,
+    model_service_client::ModelServiceClient, put_blob_request::Data, queue_service_client::QueueServiceClient,
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 use tonic::{Status, transport::Channel};
 
@@ -14,7 +14,7 @@ use crate::harness::{
     errors::refusal,
     events::{all, requested, until},
     raw,
-    requests::{result, submit, tool, tools, turn},
+    requests::{enqueue, result, submit, tool, tools, turn},
     transcripts::{append, calls, fork, message, results, says},
 };
 
@@ -39,6 +39,7 @@ pub(super) struct Scene {
     sessions: SessionServiceClient<Channel>,
     turns: TurnServiceClient<Channel>,
     models: ModelServiceClient<Channel>,
+    queue: QueueServiceClient<Channel>,
     /// The first turn of `talked`, and the request that started it.
     pub(super) first: pb::ExecuteTurnRequest,
     /// The newest seq of `talked`.
@@ -99,11 +100,13 @@ impl Scene {
         let changed = refusal(&sessions.append_messages(stale).await.unwrap_err());
         let version = changed.metadata["context_version"].parse().unwrap();
         let models = ModelServiceClient::new(channel.clone());
+        let queue = QueueServiceClient::new(channel.clone());
         Self {
             channel,
             sessions,
             turns,
             models,
+            queue,
             first,
             last_seq,
             waiting,
@@ -191,6 +194,10 @@ rpcs! {
     get_turn: turns.get_turn(GetTurnRequest, in_session(|it: &mut pb::GetTurnRequest| &mut it.session_id));
     list_turns: turns.list_turns(ListTurnsRequest, in_session(|it: &mut pb::ListTurnsRequest| &mut it.session_id));
     submit: turns.submit_tool_results(SubmitToolResultsRequest, submit("waits", Vec::new()));
+    enqueue: queue.enqueue_message(EnqueueMessageRequest, enqueue("talked", "Hello"));
+    list_queued: queue.list_queued_messages(ListQueuedMessagesRequest, in_session(|it: &mut pb::ListQueuedMessagesRequest| &mut it.session_id));
+    cancel_queued: queue.cancel_queued_message(CancelQueuedMessageRequest, withdrawal("never"));
+    clear: queue.clear_queue(ClearQueueRequest, in_session(|it: &mut pb::ClearQueueRequest| &mut it.session_id));
     get_model: models.get_model(GetModelRequest, pb::GetModelRequest { model: "scripted/talks".into() });
     list_models: models.list_models(ListModelsRequest, pb::ListModelsRequest::default());
     cancel: turns.cancel_turn(CancelTurnRequest, in_session(|it: &mut pb::CancelTurnRequest| &mut it.session_id));
@@ -203,6 +210,14 @@ fn created(session: pb::Session) -> pb::CreateSessionRequest {
 fn change(session: pb::Session) -> pb::UpdateSessionRequest {
     let session = pb::Session { session_id: "talked".to_owned(), ..session };
     pb::UpdateSessionRequest { session: Some(session), ..pb::UpdateSessionRequest::default() }
+}
+
+fn withdrawal(message: &str) -> pb::CancelQueuedMessageRequest {
+    pb::CancelQueuedMessageRequest {
+        session_id: "talked".into(),
+        queued_message_id: message.into(),
+        request_id: String::new(),
+    }
 }
 
 /// A request about the session `talked`.
@@ -221,6 +236,15 @@ impl Scene {
     /// Appends an assistant's message with one part.
     pub(super) fn append_answer(&self, part: pb::Part) -> Call {
         self.append_all(vec![message(pb::Role::Assistant, vec![part])])
+    }
+
+    /// Counts with something changed.
+    pub(super) fn count(&self, change: impl FnOnce(&mut pb::CountTokensRequest)) -> Call {
+        let mut request =
+            pb::CountTokensRequest { messages: vec![says(pb::Role::User, "Hello")], ..Default::default() };
+        change(&mut request);
+        let mut client = ContextServiceClient::new(self.channel.clone());
+        Box::pin(async move { client.count_tokens(request).await.map(drop) })
     }
 
     /// Stores the content `hello` with something about its header changed.

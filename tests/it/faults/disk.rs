@@ -152,7 +152,7 @@ async fn slow_commits_cost_time_and_no_lease() {
         eprintln!("skipped: no strace that may be used");
         return;
     };
-    let (_place, served) = before(&cluster, "[turn]\nlease_ttl = '3s'\npoll_interval = '50ms'\n").await;
+    let (_place, served) = before(&cluster, "[turn]\nlease_ttl = '10s'\npoll_interval = '50ms'\n").await;
     let mut hosts: Vec<Survivor> = (0..20)
         .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use contextd::{
-    clock::Clock,
+    clock::{Clock, SystemClock},
     pb::{self, event::Payload},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -26,7 +26,7 @@ struct Wrong(SignedDuration);
 
 impl Clock for Wrong {
     fn now(&self) -> Timestamp {
-        Timestamp::now() + self.0
+        SystemClock.now() + self.0
     }
 }
 

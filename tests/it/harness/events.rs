@@ -32,10 +32,24 @@ pub async fn next<T: Carrier>(stream: &mut Streaming<T>) -> Result<Option<pb::Ev
     Ok(message.map(Carrier::event))
 }
 
+/// Fails where a stream gives signs of life and nothing else, which would otherwise be waited for without end.
+#[derive(Debug, Default)]
+pub struct Pulse(usize);
+
+impl Pulse {
+    /// Takes an event into account.
+    pub fn feel(&mut self, event: &pb::Event) {
+        const MOST: usize = 4;
+        self.0 = if matches!(event.payload, Some(Payload::Heartbeat(_))) { self.0 + 1 } else { 0 };
+        assert!(self.0 < MOST, "nothing but heartbeats");
+    }
+}
+
 /// Everything until the stream ends.
 pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
-    let mut events = Vec::new();
+    let (mut events, mut pulse) = (Vec::new(), Pulse::default());
     while let Some(event) = next(stream).await.unwrap() {
+        pulse.feel(&event);
         events.push(event);
     }
     events
@@ -43,9 +57,10 @@ pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
 
 /// Everything up to and including the first event that `wanted` accepts.
 pub async fn until<T: Carrier>(stream: &mut Streaming<T>, wanted: impl Fn(&Payload) -> bool) -> Vec<pb::Event> {
-    let mut events = Vec::new();
+    let (mut events, mut pulse) = (Vec::new(), Pulse::default());
     loop {
         let event = next(stream).await.unwrap().expect("the stream ended too early");
+        pulse.feel(&event);
         let found = event.payload.as_ref().is_some_and(&wanted);
         events.push(event);
         if found {

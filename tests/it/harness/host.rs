@@ -303,6 +303,15 @@ impl Host {
         assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "open calls of {session}, as counted and as they are");
     }
 
+    /// Stops the workers of this replica, and lets the leases that it holds run out: a killed process, some time later. A short
+    /// lease would say the same, but one that is short enough to wait for is lost on a busy machine too.
+    pub async fn dies(&self) {
+        let owner = self.replica.engine.store().replica();
+        self.replica.fall_silent();
+        let sql = "update session_run set lease_until = now() - interval '1 second' where owner = $1";
+        self.database.client().await.execute(sql, &[&owner]).await.unwrap();
+    }
+
     /// Waits until no turn runs on this replica.
     pub async fn at_rest(&self) {
         until("the replica to come to rest", || async { self.replica.engine.leases().count() == 0 }).await;

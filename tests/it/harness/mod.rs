@@ -88,6 +88,10 @@ pub struct Options {
     pub retry_delay: Duration,
     /// How contexts are kept within their windows.
     pub context: ContextPolicy,
+    /// How often the database is asked for what nobody told.
+    pub poll: Duration,
+    /// What is sent in place of statements.
+    pub replace: Option<fn(&'static str) -> &'static str>,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
 }
@@ -122,6 +126,8 @@ impl Default for Options {
             retry_delay: Duration::ZERO,
             // Room for whatever a test is about.
             context: ContextPolicy { context_window: Some(i32::MAX.unsigned_abs()), ..ContextPolicy::default() },
+            poll: Duration::from_millis(100),
+            replace: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -148,7 +154,11 @@ impl Replica {
         for (name, json) in &options.scripts {
             scripted = scripted.with_script(name, json).unwrap();
         }
-        let store = Store::new(database.pool(), uuid::Uuid::now_v7().to_string(), options.lease);
+        let pool = match options.replace {
+            Some(replace) => database.pool().rewriting(move |all| all.iter().map(|sql| replace(sql)).collect()),
+            None => database.pool(),
+        };
+        let store = Store::new(pool, uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
         let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
         let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::clone(&options.clock));
@@ -266,7 +276,7 @@ fn rules(options: &Options) -> Rules {
             most_asked: Duration::from_secs(60),
         },
         share_interval: Some(options.share_interval),
-        poll_interval: Duration::from_millis(100),
+        poll_interval: options.poll,
         uploads: options.uploads,
     }
 }

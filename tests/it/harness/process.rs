@@ -76,7 +76,12 @@ impl Place {
 
     /// `contextd serve` over a database.
     pub async fn serve_over(&self, database: &TestDatabase) -> Served {
-        Served::start(self.command("serve").arg("--database-url").arg(url(database))).await
+        self.try_serve_over(database).await.unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// The same where it may fail; then, what it did instead.
+    pub async fn try_serve_over(&self, database: &TestDatabase) -> Result<Served, String> {
+        Served::try_start(self.command("serve").arg("--database-url").arg(url(database))).await
     }
 
     /// The same at an address.
@@ -143,16 +148,21 @@ pub struct Served {
 
 impl Served {
     async fn start(command: &mut Command) -> Self {
+        Self::try_start(command).await.unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts it; what it did instead of becoming ready.
+    async fn try_start(command: &mut Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = listen(child.stderr.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = timeout(PATIENCE, lines.next_line()).await.ok().and_then(Result::unwrap);
         let address = ready.as_deref().and_then(|line| line.strip_prefix("contextd listens on "));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
-            panic!("never ready; stdout: {ready:?}, stderr: {}", said.lock().unwrap());
+            return Err(format!("never ready; stdout: {ready:?}, stderr: {}", said.lock().unwrap()));
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { address, child, said }
+        Ok(Self { address, child, said })
     }
 
     /// Everything that it logged so far.

@@ -46,6 +46,7 @@ async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(host: &Host, 
     crate::protocol::assert_sound(&client).await;
 }
 
+/// Row F36
 #[tokio::test]
 async fn a_call_of_the_service_that_is_dropped_wherever_it_waits_leaves_nothing_half_done() {
     let host = Host::with(options()).await;

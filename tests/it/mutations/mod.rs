@@ -5,9 +5,9 @@ mod abandoned;
 mod once;
 
 use contextd::{
-    grpc::{session::Sessions, turn::Turns},
+    grpc::{queue::Queue, session::Sessions, turn::Turns},
     pb::{
-        self, blob_service_client::BlobServiceClient, put_blob_request::Data,
+        self, blob_service_client::BlobServiceClient, put_blob_request::Data, queue_service_server::QueueService as _,
         session_service_server::SessionService as _, turn_service_server::TurnService as _,
     },
 };
@@ -21,12 +21,12 @@ use crate::harness::{
     Host, Options,
     events::{Carrier as _, requested, until},
     host::{MODEL, call},
-    requests::{result, submit, tools, turn},
+    requests::{enqueue, result, submit, tools, turn},
     transcripts::{append, fork, says},
 };
 
 /// The RPCs. The order is that of the proto's files.
-const ALL: [Rpc; 9] = [
+const ALL: [Rpc; 12] = [
     Rpc::CreateSession,
     Rpc::UpdateSession,
     Rpc::DeleteSession,
@@ -35,6 +35,9 @@ const ALL: [Rpc; 9] = [
     Rpc::ExecuteTurn,
     Rpc::SubmitToolResults,
     Rpc::CancelTurn,
+    Rpc::EnqueueMessage,
+    Rpc::CancelQueuedMessage,
+    Rpc::ClearQueue,
     Rpc::PutBlob,
 ];
 
@@ -48,6 +51,9 @@ enum Rpc {
     ExecuteTurn,
     SubmitToolResults,
     CancelTurn,
+    EnqueueMessage,
+    CancelQueuedMessage,
+    ClearQueue,
     PutBlob,
 }
 
@@ -60,6 +66,7 @@ impl Rpc {
             | Self::ForkSession
             | Self::AppendMessages => "SessionService",
             Self::ExecuteTurn | Self::SubmitToolResults | Self::CancelTurn => "TurnService",
+            Self::EnqueueMessage | Self::CancelQueuedMessage | Self::ClearQueue => "QueueService",
             Self::PutBlob => "BlobService",
         };
         format!("contextd.v1.{service}/{self:?}")
@@ -78,6 +85,10 @@ impl Rpc {
                 "select count(*) from events where session_id = $1 and kind = 'tool_call_completed'"
             }
             Self::CancelTurn => "select count(*) from events where session_id = $1 and kind = 'turn_cancelled'",
+            Self::EnqueueMessage => "select count(*) from queue where session_id = $1",
+            Self::CancelQueuedMessage | Self::ClearQueue => {
+                "select count(*) from events where session_id = $1 and kind = 'queued_message_cancelled'"
+            }
             Self::PutBlob => "select count(*) from blobs where media_type = 'application/' || $1",
         }
     }
@@ -94,9 +105,9 @@ fn options() -> Options {
 
 /// Sends a case's request to clients or to the services themselves, whose methods have the same names.
 macro_rules! answer {
-    ($case:expr, $sessions:expr, $turns:expr) => {{
+    ($case:expr, $sessions:expr, $turns:expr, $queue:expr) => {{
         #[allow(unused_mut, reason = "clients are changed by a call, services are not")]
-        let (mut sessions, mut turns) = ($sessions, $turns);
+        let (mut sessions, mut turns, mut queue) = ($sessions, $turns, $queue);
         let (session_id, request_id) = ($case.session.clone(), $case.request());
         let name = |session: Option<pb::Session>| session.map(|it| it.session_id + &it.etag).unwrap_or_default();
         match $case.rpc {
@@ -149,6 +160,21 @@ macro_rules! answer {
                     answer.into_inner().turn.map(|it| format!("{} {:?}", it.turn_id, it.state())).unwrap_or_default()
                 })
             }
+            Rpc::EnqueueMessage => {
+                let request = pb::EnqueueMessageRequest { request_id, ..enqueue(&session_id, "Later") };
+                let answer = queue.enqueue_message(Request::new(request)).await;
+                answer.map(|answer| answer.into_inner().queued_message.unwrap_or_default().queued_message_id)
+            }
+            Rpc::CancelQueuedMessage => {
+                let queued_message_id = $case.call.clone();
+                let request = pb::CancelQueuedMessageRequest { session_id, queued_message_id, request_id };
+                let answer = queue.cancel_queued_message(Request::new(request)).await;
+                answer.map(|answer| answer.into_inner().queued_message.unwrap_or_default().queued_message_id)
+            }
+            Rpc::ClearQueue => {
+                let answer = queue.clear_queue(Request::new(pb::ClearQueueRequest { session_id, request_id })).await;
+                answer.map(|answer| answer.into_inner().cancelled_message_ids.join(" "))
+            }
             Rpc::PutBlob => unreachable!("it reads a stream"),
         }
     }};
@@ -158,7 +184,7 @@ macro_rules! answer {
 struct Case {
     rpc: Rpc,
     session: String,
-    /// The call that waits.
+    /// The call or message that waits.
     call: String,
 }
 
@@ -167,8 +193,12 @@ impl Case {
         let mut waiting = String::new();
         match rpc {
             Rpc::CreateSession | Rpc::ExecuteTurn | Rpc::PutBlob => {}
-            Rpc::UpdateSession | Rpc::DeleteSession | Rpc::ForkSession | Rpc::AppendMessages => {
+            Rpc::UpdateSession | Rpc::DeleteSession | Rpc::ForkSession | Rpc::AppendMessages | Rpc::EnqueueMessage => {
                 host.ask(&session, "Hello").await;
+            }
+            Rpc::CancelQueuedMessage | Rpc::ClearQueue => {
+                host.ask(&session, "Hello").await;
+                waiting = host.enqueue(enqueue(&session, "Later")).await.queued_message.unwrap().queued_message_id;
             }
             Rpc::SubmitToolResults | Rpc::CancelTurn => {
                 let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(&session, MODEL, "Use tools") };
@@ -187,7 +217,7 @@ impl Case {
             let messages = tokio_stream::iter(self.upload());
             return Ok(blobs.put_blob(messages).await?.into_inner().blob.unwrap_or_default().blob_id);
         }
-        answer!(self, host.sessions(), host.turns())
+        answer!(self, host.sessions(), host.turns(), host.queue())
     }
 
     /// Asks the service itself, with nothing in between. None: it reads a stream, which only a connection makes.
@@ -198,7 +228,7 @@ impl Case {
         let engine = &host.replica.engine;
         let sessions = Sessions::new(engine.clone());
         let turns = Turns::new(engine.clone(), Options::default().reader);
-        Some(answer!(self, sessions, turns))
+        Some(answer!(self, sessions, turns, Queue::new(engine.clone())))
     }
 
     /// Under which it is sent, each time.

@@ -90,12 +90,12 @@ impl Actor {
             match self.dice.pick(&held).copied() {
                 Some(session) if self.dice.chance(65) => {
                     let deed = self.dice.weighed(&self.habits.clone().own);
-                    self.own(session, deed).await;
+                    Box::pin(self.own(session, deed)).await;
                 }
                 Some(_) | None => {
                     let session = self.dice.below(self.scene.sessions.len());
                     let deed = self.dice.weighed(&self.habits.clone().visit);
-                    self.visit(session, deed).await;
+                    Box::pin(self.visit(session, deed)).await;
                 }
             }
         }

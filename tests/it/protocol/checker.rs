@@ -350,7 +350,7 @@ fn promise(stored: &BTreeMap<String, Stored>, told: &Told) -> Option<String> {
 
 /// A message is where its sender was told: in the turn that ran, in view of that turn's end, or in the turn that it started.
 fn queued(session: &Stored, told: &Queueing) -> Option<String> {
-    let Queueing { session: _, request, message, pending, met, start } = told;
+    let Queueing { session: _, request, message, pending, asap, met, start } = told;
     let Some(queued) = session.queue.iter().find(|it| it.id == *message) else {
         return Some(format!("lost message: {message} of request {request} was acknowledged"));
     };
@@ -368,7 +368,7 @@ fn queued(session: &Stored, told: &Queueing) -> Option<String> {
             .and_then(|event| mark(event.refs.first()?))
             .is_some_and(|mark| mark.verb == "finish");
         let seen = end.refs.contains(message);
-        let stranded = waited && (!seen || (finished && queued.delivery == 1));
+        let stranded = waited && (!seen || (finished && *asap));
         return stranded
             .then(|| format!("lost wake-up: {message} was told of turn {}, which ended without it", turn.id));
     }
@@ -383,7 +383,9 @@ fn forks(stored: &BTreeMap<String, Stored>, told: &[Told]) -> Vec<String> {
         let Told::Forked { session, from, at } = told else { continue };
         let (Some(fork), Some(source)) = (stored.get(session), stored.get(from)) else { continue };
         let said = |of: &Stored| -> Vec<super::history::Message> {
-            of.messages.iter().filter(|message| message.seq <= *at).cloned().collect()
+            // What was taken back later was not taken back then.
+            let then = of.messages.iter().filter(|message| message.seq <= *at).cloned();
+            then.map(|message| super::history::Message { voided: false, ..message }).collect()
         };
         if said(fork) != said(source) || fork.next_seq <= *at {
             found.push(format!("fork: {session} differs from {from} up to {at}"));

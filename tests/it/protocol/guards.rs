@@ -48,7 +48,6 @@ impl Guard {
 
     /// A transaction without this guard. None: it is not the one that has it.
     fn off(self, transaction: &[String]) -> Option<Vec<String>> {
-        let last = |name: &str| transaction.last().is_some_and(|statement| statement.contains(name));
         let has = |name: &str| transaction.iter().position(|statement| statement.contains(name));
         let without = |name: &str, clauses: &[(&str, &str)]| {
             let at = has(name)?;
@@ -78,13 +77,13 @@ impl Guard {
                 without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
             }),
             Self::Op => owned("r.op = $28", "$28::bigint is not null"),
-            Self::NextSeqInTake => without("store::queue::take", &[("r.next_seq = $29", "$29::bigint is not null")]),
+            Self::NextSeqInTake => without("store::queue::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
             Self::OpenCallsInTake => {
                 without("store::queue::take", &[("r.cancel = 0 and r.open_calls = 0", "r.cancel = 0")])
             }
             Self::Gate => has("store::turn::finish").and_then(|_| unlocked("store::turn::gate")),
             Self::KeyShare => without("store::queue::enqueue", &[(" for key share)", ")")]),
-            Self::GateInStop => last("store::turn::stop").then(|| unlocked("store::turn::gate")).flatten(),
+            Self::GateInStop => has("store::turn::stop").and_then(|_| unlocked("store::turn::gate")),
             Self::LockBeforeSubmit => {
                 has("store::submission::submit").and_then(|_| unlocked("store::turn::lock_run"))
             }

@@ -46,7 +46,9 @@ pub(super) struct Queueing {
     pub message: String,
     /// It waited when the answer was made.
     pub pending: bool,
-    /// The turn that was live then.
+    /// It was for the turn that was live then, not for one behind it.
+    pub asap: bool,
+    /// That turn.
     pub met: Option<String>,
     /// It was to start a turn under this revision if the session was idle, and did.
     pub start: Option<(i64, bool)>,
@@ -130,7 +132,6 @@ pub(super) struct Call {
 pub(super) struct Queued {
     pub id: String,
     pub status: i16,
-    pub delivery: i16,
     pub request: String,
     pub seq: i64,
     pub applied_to: String,
@@ -200,11 +201,12 @@ pub(super) async fn stored(client: &Client) -> BTreeMap<String, Stored> {
         session.calls.push(Call { id: row.get(1), turn: row.get(2), status: row.get(3) });
     })
     .await;
-    let queue = "select session_id, message_id, status, delivery, coalesce(request_id, ''), coalesce(seq, 0), coalesce(applied_to, '')
+    let queue =
+        "select session_id, message_id, status, coalesce(request_id, ''), coalesce(seq, 0), coalesce(applied_to, '')
                    from queue order by pos";
     load(queue, |session, row| {
-        let (id, status, delivery, request, seq) = (row.get(1), row.get(2), row.get(3), row.get(4), row.get(5));
-        session.queue.push(Queued { id, status, delivery, request, seq, applied_to: row.get(6) });
+        let (id, status, request, seq) = (row.get(1), row.get(2), row.get(3), row.get(4));
+        session.queue.push(Queued { id, status, request, seq, applied_to: row.get(5) });
     })
     .await;
     let turns =

@@ -3,7 +3,7 @@
 use contextd::{
     model::{
         CancelCause, CancelOutcome, Category, CompletionReason, Ending, Fence, MessageId, Role, Seq, SessionKey,
-        TurnResult, event::CallCancelReason,
+        TurnResult, Undone, event::CallCancelReason,
     },
     store::{
         Error, Rows, Store,
@@ -120,13 +120,9 @@ impl Actor {
         match deed {
             _ if look.cancelled && self.dice.chance(80) => {
                 let (cause, outcome) = (CancelCause::Requested, CancelOutcome::None);
-                (
-                    "stop",
-                    Write::Stop(
-                        words::marked(&mark("stop")),
-                        Ending::Cancelled { cause, outcome, reason: String::new(), undone: None },
-                    ),
-                )
+                let undone = self.dice.chance(30).then(Undone::default);
+                let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone };
+                ("stop", Write::Stop(words::marked(&mark("stop")), ending))
             }
             Own::Say if closed => {
                 let mark = mark("say");

@@ -58,7 +58,7 @@ impl Actor {
             Visit::Compact => self.compact(session).await,
             Visit::Revert => self.revert(session).await,
             Visit::Update => self.update(session).await,
-            Visit::Import => self.import(session).await,
+            Visit::Import => Box::pin(self.import(session)).await,
             Visit::Fork => self.fork(session).await,
             // The end of everything: in a few rounds only.
             Visit::Delete if self.dice.chance(20) => self.delete(session).await,
@@ -134,6 +134,7 @@ impl Actor {
                 request,
                 message: place.message.to_string(),
                 pending: matches!(place.state, QueueState::Pending { .. }),
+                asap: delivery == Delivery::Asap,
                 met: place.turn.as_ref().map(TurnId::to_string),
                 start: (starts && first).then_some((standing.revision, place.grant.is_some())),
             }));
@@ -235,7 +236,6 @@ impl Actor {
         let revision = NewRevision {
             new: &new,
             from: standing.revision,
-            other_prompt: true,
             events: &events,
             idempotency: &idempotency,
         };
@@ -430,10 +430,10 @@ impl Actor {
             self.time_passes(session).await;
             self.take_over(session).await;
         } else if look.open_calls > 0 || look.cancelled {
-            self.own(session, Own::Stop).await;
+            Box::pin(self.own(session, Own::Stop)).await;
         } else {
             let deed = if look.waiting.is_empty() { Own::Finish } else { Own::Take };
-            self.own(session, deed).await;
+            Box::pin(self.own(session, deed)).await;
         }
         true
     }

@@ -8,7 +8,7 @@ mod row;
 use std::{collections::BTreeSet, time::Duration};
 
 use contextd::{
-    model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Transcript, UsageTotals},
+    model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals},
     turn::next::{Facts, Last, Step, ending_of, next_step},
 };
 
@@ -141,7 +141,7 @@ impl World {
     }
 
     fn own(&mut self, fence: Fence) {
-        if !(self.crashes && self.dice.chance(10)) && (self.tasks.len() < TASKS || !self.crashes) {
+        if !self.crashes || !self.dice.chance(10) && self.tasks.len() < TASKS {
             self.tasks.push(Task { fence, phase: Phase::Look });
         }
     }
@@ -233,6 +233,7 @@ impl World {
             },
             Step::Begin => Phase::Write(Write::Begin),
             Step::Take { .. } => return Err("it takes what nobody queued".to_owned()),
+            Step::Finish if !row.open.is_empty() => return Err("I4: it finishes over open calls".to_owned()),
             Step::Finish => Phase::Write(Write::Finish(None)),
             Step::Stop(ending) => Phase::Write(Write::Stop(None, how(&ending))),
         }))
@@ -315,7 +316,10 @@ fn a_fence_that_lets_too_much_through_is_found() {
 
 #[test]
 fn a_decision_that_forgets_something_is_found() {
-    let forgets_the_answer: fn(&Facts) -> Step = |facts| next_step(&Facts { last: None, ..facts.clone() });
+    let forgets_the_answer: fn(&Facts) -> Step = |facts| {
+        let last = Some(Last { role: Role::User, step: 0, finish: None });
+        next_step(&Facts { last, ..facts.clone() })
+    };
     let forgets_the_cancel: fn(&Facts) -> Step = |facts| next_step(&Facts { cancel: None, ..facts.clone() });
     let forgets_the_time: fn(&Facts) -> Step =
         |facts| next_step(&Facts { time_left: Duration::from_secs(1), ..facts.clone() });

@@ -6,6 +6,7 @@ mod fence;
 mod gate;
 mod handing;
 mod ledger;
+mod pipeline;
 mod plans;
 mod queue;
 mod schema;

@@ -303,6 +303,8 @@ fn overrides_have_their_ranges() {
             ("unknown_window", Unknown),
             ("tools.execution", Unknown),
             ("tools.cancel_wait", OutOfRange),
+            ("queue.max_pending", OutOfRange),
+            ("queue.take", Unknown),
         ],
     );
 }

@@ -1,0 +1,43 @@
+//! The table of errors by family.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use contextd::context::template::Template;
+
+use super::{
+    cases::Case,
+    score::{Pair, Score, anchored, cold},
+};
+
+/// The table, by family and in all.
+pub(crate) fn report(cases: &[Case], worst: usize) -> String {
+    let mut families: BTreeMap<&str, Vec<Pair>> = BTreeMap::new();
+    let mut all: Vec<(&Case, Pair)> = Vec::new();
+    for case in cases {
+        let pair = cold(case);
+        families.entry(Template::of(case.service(), &case.recorded.model).name).or_default().push(pair);
+        all.push((case, pair));
+    }
+    let mut out = String::new();
+    let mut line = |name: &str, pairs: &[Pair]| {
+        let Score { count, median, p90, largest, bias, close, covered } = Score::of(pairs);
+        let _ = writeln!(
+            out,
+            "{name:<20} {count:>5} {median:>9.2} {p90:>8.1} {largest:>8.1} {bias:>+8.2} {close:>8.1} {covered:>8.1}"
+        );
+    };
+    for (name, pairs) in &families {
+        line(name, pairs);
+    }
+    let cold: Vec<Pair> = all.iter().map(|(_, pair)| *pair).collect();
+    let anchored: Vec<Pair> = anchored(cases).into_iter().map(|(_, pair)| pair).collect();
+    line("ALL, cold", &cold);
+    line("ALL, anchored", &anchored);
+    all.sort_by(|a, b| b.1.error().abs().total_cmp(&a.1.error().abs()));
+    for (case, Pair { predicted, actual, margin: _ }) in all.into_iter().take(worst) {
+        let (service, recorded) = (case.service(), &case.recorded);
+        let _ = writeln!(out, "{} {service} {}: {predicted} predicted, {actual} reported", recorded.id, recorded.model);
+    }
+    let head = "family               cases  median %    p90 %    max %   bias %  close %  covered";
+    format!("{head}\n{out}")
+}

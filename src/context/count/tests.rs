@@ -1,0 +1,93 @@
+//! Counts that add up.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    context::testing,
+    model::{TokenBasis, ToolCategory},
+};
+
+fn counting(messages: Vec<Message>, tools: Vec<Tool>) -> Counting {
+    Counting {
+        template: Template::of("openai", "gpt-4o"),
+        calibration: Calibration::default(),
+        system: "Be brief.".to_owned(),
+        tools,
+        generation: Generation::default(),
+        messages,
+        single: 1,
+    }
+}
+
+#[test]
+fn a_prompt_is_divided_among_what_it_is_spent_on() {
+    let skill = Tool { category: ToolCategory::Skills, ..testing::tool("dance") };
+    let messages =
+        vec![testing::user("Hello, world!"), testing::calls(&["look"]), testing::results(&[("look", "a b c")])];
+    let counts = counting(messages, vec![testing::tool("look"), skill]).count(None);
+    let shares: Vec<_> = counts.shares.iter().map(|spent| (spent.on, spent.count)).collect();
+    let expected = [
+        (Share::System, 1),
+        (Share::Tools(ToolCategory::Tools), 1),
+        (Share::Tools(ToolCategory::Skills), 1),
+        (Share::Said(Category::User), 1),
+        (Share::Said(Category::ToolCalls), 1),
+        (Share::Said(Category::ToolResults), 1),
+    ];
+    assert_eq!(shares, expected);
+    assert_eq!(counts.shares.iter().map(|spent| spent.tokens).sum::<u32>(), counts.total.tokens);
+    let tokens = |on| counts.shares.iter().find(|spent| spent.on == on).map(|spent| spent.tokens);
+    // Four of the text, four around it.
+    assert_eq!(tokens(Share::Said(Category::User)), Some(8));
+    assert_eq!(counts.messages.len(), 1);
+    assert_eq!(counts.total.basis, TokenBasis::Tokenizer);
+}
+
+#[test]
+fn pinned_messages_and_summaries_are_counted_apart() {
+    let pinned = Message { pinned: true, ..testing::user("Hello") };
+    let summary = Message { is_summary: true, ..testing::user("Hello") };
+    let counts = counting(vec![pinned, summary], vec![]).count(None);
+    let on: Vec<Share> = counts.shares.iter().map(|spent| spent.on).collect();
+    assert_eq!(on, [Share::System, Share::Said(Category::Summary), Share::Said(Category::Pinned)]);
+}
+
+#[test]
+fn a_learnt_ratio_scales_the_whole_and_its_parts() {
+    let plain = counting(vec![testing::user(&"hello ".repeat(200))], vec![]);
+    let learnt = (0..9).fold(Calibration::default(), |known, _| known.learn(100, 150));
+    let scaled = Counting { calibration: learnt, ..plain.clone() };
+    let (plain, scaled) = (plain.count(None), scaled.count(None));
+    assert_eq!(scaled.total.basis, TokenBasis::Calibrated);
+    assert_eq!(scaled.total.tokens, (plain.total.tokens * 3).div_ceil(2));
+    assert_eq!(scaled.shares.iter().map(|spent| spent.tokens).sum::<u32>(), scaled.total.tokens);
+}
+
+#[test]
+fn what_the_provider_counted_is_the_total() {
+    let counts = counting(vec![testing::user("Hello")], vec![]).count(Some(1000));
+    assert_eq!(counts.total, reported_count(1000));
+    assert_eq!(counts.shares.iter().map(|spent| spent.tokens).sum::<u32>(), 1000);
+}
+
+#[test]
+fn a_total_is_apportioned_without_a_rest() {
+    let table: &[(&[f64], u32, &[u32])] = &[
+        (&[], 0, &[]),
+        (&[1.0], 7, &[7]),
+        (&[1.0, 1.0, 1.0], 10, &[3, 4, 3]),
+        (&[3.0, -5.0, 1.0], 8, &[6, 0, 2]),
+        (&[0.0, 0.0], 5, &[0, 5]),
+    ];
+    for (weights, total, expected) in table {
+        assert_eq!(apportion(weights, *total), *expected, "{weights:?} of {total}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn shares_always_add_up(weights in proptest::collection::vec(-10.0f64..1000.0, 1..9), total in 0u32..1_000_000) {
+        prop_assert_eq!(apportion(&weights, total).iter().sum::<u32>(), total);
+    }
+}

@@ -1,0 +1,114 @@
+//! Predicts how many tokens a provider will report for a prompt, with the basis of the number and how far off it may be.
+
+use super::template::{Template, Term, Terms};
+use crate::model::{TokenBasis, TokenCount};
+
+#[cfg(test)]
+mod tests;
+
+/// Tokens that a prediction may always be off, however short the prompt.
+const LEAST_MARGIN: u32 = 3;
+
+/// The margin is at least so many hundredths where the vocabulary is not the model's own (feature row S6).
+const FOREIGN_MARGIN_PERCENT: u32 = 10;
+
+/// A ratio never leaves these bounds: beyond them something else is wrong than the estimate.
+const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+
+/// So many calls weigh in the ratio; older ones fade.
+const MEMORY: u32 = 16;
+
+/// After so many calls the ratio is trusted.
+const TRUSTED_CALLS: u32 = 3;
+
+/// The margin of what was corrected by a trusted ratio.
+const CALIBRATED_MARGIN_PERCENT: u32 = 5;
+
+impl Template {
+    /// The size of a prompt of which nothing was reported yet.
+    pub fn count(&self, terms: &Terms) -> TokenCount {
+        self.estimate(self.costs.of(terms))
+    }
+
+    /// The size of a prompt after an earlier one of the same conversation was reported: what came in between is estimated, whatever
+    /// both have in common is known.
+    pub fn anchored(&self, reported: u32, before: &Terms, now: &Terms) -> TokenCount {
+        if before == now {
+            return reported_count(reported);
+        }
+        let (before, now) = (self.costs.of(before), self.costs.of(now));
+        let moved = self.estimate(now.abs_diff(before));
+        let tokens = reported.saturating_add(now).saturating_sub(before);
+        TokenCount { tokens, ..moved }
+    }
+
+    /// A number of tokens that was counted in this way.
+    pub fn estimate(&self, tokens: u32) -> TokenCount {
+        let exact = self.counts_exactly();
+        let percent = if exact { self.margin_percent } else { self.margin_percent.max(FOREIGN_MARGIN_PERCENT) };
+        let basis = if exact { TokenBasis::Tokenizer } else { TokenBasis::Heuristic };
+        TokenCount { tokens, basis, margin: share(tokens, percent).max(LEAST_MARGIN), estimator: self.estimator() }
+    }
+
+    /// Whether texts are counted with the model's own vocabulary.
+    pub fn counts_exactly(&self) -> bool {
+        self.own_vocabulary && self.vocabulary.counter().is_some()
+    }
+
+    /// What one term costs.
+    pub fn cost(&self, term: Term) -> f64 {
+        self.costs.get(term)
+    }
+}
+
+/// What is reported is known.
+pub fn reported_count(tokens: u32) -> TokenCount {
+    TokenCount { tokens, basis: TokenBasis::Actual, margin: 0, estimator: String::new() }
+}
+
+/// Reported over estimated tokens of one model of one provider, learnt from its calls.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibration {
+    /// The ratio; 1 before the first call.
+    pub ratio: f64,
+    /// Calls it was learnt from.
+    pub calls: u32,
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self { ratio: 1.0, calls: 0 }
+    }
+}
+
+impl Calibration {
+    /// One call more: a moving average, so that old calls fade (feature row A12). A report of nothing teaches nothing.
+    #[must_use]
+    pub fn learn(self, estimated: u32, reported: u32) -> Self {
+        if estimated == 0 || reported == 0 {
+            return self;
+        }
+        let calls = self.calls.saturating_add(1);
+        let seen = (f64::from(reported) / f64::from(estimated)).clamp(*RATIOS.start(), *RATIOS.end());
+        let weight = 1.0 / f64::from(calls.min(MEMORY));
+        Self { ratio: self.ratio + (seen - self.ratio) * weight, calls }
+    }
+
+    /// The count, corrected. What was reported stays, and so does everything until enough was learnt.
+    #[must_use]
+    pub fn apply(self, count: TokenCount) -> TokenCount {
+        if count.basis == TokenBasis::Actual || self.calls < TRUSTED_CALLS {
+            return count;
+        }
+        let ratio = self.ratio.clamp(*RATIOS.start(), *RATIOS.end());
+        // Saturates at both ends.
+        let tokens = (f64::from(count.tokens) * ratio).round() as u32;
+        let margin = count.margin.min(share(tokens, CALIBRATED_MARGIN_PERCENT)).max(LEAST_MARGIN);
+        TokenCount { tokens, basis: TokenBasis::Calibrated, margin, estimator: count.estimator }
+    }
+}
+
+/// So many hundredths, rounded up.
+fn share(tokens: u32, percent: u32) -> u32 {
+    u32::try_from((u64::from(tokens) * u64::from(percent)).div_ceil(100)).unwrap_or(u32::MAX)
+}

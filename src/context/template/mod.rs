@@ -1,0 +1,146 @@
+//! What a model family makes of a prompt, and what that costs in tokens.
+//!
+//! Providers wrap a request in a fixed form before the model sees it: a hidden block about tools, delimiters around each message,
+//! definitions rewritten as TypeScript or JSON. That form, not the vocabulary, is where simple estimates go wrong. Each family is one
+//! row of [`table`]: a vocabulary, how it writes definitions, and what each [`Term`] of a prompt costs.
+
+use std::borrow::Cow;
+
+use super::tokens::Counter;
+use crate::model::{Content, Generation, Message, Part, Prompt, Role, Tool, generation::ToolChoice};
+
+mod definitions;
+mod family;
+mod table;
+mod terms;
+
+#[cfg(test)]
+mod tests;
+
+pub use definitions::Definitions;
+pub use family::Template;
+pub use terms::{Costs, TERMS, Term, Terms};
+
+impl Template {
+    /// Counts with the family's vocabulary, or with o200k where the build does not have it.
+    pub fn counter(&self) -> &'static dyn Counter {
+        self.vocabulary.counter_or_o200k()
+    }
+
+    /// What a prompt is made of, as this family counts it.
+    pub fn terms(&self, prompt: &Prompt) -> Terms {
+        let Prompt { model: _, system, transcript, tools, max_output_tokens: _, generation, size: _ } = prompt;
+        self.terms_of(system, tools, transcript.messages(), generation)
+    }
+
+    /// The same of a prompt that is not put together yet.
+    pub fn terms_of(&self, system: &str, tools: &[Tool], messages: &[Message], generation: &Generation) -> Terms {
+        let mut terms = Terms::one(Term::Prompt);
+        terms.add(&self.terms_of_system(system));
+        for message in messages {
+            terms.add(&self.terms_of_message(message));
+        }
+        if terms.get(Term::Call) > 0.0 {
+            terms.set(Term::History, 1.0);
+        }
+        let choice = generation.tool_choice.as_ref();
+        let hidden = self.none_hides_tools && matches!(choice, Some(ToolChoice::None));
+        if !hidden && !tools.is_empty() {
+            terms.add(&self.terms_of_tools(tools, choice));
+        }
+        if terms.get(Term::Tools) > 0.0 && !system.is_empty() {
+            terms.set(Term::ToolsBesideSystem, 1.0);
+        }
+        terms
+    }
+
+    /// Of the system prompt, or of there being none.
+    pub fn terms_of_system(&self, system: &str) -> Terms {
+        if system.is_empty() {
+            return Terms::one(Term::NoSystem);
+        }
+        let mut terms = Terms::one(Term::System);
+        terms.set(Term::Text, self.tokens(system));
+        terms
+    }
+
+    /// Of one message.
+    pub fn terms_of_message(&self, message: &Message) -> Terms {
+        let mut terms = Terms::one(if message.role == Role::System { Term::System } else { Term::Message });
+        for stored in &message.parts {
+            terms.add(&self.terms_of_part(&stored.part, message.role));
+        }
+        terms.set(Term::ParallelCall, (terms.get(Term::Call) - 1.0).max(0.0));
+        terms
+    }
+
+    /// Of one part, without its message. What a provider attached to it is opaque and not counted.
+    pub fn terms_of_part(&self, part: &Part, role: Role) -> Terms {
+        let mut terms = Terms::default();
+        match &part.content {
+            Content::Text(text) => terms.set(Term::Text, self.tokens(&self.sent(text, role))),
+            Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
+                terms.set(Term::Text, self.tokens(text));
+            }
+            Content::ToolCall(call) => {
+                terms.set(Term::Call, 1.0);
+                terms.set(Term::CallText, self.tokens(&call.name) + self.tokens(&call.arguments));
+            }
+            Content::ToolResult(result) => {
+                terms.set(Term::Result, 1.0);
+                terms.set(Term::ResultText, result.texts.iter().map(|text| self.tokens(text)).sum());
+            }
+        }
+        terms
+    }
+
+    /// Of the definitions of tools.
+    pub fn terms_of_tools(&self, tools: &[Tool], choice: Option<&ToolChoice>) -> Terms {
+        let mut terms = Terms::one(Term::Tools);
+        for tool in tools.iter().filter(|tool| self.shows(tool, choice)) {
+            terms.add(&self.terms_of_tool(tool));
+        }
+        match choice {
+            None | Some(ToolChoice::Auto) => {}
+            Some(ToolChoice::None) => terms.set(Term::Forbidden, 1.0),
+            Some(ToolChoice::Required | ToolChoice::Tool(_)) => terms.set(Term::Forced, 1.0),
+        }
+        terms
+    }
+
+    /// Whether the model is told of the tool: of others than the one that it must call some are not.
+    fn shows(&self, tool: &Tool, choice: Option<&ToolChoice>) -> bool {
+        match choice {
+            Some(ToolChoice::Tool(name)) if self.forced_hides_others => tool.name == *name,
+            None | Some(ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_)) => true,
+        }
+    }
+
+    /// Of one tool's definition, without what stands around all of them.
+    pub fn terms_of_tool(&self, tool: &Tool) -> Terms {
+        let written = self.definitions.write(tool);
+        let mut terms = Terms::one(Term::Tool);
+        terms.set(Term::Definition, written.texts.iter().map(|text| self.tokens(text)).sum());
+        terms.set(Term::DescribedTool, f64::from(u8::from(!tool.description.is_empty())));
+        terms.set(Term::Property, f64::from(written.properties));
+        terms.set(Term::DescribedProperty, f64::from(written.described));
+        terms.set(Term::NestedObject, f64::from(written.nested));
+        terms.set(Term::List, f64::from(written.lists));
+        terms.set(Term::Nullable, f64::from(written.nullable));
+        terms
+    }
+
+    /// What of a text the template passes on: some leave out what a model thought aloud in earlier answers.
+    fn sent<'a>(&self, text: &'a str, role: Role) -> Cow<'a, str> {
+        match text.rsplit_once("</think>") {
+            Some((_, answer)) if self.drops_thinking && role == Role::Assistant => {
+                Cow::Borrowed(answer.trim_start_matches('\n'))
+            }
+            Some(_) | None => Cow::Borrowed(text),
+        }
+    }
+
+    fn tokens(&self, text: &str) -> f64 {
+        f64::from(self.counter().text(text))
+    }
+}
