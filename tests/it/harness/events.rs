@@ -233,13 +233,23 @@ pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event
     }
 }
 
-/// Reads until the deltas of some part add up to the text.
+/// Reads until some part is this text: what the deltas add up to, or what was there when the reader came.
 pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) -> Vec<pb::Event> {
-    let mut events = Vec::new();
-    while !written(&events).values().any(|so_far| so_far == text) {
-        events.push(next(stream).await.unwrap().expect("the stream ended too early"));
+    let (mut events, mut pulse) = (Vec::new(), Pulse::default());
+    while !there(&events, text) && !written(&events).values().any(|so_far| so_far == text) {
+        let event = next(stream).await.unwrap().expect("the stream ended too early");
+        pulse.feel(&event);
+        events.push(event);
     }
     events
+}
+
+fn there(events: &[pb::Event], text: &str) -> bool {
+    let syncs = events.iter().filter_map(|event| match &event.payload {
+        Some(Payload::Sync(sync)) => sync.open_message.as_ref(),
+        _ => None,
+    });
+    syncs.flat_map(|message| &message.parts).any(|part| content(part) == text)
 }
 
 /// The text of a part, whichever kind it is.

@@ -19,6 +19,8 @@ use contextd::{
     },
 };
 
+use crate::harness::dice::Dice;
+
 use super::{
     actors::Actor,
     history::{Queueing, Told},
@@ -105,9 +107,11 @@ impl Actor {
     async fn enqueue(&mut self, session: usize) {
         let (key, store, request) = (self.key(session), self.store.clone(), self.request("q", session));
         let (idempotency, asked) = (words::request(&request), TurnRequest::default());
-        let starts = self.dice.chance(50);
-        let delivery = if self.dice.chance(85) { Delivery::Asap } else { Delivery::WhenIdle };
-        let ttl = self.dice.chance(10).then_some(Duration::ZERO);
+        // A repetition wants what the first one wanted.
+        let mut wishes = Dice::new(0, request.bytes().fold(0, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)));
+        let starts = wishes.chance(50);
+        let delivery = if wishes.chance(85) { Delivery::Asap } else { Delivery::WhenIdle };
+        let ttl = wishes.chance(10).then_some(Duration::ZERO);
         for _ in 0..3 {
             // Each repetition is another message to the database, as it is where a replica gives the ids.
             let (message, turn) = (MessageId::new(self.name("q", session)), TurnId::new(self.name("turn", session)));
