@@ -18,18 +18,15 @@ use super::{
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, ending_of, next_step},
-    prune::{report, unasked},
     retry::Failed,
     sessions::outside_tokens,
-    stats::budget,
     wakeups::Wakeup,
     wishes,
-    written::{assistant, call_ids, message_tokens, response, synthetic, usage_recorded},
+    written::{assistant, call_ids, response, synthetic, usage_recorded},
 };
 use crate::{
     context::{
         estimate, prompt,
-        prune::{choose, is_due},
         size::{Size, offset, size, usable},
     },
     model::{
@@ -40,18 +37,18 @@ use crate::{
     },
     provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
     store::{
-        NewMessage, Rows,
+        Rows,
         admission::Grant,
         following::Starters,
         message::Seen,
         session::SessionState,
         step::{Begun, NewStep},
-        turn::{Ack, End as TurnEnd, Measured, StepCost, Written},
+        turn::{Ack, End as TurnEnd, StepCost, Written},
         turn_read::{CancelRequest, Owned, Revision},
     },
 };
 
-mod overflow;
+mod window;
 
 /// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
 const BEGIN_TRIES: u32 = 10;
@@ -249,21 +246,6 @@ impl Run<'_> {
         }
     }
 
-    /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it does not pay.
-    async fn prune(&self, scene: &Scene<'_>, transcript: &Closed) -> Result<bool, Error> {
-        let policy = self.engine.policy(&scene.owned.made_for.config)?.context;
-        let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
-        let rebilled = pruning.rebilled(scene.cached, scene.outside);
-        // A window that nobody knows overflows never: the provider says when.
-        let overflows = budget(&policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
-        if !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
-            return Ok(false);
-        }
-        let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
-        let cleared = self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
-        Ok(cleared.is_some())
-    }
-
     /// Reads what is committed. While the database cannot be reached it is asked again, for as long as the lease may last: a turn
     /// outlives a restart of its database.
     async fn look(&self) -> Result<(Option<Owned>, Seen), Error> {
@@ -356,7 +338,7 @@ impl Run<'_> {
         let mut rows = Self::no_rows(scene);
         let response = response(scene.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response);
-        let measured = finish.usage.as_ref().map(|usage| measured(scene, usage, &answer));
+        let measured = finish.usage.as_ref().map(|usage| window::measured(scene, usage, &answer));
         if !parts.is_empty() {
             rows.message(answer, scene.at);
         }
@@ -707,21 +689,6 @@ impl Run<'_> {
             total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
             elapsed: elapsed(owned) + scene.read.elapsed(),
         }
-    }
-}
-
-/// What a call measured. The answer's reasoning is no part of later prompts where the provider does not get it back.
-fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage) -> Measured {
-    let kept = if answer.parts.is_empty() { 0 } else { message_tokens(answer) };
-    let dropped = if scene.model.provider.takes_reasoning_back() { 0 } else { usage.reasoning };
-    Measured {
-        seen: scene.owned.context_version,
-        input: usage.input,
-        output: usage.output.saturating_sub(dropped),
-        beside: i64::from(scene.outside) + i64::from(kept),
-        cached: usage.cache_read.saturating_add(usage.cache_write),
-        estimated: scene.size.count.tokens,
-        basis: scene.size.count.basis,
     }
 }
 

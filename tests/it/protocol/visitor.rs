@@ -237,12 +237,7 @@ impl Actor {
         let (config, idempotency) = (words::config(&request), words::request(&request));
         let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
         let events = [Payload::SessionUpdated { revision: standing.revision + 1, paths: Vec::new() }];
-        let revision = NewRevision {
-            new: &new,
-            from: standing.revision,
-            events: &events,
-            idempotency: &idempotency,
-        };
+        let revision = NewRevision { new: &new, from: standing.revision, events: &events, idempotency: &idempotency };
         if let Some(Some(updated)) = self.insist(async || store.update(&key, &revision).await).await {
             let session = key.session.to_string();
             self.tell(Told::Updated { session, request, revision: updated.revision });

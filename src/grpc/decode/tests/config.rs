@@ -293,8 +293,6 @@ fn overrides_have_their_ranges() {
     check_policy(
         policy,
         &[
-            ("queue.max_pending", OutOfRange),
-            ("queue.take", Unknown),
             ("prune.protected_tools[0]", Invalid),
             ("prune.mode", Unknown),
             ("prune.minimum_tokens", OutOfRange),

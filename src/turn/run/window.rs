@@ -1,21 +1,43 @@
-//! A prompt that does not fit: what is cleared then, and how the turn ends when that is not enough.
+//! The prompt of a turn and its window: what a call measured, what is cleared before the next, and how a turn ends that does not fit.
 
 use super::{Flow, Run, Scene};
 use crate::{
     context::{
-        prune::choose,
+        prune::{choose, is_due},
         stats::{Whole, breakdown},
     },
-    model::{Ending, Failure, FailureReason, MessageId, Payload, SessionConfig, config::PrunePolicy, ledger::Share},
-    store::{Rows, turn::StepCost},
+    model::{
+        Closed, Ending, Failure, FailureReason, MessageId, Payload, SessionConfig, Usage, config::PrunePolicy,
+        ledger::Share,
+    },
+    store::{
+        NewMessage, Rows,
+        turn::{Measured, StepCost},
+    },
     turn::{
         Error,
         prune::{report, unasked},
         stats::budget,
+        written::message_tokens,
     },
 };
 
 impl Run<'_> {
+    /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it does not pay.
+    pub(super) async fn prune(&self, scene: &Scene<'_>, transcript: &Closed) -> Result<bool, Error> {
+        let policy = self.engine.policy(&scene.owned.made_for.config)?.context;
+        let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
+        let rebilled = pruning.rebilled(scene.cached, scene.outside);
+        // A window that nobody knows overflows never: the provider says when.
+        let overflows = budget(&policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        if !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
+            return Ok(false);
+        }
+        let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
+        let cleared = self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
+        Ok(cleared.is_some())
+    }
+
     /// How the turn ends if its prompt is larger than the window. What nobody knows the size of is left to the provider.
     pub(super) async fn too_large(&self, scene: &Scene<'_>) -> Result<Option<Ending>, Error> {
         let policy = self.engine.policy(&scene.owned.made_for.config)?.context;
@@ -86,6 +108,21 @@ impl Run<'_> {
             None => Vec::new(),
         };
         Ok(Ending::Failed(Failure { categories, ..failure }))
+    }
+}
+
+/// What a call measured. The answer's reasoning is no part of later prompts where the provider does not get it back.
+pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage) -> Measured {
+    let kept = if answer.parts.is_empty() { 0 } else { message_tokens(answer) };
+    let dropped = if scene.model.provider.takes_reasoning_back() { 0 } else { usage.reasoning };
+    Measured {
+        seen: scene.owned.context_version,
+        input: usage.input,
+        output: usage.output.saturating_sub(dropped),
+        beside: i64::from(scene.outside) + i64::from(kept),
+        cached: usage.cache_read.saturating_add(usage.cache_write),
+        estimated: scene.size.count.tokens,
+        basis: scene.size.count.basis,
     }
 }
 
