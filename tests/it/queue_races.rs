@@ -322,8 +322,8 @@ fn without_next_seq(sql: &'static str) -> &'static str {
     sql
 }
 
-/// Rounds within which a race without its guard is lost.
-const LOST_WITHIN: u64 = 400;
+/// Rounds within which a race without its guard is lost; as a rule it takes a few dozen.
+const LOST_WITHIN: u64 = 4_000;
 
 macro_rules! races {
     ($($name:ident: $other:ident;)*) => {$(
