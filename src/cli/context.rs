@@ -5,10 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tonic::transport::Endpoint;
 
-use super::chat::describe;
-use super::say;
+use super::{chat::describe, say, server::Server};
 use crate::config::parse_duration;
 use crate::pb::{self, context_service_client::ContextServiceClient};
 
@@ -20,30 +18,23 @@ pub(super) struct Args {
     /// As if the session used this model [no default: its own]
     #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
     model: Option<String>,
-    /// Address and port of the server.
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "CONTEXTD_ADDRESS",
-        hide_env_values = true,
-        default_value = "127.0.0.1:7070"
-    )]
-    address: String,
+    #[command(flatten)]
+    server: Server,
     /// How long the answer may take.
     #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { session, model, address, timeout } = args;
+    let Args { session, model, server, timeout } = args;
     let request = pb::GetContextStatsRequest {
         session_id: session,
         model: model.unwrap_or_default(),
         format: pb::StatsFormat::Text.into(),
     };
-    let answer = tokio::time::timeout(timeout, stats(&address, request))
+    let answer = tokio::time::timeout(timeout, stats(&server, request))
         .await
-        .with_context(|| format!("{address} did not answer in time"))??;
+        .with_context(|| format!("{} did not answer in time", server.address))??;
     let colours = stdout().is_terminal();
     for line in answer.text.lines() {
         say(if colours { coloured(line) } else { line.to_owned() })?;
@@ -51,10 +42,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn stats(address: &str, request: pb::GetContextStatsRequest) -> anyhow::Result<pb::GetContextStatsResponse> {
-    let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-    let endpoint = Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
-    let channel = endpoint.connect().await.with_context(|| format!("cannot reach {address}"))?;
+async fn stats(server: &Server, request: pb::GetContextStatsRequest) -> anyhow::Result<pb::GetContextStatsResponse> {
+    let channel = server.endpoint()?.connect().await.with_context(|| format!("cannot reach {}", server.address))?;
     let answer = ContextServiceClient::new(channel).get_context_stats(request).await;
     answer.map(tonic::Response::into_inner).map_err(|status| anyhow::anyhow!("{}", describe(&status)))
 }

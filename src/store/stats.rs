@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     codec,
-    model::{Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TokenBasis, TurnId, UsagePurpose, UsageTotals},
+    model::{
+        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TokenBasis, ToolSet, TurnId, UsagePurpose, UsageTotals,
+    },
 };
 
 /// Where the tokens of a session are.
@@ -18,6 +20,8 @@ use crate::{
 pub struct Stats {
     /// The configuration in force.
     pub config: SessionConfig,
+    /// What the newest turn told the model of in place of the session's tools.
+    pub turn_tools: Option<ToolSet>,
     /// What the live transcript is made of.
     pub ledger: Ledger,
     /// Its size as estimated.
@@ -75,7 +79,7 @@ pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
     select r.next_seq, r.epoch, r.op, r.ctx_tokens, r.growth, ",
     anchor_columns!(),
-    ", c.*, v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums, k.hidden, k.summed
+    ", c.*, v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums, n.request, k.hidden, k.summed
       from session_run r
       join session_context c on c.tenant_id = $1 and c.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
@@ -101,7 +105,8 @@ pub(super) const STATS: &str = concat!(
                || coalesce(array_agg(n.output_tokens order by n.first_seq desc), '{}')
                || coalesce(array_agg(n.reasoning_tokens order by n.first_seq desc), '{}')
                || coalesce(array_agg(n.cache_read_tokens order by n.first_seq desc), '{}')
-               || coalesce(array_agg(n.cache_write_tokens order by n.first_seq desc), '{}') as turn_sums
+               || coalesce(array_agg(n.cache_write_tokens order by n.first_seq desc), '{}') as turn_sums,
+               (array_agg(n.request order by n.first_seq desc))[1] as request
           from (select * from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 10) n) n
       cross join lateral (
         select coalesce(-sum(k.delta_messages), 0)::int as hidden,
@@ -126,6 +131,10 @@ fn stats(row: &Row) -> Result<Stats, Error> {
     let summaries = i32::from(get::<bool>(row, "summed")?);
     Ok(Stats {
         config: codec::config::decode(get(row, "config")?, tools)?,
+        turn_tools: match get::<Option<Vec<u8>>>(row, "request")? {
+            Some(request) => codec::turn::decode_request(&request)?.tools,
+            None => None,
+        },
         ledger: ledger(row)?,
         context_tokens: get(row, "ctx_tokens")?,
         version: Version { context: get(row, "context_version")?, epoch: get(row, "epoch")?, op: get(row, "op")? },

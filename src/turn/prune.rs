@@ -55,7 +55,8 @@ impl Engine {
         let seen = self.store().transcript(key).await?;
         let chosen = choose(&seen.messages, &policy);
         let (Some(pruning), Some(version)) = (chosen, seen.context_version) else {
-            return self.nothing(key, *dry_run, idempotency).await.map(|()| Some(PruneReport::default()));
+            let nothing = *dry_run || self.nothing(key, idempotency).await?;
+            return Ok(nothing.then(PruneReport::default));
         };
         let (cached, outside) = self.cached(&session);
         let report = report(&pruning, pruning.rebilled(cached, outside));
@@ -122,7 +123,7 @@ impl Engine {
             return Err(Error::PruneNotFound(*pruned_at));
         }
         if found.results.is_empty() {
-            return self.nothing(key, false, idempotency).await.map(|()| Some(nothing));
+            return Ok(self.nothing(key, idempotency).await?.then_some(nothing));
         }
         let restored = Restored {
             pruned_at: *pruned_at,
@@ -152,15 +153,13 @@ impl Engine {
         self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
     }
 
-    /// Remembers that there was nothing to do.
-    async fn nothing(&self, key: &SessionKey, dry_run: bool, idempotency: &Idempotency) -> Result<(), Error> {
-        if dry_run || idempotency.request.is_none() {
-            return Ok(());
-        }
-        let first = self.store().remember(key, idempotency, "").await?;
-        match first.filter(|first| first.hash != idempotency.hash).and(idempotency.request.clone()) {
-            Some(request) => Err(Error::IdempotencyMismatch(request)),
-            None => Ok(()),
+    /// Remembers that there was nothing to do. False: the same request did it a moment ago, which is what it has to be told.
+    async fn nothing(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
+        let Some(request) = &idempotency.request else { return Ok(true) };
+        match self.store().remember(key, idempotency, "").await? {
+            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
+            Some(first) => Ok(first.result.is_empty()),
+            None => Ok(true),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
         size::{Size, size, usable},
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{SessionKey, Tool, config::ContextPolicy},
+    model::{SessionConfig, SessionKey, Tool, config::ContextPolicy},
     provider::{ModelInfo, registry::Resolved},
     store::stats::Stats,
 };
@@ -36,7 +36,9 @@ impl Engine {
     pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
         let stats = self.store().stats(key).await?;
         let stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let config = &stats.config;
+        // Whoever names the tools with each turn will name them again.
+        let tools = stats.turn_tools.clone().unwrap_or_else(|| stats.config.tools.clone());
+        let config = &SessionConfig { tools, ..stats.config.clone() };
         let model = self.model(model.unwrap_or(&config.model))?;
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;

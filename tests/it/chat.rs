@@ -151,7 +151,7 @@ async fn a_person_talks_looks_back_and_leaves() {
         ("/nonsense", &["no such command: /nonsense"]),
         ("/model scripted/demo", &["(from the next message on: scripted/demo)\n"]),
         ("Hello", &["; 6 messages\n"]),
-        ("/stats", &["session: talk\nmodel:   scripted/demo\ncontext: "]),
+        ("/stats", &["Context of scripted/demo\n", "Computed from "]),
         ("/new", &["(a new conversation)\n"]),
     ];
     for (number, (typed, shown)) in (1..).zip(dialogue) {

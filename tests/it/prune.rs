@@ -11,33 +11,8 @@ use crate::harness::{
     events::{kinds, requested},
     host::{MODEL, answering, call, script},
     requests::{result, tools, turn},
-    transcripts::{calls, message, says},
+    transcripts::one_turn,
 };
-
-/// A text of so many tokens.
-fn sized(tokens: usize) -> String {
-    "x".repeat(4 * tokens)
-}
-
-/// A user who speaks, a call, its result of so many tokens, and an answer: one turn.
-fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
-    let part =
-        pb::Part { content: Some(part::Content::ToolResult(result(call, &sized(tokens)))), ..pb::Part::default() };
-    vec![
-        says(pb::Role::User, "Look."),
-        calls(&[call]),
-        message(pb::Role::Tool, vec![part]),
-        says(pb::Role::Assistant, "Seen."),
-    ]
-}
-
-/// A session with a turn for each of these sizes.
-async fn with_turns(host: &Host, session: &str, sizes: &[usize]) {
-    host.create(pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
-    for (n, tokens) in sizes.iter().enumerate() {
-        host.append(session, one_turn(&format!("c{n}"), *tokens)).await;
-    }
-}
 
 async fn prune(host: &Host, request: pb::PruneToolOutputsRequest) -> pb::PruneReport {
     host.contexts().prune_tool_outputs(request).await.unwrap().into_inner().report.unwrap()
@@ -78,7 +53,7 @@ async fn stored(host: &Host, session: &str) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn old_results_are_cleared_for_the_model_and_stay_for_everybody_else() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    with_turns(&host, "s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
+    host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
     let before = stored(&host, "s").await;
     let planned = prune(&host, pb::PruneToolOutputsRequest { validate_only: true, ..of("s", "dry") }).await;
     assert_eq!((planned.outputs_pruned, planned.pruned_at_seq), (2, 0));
@@ -119,7 +94,7 @@ async fn old_results_are_cleared_for_the_model_and_stay_for_everybody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prune_that_is_taken_back_leaves_what_was_stored() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    with_turns(&host, "s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
+    host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
     let (before, size) = (stored(&host, "s").await, host.stats("s").await.used.unwrap().tokens);
     let report = prune(&host, of("s", "")).await;
     assert_eq!(host.stats("s").await.used.unwrap().tokens, size - report.tokens_saved, "less once, not twice");
@@ -137,7 +112,7 @@ async fn a_prune_that_is_taken_back_leaves_what_was_stored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_may_choose_other_numbers() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    with_turns(&host, "s", &[300, 300, 300]).await;
+    host.with_turns("s", &[300, 300, 300]).await;
     assert_eq!(prune(&host, of("s", "")).await, pb::PruneReport::default(), "too little to save");
     let numbers = |minimum, tokens, turns| pb::PruneToolOutputsRequest {
         minimum_tokens: Some(minimum),
@@ -180,7 +155,7 @@ async fn run(policy: pb::PrunePolicy, cached: u32, window: i32) -> (Host, Vec<&'
     for (n, tokens) in [19_000, 2_000, 19_000, 19_000].into_iter().enumerate() {
         host.append("s", one_turn(&format!("c{n}"), tokens)).await;
     }
-    let events = host.run_with(turn("s", "", "Look."), |call| result(&call.call_id, &sized(2_000))).await;
+    let events = host.run_with(turn("s", "", "Look."), |call| result(&call.call_id, &"x".repeat(8_000))).await;
     let kinds = kinds(&events);
     (host, kinds)
 }
@@ -218,7 +193,7 @@ async fn a_result_without_room_is_cut_to_what_fits_and_kept_whole() {
     let options = Options { context: ContextPolicy::default(), ..Options::default() }.script("it", script(&answers));
     let host = Host::with(options).await;
     let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, "Look") };
-    let whole = sized(15_000);
+    let whole = "x".repeat(60_000);
     let events = host.run_with(request, |call| result(&call.call_id, &whole)).await;
     let [id] = &requested(&events)[..] else { panic!("{events:?}") };
     let completed = events.iter().find_map(|event| match &event.payload {

@@ -43,9 +43,9 @@ async fn roll_back(host: &Host, turn: &str) -> pb::CancelTurnResponse {
     host.turns().cancel_turn(wish(turn)).await.unwrap().into_inner()
 }
 
-/// The counters, the size and the anchor of the session, which say what its context holds.
+/// The counters and the size of the session, which say what its context holds.
 async fn counted(host: &Host) -> String {
-    let sql = "select (to_jsonb(c) || jsonb_build_object('size', r.ctx_tokens, 'anchor', r.anchor_tokens))::text
+    let sql = "select (to_jsonb(c) || jsonb_build_object('size', r.ctx_tokens))::text
                  from session_run r join session_context c using (tenant_id, session_id) where session_id = 's'";
     host.database.client().await.query_one(sql, &[]).await.unwrap().get(0)
 }

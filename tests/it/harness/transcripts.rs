@@ -6,7 +6,10 @@ use contextd::pb::{self, MessageView, part::Content};
 use tokio_postgres::{Client, Row};
 use tonic::Status;
 
-use super::{host::Host, requests::text};
+use super::{
+    host::{Host, MODEL},
+    requests::text,
+};
 
 /// A message of that role.
 pub fn message(role: pb::Role, parts: Vec<pb::Part>) -> pb::InputMessage {
@@ -30,6 +33,18 @@ pub fn calls(ids: &[&str]) -> pb::InputMessage {
         ..pb::Part::default()
     };
     message(pb::Role::Assistant, ids.iter().map(call).collect())
+}
+
+/// A user who speaks, a call, its result of so many tokens, and an answer: one turn.
+pub fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
+    let result = super::requests::result(call, &"x".repeat(4 * tokens));
+    let part = pb::Part { content: Some(Content::ToolResult(result)), ..pb::Part::default() };
+    vec![
+        says(pb::Role::User, "Look."),
+        calls(&[call]),
+        message(pb::Role::Tool, vec![part]),
+        says(pb::Role::Assistant, "Seen."),
+    ]
 }
 
 /// Results of these calls.
@@ -57,6 +72,15 @@ impl Host {
     pub async fn create(&self, session: pb::Session) -> pb::Session {
         let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
         self.sessions().create_session(request).await.unwrap().into_inner().session.unwrap()
+    }
+
+    /// A session with a turn for each of these sizes.
+    pub async fn with_turns(&self, session: &str, sizes: &[usize]) {
+        let named = pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() };
+        self.create(named).await;
+        for (n, tokens) in sizes.iter().enumerate() {
+            self.append(session, one_turn(&format!("c{n}"), *tokens)).await;
+        }
     }
 
     /// Appends messages.

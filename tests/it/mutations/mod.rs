@@ -5,10 +5,11 @@ mod abandoned;
 mod once;
 
 use contextd::{
-    grpc::{queue::Queue, session::Sessions, turn::Turns},
+    grpc::{context::Contexts, queue::Queue, session::Sessions, turn::Turns},
     pb::{
-        self, blob_service_client::BlobServiceClient, put_blob_request::Data, queue_service_server::QueueService as _,
-        session_service_server::SessionService as _, turn_service_server::TurnService as _,
+        self, blob_service_client::BlobServiceClient, context_service_server::ContextService as _,
+        put_blob_request::Data, queue_service_server::QueueService as _, session_service_server::SessionService as _,
+        turn_service_server::TurnService as _,
     },
 };
 use prost_types::FieldMask;
@@ -26,7 +27,7 @@ use crate::harness::{
 };
 
 /// The RPCs. The order is that of the proto's files.
-const ALL: [Rpc; 12] = [
+const ALL: [Rpc; 14] = [
     Rpc::CreateSession,
     Rpc::UpdateSession,
     Rpc::DeleteSession,
@@ -35,6 +36,8 @@ const ALL: [Rpc; 12] = [
     Rpc::ExecuteTurn,
     Rpc::SubmitToolResults,
     Rpc::CancelTurn,
+    Rpc::PruneToolOutputs,
+    Rpc::RestoreToolOutputs,
     Rpc::EnqueueMessage,
     Rpc::CancelQueuedMessage,
     Rpc::ClearQueue,
@@ -51,6 +54,8 @@ enum Rpc {
     ExecuteTurn,
     SubmitToolResults,
     CancelTurn,
+    PruneToolOutputs,
+    RestoreToolOutputs,
     EnqueueMessage,
     CancelQueuedMessage,
     ClearQueue,
@@ -66,6 +71,7 @@ impl Rpc {
             | Self::ForkSession
             | Self::AppendMessages => "SessionService",
             Self::ExecuteTurn | Self::SubmitToolResults | Self::CancelTurn => "TurnService",
+            Self::PruneToolOutputs | Self::RestoreToolOutputs => "ContextService",
             Self::EnqueueMessage | Self::CancelQueuedMessage | Self::ClearQueue => "QueueService",
             Self::PutBlob => "BlobService",
         };
@@ -85,6 +91,10 @@ impl Rpc {
                 "select count(*) from events where session_id = $1 and kind = 'tool_call_completed'"
             }
             Self::CancelTurn => "select count(*) from events where session_id = $1 and kind = 'turn_cancelled'",
+            Self::PruneToolOutputs => "select count(*) from events where session_id = $1 and kind = 'context_pruned'",
+            Self::RestoreToolOutputs => {
+                "select count(*) from events where session_id = $1 and kind = 'context_restored'"
+            }
             Self::EnqueueMessage => "select count(*) from queue where session_id = $1",
             Self::CancelQueuedMessage | Self::ClearQueue => {
                 "select count(*) from events where session_id = $1 and kind = 'queued_message_cancelled'"
@@ -103,11 +113,23 @@ fn options() -> Options {
     Options::default().script("it", script.to_string())
 }
 
+/// Clears every result that the model has answered.
+fn clears_all(session_id: String) -> pb::PruneToolOutputsRequest {
+    let none = Some(0);
+    pb::PruneToolOutputsRequest {
+        session_id,
+        minimum_tokens: none,
+        protect_tokens: none,
+        protect_turns: none,
+        ..pb::PruneToolOutputsRequest::default()
+    }
+}
+
 /// Sends a case's request to clients or to the services themselves, whose methods have the same names.
 macro_rules! answer {
-    ($case:expr, $sessions:expr, $turns:expr, $queue:expr) => {{
+    ($case:expr, $sessions:expr, $turns:expr, $contexts:expr, $queue:expr) => {{
         #[allow(unused_mut, reason = "clients are changed by a call, services are not")]
-        let (mut sessions, mut turns, mut queue) = ($sessions, $turns, $queue);
+        let (mut sessions, mut turns, mut contexts, mut queue) = ($sessions, $turns, $contexts, $queue);
         let (session_id, request_id) = ($case.session.clone(), $case.request());
         let name = |session: Option<pb::Session>| session.map(|it| it.session_id + &it.etag).unwrap_or_default();
         match $case.rpc {
@@ -160,6 +182,17 @@ macro_rules! answer {
                     answer.into_inner().turn.map(|it| format!("{} {:?}", it.turn_id, it.state())).unwrap_or_default()
                 })
             }
+            Rpc::PruneToolOutputs => {
+                let request = pb::PruneToolOutputsRequest { request_id, ..clears_all(session_id) };
+                let answer = contexts.prune_tool_outputs(Request::new(request)).await;
+                answer.map(|answer| format!("{:?}", answer.into_inner().report))
+            }
+            Rpc::RestoreToolOutputs => {
+                let pruned_at_seq = $case.call.parse().unwrap();
+                let request = pb::RestoreToolOutputsRequest { session_id, pruned_at_seq, request_id };
+                let answer = contexts.restore_tool_outputs(Request::new(request)).await;
+                answer.map(|answer| answer.into_inner().call_ids.join(" "))
+            }
             Rpc::EnqueueMessage => {
                 let request = pb::EnqueueMessageRequest { request_id, ..enqueue(&session_id, "Later") };
                 let answer = queue.enqueue_message(Request::new(request)).await;
@@ -184,7 +217,7 @@ macro_rules! answer {
 struct Case {
     rpc: Rpc,
     session: String,
-    /// The call or message that waits.
+    /// The call or message that waits, or the seq that is taken back.
     call: String,
 }
 
@@ -199,6 +232,13 @@ impl Case {
             Rpc::CancelQueuedMessage | Rpc::ClearQueue => {
                 host.ask(&session, "Hello").await;
                 waiting = host.enqueue(enqueue(&session, "Later")).await.queued_message.unwrap().queued_message_id;
+            }
+            Rpc::PruneToolOutputs | Rpc::RestoreToolOutputs => {
+                host.with_turns(&session, &[300, 300]).await;
+                if rpc == Rpc::RestoreToolOutputs {
+                    let pruned = host.contexts().prune_tool_outputs(clears_all(session.clone())).await.unwrap();
+                    waiting = pruned.into_inner().report.unwrap().pruned_at_seq.to_string();
+                }
             }
             Rpc::SubmitToolResults | Rpc::CancelTurn => {
                 let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(&session, MODEL, "Use tools") };
@@ -217,7 +257,7 @@ impl Case {
             let messages = tokio_stream::iter(self.upload());
             return Ok(blobs.put_blob(messages).await?.into_inner().blob.unwrap_or_default().blob_id);
         }
-        answer!(self, host.sessions(), host.turns(), host.queue())
+        answer!(self, host.sessions(), host.turns(), host.contexts(), host.queue())
     }
 
     /// Asks the service itself, with nothing in between. None: it reads a stream, which only a connection makes.
@@ -228,7 +268,7 @@ impl Case {
         let engine = &host.replica.engine;
         let sessions = Sessions::new(engine.clone());
         let turns = Turns::new(engine.clone(), Options::default().reader);
-        Some(answer!(self, sessions, turns, Queue::new(engine.clone())))
+        Some(answer!(self, sessions, turns, Contexts::new(engine.clone()), Queue::new(engine.clone())))
     }
 
     /// Under which it is sent, each time.

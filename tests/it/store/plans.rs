@@ -428,10 +428,15 @@ async fn measure(client: &Client) -> Pages {
             // Versions that others left behind are pages too.
             client.batch_execute("vacuum").await.unwrap();
             explain(client, name).await;
-            let plan = explain(client, name).await;
-            assert!(plan["Actual Rows"].as_f64() > Some(0.0), "{name} did nothing: {plan:#}");
-            found.extend(complaints(&plan).into_iter().map(|complaint| format!("{name}, {mode}: {complaint}")));
-            touched.insert((name, mode), buffers(&plan));
+            let mut fewest = i64::MAX;
+            // More than once: now and then an entry comes to a page of an index that is full and is split.
+            for _ in 0..3 {
+                let plan = explain(client, name).await;
+                assert!(plan["Actual Rows"].as_f64() > Some(0.0), "{name} did nothing: {plan:#}");
+                found.extend(complaints(&plan).into_iter().map(|complaint| format!("{name}, {mode}: {complaint}")));
+                fewest = fewest.min(buffers(&plan));
+            }
+            touched.insert((name, mode), fewest);
         }
     }
     assert_eq!(found, Vec::<String>::new());
