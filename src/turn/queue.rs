@@ -79,7 +79,7 @@ impl Engine {
         let limit = self.policy(&session.config)?.max_pending;
         let id = MessageId::new(Uuid::now_v7().to_string());
         let (body, request) = (codec::queue::encode(message), execute.map(codec::turn::encode_request));
-        let ground = Ground::of(&session);
+        let ground = Ground::of(session);
         let wanted = execute.cloned().unwrap_or_default();
         let planned = (starts_turn && self.may_start())
             .then(|| self.plan(&id, idempotency.request.clone(), &wanted, ground))

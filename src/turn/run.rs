@@ -221,12 +221,12 @@ impl Run<'_> {
             read,
         };
         if let Some(transcript) = &transcript
-            && self.prune(&scene, transcript).await?
+            && Box::pin(self.prune(&scene, transcript)).await?
         {
             return Ok(Flow::On);
         }
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
-            (Step::Call, Some(transcript)) => match self.too_large(&scene).await? {
+            (Step::Call, Some(transcript)) => match Box::pin(self.too_large(&scene)).await? {
                 None => self.call(&scene, transcript).await,
                 Some(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             },
@@ -384,7 +384,7 @@ impl Run<'_> {
         rows.event(&usage_recorded(scene.model, None, None), scene.at);
         let voided = shown.then(|| message.clone());
         if error.kind == Kind::TooLong {
-            return self.recover(scene, failure, voided, rows, cost).await;
+            return Box::pin(self.recover(scene, failure, voided, rows, cost)).await;
         }
         let wait = self.engine.rules.retries.wait(Failed {
             error: &error,

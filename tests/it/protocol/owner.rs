@@ -81,7 +81,7 @@ impl Actor {
                 }
             }
             Own::Say | Own::Note | Own::Call | Own::Retry | Own::Begin | Own::Take | Own::Finish | Own::Stop => {
-                self.write(session, hold.fence, deed, &look).await;
+                Box::pin(self.write(session, hold.fence, deed, &look)).await;
             }
         }
     }
