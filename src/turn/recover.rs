@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Engine, Error};
+use super::{Engine, Error, wakeups::Wakeup};
 use crate::{
     model::SessionKey,
     store::{
@@ -93,6 +93,7 @@ impl Engine {
             if self.store.let_go(&key, self.leases.epoch(&key)).await? {
                 tracing::info!(session.id = %key.session, "handed a turn over whose grant was lost");
                 self.leases.is_clear(&key);
+                self.wake(Wakeup::HandOver(key));
             }
         }
         Ok(())

@@ -635,7 +635,9 @@ impl Run<'_> {
 
     /// Lets any replica go on at once.
     async fn hand_over(&mut self) -> Result<Flow, Error> {
-        self.engine.store.hand_over(self.key, self.fence).await?;
+        if self.engine.store.hand_over(self.key, self.fence).await? {
+            self.engine.wake(Wakeup::HandOver(self.key.clone()));
+        }
         Ok(Flow::Over)
     }
 

@@ -34,6 +34,8 @@ pub enum Wakeup {
     Cancel(SessionKey),
     /// A message in it asks for a turn.
     Start(SessionKey),
+    /// Its turn was handed over, to whoever comes first.
+    HandOver(SessionKey),
 }
 
 /// What is to be told.
@@ -67,6 +69,7 @@ impl Wakeup {
             Self::News(key) => ("news", key),
             Self::Cancel(key) => ("cancel", key),
             Self::Start(key) => ("start", key),
+            Self::HandOver(key) => ("hand-over", key),
         };
         format!("{kind} {} {}", key.tenant, key.session)
     }
@@ -80,6 +83,7 @@ impl Wakeup {
             "news" => Some(Self::News(key)),
             "cancel" => Some(Self::Cancel(key)),
             "start" => Some(Self::Start(key)),
+            "hand-over" => Some(Self::HandOver(key)),
             _ => None,
         }
     }
@@ -91,6 +95,7 @@ struct Look {
     news: bool,
     cancels: bool,
     queues: bool,
+    orphans: bool,
 }
 
 impl Engine {
@@ -101,14 +106,17 @@ impl Engine {
         }
     }
 
-    /// Tells what is to be told, until `stop` fires.
+    /// Tells what is to be told, until `stop` fires; what is due then is told too.
     pub async fn tell_wakeups(self: Arc<Self>, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.wakeups.bell.notified() => {}
+        let mut last = false;
+        while !last {
+            last = tokio::select! {
+                () = stop.cancelled() => true,
+                () = self.wakeups.bell.notified() => false,
+            };
+            if !last {
+                sleep(GATHER).await;
             }
-            sleep(GATHER).await;
             let due = self.wakeups.take();
             // What is lost is found by looking.
             if !due.is_empty()
@@ -140,7 +148,7 @@ impl Engine {
     async fn listen(self: &Arc<Self>) -> Result<(), Error> {
         let Some(mut listener) = self.store.listen().await? else { return Ok(()) };
         // What was told before is behind us.
-        self.look(Look { news: true, cancels: true, queues: true }).await?;
+        self.look(Look { news: true, cancels: true, queues: true, orphans: true }).await?;
         loop {
             let look = self.hear(&mut listener).await?;
             self.look(look).await?;
@@ -163,6 +171,7 @@ impl Engine {
             Some(Wakeup::News(key)) => look.news |= self.hub.get(&key).is_some() && !self.leases.runs(&key),
             Some(Wakeup::Cancel(key)) => look.cancels |= self.leases.runs(&key),
             Some(Wakeup::Start(_)) => look.queues = true,
+            Some(Wakeup::HandOver(_)) => look.orphans = true,
             None => {}
         }
     }
@@ -176,6 +185,9 @@ impl Engine {
         }
         if look.queues {
             self.tend_queues().await?;
+        }
+        if look.orphans {
+            self.take_over().await?;
         }
         Ok(())
     }
@@ -191,7 +203,12 @@ mod tests {
 
     #[test]
     fn what_is_told_is_heard_and_what_is_newer_is_not() {
-        for wakeup in [Wakeup::News(key("a.b:c-d")), Wakeup::Cancel(key("s")), Wakeup::Start(key("s"))] {
+        for wakeup in [
+            Wakeup::News(key("a.b:c-d")),
+            Wakeup::Cancel(key("s")),
+            Wakeup::Start(key("s")),
+            Wakeup::HandOver(key("s")),
+        ] {
             assert_eq!(Wakeup::read(&wakeup.write()), Some(wakeup));
         }
         for told in ["", "news", "news t", "sing t s"] {

@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 /// A lost process is noticed soon.
-const SHORT_LEASE: &str = "[turn]\nlease_ttl = '1s'\npoll_interval = '50ms'\n";
+const SHORT_LEASE: &str = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n";
 
 const WORDS: &str = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen \
                      eighteen nineteen twenty";

@@ -356,6 +356,18 @@ async fn a_cancel_on_another_replica_is_heard_at_once() {
     assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Requested);
 }
 
+/// Row F27
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_handed_over_is_taken_at_once() {
+    let (host, other) = seldom().await;
+    let _stream = waiting(&host, "s").await;
+    let mut watch = other.watch("s", "", 0).await;
+    until(&mut watch, |it| matches!(it, Payload::Sync(_))).await;
+    host.replica.drain(std::time::Duration::ZERO).await;
+    let taken = until(&mut watch, |it| matches!(it, Payload::TurnRecovered(_)));
+    tokio::time::timeout(PATIENCE, taken).await.expect("it is not heard");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_replica_did_is_heard_at_once() {
     let (host, other) = seldom().await;

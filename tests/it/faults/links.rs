@@ -36,7 +36,7 @@ async fn replicas_whose_clocks_are_wrong_by_ten_minutes_keep_and_take_leases_as_
     let waits = r#"{"steps": [{"say": [{"text": "one "}, {"wait_for": "ever"}]}]}"#.to_owned();
     let options = |minutes: i64, lost: &str| {
         let clock = Arc::new(Wrong(SignedDuration::from_mins(minutes)));
-        let options = Options { lease: Duration::from_secs(1), clock, ..Options::default() };
+        let options = Options { lease: Duration::from_secs(3), clock, ..Options::default() };
         options.script("it", slow().to_string()).script("lost", lost)
     };
     let ahead = Host::with(options(10, &waits)).await;

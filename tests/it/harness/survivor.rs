@@ -16,7 +16,7 @@ use super::{
 };
 
 /// A lost process is noticed soon.
-pub const SHORT_LEASE: &str = "[turn]\nlease_ttl = '1s'\npoll_interval = '50ms'\n";
+pub const SHORT_LEASE: &str = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n";
 /// A lost process is not noticed while a test runs: what goes on was handed over.
 pub const LONG_LEASE: &str = "[turn]\nlease_ttl = '10m'\npoll_interval = '50ms'\n";
 
