@@ -285,3 +285,13 @@ fn output_limits(limits: &config::OutputLimits) -> OutputLimits {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_settings_are_the_models_defaults() {
+        assert_eq!(context_policy(&PolicyConfig::default()), ContextPolicy::default());
+    }
+}

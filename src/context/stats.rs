@@ -120,7 +120,8 @@ fn merged(shares: impl Iterator<Item = Share>) -> Vec<Share> {
     merged
 }
 
-fn tool(category: ToolCategory) -> Occupant {
+/// Under which a tool is counted.
+pub fn tool(category: ToolCategory) -> Occupant {
     match category {
         ToolCategory::Tools => Occupant::Tools,
         ToolCategory::McpTools => Occupant::McpTools,

@@ -2,11 +2,12 @@
 
 use crate::{
     codec::{
-        ledger::share_to_pb,
+        ledger::{occupant_to_pb, share_to_pb},
         number::signed,
         usage::{count_to_pb, estimate_to_pb, purpose_to_pb, totals_to_pb},
     },
-    model::{Tool, ToolCategory, event::Estimate},
+    context::stats::tool as occupant,
+    model::{Tool, event::Estimate},
     pb,
     store::stats::{Spent, TurnSpent},
     turn::stats::ContextStats,
@@ -17,7 +18,7 @@ const MOST_TOOLS: usize = 100;
 
 /// The statistics for the wire.
 pub(super) fn to_pb(it: &ContextStats) -> pb::ContextStats {
-    let ContextStats { stats, model, budget, size, breakdown, tools, forecast } = it;
+    let ContextStats { stats, model, budget, size, breakdown, tools, forecast, learnt } = it;
     let estimate = stats.anchor.as_ref().map(|anchor| Estimate {
         estimated: anchor.estimated,
         actual: anchor.input,
@@ -43,8 +44,7 @@ pub(super) fn to_pb(it: &ContextStats) -> pb::ContextStats {
             new_tokens: i32::try_from(size.new).unwrap_or(i32::MAX),
         }),
         last_estimate: estimate.as_ref().map(estimate_to_pb),
-        // No estimator learns from calls yet.
-        calibration_ratio: 1.0,
+        calibration_ratio: *learnt,
         cache_hit_ratio: cache_hits(&stats.usage),
         pruned_count: signed(stats.ledger.pruned.parts),
         pruned_tokens: i32::try_from(stats.ledger.pruned.tokens).unwrap_or(i32::MAX),
@@ -68,20 +68,11 @@ fn share(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn tool_category(category: ToolCategory) -> pb::ContextCategory {
-    match category {
-        ToolCategory::Tools => pb::ContextCategory::Tools,
-        ToolCategory::McpTools => pb::ContextCategory::McpTools,
-        ToolCategory::Skills => pb::ContextCategory::Skills,
-        ToolCategory::Agents => pb::ContextCategory::Agents,
-    }
-}
-
 fn tool_to_pb((tool, tokens): &(Tool, u32)) -> pb::ToolTokens {
     pb::ToolTokens {
         tool_name: tool.name.clone(),
         tokens: signed(*tokens),
-        category: tool_category(tool.category).into(),
+        category: occupant_to_pb(occupant(tool.category)).into(),
     }
 }
 

@@ -41,14 +41,23 @@ impl Store {
     /// The events behind `after` in order, at most `limit` of them. What a snapshot shows is always a prefix: a seq is taken and
     /// its row written under one row lock.
     pub async fn follow(&self, key: &SessionKey, after: Seq, limit: u32) -> Result<Follow, Error> {
-        let columns = Key::from(key);
-        let rows =
-            self.database.read(FOLLOW, &[&columns.tenant, &columns.session, &after.0, &i64::from(limit)]).await?;
-        let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        let events = self.events(key, after, limit).await?;
         let (messages, calls) = refs_to_load(&events);
         let (messages, results) = try_join(self.messages_by_id(key, &messages), self.results(key, &calls)).await?;
         let content = Content { messages, results };
         Ok(Follow { events, content })
+    }
+
+    /// One event, without what it refers to.
+    pub async fn event(&self, key: &SessionKey, seq: Seq) -> Result<Option<StoredEvent>, Error> {
+        let next = self.events(key, Seq(seq.0 - 1), 1).await?.pop();
+        Ok(next.filter(|event| event.seq == seq))
+    }
+
+    async fn events(&self, key: &SessionKey, after: Seq, limit: u32) -> Result<Vec<StoredEvent>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(FOLLOW, &[&key.tenant, &key.session, &after.0, &i64::from(limit)]).await?;
+        rows.iter().map(event).collect()
     }
 
     /// The results of calls that are answered, also while their message is not committed.
@@ -69,7 +78,7 @@ impl Store {
     }
 }
 
-pub(super) fn event(row: &Row) -> Result<StoredEvent, Error> {
+fn event(row: &Row) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         seq: Seq(get(row, "seq")?),
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),

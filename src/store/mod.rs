@@ -105,7 +105,6 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("stats", stats::STATS),
         ("prune", prune::PRUNE),
         ("restore", prune::RESTORE),
-        ("event", prune::EVENT),
         ("fork", fork::FORK),
         ("open_at", fork::OPEN_AT),
         ("import", import::IMPORT),

@@ -6,13 +6,12 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     compaction::{Moved, moved},
-    event::event,
     lease::lock_run,
     pipeline::{Param, Query},
     row::{count, get},
     rows::{Key, signed},
 };
-use crate::model::{CallId, MessageId, RequestId, Seq, SessionKey, command::Idempotency, event::StoredEvent};
+use crate::model::{CallId, MessageId, RequestId, Seq, SessionKey, command::Idempotency};
 
 /// Where a result stands: its message, and its position in it.
 pub type Place = (MessageId, usize);
@@ -75,10 +74,6 @@ const CLEARED_BY: &str = "-- store::prune::cleared_by: $3 seq of the prune
          order by m.seq, p.idx) p on true
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
-pub(super) const EVENT: &str = "-- store::prune::event
-    select seq, turn_id, step, attempt, at, kind, refs, size, payload from events
-     where tenant_id = $1 and session_id = $2 and seq = $3";
-
 impl Store {
     /// Clears results, each of which costs `placeholder` tokens from now on. None: the context is another one, or the request is
     /// known.
@@ -122,13 +117,6 @@ impl Store {
         let results: Vec<Cleared> = results.into_iter().flatten().collect();
         let known = told || !results.is_empty();
         Ok(Some(ClearedBy { version, results, known }))
-    }
-
-    /// One event.
-    pub async fn event(&self, key: &SessionKey, seq: Seq) -> Result<Option<StoredEvent>, Error> {
-        let key = Key::from(key);
-        let rows = self.database.read(EVENT, &[&key.tenant, &key.session, &seq.0]).await?;
-        rows.first().map(event).transpose()
     }
 }
 

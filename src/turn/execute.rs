@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::{
     Engine, Error,
+    following::Ground,
     hub::Subscription,
     queue::{Incoming, Put},
     sessions::{new_session_id, outside_tokens, sized},
@@ -18,21 +19,15 @@ use crate::{
         size::{offset, size, usable},
     },
     model::{
-        Anchor, Category, Delivery, InputMessage, Limits, LimitsOverride, MessageId, Payload, RequestId, Role, Seq,
-        SessionConfig, SessionKey, TenantId, TokenCount, TurnId,
+        Category, Delivery, InputMessage, Limits, LimitsOverride, MessageId, Payload, RequestId, Role, Seq, SessionKey,
+        TenantId, TokenCount, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         event::StepPosition,
         message::StoredPart,
     },
     provider::registry::Resolved,
-    store::{
-        NewMessage, Rows,
-        admission::Admission,
-        following::Fate,
-        queue::QueueState,
-        session::{FIRST_REVISION, Session},
-    },
+    store::{NewMessage, Rows, admission::Admission, following::Fate, queue::QueueState, session::Session},
 };
 
 /// How often an admission is tried again when the session changes under it.
@@ -141,15 +136,15 @@ impl Engine {
             }
             (Some(session), _) => {
                 self.something_to_answer(key, command, session.queued).await?;
-                self.begin(key, command, &session.config, Some(Existing::of(&session))).await
+                self.begin(key, command, Ground::of(&session), false).await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
-            (None, Some(draft)) => self.begin(key, command, &self.complete(draft.clone())?, None).await,
+            (None, Some(draft)) => self.begin(key, command, Ground::new(&self.complete(draft.clone())?), true).await,
             (None, None) if command.session.is_none() && !matches!(command.start, Start::Input(_)) => {
                 Err(Error::NoInput)
             }
             (None, None) if command.session.is_none() => {
-                self.begin(key, command, &self.complete(SessionDraft::default())?, None).await
+                self.begin(key, command, Ground::new(&self.complete(SessionDraft::default())?), true).await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
@@ -239,22 +234,22 @@ impl Engine {
         }))
     }
 
-    /// Admits the turn under a configuration; `existing` is none for a session that is to be created with it.
+    /// Admits the turn in a session; one that does not exist yet is `created` with it.
     async fn begin(
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        config: &SessionConfig,
-        existing: Option<Existing<'_>>,
+        ground: Ground<'_>,
+        created: bool,
     ) -> Result<Option<Admitted>, Error> {
         if self.leases.count() >= self.rules.max_running {
             return Err(Error::Overloaded);
         }
+        let Ground { config, revision, .. } = ground;
         self.policy(config)?;
         let model = self.model(command.request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
-        let Existing { revision, tokens, anchor, version } = existing.unwrap_or_default();
         let input = match &command.start {
             Start::Input(input) => Some(input),
             Start::Queue | Start::Transcript => None,
@@ -266,10 +261,7 @@ impl Engine {
             input,
             model: &model,
             limits,
-            config,
-            revision,
-            tokens,
-            anchor: usable(anchor, &model.reference, version),
+            ground,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
         let turn_timeout = Some(limits.turn_timeout);
@@ -288,16 +280,17 @@ impl Engine {
             continues: input.is_none(),
         };
         let sent = Instant::now();
-        let granted = match existing {
-            Some(_) => self.store.admit(key, &admission).await,
-            None => self.store.admit_new(key, &admission, &sized(config)).await,
+        let granted = if created {
+            self.store.admit_new(key, &admission, &sized(config)).await
+        } else {
+            self.store.admit(key, &admission).await
         };
         let Some(grant) = self.heed(key, granted)? else { return Ok(None) };
         let after = Seq(grant.last_seq.0 - rows.events());
         // Taken before the turn runs: a quick model may speak before the caller's stream is open.
         let news = Some(self.hub.enter(key).subscribe());
         self.start(key.clone(), grant, sent);
-        let how = How::Started { session_created: existing.is_none() };
+        let how = How::Started { session_created: created };
         Ok(Some(Admitted { key: key.clone(), follows: Follows::Turn(turn), how, after, news }))
     }
 }
@@ -310,40 +303,17 @@ pub(super) struct Opening<'a> {
     pub(super) input: Option<&'a InputMessage>,
     pub(super) model: &'a Resolved,
     pub(super) limits: Limits,
-    pub(super) config: &'a SessionConfig,
-    pub(super) revision: i64,
-    pub(super) tokens: i64,
-    pub(super) anchor: Option<&'a Anchor>,
-}
-
-/// What is known of a session that exists; the default: of one that is to be created.
-#[derive(Debug, Clone, Copy)]
-struct Existing<'a> {
-    revision: i64,
-    tokens: i64,
-    anchor: Option<&'a Anchor>,
-    version: i64,
-}
-
-impl Default for Existing<'_> {
-    fn default() -> Self {
-        Self { revision: FIRST_REVISION, tokens: 0, anchor: None, version: 0 }
-    }
-}
-
-impl<'a> Existing<'a> {
-    fn of(session: &'a Session) -> Self {
-        let Session { revision, context_tokens, context_version, anchor, .. } = session;
-        Self { revision: *revision, tokens: *context_tokens, anchor: anchor.as_ref(), version: *context_version }
-    }
+    pub(super) ground: Ground<'a>,
 }
 
 /// The first events of a turn, and its input if it has one.
 pub(super) fn opening(new: &Opening<'_>) -> Rows {
-    let Opening { turn, request_id, request, input, model, limits, config, revision, tokens, anchor } = new;
+    let Opening { turn, request_id, request, input, model, limits, ground } = new;
+    let Ground { config, revision, tokens, anchor, version } = ground;
+    let anchor = usable(*anchor, &model.reference, *version);
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
     let outside = outside_tokens(config, tools, model.info.supports_tools);
-    let mut rows = Rows::new(estimate::ESTIMATOR, offset(*anchor, outside));
+    let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside));
     let input = input.map(|input| user_message(turn, input));
     let offered = tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
     rows.event(
@@ -364,7 +334,7 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     for wish in unsupported {
         rows.event(&wishes::left_out(model, wish), StepPosition::default());
     }
-    let expected = size(*anchor, tokens + i64::from(outside) + i64::from(said));
+    let expected = size(anchor, tokens + i64::from(outside) + i64::from(said));
     rows.event(&step_started(model, *revision, expected.count), StepPosition { step: 1, attempt: 1 });
     rows
 }

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     codec,
-    context::size::usable,
     model::{
         Anchor, DropReason, LimitsOverride, MessageId, Payload, RequestId, SessionConfig, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
@@ -21,7 +20,8 @@ use crate::{
         admission::Admission,
         following::{NextTurn, Starters},
         queue::{Queued, Which, Withdrawal},
-        session::{Session, SessionState},
+        session::{FIRST_REVISION, Session, SessionState},
+        turn_read::{Owned, Revision},
     },
 };
 
@@ -44,7 +44,7 @@ pub(super) struct Planned {
     model: String,
 }
 
-/// The configuration that a turn begins with, and how large the transcript is.
+/// The configuration that a turn begins with, and what is known of the size of the transcript.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ground<'a> {
     pub(super) config: &'a SessionConfig,
@@ -55,6 +55,23 @@ pub(super) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
+    /// A session that is to be created.
+    pub(super) fn new(config: &'a SessionConfig) -> Self {
+        Self { config, revision: FIRST_REVISION, tokens: 0, anchor: None, version: 0 }
+    }
+
+    /// What a turn leaves behind that runs here.
+    pub(super) fn behind(owned: &'a Owned) -> Self {
+        let Revision { number, config } = owned.in_force();
+        Self {
+            config,
+            revision: *number,
+            tokens: owned.context_tokens,
+            anchor: owned.anchor.as_ref(),
+            version: owned.context_version,
+        }
+    }
+
     /// A session as it was read.
     pub(super) fn of(session: &'a Session) -> Self {
         Self {
@@ -145,7 +162,7 @@ impl Engine {
         request: &TurnRequest,
         ground: Ground<'_>,
     ) -> Result<Planned, Error> {
-        let Ground { config, revision, tokens, anchor, version } = ground;
+        let Ground { config, revision, .. } = ground;
         self.policy(config)?;
         let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, request);
@@ -157,10 +174,7 @@ impl Engine {
             input: None,
             model: &model,
             limits,
-            config,
-            revision,
-            tokens,
-            anchor: usable(anchor, &model.reference, version),
+            ground,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
         let limits_now = LimitsOverride { turn_timeout: Some(limits.turn_timeout), ..request.limits };

@@ -202,7 +202,7 @@ impl Engine {
         channel.advance(grant.last_seq);
         let running = Running { engine: Arc::clone(self), key, lease };
         self.tasks.spawn(async move {
-            run::run(&running.engine, &running.key, &grant, &running.lease, &channel).await;
+            Box::pin(run::run(&running.engine, &running.key, &grant, &running.lease, &channel)).await;
         });
     }
 }

@@ -31,7 +31,9 @@ use crate::{
     },
     model::{
         CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
-        MessageId, Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage, derive,
+        MessageId, Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage,
+        config::Policy,
+        derive,
         event::{CallCancelReason, StepPosition},
         transcript::NotClosed,
     },
@@ -82,7 +84,7 @@ pub(super) async fn run(
         recovered: None,
     };
     loop {
-        match run.step().await {
+        match Box::pin(run.step()).await {
             Ok(Flow::On) => {}
             Ok(Flow::Over) => break,
             Err(error) => {
@@ -142,6 +144,8 @@ struct Scene<'a> {
     /// There may be calls that the model does not see.
     hides: bool,
     outside: u32,
+    /// How the context is kept, and how calls run.
+    policy: Policy,
     /// The size of the prompt.
     size: Size,
     /// What it has beside that of the transcript.
@@ -210,6 +214,7 @@ impl Run<'_> {
         let scene = Scene {
             owned: &owned,
             limits: self.engine.limits(config, &owned.request),
+            policy: self.engine.policy(config)?,
             outside,
             size: size(anchor, owned.context_tokens + i64::from(outside)),
             offset: offset(anchor, outside),
@@ -221,12 +226,12 @@ impl Run<'_> {
             read,
         };
         if let Some(transcript) = &transcript
-            && Box::pin(self.prune(&scene, transcript)).await?
+            && self.prune(&scene, transcript).await?
         {
             return Ok(Flow::On);
         }
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
-            (Step::Call, Some(transcript)) => match Box::pin(self.too_large(&scene)).await? {
+            (Step::Call, Some(transcript)) => match self.too_large(&scene).await? {
                 None => self.call(&scene, transcript).await,
                 Some(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             },
@@ -364,7 +369,7 @@ impl Run<'_> {
         }
         let handing = Handing {
             tools: scene.tools,
-            execution: self.engine.policy(&scene.owned.made_for.config)?.execution,
+            execution: scene.policy.execution,
             timeout: scene.limits.tool_timeout,
             results: derive::results(self.turn, scene.owned.step),
             over: scene.is_over(),
@@ -384,7 +389,7 @@ impl Run<'_> {
         rows.event(&usage_recorded(scene.model, None, None), scene.at);
         let voided = shown.then(|| message.clone());
         if error.kind == Kind::TooLong {
-            return Box::pin(self.recover(scene, failure, voided, rows, cost)).await;
+            return self.recover(scene, failure, voided, rows, cost).await;
         }
         let wait = self.engine.rules.retries.wait(Failed {
             error: &error,
@@ -550,15 +555,7 @@ impl Run<'_> {
         let found = self.engine.store.ahead(self.key, starters).await?;
         let mut ahead = Ahead { waiting: found.waiting, next: None };
         let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
-        let Revision { number, config } = scene.owned.in_force();
-        let ground = Ground {
-            config,
-            revision: *number,
-            tokens: scene.owned.context_tokens,
-            anchor: scene.owned.anchor.as_ref(),
-            version: scene.owned.context_version,
-        };
-        match self.engine.plan_for(self.key, &starter, ground).await {
+        match self.engine.plan_for(self.key, &starter, Ground::behind(scene.owned)).await {
             Ok(next) => ahead.next = next,
             Err(error @ Error::Store(_)) => return Err(error),
             // It waits until there is such a model again; this turn's end does not.

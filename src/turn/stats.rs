@@ -29,6 +29,8 @@ pub struct ContextStats {
     pub tools: Vec<(Tool, u32)>,
     /// When it will have to be compacted.
     pub forecast: Forecast,
+    /// Reported over estimated tokens of the model, learnt from calls. Stored sizes are not corrected by it.
+    pub learnt: f64,
 }
 
 impl Engine {
@@ -49,7 +51,9 @@ impl Engine {
         let whole =
             Whole { config, supports_tools, ledger: &stats.ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);
+        let learnt = self.calibration(&model.reference).await?.ratio;
         Ok(ContextStats {
+            learnt,
             breakdown: breakdown(&whole),
             tools: sized.into_iter().map(|(tool, tokens)| (tool.clone(), tokens)).collect(),
             forecast: forecast(budget, None, &size, stats.growth),

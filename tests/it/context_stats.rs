@@ -120,6 +120,18 @@ async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_ke
     assert_eq!((recent.step_count, recent.total_usage), (2, Some(totals)));
 }
 
+/// Row A12
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_learnt_of_the_model_is_told_and_1_before() {
+    let host = Host::scripted(&[]).await;
+    host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
+    let told = async || (host.stats("s").await.calibration_ratio * 100.0).round() as i32;
+    assert_eq!(told().await, 100);
+    let learnt = "insert into calibration (model, ratio, calls) values ($1, 1.5, 9)";
+    host.database.client().await.execute(learnt, &[&MODEL]).await.unwrap();
+    assert_eq!(told().await, 150);
+}
+
 /// Rows A6 and A8
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_context_is_told_in_shares_that_add_up() {

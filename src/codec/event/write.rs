@@ -200,7 +200,7 @@ fn relative(timeout: Duration) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos }
 }
 
-/// The accounting of a call. No estimator learns from it, so the model's ratio stays 1.
+/// The accounting of a call. What it teaches is learnt aside and later, so its ratio is not told here.
 fn usage_recorded(
     purpose: UsagePurpose,
     model: &str,

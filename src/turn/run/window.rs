@@ -25,11 +25,11 @@ use crate::{
 impl Run<'_> {
     /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it does not pay.
     pub(super) async fn prune(&self, scene: &Scene<'_>, transcript: &Closed) -> Result<bool, Error> {
-        let policy = self.engine.policy(&scene.owned.made_for.config)?.context;
+        let policy = &scene.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
         let rebilled = pruning.rebilled(scene.cached, scene.outside);
         // A window that nobody knows overflows never: the provider says when.
-        let overflows = budget(&policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        let overflows = budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
         if !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
             return Ok(false);
         }
@@ -40,8 +40,10 @@ impl Run<'_> {
 
     /// How the turn ends if its prompt is larger than the window. What nobody knows the size of is left to the provider.
     pub(super) async fn too_large(&self, scene: &Scene<'_>) -> Result<Option<Ending>, Error> {
-        let policy = self.engine.policy(&scene.owned.made_for.config)?.context;
-        let window = budget(&policy, scene.model).ok().filter(|budget| !budget.assumed).map(|budget| budget.window);
+        let window = budget(&scene.policy.context, scene.model)
+            .ok()
+            .filter(|budget| !budget.assumed)
+            .map(|budget| budget.window);
         let size = scene.size.count.tokens;
         let Some(window) = window.filter(|window| size > *window) else { return Ok(None) };
         let words = format!("the prompt has about {size} tokens, and the model's window {window}");
@@ -59,13 +61,13 @@ impl Run<'_> {
         cost: StepCost<'_>,
     ) -> Result<Flow, Error> {
         let seen = self.engine.store.transcript(self.key).await?;
-        let policy = self.engine.policy(&scene.owned.made_for.config)?.context;
+        let policy = &scene.policy.context.prune;
         // The newest results are what the model is at: half of what is protected otherwise stays.
         let prune = PrunePolicy {
             minimum_tokens: 1,
-            protect_tokens: policy.prune.protect_tokens.min(scene.size.count.tokens) / 2,
+            protect_tokens: policy.protect_tokens.min(scene.size.count.tokens) / 2,
             protect_turns: 0,
-            ..policy.prune
+            ..policy.clone()
         };
         let again = self.recovered != Some(scene.at.step);
         let chosen = choose(&seen.messages, &prune).filter(|_| again).zip(seen.context_version);
