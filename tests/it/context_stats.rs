@@ -123,7 +123,7 @@ async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_ke
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_learnt_of_the_model_is_told_and_1_before() {
-    let host = Host::scripted(&[]).await;
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
     let told = async || (host.stats("s").await.calibration_ratio * 100.0).round() as i32;
     assert_eq!(told().await, 100);
