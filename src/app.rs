@@ -1,6 +1,6 @@
 //! The composition root: configuration to database, models, engine, workers and server, and the order in which they stop.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
@@ -9,15 +9,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 mod models;
+mod policies;
 
 use crate::{
     clock::SystemClock,
-    config::{self, Config, Environment, KeepPart, PolicyConfig},
+    config::{Config, Environment},
     grpc::{health, server, stream::Waiting},
-    model::{
-        Keep, Limits, OutputLimits, TakeMode, ToolExecution,
-        config::{ContextPolicy, Policy, PruneMode, PrunePolicy, UnknownWindow},
-    },
+    model::Limits,
     postgres::{self, Postgres},
     store::{self, Connection, Database, Store, migrate},
     telemetry::progress::Progress,
@@ -197,7 +195,7 @@ fn database_settings(config: &Config, connection: Connection) -> store::Settings
 fn rules(config: &Config) -> Rules {
     Rules {
         default_model: config.models.default_model.clone(),
-        policies: config.policies.iter().map(|(name, named)| (name.clone(), policy(named))).collect(),
+        policies: config.policies.iter().map(|(name, named)| (name.clone(), policies::policy(named))).collect(),
         limits: Limits {
             max_steps: config.turn.default_max_steps,
             max_output_tokens: None,
@@ -224,74 +222,5 @@ fn rules(config: &Config) -> Rules {
             idle: config.blobs.upload_idle_timeout,
             total: config.blobs.upload_timeout,
         },
-    }
-}
-
-fn policy(config: &PolicyConfig) -> Policy {
-    let tools = &config.tools;
-    let by_name: BTreeMap<_, _> =
-        tools.output_limits.iter().map(|(name, limits)| (name.clone(), output_limits(limits))).collect();
-    let execution = match tools.execution {
-        config::ToolExecution::Parallel => ToolExecution::Parallel,
-        config::ToolExecution::Sequential => ToolExecution::Sequential,
-    };
-    let take = match config.queue.take {
-        config::TakeMode::All => TakeMode::All,
-        config::TakeMode::OneAtATime => TakeMode::OneAtATime,
-        config::TakeMode::Latest => TakeMode::Latest,
-    };
-    Policy {
-        execution,
-        default_output_limits: output_limits(&tools.default_output_limits),
-        output_limits: by_name,
-        max_pending: config.queue.max_pending,
-        take,
-        context: context_policy(config),
-    }
-}
-
-fn context_policy(config: &PolicyConfig) -> ContextPolicy {
-    let PolicyConfig { output_reserve, context_window, unknown_window, prune, tools: _, queue: _ } = config;
-    let config::PrunePolicyConfig { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } =
-        prune.clone();
-    let mode = match mode {
-        config::PruneMode::Always => PruneMode::Always,
-        config::PruneMode::WhenItPays => PruneMode::WhenItPays,
-        config::PruneMode::OnOverflow => PruneMode::OnOverflow,
-    };
-    let unknown_window = match unknown_window {
-        config::UnknownWindow::Assume => UnknownWindow::Assume,
-        config::UnknownWindow::Refuse => UnknownWindow::Refuse,
-    };
-    ContextPolicy {
-        prune: PrunePolicy { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools },
-        output_reserve: (*output_reserve > 0).then_some(*output_reserve),
-        context_window: (*context_window > 0).then_some(*context_window),
-        unknown_window,
-    }
-}
-
-fn output_limits(limits: &config::OutputLimits) -> OutputLimits {
-    let config::OutputLimits { max_output_chars, max_lines, max_line_length, max_matches, keep } = *limits;
-    let set = |limit: u32| (limit > 0).then_some(limit);
-    OutputLimits {
-        max_chars: set(max_output_chars),
-        max_lines: set(max_lines),
-        max_line_length: set(max_line_length),
-        max_matches: set(max_matches),
-        keep: Some(match keep {
-            KeepPart::Head => Keep::Head,
-            KeepPart::HeadAndTail => Keep::HeadAndTail,
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_shipped_settings_are_the_models_defaults() {
-        assert_eq!(context_policy(&PolicyConfig::default()), ContextPolicy::default());
     }
 }

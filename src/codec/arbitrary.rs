@@ -2,15 +2,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
 use proptest::{collection, option, prelude::*};
 
 use crate::model::{
-    Applied, BlobId, CallId, CancelCause, CancelOutcome, CompletionReason, Content, DropReason, Ending, Failure,
-    FailurePhase, FailureReason, FinishReason, Generation, Keep, Limits, LimitsOverride, MessageId, ModelResponse,
-    OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport, Restored, SessionConfig, TakeMode, TokenBasis,
-    TokenCount, Tool, ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult,
-    Usage, UsagePurpose,
+    Applied, BlobId, CallId, CancelCause, CancelOutcome, Compaction, CompactionId, CompactionState, CompletionReason,
+    Content, DropReason, Ending, Failure, FailurePhase, FailureReason, FinishReason, Generation, Keep, Limits,
+    LimitsOverride, MessageId, ModelResponse, OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport,
+    Restored, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolExecution,
+    ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, UsageTotals,
     command::TurnRequest,
+    compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
     event::CallCancelReason,
     generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
@@ -339,11 +341,126 @@ fn overrides() -> impl Strategy<Value = PolicyOverrides> {
     )
 }
 
+pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
+    let state = prop_oneof![
+        Just(CompactionState::Planned),
+        Just(CompactionState::Running),
+        Just(CompactionState::Applied),
+        Just(CompactionState::Failed),
+        Just(CompactionState::Reverted),
+    ];
+    let trigger = prop_oneof![
+        Just(Trigger::Overflow),
+        Just(Trigger::Threshold),
+        Just(Trigger::Manual),
+        Just(Trigger::ProviderOverflow),
+    ];
+    let id = || option::of(words().prop_map(CompactionId::new));
+    let time = || option::of((0_i64..4_000_000_000).prop_map(|second| Timestamp::from_second(second).unwrap()));
+    let summary = (words(), text(), text()).prop_map(|(text, message, model)| Summary {
+        text,
+        message: MessageId::new(message),
+        model,
+    });
+    let range = (1_i64..1_000, 0_i64..1_000).prop_map(|(from, more)| (Seq(from), Seq(from + more)));
+    let tools = || collection::vec(text(), 0..3);
+    let size = (token_count(), option::of(token_count()), tokens(), tokens(), tokens(), tokens()).boxed();
+    let made =
+        (state, trigger, way(), option::of(range), any::<bool>(), option::of(summary), option::of(failure())).boxed();
+    let further = ((id(), id()), (tools(), tools()), (time(), time(), time()), any::<i64>()).boxed();
+    (made, size, further).prop_map(|(made, size, further)| {
+        let ((id, predecessor), (referenced_tools, unreferenced_tools), times, calls) = further;
+        let (state, trigger, strategy, range, was_pruned, summary, failure) = made;
+        let (tokens_before, tokens_after, messages_compacted, messages_before, messages_after, limit) = size;
+        let (created_at, ended_at, reverted_at) = times;
+        Compaction {
+            id,
+            state,
+            trigger,
+            strategy,
+            range,
+            messages_compacted,
+            messages_before,
+            messages_after,
+            tokens_before,
+            tokens_after,
+            limit,
+            was_pruned,
+            summary,
+            usage: UsageTotals { calls, input: calls / 2, ..UsageTotals::default() },
+            predecessor,
+            referenced_tools,
+            unreferenced_tools,
+            failure,
+            created_at,
+            ended_at,
+            reverted_at,
+        }
+    })
+}
+
+fn token_count() -> impl Strategy<Value = TokenCount> {
+    let basis = prop_oneof![
+        Just(TokenBasis::Actual),
+        Just(TokenBasis::Calibrated),
+        Just(TokenBasis::Tokenizer),
+        Just(TokenBasis::Heuristic)
+    ];
+    (tokens(), basis, tokens(), text()).prop_map(|(tokens, basis, margin, estimator)| TokenCount {
+        tokens,
+        basis,
+        margin,
+        estimator,
+    })
+}
+
+fn way() -> impl Strategy<Value = compaction::Strategy> {
+    use compaction::Strategy as Way;
+    prop_oneof![
+        Just(Way::ReactiveOverflow),
+        Just(Way::ProactiveThreshold),
+        Just(Way::MiddleRemoval),
+        Just(Way::Truncation)
+    ]
+}
+
+fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
+    let mode = prop_oneof![Just(InstructionsMode::Append), Just(InstructionsMode::Replace)];
+    let guard = prop_oneof![Just(Guard::None), Just(Guard::TwoLevel)];
+    let number = || option::of(tokens());
+    let ratio = || option::of(up_to());
+    let what = (option::of(any::<bool>()), option::of(way()), number(), number(), number());
+    let words = (option::of(words()), option::of(words()), option::of(mode), option::of(guard));
+    let all = (what, (ratio(), ratio(), ratio(), ratio()), words).prop_map(|(what, ratios, words)| {
+        let (enabled, strategy, keep_turns, summary_max_tokens, guard_max_restarts) = what;
+        let (threshold, keep_ratio, guard_request_ratio, guard_stream_ratio) = ratios;
+        let (summary_model, instructions, instructions_mode, guard) = words;
+        CompactionOverrides {
+            enabled,
+            strategy,
+            threshold,
+            keep_turns,
+            keep_ratio,
+            summary_model,
+            summary_max_tokens,
+            instructions,
+            instructions_mode,
+            guard,
+            guard_request_ratio,
+            guard_stream_ratio,
+            guard_max_restarts,
+        }
+    });
+    // Deep inside of what is made of many such.
+    all.boxed()
+}
+
 fn context() -> impl Strategy<Value = ContextOverrides> {
     let unknown = prop_oneof![Just(UnknownWindow::Assume), Just(UnknownWindow::Refuse)];
     let number = || option::of(tokens());
-    (prune(), number(), number(), option::of(unknown)).prop_map(
-        |(prune, output_reserve, context_window, unknown_window)| ContextOverrides {
+    (compaction_overrides(), prune(), number(), number(), option::of(unknown)).prop_map(
+        |(compaction, prune, output_reserve, context_window, unknown_window)| ContextOverrides {
+            compaction,
             prune,
             output_reserve,
             context_window,

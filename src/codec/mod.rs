@@ -1,6 +1,7 @@
 //! Bytes that last: model values to and from their stored and wire forms. Knows the model and the proto, nothing else.
 
 pub mod call;
+pub mod compaction;
 pub mod config;
 pub mod delta;
 pub mod error;

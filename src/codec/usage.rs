@@ -59,6 +59,27 @@ pub fn totals_to_pb(totals: &UsageTotals) -> pb::UsageTotals {
     }
 }
 
+/// Sums as they were stored.
+pub fn totals_from_pb(totals: pb::UsageTotals) -> UsageTotals {
+    let pb::UsageTotals {
+        calls,
+        input_tokens,
+        output_tokens,
+        reasoning_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        total_tokens: _,
+    } = totals;
+    UsageTotals {
+        calls,
+        input: input_tokens,
+        output: output_tokens,
+        reasoning: reasoning_tokens,
+        cache_read: cache_read_tokens,
+        cache_write: cache_write_tokens,
+    }
+}
+
 /// A predicted size.
 pub fn count_to_pb(count: &TokenCount) -> pb::TokenCount {
     let TokenCount { tokens, basis, margin, estimator } = count;
@@ -95,6 +116,17 @@ pub fn basis_to_pb(basis: TokenBasis) -> pb::TokenBasis {
         TokenBasis::Calibrated => pb::TokenBasis::Calibrated,
         TokenBasis::Tokenizer => pb::TokenBasis::Tokenizer,
         TokenBasis::Heuristic => pb::TokenBasis::Heuristic,
+    }
+}
+
+/// How a number was obtained; none: it is not said.
+pub fn basis_from_pb(basis: pb::TokenBasis) -> Option<TokenBasis> {
+    match basis {
+        pb::TokenBasis::Unspecified => None,
+        pb::TokenBasis::Actual => Some(TokenBasis::Actual),
+        pb::TokenBasis::Calibrated => Some(TokenBasis::Calibrated),
+        pb::TokenBasis::Tokenizer => Some(TokenBasis::Tokenizer),
+        pb::TokenBasis::Heuristic => Some(TokenBasis::Heuristic),
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 mod blobs;
 mod check;
+mod compaction;
 mod database;
 mod duration;
 mod embedded;
@@ -29,6 +30,7 @@ mod turn;
 
 pub use blobs::BlobsConfig;
 pub use check::Checks;
+pub use compaction::{CompactionPolicyConfig, CompactionStrategy, ContextGuard, InstructionsMode};
 pub use database::DatabaseConfig;
 pub use duration::{format_duration, parse_duration};
 pub use embedded::EmbeddedConfig;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::check::Checks;
+use super::{check::Checks, compaction::CompactionPolicyConfig};
 
 /// The policy of sessions that name none.
 pub const SHIPPED_POLICY: &str = "default";
@@ -13,7 +13,7 @@ pub const SHIPPED_POLICY: &str = "default";
 pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
 
 /// One policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyConfig {
     /// Tokens kept free for the answer; 0: by the model.
     pub output_reserve: u32,
@@ -21,6 +21,8 @@ pub struct PolicyConfig {
     pub context_window: u32,
     /// What to do about a model whose window is not known.
     pub unknown_window: UnknownWindow,
+    /// When and how the context is summarised.
+    pub compaction: CompactionPolicyConfig,
     /// When old tool results are cleared.
     pub prune: PrunePolicyConfig,
     /// How tools run, and what happens to their outputs.
@@ -157,6 +159,7 @@ impl Default for PolicyConfig {
             output_reserve: 0,
             context_window: 0,
             unknown_window: UnknownWindow::default(),
+            compaction: CompactionPolicyConfig::default(),
             prune: PrunePolicyConfig::default(),
             tools: ToolPolicyConfig {
                 execution: ToolExecution::default(),
@@ -170,7 +173,8 @@ impl Default for PolicyConfig {
 
 impl PolicyConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str) {
-        let Self { output_reserve, context_window, unknown_window: _, prune, tools, queue } = self;
+        let Self { output_reserve, context_window, unknown_window: _, compaction, prune, tools, queue } = self;
+        compaction.check(checks, &format!("policies.{name}.compaction"));
         let PrunePolicyConfig { mode: _, minimum_tokens, protect_tokens, protect_turns, protected_tools: _ } = prune;
         let ToolPolicyConfig { execution: _, default_output_limits, output_limits } = tools;
         let counts = [

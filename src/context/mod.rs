@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod calls;
 pub mod coalesce;
+pub mod compact;
 pub mod count;
 pub mod estimate;
 pub mod generation;

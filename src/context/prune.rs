@@ -107,7 +107,7 @@ pub fn is_due(mode: PruneMode, pruning: &Pruning, rebilled: u32, overflows: bool
 }
 
 /// The turn of each message, counted from 0. What was appended has none: there each word of a user begins one.
-fn turns(messages: &[Message]) -> Vec<usize> {
+pub(super) fn turns(messages: &[Message]) -> Vec<usize> {
     let mut turn = 0;
     let mut before: Option<&Message> = None;
     let number = |message| {
@@ -145,7 +145,8 @@ fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<I
     })
 }
 
-fn size(message: &Message) -> u32 {
+/// What a message costs in a prompt.
+pub fn size(message: &Message) -> u32 {
     message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add)
 }
 

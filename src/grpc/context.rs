@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{counts, decode, stats, stats_text, status::not_implemented_rpc, tenant};
+use super::{counts, decode, page, stats, stats_text, status::not_implemented_rpc, tenant};
 use crate::{
     codec,
-    model::SessionKey,
+    model::{CompactionId, SessionKey},
     pb::{self, context_service_server::ContextService},
     turn::Engine,
 };
+
+/// Name of the list, in its page tokens.
+const COMPACTIONS: &str = "ListCompactions";
 
 /// ContextService over an engine, as far as it is built.
 #[derive(Debug, Clone)]
@@ -33,14 +36,20 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::GetContextStatsResponse>, Status> {
         let tenant = tenant(&request);
         let decode::GetContextStats { session, model, as_text } = decode::get_context_stats(request.into_inner())?;
-        let found = self.engine.context_stats(&SessionKey::new(tenant, session), model.as_deref()).await?;
-        let stats = stats::to_pb(&found);
+        let key = SessionKey::new(tenant, session);
+        let found = self.engine.context_stats(&key, model.as_deref()).await?;
+        let stats = stats::to_pb(&found, &key.session);
         let text = if as_text { stats_text::text(&stats, found.budget.assumed) } else { String::new() };
         Ok(Response::new(pb::GetContextStatsResponse { stats: Some(stats), text }))
     }
 
-    async fn compact(&self, _: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/Compact"))
+    async fn compact(&self, request: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
+        let tenant = tenant(&request);
+        let command = decode::compact(request.into_inner())?;
+        let session = command.session.clone();
+        let compaction = self.engine.compact(tenant, command).await?;
+        let compaction = Some(codec::compaction::to_pb(&compaction, &session));
+        Ok(Response::new(pb::CompactResponse { compaction }))
     }
 
     async fn prune_tool_outputs(
@@ -90,16 +99,35 @@ impl ContextService for Contexts {
 
     async fn list_compactions(
         &self,
-        _: Request<pb::ListCompactionsRequest>,
+        request: Request<pb::ListCompactionsRequest>,
     ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/ListCompactions"))
+        let tenant = tenant(&request);
+        let decode::ListCompactions { session, page } = decode::list_compactions(request.into_inner())?;
+        let key = SessionKey::new(tenant, session);
+        let filter = format!("{}/{}", key.tenant, key.session);
+        let token = page.token.map(|token| page::decode(&token, COMPACTIONS, &filter)).transpose()?;
+        let before = token.map(CompactionId::new);
+        let mut found = self.engine.compactions(&key, before.as_ref(), page.size + 1).await?;
+        let more = found.len() > page.size as usize;
+        found.truncate(page.size as usize);
+        let last = found.last().and_then(|last| last.id.as_ref()).filter(|_| more);
+        let next_page_token = last.map(|id| page::encode(COMPACTIONS, &filter, id.as_str())).unwrap_or_default();
+        let compactions = found.iter().map(|it| codec::compaction::to_pb(it, &key.session)).collect();
+        Ok(Response::new(pb::ListCompactionsResponse { compactions, next_page_token }))
     }
 
     async fn revert_compaction(
         &self,
-        _: Request<pb::RevertCompactionRequest>,
+        request: Request<pb::RevertCompactionRequest>,
     ) -> Result<Response<pb::RevertCompactionResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/RevertCompaction"))
+        let tenant = tenant(&request);
+        let command = decode::revert_compaction(request.into_inner())?;
+        let session = command.session.clone();
+        let (compaction, size) = self.engine.revert_compaction(tenant, command).await?;
+        Ok(Response::new(pb::RevertCompactionResponse {
+            compaction: Some(codec::compaction::to_pb(&compaction, &session)),
+            context_tokens: Some(codec::usage::count_to_pb(&size)),
+        }))
     }
 
     async fn record_usage(

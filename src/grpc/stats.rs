@@ -2,12 +2,13 @@
 
 use crate::{
     codec::{
+        compaction,
         ledger::{occupant_to_pb, share_to_pb},
         number::signed,
         usage::{count_to_pb, estimate_to_pb, purpose_to_pb, totals_to_pb},
     },
     context::stats::tool as occupant,
-    model::{Tool, event::Estimate},
+    model::{SessionId, Tool, event::Estimate},
     pb,
     store::stats::{Spent, TurnSpent},
     turn::stats::ContextStats,
@@ -17,8 +18,8 @@ use crate::{
 const MOST_TOOLS: usize = 100;
 
 /// The statistics for the wire.
-pub(super) fn to_pb(it: &ContextStats) -> pb::ContextStats {
-    let ContextStats { stats, model, budget, size, breakdown, tools, forecast, learnt } = it;
+pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats {
+    let ContextStats { stats, model, budget, size, breakdown, tools, forecast, learnt, compactions } = it;
     let estimate = stats.anchor.as_ref().map(|anchor| Estimate {
         estimated: anchor.estimated,
         actual: anchor.input,
@@ -49,7 +50,7 @@ pub(super) fn to_pb(it: &ContextStats) -> pb::ContextStats {
         pruned_count: signed(stats.ledger.pruned.parts),
         pruned_tokens: i32::try_from(stats.ledger.pruned.tokens).unwrap_or(i32::MAX),
         compacted_count: signed(stats.compacted),
-        recent_compactions: Vec::new(),
+        recent_compactions: compactions.iter().map(|it| compaction::to_pb(it, session)).collect(),
         recent_turns: stats.turns.iter().map(turn_to_pb).collect(),
         usage: stats.usage.iter().map(spent_to_pb).collect(),
         queued_count: signed(stats.queued.parts),

@@ -129,6 +129,21 @@ impl From<turn::Error> for Status {
                 .with("last_seq", last)
                 .field("at_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
                 .status(),
+            Error::CompactionNotFound(id) => {
+                resource(ErrorReason::CompactionNotFound, message, "Compaction", id.as_str())
+            }
+            Error::CompactionInProgress(id) => {
+                let mut row = Row::new(ErrorReason::CompactionInProgress, message).with("compaction_id", &id);
+                row.details.set_retry_info(Some(RETRY_BUSY));
+                row.status()
+            }
+            Error::CompactionSuperseded { newest } => {
+                Row::new(ErrorReason::CompactionSuperseded, message).with("compaction_id", &newest).status()
+            }
+            Error::CompactionNoGain { before, after } => Row::new(ErrorReason::CompactionNoGain, message)
+                .with("tokens_before", before)
+                .with("tokens_after", after)
+                .status(),
             Error::PruneNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
                 .field("pruned_at_seq", FieldReason::Unknown, "must be the pruned_at_seq of a prune of this session")
                 .status(),

@@ -321,7 +321,7 @@ impl<T: Send + 'static> Reading<T> {
             open_message: open.as_ref().map(|open| open_message(open, key)),
             pending_calls,
             queued_count: i32::try_from(session.queued).unwrap_or(i32::MAX),
-            currently_compacting: false,
+            currently_compacting: session.compacting,
             pending_approvals,
         };
         let event = self.ephemeral(session.current_turn, StepPosition::default(), Payload::Sync(sync));

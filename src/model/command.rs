@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
-    ToolSet, TurnId, config::PruneOverrides, import::Appended,
+    BlobId, CallId, CompactionId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId,
+    ToolOutcome, ToolSet, TurnId,
+    compaction::{CompactionOverrides, InstructionsMode},
+    config::PruneOverrides,
+    import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -199,6 +202,36 @@ impl TurnRequest {
         let own = own.into_iter().filter(|(_, set)| *set).map(|(path, _)| path);
         own.chain(generation.paths()).collect()
     }
+}
+
+/// Compact a session's context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compact {
+    /// The session.
+    pub session: SessionId,
+    /// What is different from the session's policy.
+    pub overrides: CompactionOverrides,
+    /// Wishes for this summary, and how they are used.
+    pub wishes: (String, InstructionsMode),
+    /// The size to get to; none: by the strategy.
+    pub target: Option<u32>,
+    /// Answer when it is done.
+    pub wait: bool,
+    /// Only say what would be compacted.
+    pub dry_run: bool,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
+/// Take a compaction back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevertCompaction {
+    /// The session.
+    pub session: SessionId,
+    /// Which.
+    pub compaction: CompactionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
 }
 
 /// What ExecuteTurn does when a turn is running.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Generation, LimitsOverride, OutputLimits, TakeMode, ToolSet};
+use super::{
+    Generation, LimitsOverride, OutputLimits, TakeMode, ToolSet,
+    compaction::{CompactionOverrides, CompactionPolicy},
+};
 
 /// What a session's turns are run with. Each change makes a new revision of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,6 +94,8 @@ impl Policy {
 /// How a context is kept within its window. The default is what is shipped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContextPolicy {
+    /// When and how it is compacted.
+    pub compaction: CompactionPolicy,
     /// When old tool results are cleared.
     pub prune: PrunePolicy,
     /// Tokens kept free for the answer; none: by the model.
@@ -104,6 +109,8 @@ pub struct ContextPolicy {
 /// What a session changes in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContextOverrides {
+    /// When and how it is compacted.
+    pub compaction: CompactionOverrides,
     /// When old tool results are cleared.
     pub prune: PruneOverrides,
     /// Tokens kept free for the answer.
@@ -118,8 +125,9 @@ impl ContextPolicy {
     /// The policy with a session's changes.
     #[must_use]
     pub fn with(&self, overrides: &ContextOverrides) -> Self {
-        let ContextOverrides { prune, output_reserve, context_window, unknown_window } = overrides;
+        let ContextOverrides { compaction, prune, output_reserve, context_window, unknown_window } = overrides;
         Self {
+            compaction: self.compaction.with(compaction),
             prune: self.prune.with(prune),
             output_reserve: output_reserve.or(self.output_reserve),
             context_window: context_window.or(self.context_window),

@@ -4,7 +4,7 @@
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{BlobId, CallId, MessageId, RequestId, SessionId, TenantId, TurnId, event::StepPosition};
+use super::{BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, TenantId, TurnId, event::StepPosition};
 
 /// The session that a request makes when it names none: a repetition finds it again.
 pub fn session(tenant: &TenantId, request: &RequestId) -> SessionId {
@@ -30,6 +30,12 @@ pub fn answer(turn: &TurnId, at: StepPosition) -> MessageId {
 /// The tool message that holds the results of a step's calls.
 pub fn results(turn: &TurnId, step: u32) -> MessageId {
     of_turn(turn, "results", StepPosition { step, attempt: 0 })
+}
+
+/// The message that holds the summary of a compaction.
+pub fn summary(compaction: &CompactionId) -> MessageId {
+    let time = Uuid::parse_str(compaction.as_str()).ok();
+    MessageId::new(derived(time, &["summary", compaction.as_str()]).to_string())
 }
 
 /// A message that a host appends: the append names itself by a UUID, and so each of its messages.

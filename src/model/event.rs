@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Applied, CallId, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq,
-    TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
+    Applied, CallId, Compaction, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport, RequestId,
+    Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -139,6 +139,14 @@ pub enum Payload {
         /// Which.
         restored: Restored,
     },
+    /// A compaction began.
+    CompactionStarted(Box<Compaction>),
+    /// A compaction is in force.
+    CompactionCompleted(Box<Compaction>),
+    /// A compaction was given up.
+    CompactionFailed(Box<Compaction>),
+    /// A compaction was taken back.
+    CompactionReverted(Box<Compaction>),
     /// Queued messages became one user message.
     MessagesApplied {
         /// The user message.

@@ -178,6 +178,11 @@ impl<const MOST: u8> UpTo<MOST> {
         (0.0..=f64::from(MOST)).contains(&number).then_some(Self(number))
     }
 
+    /// The number, or the nearest one that fits.
+    pub const fn clamped(number: f64) -> Self {
+        Self(number.clamp(0.0, MOST as f64))
+    }
+
     /// The number.
     pub fn get(self) -> f64 {
         self.0

@@ -1,6 +1,7 @@
 //! The words of contextd: plain data that is always valid, without IO, async, SQL or wire formats.
 
 pub mod command;
+pub mod compaction;
 pub mod config;
 pub mod delta;
 pub mod derive;
@@ -19,6 +20,7 @@ pub mod transcript;
 pub mod turn;
 pub mod usage;
 
+pub use compaction::{Compaction, CompactionState};
 pub use config::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution};
 pub use delta::Delta;
 pub use event::Payload;

@@ -54,6 +54,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Whether it is a model server of one's own, whose window is small and whose refusals are costly.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// Whether it counts the tokens of prompts itself.
     fn counts(&self) -> bool {
         false

@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     codec,
-    model::{CompactionId, RequestId, Seq, SessionKey, command::Idempotency, event::StepPosition},
+    model::{
+        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, UsageTotals, command::Idempotency,
+        event::StepPosition,
+    },
 };
 
 /// Where a compaction stands.
@@ -27,6 +30,17 @@ pub enum CompactionStatus {
     Failed,
     /// It was taken back.
     Reverted,
+}
+
+impl From<CompactionStatus> for CompactionState {
+    fn from(status: CompactionStatus) -> Self {
+        match status {
+            CompactionStatus::Running => Self::Running,
+            CompactionStatus::Applied => Self::Applied,
+            CompactionStatus::Failed => Self::Failed,
+            CompactionStatus::Reverted => Self::Reverted,
+        }
+    }
 }
 
 /// Counters of the context, in the order of their columns in [`Shift`].
@@ -115,6 +129,8 @@ pub struct Replacement<'a> {
     pub from: Seq,
     /// The seq of the last one.
     pub to: Seq,
+    /// Messages in between that stay, beside those that are pinned.
+    pub kept: &'a [Seq],
     /// What changes in the counters, the summary included.
     pub shift: Shift,
     /// The summary; none: messages are only left out.
@@ -125,6 +141,19 @@ pub struct Replacement<'a> {
     pub info: &'a [u8],
     /// The encoded `compaction_completed`.
     pub completed: &'a [u8],
+    /// What it cost.
+    pub cost: &'a Cost,
+    /// That it is accounted for; none: no model was asked.
+    pub usage_recorded: Option<Payload>,
+}
+
+/// What was spent on a compaction.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// The model that was called.
+    pub model: String,
+    /// The calls.
+    pub usage: UsageTotals,
 }
 
 /// The head after a write that was made.
@@ -185,7 +214,7 @@ impl Store {
         let known = Request::new(&key, request, &begin.idempotency.hash, "");
         let queries =
             [lock_run(&key), Query::new(FAIL, expired), Query::new(BEGIN, params), outcome(&key, &id), known.read()];
-        compacted(&self.database.transact(&queries).await?)
+        compacted(&self.database.transact(&queries).await?, 2)
     }
 
     /// Renews the lease of a compaction. False: it no longer runs.
@@ -203,6 +232,7 @@ impl Store {
         replacement: &Replacement<'_>,
     ) -> Result<Compacted, Error> {
         let (key, id) = (Key::from(key), compaction.as_str());
+        let kept: Vec<i64> = replacement.kept.iter().map(|seq| seq.0).collect();
         let rows = swap_rows(compaction, replacement);
         let Shift { messages, overhead, tokens, parts } = replacement.shift;
         let (tokens, parts) = (tokens.as_slice(), parts.as_slice());
@@ -210,9 +240,10 @@ impl Store {
         let mut params = rows.params(&key);
         params.extend([&id as Param<'_>, &replacement.from.0, &replacement.to.0, &messages, &overhead, &tokens]);
         params.extend([&parts as Param<'_>, &replacement.info]);
-        params.extend([&summary.id as Param<'_>, &summary.role, &summary.overhead, &summary.info]);
-        let queries = [lock_run(&key), Query::new(SWAP, params), outcome(&key, &id)];
-        compacted(&self.database.transact(&queries).await?)
+        params.extend([&summary.id as Param<'_>, &summary.role, &summary.overhead, &summary.info, &kept]);
+        let queries =
+            [lock_run(&key), spend(&key, &id, replacement.cost), Query::new(SWAP, params), outcome(&key, &id)];
+        compacted(&self.database.transact(&queries).await?, 2)
     }
 
     /// Gives a running compaction up.
@@ -222,11 +253,12 @@ impl Store {
         compaction: &CompactionId,
         info: &[u8],
         failed: &[u8],
+        cost: &Cost,
     ) -> Result<Compacted, Error> {
         let (key, id) = (Key::from(key), compaction.as_str());
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &info, &failed];
-        let queries = [lock_run(&key), Query::new(FAIL, params), outcome(&key, &id)];
-        compacted(&self.database.transact(&queries).await?)
+        let queries = [lock_run(&key), spend(&key, &id, cost), Query::new(FAIL, params), outcome(&key, &id)];
+        compacted(&self.database.transact(&queries).await?, 2)
     }
 
     /// Takes the newest applied compaction back, if it is this one and the context has the version that was seen.
@@ -244,7 +276,7 @@ impl Store {
             vec![&key.tenant, &key.session, &id, &seen, &reverted, &request, &idempotency.hash];
         let known = Request::new(&key, request, &idempotency.hash, "");
         let queries = [lock_run(&key), Query::new(REVERT, params), outcome(&key, &id), known.read()];
-        compacted(&self.database.transact(&queries).await?)
+        compacted(&self.database.transact(&queries).await?, 1)
     }
 }
 
@@ -253,6 +285,9 @@ fn swap_rows(compaction: &CompactionId, replacement: &Replacement<'_>) -> Rows {
     let mut rows = Rows::new(replacement.estimator, 0);
     let (id, payload) = (compaction.as_str().to_owned(), replacement.completed.to_vec());
     rows.encoded_event("compaction_completed", id, payload, StepPosition::default());
+    if let Some(usage) = &replacement.usage_recorded {
+        rows.event(usage, StepPosition::default());
+    }
     if let Some(summary) = replacement.summary {
         for (position, part) in summary.parts.iter().enumerate() {
             rows.early_part(&summary.id, position, part);
@@ -286,11 +321,32 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     }
 }
 
+/// What the calls for a compaction cost, for as long as it runs: nobody counts it twice.
+pub(super) const SPEND: &str = "-- store::compaction::spend
+    insert into usage_totals as u (tenant_id, session_id, purpose, model, calls, input_tokens, output_tokens, reasoning_tokens,
+                                   cache_read_tokens, cache_write_tokens)
+    select $1, $2, 2, $4, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint
+      from compactions c
+     where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3 and c.status = 1 and $5::bigint > 0
+    on conflict (tenant_id, session_id, purpose, model) do update
+       set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
+           output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
+           cache_read_tokens = u.cache_read_tokens + excluded.cache_read_tokens,
+           cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens";
+
+fn spend<'a>(key: &'a Key, compaction: &'a &'a str, cost: &'a Cost) -> Query<'a> {
+    let Cost { model, usage } = cost;
+    let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = usage;
+    let mut params: Vec<Param<'a>> = vec![&key.tenant, &key.session, compaction, model, calls];
+    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write]);
+    Query::new(SPEND, params)
+}
+
 fn outcome<'a>(key: &'a Key, compaction: &'a &'a str) -> Query<'a> {
     Query::new(OUTCOME, vec![&key.tenant as Param<'_>, &key.session, compaction])
 }
 
-fn status(number: i16) -> Result<CompactionStatus, Error> {
+pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
     match number {
         1 => Ok(CompactionStatus::Running),
         2 => Ok(CompactionStatus::Applied),
@@ -300,15 +356,11 @@ fn status(number: i16) -> Result<CompactionStatus, Error> {
     }
 }
 
-/// Answers in the order of the transactions above: what was written, the outcome, and the idempotency key where there is one.
-fn compacted(answers: &[Vec<Row>]) -> Result<Compacted, Error> {
-    let (written, outcome, known) = match answers {
-        [_, written, outcome] => (written.first(), outcome.first(), None),
-        [_, written, outcome, known] | [_, _, written, outcome, known] => {
-            (written.first(), outcome.first(), known.first())
-        }
-        _ => return Err(Error::Corrupt("a compaction gave another number of answers".to_owned())),
-    };
+/// Answers in the order of the transactions above: what the write gave stands at `at`, behind it the outcome, and behind that the
+/// idempotency key where there is one.
+fn compacted(answers: &[Vec<Row>], at: usize) -> Result<Compacted, Error> {
+    let row = |at: usize| answers.get(at).and_then(|rows| rows.first());
+    let (written, outcome, known) = (row(at), row(at + 1), row(at + 2));
     let number: Option<i16> = outcome.map(|row| get(row, "status")).transpose()?.flatten();
     let running: Option<String> = outcome.map(|row| get(row, "running")).transpose()?.flatten();
     Ok(Compacted {

@@ -15,6 +15,7 @@ pub mod blob;
 pub mod calibration;
 pub mod chunk;
 pub mod compaction;
+pub mod compaction_read;
 pub mod delete;
 pub mod error;
 pub mod event;
@@ -150,5 +151,9 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("swap", compaction::SWAP),
         ("revert", compaction::REVERT),
         ("compaction_outcome", compaction::OUTCOME),
+        ("compaction_spend", compaction::SPEND),
+        ("compactions", compaction_read::LIST),
+        ("compaction", compaction_read::ONE),
+        ("compaction_in_force", compaction_read::IN_FORCE),
     ]
 }

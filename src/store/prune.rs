@@ -68,9 +68,9 @@ const CLEARED_BY: &str = "-- store::prune::cleared_by: $3 seq of the prune
           join messages m on m.tenant_id = $1 and m.session_id = $2 and m.message_id = p.message_id
          where p.tenant_id = $1 and p.session_id = $2 and p.pruned_at_seq = $3 and m.voided_at_seq is null
            and not exists (
-             select from (select c.from_seq, c.to_seq from compactions c
+             select from (select c.from_seq, c.to_seq, c.kept from compactions c
                            where c.tenant_id = $1 and c.session_id = $2 and c.status = 2 order by c.active_from_seq desc limit 1) k
-              where m.seq between k.from_seq and k.to_seq and not m.pinned)
+              where m.seq between k.from_seq and k.to_seq and not m.pinned and m.seq <> all (k.kept))
          order by m.seq, p.idx) p on true
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 

@@ -82,6 +82,12 @@ pub struct Session {
     pub forked: Option<(SessionId, Seq)>,
     /// Calls without results, of the live turn or appended.
     pub open_calls: u32,
+    /// Compactions in force or built on.
+    pub compactions: u32,
+    /// When the last of them came in force.
+    pub compacted_at: Option<Timestamp>,
+    /// One is being made.
+    pub compacting: bool,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last used.
@@ -135,11 +141,28 @@ pub struct Remembered {
     pub result: String,
 }
 
+/// What is known of a session's compactions, without a look at those that failed.
+macro_rules! compacted {
+    ($session:literal) => {
+        concat!(
+            "select count(*)::int as compactions, max(c.ended_at) as compacted_at,
+                    exists (select from compactions n where n.tenant_id = $1 and n.session_id = ",
+            $session,
+            " and n.status = 1) as compacting
+               from compactions c where c.tenant_id = $1 and c.session_id = ",
+            $session,
+            " and c.status = 2"
+        )
+    };
+}
+
 pub(super) const SESSION: &str = concat!("-- store::session::session: $3 the revision that the configuration is of, or null for the one in force
     select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
            r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
-           (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued
+           (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued,
+           k.compactions, k.compacted_at, k.compacting
       from sessions s
+      cross join lateral (", compacted!("$2"), ") k
       join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
       join session_activity a on a.tenant_id = $1 and a.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2
@@ -223,12 +246,14 @@ impl Store {
                order by a.updated_at desc, a.session_id desc limit $4)
             select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, page.updated_at, r.state, r.turn_id, r.next_seq,
                    r.revision, r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
-                   (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued
+                   (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued,
+                   k.compactions, k.compacted_at, k.compacting
               from page
               join sessions s on s.tenant_id = $1 and s.session_id = page.session_id
               join session_run r on r.tenant_id = $1 and r.session_id = page.session_id and r.state <> 3
               join session_revisions v on v.tenant_id = $1 and v.session_id = page.session_id and v.revision = r.revision
               join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
+              cross join lateral (", compacted!("s.session_id"), ") k
              order by page.updated_at desc, page.session_id desc");
         let at = after.map(|(at, _)| *at);
         let session_id = after.map_or("", |(_, session)| session.as_str());
@@ -270,6 +295,9 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         queued: super::row::count(row, "queued")?,
         forked: from.map(SessionId::new).zip(at.map(Seq)),
         open_calls: super::row::count(row, "open_calls")?,
+        compactions: super::row::count(row, "compactions")?,
+        compacted_at: get(row, "compacted_at")?,
+        compacting: get(row, "compacting")?,
         created_at: get(row, "created_at")?,
         updated_at: get(row, "updated_at")?,
     })

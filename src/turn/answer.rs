@@ -11,7 +11,7 @@ use super::{
     leases::Lease,
 };
 use crate::{
-    model::{CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, TurnId, derive, event::StepPosition},
+    model::{CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TurnId, derive, event::StepPosition},
     provider::{
         self, Answer,
         assemble::{Assembled, Assembly, Progress},
@@ -38,6 +38,8 @@ pub(super) struct Call<'a> {
     pub(super) max_bytes: usize,
     /// How long it may take.
     pub(super) time_left: Duration,
+    /// Tokens of the answer after which the window is too full; none: nobody watches.
+    pub(super) room: Option<u32>,
     /// Deltas within this time go out together.
     pub(super) flush: Duration,
     /// Who watches.
@@ -90,6 +92,8 @@ pub(super) enum Cut {
     Lost,
     /// The server stops now.
     Aborted,
+    /// The window is too full to go on.
+    Full,
 }
 
 /// How long a call took.
@@ -114,6 +118,8 @@ pub(super) async fn call(call: Call<'_>, lease: &Lease, aborting: &CancellationT
         outbox: Outbox { audience: call.audience, flush: call.flush, pending: None, shown: None },
         begun,
         timing: &mut timing,
+        room: call.room,
+        written: Tally::default(),
     };
     let end = arriving.until(answer, assembly, begun + call.time_left, lease, aborting).await;
     timing.total = begun.elapsed();
@@ -127,6 +133,8 @@ struct Arriving<'a> {
     outbox: Outbox<'a>,
     begun: Instant,
     timing: &'a mut Timing,
+    room: Option<u32>,
+    written: Tally,
 }
 
 impl Arriving<'_> {
@@ -160,7 +168,11 @@ impl Arriving<'_> {
                 Ok(Progress::Quiet) => {}
                 Ok(Progress::Delta(delta)) => {
                     self.timing.first.get_or_insert_with(|| self.begun.elapsed());
+                    self.written = self.written.plus(&delta.text);
                     self.outbox.push(delta);
+                    if self.room.is_some_and(|room| self.written.tokens() > room) {
+                        return End::Cut(Cut::Full, Vec::new());
+                    }
                 }
                 Ok(Progress::Finished(finish)) => {
                     self.outbox.send();

@@ -110,7 +110,7 @@ pub fn template(model: &Resolved) -> &'static Template {
 }
 
 /// A message that is only counted.
-fn unstored(appended: Appended) -> Message {
+pub(super) fn unstored(appended: Appended) -> Message {
     let Appended { role, parts, pinned, metadata: _, response: _, created_at: _ } = appended;
     let stored = |part| super::execute::host_part(part, role, pinned);
     Message {

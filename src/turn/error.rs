@@ -1,7 +1,7 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
-    model::{BlobId, CallId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw},
+    model::{BlobId, CallId, CompactionId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw},
     provider, store,
 };
 
@@ -101,6 +101,26 @@ pub enum Error {
         results: Vec<(usize, CallId)>,
         /// Among the approvals.
         approvals: Vec<(usize, CallId)>,
+    },
+    /// The session has no such compaction in force.
+    #[error("the session has no compaction {0} in force")]
+    CompactionNotFound(CompactionId),
+    /// Another compaction is being made.
+    #[error("compaction {0} is being made")]
+    CompactionInProgress(CompactionId),
+    /// A newer compaction stands upon it.
+    #[error("compaction {newest} is newer, and has to be taken back first")]
+    CompactionSuperseded {
+        /// Which.
+        newest: CompactionId,
+    },
+    /// A compaction would not make the context smaller.
+    #[error("a compaction would not make the context smaller")]
+    CompactionNoGain {
+        /// Tokens of the prompt.
+        before: u32,
+        /// Tokens that would be left.
+        after: u32,
     },
     /// No prune of the session has that seq.
     #[error("no prune has the seq {0}")]

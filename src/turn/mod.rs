@@ -9,6 +9,7 @@ pub mod answer;
 mod attendance;
 mod batch;
 pub mod cancel;
+pub mod compact;
 pub mod count;
 pub mod delete;
 pub mod error;

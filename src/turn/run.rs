@@ -1,6 +1,9 @@
 //! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
 
+mod ending;
+mod room;
 mod take;
+mod window;
 
 use std::{
     sync::Arc,
@@ -14,7 +17,6 @@ use super::{
     answer::{self, Audience, Broken, Cut, End, Timing},
     batch::Handing,
     execute::step_started,
-    following::{Ground, Planned},
     hub::Channel,
     leases::Lease,
     next::{Facts, Last, Step, ending_of, next_step},
@@ -22,7 +24,7 @@ use super::{
     sessions::outside_tokens,
     wakeups::Wakeup,
     wishes,
-    written::{assistant, call_ids, response, synthetic, usage_recorded},
+    written::{assistant, call_ids, response, usage_recorded},
 };
 use crate::{
     context::{
@@ -30,27 +32,23 @@ use crate::{
         size::{Size, offset, size, usable},
     },
     model::{
-        CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, Fence, FinishReason, Limits,
-        MessageId, Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, TurnResult, Usage,
-        config::Policy,
-        derive,
-        event::{CallCancelReason, StepPosition},
+        CancelOutcome, Closed, CompletionReason, Ending, Fence, FinishReason, Limits, MessageId, Part, Payload, Seq,
+        SessionKey, ToolSet, Transcript, TurnId, Usage, config::Policy, derive, event::StepPosition,
         transcript::NotClosed,
     },
     provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
     store::{
         Rows,
         admission::Grant,
-        following::Starters,
         message::Seen,
         session::SessionState,
         step::{Begun, NewStep},
-        turn::{Ack, End as TurnEnd, StepCost, Written},
-        turn_read::{CancelRequest, Owned, Revision},
+        turn::{Ack, StepCost, Written},
+        turn_read::{Owned, Revision},
     },
 };
 
-mod window;
+use room::{Making, Room};
 
 /// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
 const BEGIN_TRIES: u32 = 10;
@@ -82,6 +80,7 @@ pub(super) async fn run(
         attended: false,
         calls: (0, 0),
         recovered: None,
+        making: Making::default(),
     };
     loop {
         match Box::pin(run.step()).await {
@@ -125,14 +124,7 @@ struct Run<'a> {
     calls: (u32, u32),
     /// The step whose prompt was made smaller because the provider found it too long.
     recovered: Option<u32>,
-}
-
-/// What the end of a turn has to reckon with.
-struct Ahead {
-    /// Messages wait for this turn.
-    waiting: bool,
-    /// What follows it.
-    next: Option<Planned>,
+    making: Making,
 }
 
 /// What one step works with.
@@ -228,12 +220,14 @@ impl Run<'_> {
         if let Some(transcript) = &transcript
             && self.prune(&scene, transcript).await?
         {
+            self.making.pruned = true;
             return Ok(Flow::On);
         }
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
-            (Step::Call, Some(transcript)) => match self.too_large(&scene).await? {
-                None => self.call(&scene, transcript).await,
-                Some(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
+            (Step::Call, Some(transcript)) => match self.make_room(&scene).await? {
+                Room::Fits => self.call(&scene, transcript).await,
+                Room::Changed => Ok(Flow::On),
+                Room::Over(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             },
             (Step::Begin, Some(_)) => self.begin(&owned).await,
             (Step::Take { advance }, Some(_)) => self.take(&scene, advance).await,
@@ -315,6 +309,7 @@ impl Run<'_> {
             taken,
             max_bytes: self.engine.rules.max_answer_bytes,
             time_left: scene.time_left(),
+            room: Self::room_for_answer(scene),
             flush: self.engine.rules.delta_flush,
             audience: Audience { channel: self.channel, turn: self.turn, after: self.seq, at: scene.at },
         };
@@ -436,6 +431,7 @@ impl Run<'_> {
         let ending = match cut {
             Cut::Lost => return Ok(Flow::Over),
             Cut::Aborted => return self.hand_over().await,
+            Cut::Full => return self.restart(scene, message).await,
             Cut::Deadline => Ending::Completed(CompletionReason::Deadline),
             Cut::Cancelled => {
                 let request = self.engine.store.owned(self.key, self.fence.epoch).await?.and_then(|owned| owned.cancel);
@@ -495,119 +491,6 @@ impl Run<'_> {
         }
     }
 
-    /// Ends the turn as the model wants, unless messages wait for it or somebody cancelled.
-    async fn finish(
-        &mut self,
-        scene: &Scene<'_>,
-        rows: Rows,
-        cost: Option<StepCost<'_>>,
-        finish: Option<FinishReason>,
-    ) -> Result<Flow, Error> {
-        let cost = cost.unwrap_or_default();
-        let ending = Ending::Completed(CompletionReason::Stop);
-        let result = self.result(scene, &cost, finish);
-        let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
-        let ahead = self.ahead(scene, Starters::All).await?;
-        if ahead.waiting && rows.events() > 0 {
-            // It goes on anyhow, and need not wait at the gate for those who queue messages.
-            let written = self.engine.store.append(self.key, self.fence, &rows, &cost, None).await?;
-            return self.after(written);
-        }
-        let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
-        let sent = Instant::now();
-        let store = &self.engine.store;
-        let ended = store.finish_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
-        self.ended(ended, next.is_some(), sent)
-    }
-
-    /// Ends the turn, whatever waits.
-    async fn stop(
-        &mut self,
-        scene: &Scene<'_>,
-        rows: Rows,
-        cost: Option<StepCost<'_>>,
-        ending: Ending,
-        finish: Option<FinishReason>,
-    ) -> Result<Flow, Error> {
-        let cost = cost.unwrap_or_default();
-        let result = self.result(scene, &cost, finish);
-        let reason = match ending {
-            Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
-            Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
-        };
-        let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(reason) };
-        let starters = match ending {
-            Ending::Completed(_) => Starters::All,
-            Ending::Cancelled { .. } | Ending::Failed(_) => Starters::InAnyCase,
-        };
-        let ahead = self.ahead(scene, starters).await?;
-        let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
-        let sent = Instant::now();
-        let store = &self.engine.store;
-        let ended = store.stop_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
-        self.ended(ended, next.is_some(), sent)
-    }
-
-    /// What the end of the turn has to reckon with: messages that hold it up, and the turn that follows it.
-    async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
-        let found = self.engine.store.ahead(self.key, starters).await?;
-        let mut ahead = Ahead { waiting: found.waiting, next: None };
-        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
-        match self.engine.plan_for(self.key, &starter, Ground::behind(scene.owned)).await {
-            Ok(next) => ahead.next = next,
-            Err(error @ Error::Store(_)) => return Err(error),
-            // It waits until there is such a model again; this turn's end does not.
-            Err(error) => {
-                tracing::warn!(session.id = %self.key.session, %error, "a queued message cannot start a turn")
-            }
-        }
-        Ok(ahead)
-    }
-
-    /// Takes in what the end of the turn answered, and runs what follows it.
-    fn ended(
-        &mut self,
-        (written, grant): (Written, Option<Grant>),
-        planned: bool,
-        sent: Instant,
-    ) -> Result<Flow, Error> {
-        let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
-        let flow = self.after(written)?;
-        match grant {
-            Some(grant) => self.engine.start(self.key.clone(), grant, sent),
-            // The message, or the configuration, is another one by now.
-            None if planned && idle => {
-                let (engine, key) = (Arc::clone(self.engine), self.key.clone());
-                self.engine.tasks.spawn(async move {
-                    if let Err(error) = engine.start_waiting(&key).await {
-                        tracing::warn!(session.id = %key.session, %error, "a queued message starts no turn yet");
-                    }
-                });
-            }
-            None => {}
-        }
-        Ok(flow)
-    }
-
-    /// The end of a turn with what is to be taken back, its last words included. Nobody adds to a turn that is being cancelled.
-    async fn undoing(
-        &self,
-        mut ending: Ending,
-        request: Option<&CancelRequest>,
-        partial: Option<&MessageId>,
-    ) -> Result<Ending, Error> {
-        if let Ending::Cancelled { undone, .. } = &mut ending
-            && request.is_some_and(|request| request.rollback)
-        {
-            let mut all = self.engine.store.undone(self.key, self.turn).await?;
-            all.messages.extend(partial.cloned());
-            *undone = Some(all);
-        }
-        Ok(ending)
-    }
-
     /// Takes in what a write answered.
     fn after(&mut self, written: Written) -> Result<Flow, Error> {
         match written {
@@ -638,60 +521,7 @@ impl Run<'_> {
         Ok(Flow::Over)
     }
 
-    /// An error on the way. One that may pass leaves the turn to its next owner; another one ends it.
-    async fn give_up(&mut self, error: &Error) {
-        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn cannot go on here");
-        if matches!(error, Error::Store(error) if error.is_transient()) {
-            // The next owner need not wait for the lease to run out.
-            self.engine.leases.doubt(self.key, Instant::now());
-            return;
-        }
-        if self.lease.lost().is_cancelled() {
-            return;
-        }
-        let failure =
-            Failure::local(FailureReason::Internal, "an internal error ended the turn; the server's log has it", true);
-        if let Err(error) = self.fail(failure).await {
-            tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn could not be ended");
-        }
-    }
-
-    /// Ends the turn as failed without looking at what it was doing.
-    async fn fail(&mut self, failure: Failure) -> Result<(), Error> {
-        let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(()) };
-        let ending = Ending::Failed(failure);
-        let result = TurnResult {
-            step_count: owned.step,
-            final_message: owned.final_message.clone(),
-            total_usage: owned.totals,
-            elapsed: elapsed(&owned),
-            ..TurnResult::default()
-        };
-        let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
-        let rows = Rows::new(estimate::ESTIMATOR, 0);
-        let written = self.engine.store.stop(self.key, self.fence, &rows, &StepCost::default(), &end).await?;
-        self.after(written).map(drop)
-    }
-
     fn no_rows(scene: &Scene<'_>) -> Rows {
         Rows::new(estimate::ESTIMATOR, scene.offset)
     }
-
-    /// What came of the turn, this step included.
-    fn result(&self, scene: &Scene<'_>, cost: &StepCost<'_>, finish: Option<FinishReason>) -> TurnResult {
-        let owned = scene.owned;
-        TurnResult {
-            step_count: owned.step,
-            final_message: cost.message.cloned().or_else(|| owned.final_message.clone()),
-            finish,
-            last_step_usage: self.last_usage.clone(),
-            total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
-            elapsed: elapsed(owned) + scene.read.elapsed(),
-        }
-    }
-}
-
-/// From the start of the turn to the last look at it.
-fn elapsed(owned: &Owned) -> Duration {
-    Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
 }

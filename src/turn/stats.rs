@@ -1,13 +1,16 @@
 //! GetContextStats: what a session's window is spent on, from its counters.
 
+use futures_util::future::try_join;
+
 use super::{Engine, Error, sessions::outside_tokens};
 use crate::{
     context::{
         budget::Budget,
+        compact,
         size::{Size, size, usable},
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{SessionConfig, SessionKey, Tool, config::ContextPolicy},
+    model::{Compaction, SessionConfig, SessionKey, Tool, config::ContextPolicy},
     provider::{ModelInfo, registry::Resolved},
     store::stats::Stats,
 };
@@ -31,12 +34,18 @@ pub struct ContextStats {
     pub forecast: Forecast,
     /// Reported over estimated tokens of the model, learnt from calls. Stored sizes are not corrected by it.
     pub learnt: f64,
+    /// The newest compactions.
+    pub compactions: Vec<Compaction>,
 }
+
+/// Compactions that are told with the statistics.
+const RECENT: u32 = 10;
 
 impl Engine {
     /// Where a session's tokens are, with this model or its own.
     pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
-        let stats = self.store().stats(key).await?;
+        let (stats, compactions) =
+            try_join(self.store().stats(key), self.store().compactions(key, None, RECENT)).await?;
         let stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         // Whoever names the tools with each turn will name them again.
         let tools = stats.turn_tools.clone().unwrap_or_else(|| stats.config.tools.clone());
@@ -51,12 +60,14 @@ impl Engine {
         let whole =
             Whole { config, supports_tools, ledger: &stats.ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);
+        let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
         let learnt = self.calibration(&model.reference).await?.ratio;
         Ok(ContextStats {
             learnt,
+            compactions,
             breakdown: breakdown(&whole),
             tools: sized.into_iter().map(|(tool, tokens)| (tool.clone(), tokens)).collect(),
-            forecast: forecast(budget, None, &size, stats.growth),
+            forecast: forecast(budget, starts_at, &size, stats.growth),
             model: model.reference,
             budget,
             size,

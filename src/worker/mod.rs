@@ -48,6 +48,9 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         |engine| async move { engine.look_for_readers().await },
     ));
     tasks.spawn(every("queues", poll, stop.clone(), each(engine), |engine| async move { engine.tend_queues().await }));
+    tasks.spawn(every("compactions", poll, stop.clone(), each(engine), |engine| async move {
+        engine.tend_compactions().await
+    }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
     tasks.spawn(every(
         "uploads",

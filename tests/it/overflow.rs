@@ -93,7 +93,8 @@ async fn where_nothing_can_be_cleared_the_turn_ends_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_window_cannot_hold_is_not_sent() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    let small = pb::Policy { context_window: Some(1_000), ..pb::Policy::default() };
+    let compaction = Some(pb::CompactionPolicy { enabled: Some(false), ..Default::default() });
+    let small = pb::Policy { context_window: Some(1_000), compaction, ..pb::Policy::default() };
     host.create(session(small)).await;
     let fits = host.run(turn("s", "", &"x".repeat(4 * 900))).await;
     assert_eq!(kinds(&fits).last(), Some(&"turn_completed"));

@@ -5,4 +5,4 @@ mod read;
 mod write;
 
 pub use read::{CompletedCall, Content, refs_to_load, to_pb};
-pub use write::{Encoded, encode, encode_call_cancelled, encode_dropped_with_session};
+pub use write::{Encoded, encode, encode_call_cancelled, encode_compaction_lost, encode_dropped_with_session};

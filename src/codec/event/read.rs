@@ -103,6 +103,22 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
             Payload::ContextPruned(pb::ContextPruned { report: Some(ledger::pruned_to_pb(&report)) })
         }
         kind::CONTEXT_RESTORED => Payload::ContextRestored(member(event)?),
+        kind::COMPACTION_STARTED => {
+            let pb::CompactionStarted { compaction } = member(event)?;
+            Payload::CompactionStarted(pb::CompactionStarted { compaction: about(compaction, event, session)? })
+        }
+        kind::COMPACTION_COMPLETED => {
+            let pb::CompactionCompleted { compaction } = member(event)?;
+            Payload::CompactionCompleted(pb::CompactionCompleted { compaction: about(compaction, event, session)? })
+        }
+        kind::COMPACTION_FAILED => {
+            let pb::CompactionFailed { compaction } = member(event)?;
+            Payload::CompactionFailed(pb::CompactionFailed { compaction: about(compaction, event, session)? })
+        }
+        kind::COMPACTION_REVERTED => {
+            let pb::CompactionReverted { compaction } = member(event)?;
+            Payload::CompactionReverted(pb::CompactionReverted { compaction: about(compaction, event, session)? })
+        }
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
             Payload::TurnCompleted(pb::TurnCompleted { result: with_queued(ended.result, &event.refs), ..ended })
@@ -163,6 +179,17 @@ fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
             .unwrap_or_default(),
         takeovers: i32::try_from(event.size.unwrap_or_default()).unwrap_or(i32::MAX),
     }
+}
+
+/// A compaction with what stands beside it.
+fn about(
+    compaction: Option<pb::Compaction>,
+    event: &StoredEvent,
+    session: &SessionId,
+) -> Result<Option<pb::Compaction>, DecodeError> {
+    let compaction_id = first_ref(event)?.clone();
+    let compaction = compaction.unwrap_or_default();
+    Ok(Some(pb::Compaction { compaction_id, session_id: session.to_string(), ..compaction }))
 }
 
 fn committed(event: &StoredEvent, session: &SessionId, content: &Content) -> Result<pb::MessageCommitted, DecodeError> {

@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::{
     codec::{
-        failure, generation, ledger, limits,
+        compaction, failure, generation, ledger, limits,
         number::signed,
         part, queue,
         time::duration_to_pb,
@@ -14,8 +14,8 @@ use crate::{
         usage,
     },
     model::{
-        CallId, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall, TurnResult,
-        Undone, Usage, UsagePurpose,
+        CallId, Compaction, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall,
+        TurnResult, Undone, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         generation::Unsupported,
     },
@@ -98,6 +98,10 @@ pub fn encode(payload: &Payload) -> Encoded {
             encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report: Some(ledger::pruned_to_pb(report)) })
         }
         Payload::ContextRestored { restored } => encoded(kind::CONTEXT_RESTORED, &ledger::restored_to_pb(restored)),
+        Payload::CompactionStarted(it) => about_compaction(kind::COMPACTION_STARTED, it),
+        Payload::CompactionCompleted(it) => about_compaction(kind::COMPACTION_COMPLETED, it),
+        Payload::CompactionFailed(it) => about_compaction(kind::COMPACTION_FAILED, it),
+        Payload::CompactionReverted(it) => about_compaction(kind::COMPACTION_REVERTED, it),
         Payload::MessagesApplied { message, taken } => Encoded {
             refs: vec![message.to_string()],
             ..encoded(
@@ -131,6 +135,23 @@ pub fn encode_dropped_with_session() -> Vec<u8> {
 fn dropped(reason: DropReason) -> Vec<u8> {
     let reason = queue::drop_reason_to_pb(reason).into();
     pb::QueuedMessageDropped { reason, ..pb::QueuedMessageDropped::default() }.encode_to_vec()
+}
+
+/// The payload of a `compaction_failed` of one that its replica left behind. Which it is only the writing statement knows.
+pub fn encode_compaction_lost() -> Vec<u8> {
+    let lost = pb::Compaction {
+        state: pb::CompactionState::Failed.into(),
+        failure: Some(failure::to_pb(&compaction::lost())),
+        ..pb::Compaction::default()
+    };
+    pb::CompactionFailed { compaction: Some(lost) }.encode_to_vec()
+}
+
+/// All events about compactions have one form.
+fn about_compaction(kind: &'static str, compaction: &Compaction) -> Encoded {
+    let member = pb::CompactionStarted { compaction: Some(compaction::stored(compaction)) };
+    let id = compaction.id.as_ref().map(ToString::to_string);
+    Encoded { refs: id.into_iter().collect(), ..encoded(kind, &member) }
 }
 
 fn encoded(kind: &'static str, member: &impl Message) -> Encoded {

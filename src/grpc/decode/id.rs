@@ -5,7 +5,7 @@ use super::{
     text::{self, AtMost},
 };
 use crate::{
-    model::{BlobId, CallId, MessageId, RequestId, SessionId, TurnId},
+    model::{BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, TurnId},
     pb::FieldReason,
 };
 
@@ -61,6 +61,12 @@ pub(super) fn call(at: Path<'_>, text: String, found: &mut Findings) -> CallId {
         found.required(at);
     }
     CallId::new(text::line(at, text, AtMost::Chars(LONGEST_CALL), found))
+}
+
+/// Reads the id of a compaction.
+pub(super) fn compaction(at: Path<'_>, text: String, found: &mut Findings) -> CompactionId {
+    name(at, &text, found);
+    CompactionId::new(text)
 }
 
 /// Reads the id of a blob.

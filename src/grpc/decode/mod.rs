@@ -7,6 +7,7 @@
 mod answers;
 mod append_messages;
 mod blobs;
+mod compaction;
 mod context;
 mod count_tokens;
 mod events;
@@ -54,6 +55,9 @@ pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use append_messages::{APPEND_MESSAGES, append_messages};
 pub use blobs::{
     GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob, not_as_announced, outside_of_blob,
+};
+pub use compaction::{
+    COMPACT, LIST_COMPACTIONS, ListCompactions, REVERT_COMPACTION, compact, list_compactions, revert_compaction,
 };
 pub use context::{
     GET_CONTEXT_STATS, GetContextStats, PRUNE_TOOL_OUTPUTS, RESTORE_TOOL_OUTPUTS, get_context_stats,

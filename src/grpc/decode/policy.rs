@@ -11,6 +11,7 @@ use crate::{
     codec,
     model::{
         OutputLimits, TakeMode, ToolExecution,
+        compaction::{CompactionOverrides, InstructionsMode, Ratio, Strategy},
         config::{ContextOverrides, PolicyOverrides, PruneOverrides},
     },
     pb::{self, FieldReason},
@@ -29,8 +30,8 @@ const SMALLEST_SHARE: f64 = f64::MIN_POSITIVE;
 pub(super) fn overrides(at: Path<'_>, policy: Option<pb::Policy>, found: &mut Findings) -> PolicyOverrides {
     let pb::Policy { compaction, prune, tools, queue, output_reserve, context_window, unknown_window } =
         policy.unwrap_or_default();
-    check_compaction(at.field("compaction"), compaction.unwrap_or_default(), found);
     let context = ContextOverrides {
+        compaction: self::compaction(at.field("compaction"), compaction.unwrap_or_default(), found),
         prune: self::prune(at.field("prune"), prune.unwrap_or_default(), found),
         output_reserve: optional_count(at.field("output_reserve"), output_reserve, found),
         context_window: window(at.field("context_window"), context_window, found),
@@ -106,7 +107,7 @@ fn limits_by_name(
     limits.into_iter().map(&mut read).collect()
 }
 
-fn check_compaction(at: Path<'_>, policy: pb::CompactionPolicy, found: &mut Findings) {
+fn compaction(at: Path<'_>, policy: pb::CompactionPolicy, found: &mut Findings) -> CompactionOverrides {
     let pb::CompactionPolicy {
         enabled,
         strategy,
@@ -123,20 +124,42 @@ fn check_compaction(at: Path<'_>, policy: pb::CompactionPolicy, found: &mut Find
         guard_stream_ratio,
         guard_max_restarts,
     } = policy;
-    later(at.field("enabled"), enabled.is_some(), found);
-    later_enum::<pb::CompactionStrategy>(at.field("strategy"), strategy, found);
-    later_share(at.field("threshold"), threshold, SMALLEST_SHARE, 1.0, found);
-    later_count(at.field("keep_turns"), keep_turns, found);
-    later_share(at.field("keep_ratio"), keep_ratio, 0.0, 0.9, found);
-    later_text(at.field("summary_model"), summary_model, LONGEST_MODEL, found);
-    later_count(at.field("summary_max_tokens"), summary_max_tokens, found);
-    later_text(at.field("instructions"), instructions, LONGEST_INSTRUCTIONS, found);
-    later_enum::<pb::InstructionsMode>(at.field("instructions_mode"), instructions_mode, found);
-    later(at.field("background"), background.is_some(), found);
-    later_enum::<pb::ContextGuard>(at.field("guard"), guard, found);
-    later_share(at.field("guard_request_ratio"), guard_request_ratio, SMALLEST_SHARE, 1.0, found);
-    later_share(at.field("guard_stream_ratio"), guard_stream_ratio, SMALLEST_SHARE, 1.0, found);
-    later_count(at.field("guard_max_restarts"), guard_max_restarts, found);
+    if background.is_some() {
+        found.not_implemented(at.field("background"));
+    }
+    if summary_max_tokens == Some(0) {
+        found.invalid(at.field("summary_max_tokens"), FieldReason::OutOfRange, "must be above 0");
+    }
+    CompactionOverrides {
+        enabled,
+        strategy: self::strategy(at.field("strategy"), strategy, found),
+        threshold: share(at.field("threshold"), threshold, SMALLEST_SHARE, 1.0, found),
+        keep_turns: optional_count(at.field("keep_turns"), keep_turns, found),
+        keep_ratio: share(at.field("keep_ratio"), keep_ratio, 0.0, 0.9, found),
+        summary_model: words(at.field("summary_model"), summary_model, LONGEST_MODEL, found),
+        summary_max_tokens: optional_count(at.field("summary_max_tokens"), summary_max_tokens, found),
+        instructions: self::instructions(at.field("instructions"), instructions, found),
+        instructions_mode: self::instructions_mode(at.field("instructions_mode"), instructions_mode, found),
+        guard: number::known(at.field("guard"), guard, found).and_then(codec::policy::guard_from_pb),
+        guard_request_ratio: share(at.field("guard_request_ratio"), guard_request_ratio, SMALLEST_SHARE, 1.0, found),
+        guard_stream_ratio: share(at.field("guard_stream_ratio"), guard_stream_ratio, SMALLEST_SHARE, 1.0, found),
+        guard_max_restarts: optional_count(at.field("guard_max_restarts"), guard_max_restarts, found),
+    }
+}
+
+/// A way to make a context smaller; none: by the policy.
+pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Option<Strategy> {
+    number::known(at, strategy, found).and_then(codec::policy::strategy_from_pb)
+}
+
+/// Wishes for a summary; none: by the policy.
+pub(super) fn instructions(at: Path<'_>, instructions: String, found: &mut Findings) -> Option<String> {
+    words(at, instructions, LONGEST_INSTRUCTIONS, found)
+}
+
+/// How wishes are used; none: by the policy.
+pub(super) fn instructions_mode(at: Path<'_>, mode: i32, found: &mut Findings) -> Option<InstructionsMode> {
+    number::known(at, mode, found).and_then(codec::policy::instructions_mode_from_pb)
 }
 
 fn prune(at: Path<'_>, policy: pb::PrunePolicy, found: &mut Findings) -> PruneOverrides {
@@ -172,33 +195,17 @@ fn take(at: Path<'_>, take: i32, found: &mut Findings) -> Option<TakeMode> {
     }
 }
 
-/// Notes a field that is set and that a later version takes.
-fn later(at: Path<'_>, is_set: bool, found: &mut Findings) {
-    if is_set {
-        found.not_implemented(at);
-    }
-}
-
-fn later_count(at: Path<'_>, number: Option<i32>, found: &mut Findings) {
-    number::not_negative(at, number.unwrap_or_default().into(), found);
-    later(at, number.is_some(), found);
-}
-
-fn later_enum<E: TryFrom<i32>>(at: Path<'_>, number: i32, found: &mut Findings) {
-    number::known::<E>(at, number, found);
-    later(at, number != 0, found);
-}
-
-fn later_share(at: Path<'_>, share: Option<f64>, from: f64, to: f64, found: &mut Findings) {
-    let Some(share) = share else { return };
+fn share(at: Path<'_>, share: Option<f64>, from: f64, to: f64, found: &mut Findings) -> Option<Ratio> {
+    let share = share?;
     if !(from..=to).contains(&share) {
         let above = if from > 0.0 { "above 0 and up to" } else { "0 to" };
         found.invalid(at, FieldReason::OutOfRange, format!("must be {above} {to}"));
     }
-    later(at, true, found);
+    Ratio::new(share)
 }
 
-fn later_text(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) {
-    later(at, !text.is_empty(), found);
+/// A text; none: by the policy.
+fn words(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> Option<String> {
     text::bounded(at, &text, most, found);
+    Some(text).filter(|text| !text.is_empty())
 }

@@ -37,6 +37,8 @@ pub struct Dialect {
     pub json_schema: bool,
     /// Words that end an answer; none: no limit is known.
     pub most_stops: Option<usize>,
+    /// Whether it is a server that people run themselves.
+    pub local: bool,
     /// How it counts a prompt; none: it does not.
     pub counter: Option<Counter>,
 }
@@ -115,6 +117,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     seed: "seed",
     json_schema: true,
     most_stops: None,
+    local: false,
     counter: None,
 };
 
@@ -174,15 +177,17 @@ pub const DIALECTS: &[Dialect] = &[
         effort: Effort::Unknown,
         budget: Some("thinking_budget_tokens"),
         top_k: true,
+        local: true,
         counter: Some(Counter::Text),
         ..COMPATIBLE
     },
-    Dialect { name: "lmstudio", top_k: true, ..COMPATIBLE },
-    Dialect { name: "ollama", ..COMPATIBLE },
+    Dialect { name: "lmstudio", top_k: true, local: true, ..COMPATIBLE },
+    Dialect { name: "ollama", local: true, ..COMPATIBLE },
     Dialect {
         name: "vllm",
         budget: Some("thinking_token_budget"),
         top_k: true,
+        local: true,
         counter: Some(Counter::Prompt),
         ..COMPATIBLE
     },

@@ -98,6 +98,10 @@ impl Provider for OpenAi {
         unsupported
     }
 
+    fn is_local(&self) -> bool {
+        self.dialect.local
+    }
+
     fn takes_reasoning_back(&self) -> bool {
         match self.dialect.reasoning_back {
             dialect::ReasoningBack::Never => false,

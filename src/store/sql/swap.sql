@@ -1,6 +1,7 @@
 -- store::compaction::swap: after lock_run. The compaction comes in force if it still runs and the context is the one that it was
 -- made from; appends in between are no hindrance. Its summary stands at the seq of compaction_completed.
 -- $27 compaction $28 first seq $29 last seq $30 messages $31 overhead $32 tokens $33 parts (changes, by category) $34 info
+-- $39 seqs in between that stay
 -- summary: $35 message or null $36 role $37 overhead $38 info
 with k as (
   select c.context_version from compactions c
@@ -19,7 +20,7 @@ f as (
             case when r.state in (1, 2) then r.turn_id end as turn_id),
 end_compaction as (
   update compactions c
-     set status = 2, lease_until = null, ended_at = now(), from_seq = $28, to_seq = $29, active_from_seq = f.base,
+     set status = 2, lease_until = null, ended_at = now(), from_seq = $28, to_seq = $29, kept = $39, active_from_seq = f.base,
          predecessor = (select compaction_id from before), summary_message = $35, delta_messages = s.messages,
          delta_overhead = s.overhead, delta_tokens = s.tokens, delta_parts = s.parts, info = $34::bytea
     from f, shift s where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $27),

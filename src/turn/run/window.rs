@@ -3,12 +3,13 @@
 use super::{Flow, Run, Scene};
 use crate::{
     context::{
+        compact::due,
         prune::{choose, is_due},
         stats::{Whole, breakdown},
     },
     model::{
-        Closed, Ending, Failure, FailureReason, MessageId, Payload, SessionConfig, Usage, config::PrunePolicy,
-        ledger::Share,
+        Closed, Ending, Failure, FailureReason, MessageId, Payload, SessionConfig, Usage, compaction::Trigger,
+        config::PrunePolicy, ledger::Share,
     },
     store::{
         NewMessage, Rows,
@@ -22,14 +23,19 @@ use crate::{
     },
 };
 
+/// What is cleared on a provider's word that the prompt is too long has to be one part in so many of it; else it is compacted too.
+const WORTH_A_TRY: u32 = 4;
+
 impl Run<'_> {
     /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it does not pay.
     pub(super) async fn prune(&self, scene: &Scene<'_>, transcript: &Closed) -> Result<bool, Error> {
         let policy = &scene.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
         let rebilled = pruning.rebilled(scene.cached, scene.outside);
-        // A window that nobody knows overflows never: the provider says when.
-        let overflows = budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        // A window that nobody knows overflows never: the provider says when. Before a summary is asked for, what can be cleared is.
+        let (size, local) = (scene.size.at_most(), scene.model.provider.is_local());
+        let overflows = budget(policy, scene.model)
+            .is_ok_and(|budget| budget.overflows(size) || due(&policy.compaction, budget, size, local).is_some());
         if !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
             return Ok(false);
         }
@@ -50,8 +56,8 @@ impl Run<'_> {
         self.overflow(scene, Failure::local(FailureReason::ContextOverflow, words, false)).await.map(Some)
     }
 
-    /// What follows on a provider's word that the prompt is too long: all old results are cleared and the step is repeated, once; else
-    /// the turn ends.
+    /// What follows on a provider's word that the prompt is too long: all old results are cleared, where that is not enough the
+    /// context is compacted, and the step is repeated, once; else the turn ends.
     pub(super) async fn recover(
         &mut self,
         scene: &Scene<'_>,
@@ -70,22 +76,28 @@ impl Run<'_> {
             ..policy.clone()
         };
         let again = self.recovered != Some(scene.at.step);
-        let chosen = choose(&seen.messages, &prune).filter(|_| again).zip(seen.context_version);
-        let Some((pruning, version)) = chosen else {
+        let chosen = choose(&seen.messages, &prune).zip(seen.context_version);
+        let cleared = chosen.as_ref().map_or(0, |(pruning, _)| pruning.saved);
+        // A little less will not do: nobody knows how much too long it is.
+        let forced = (Trigger::ProviderOverflow, scene.size.count.tokens / 2);
+        let compacts =
+            again && cleared < scene.size.count.tokens / WORTH_A_TRY && self.can_compact(scene, forced).await?;
+        if !again || chosen.is_none() && !compacts {
             let ending = self.overflow(scene, failure).await?;
             return self.stop(scene, rows, Some(cost), ending, None).await;
-        };
+        }
         self.recovered = Some(scene.at.step);
+        self.making.forced = compacts.then_some(forced);
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, tokens.estimated = scene.size.count.tokens,
-            "the provider takes the prompt for too long; old tool results are cleared"
+            "the provider takes the prompt for too long; the context is made smaller"
         );
         let (next_attempt, delay) = (scene.at.attempt + 1, std::time::Duration::ZERO);
         let failure = Failure { recoverable: true, ..failure };
         rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
         let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
         let flow = self.after(written)?;
-        if flow == Flow::On {
+        if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, pruning.rebilled(scene.cached, scene.outside));
             // Whoever changed the context meanwhile made another prompt of it: that one is tried as it is.
             self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
@@ -94,7 +106,7 @@ impl Run<'_> {
     }
 
     /// The end of a turn whose prompt does not fit, with what fills the window.
-    async fn overflow(&self, scene: &Scene<'_>, failure: Failure) -> Result<Ending, Error> {
+    pub(super) async fn overflow(&self, scene: &Scene<'_>, failure: Failure) -> Result<Ending, Error> {
         let categories = match self.engine.store.stats(self.key).await? {
             Some(stats) => {
                 let config = SessionConfig { tools: scene.tools.clone(), ..scene.owned.made_for.config.clone() };

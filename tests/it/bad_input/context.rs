@@ -28,6 +28,78 @@ fn restore(s: &Scene, change: impl FnOnce(&mut pb::RestoreToolOutputsRequest)) -
     Box::pin(async move { contexts.restore_tool_outputs(request).await.map(drop) })
 }
 
+fn compact(s: &Scene, change: impl FnOnce(&mut pb::CompactRequest)) -> Call {
+    let mut request = pb::CompactRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.compact(request).await.map(drop) })
+}
+
+fn compactions(s: &Scene, change: impl FnOnce(&mut pb::ListCompactionsRequest)) -> Call {
+    let mut request = pb::ListCompactionsRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.list_compactions(request).await.map(drop) })
+}
+
+fn revert(s: &Scene, change: impl FnOnce(&mut pb::RevertCompactionRequest)) -> Call {
+    let mut request = pb::RevertCompactionRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.revert_compaction(request).await.map(drop) })
+}
+
+/// Mistakes about compactions.
+fn about_compactions(s: &Scene) -> Vec<Row> {
+    let all_wrong = |it: &mut pb::CompactRequest| {
+        *it = pb::CompactRequest {
+            strategy: 9,
+            target_tokens: -1,
+            instructions: "x".repeat(16_385),
+            instructions_mode: 9,
+            summary_model: "x".repeat(257),
+            ..pb::CompactRequest::default()
+        };
+    };
+    vec![
+        invalid(
+            "a compaction with everything wrong",
+            compact(s, all_wrong),
+            &[
+                ("session_id", F::Required),
+                ("strategy", F::Unknown),
+                ("target_tokens", F::OutOfRange),
+                ("instructions", F::TooLarge),
+                ("instructions_mode", F::Unknown),
+                ("summary_model", F::TooLarge),
+            ],
+        ),
+        missing("a compaction of no session", compact(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
+        missing("a summary by nobody", compact(s, |it| it.summary_model = "a/b".into()), "MODEL_NOT_FOUND"),
+        mismatch(
+            "the key of a fork for a compaction",
+            compact(s, |it| (it.session_id, it.request_id) = ("forked".into(), "forked".into())),
+            "forked",
+        ),
+        invalid(
+            "a list of compactions of nothing",
+            compactions(s, |it| *it = pb::ListCompactionsRequest { page_size: -1, ..Default::default() }),
+            &[("session_id", F::Required), ("page_size", F::OutOfRange)],
+        ),
+        missing(
+            "compactions of no session",
+            compactions(s, |it| it.session_id = "nowhere".into()),
+            "SESSION_NOT_FOUND",
+        ),
+        invalid("a revert of nothing", revert(s, |_| ()), &[("compaction_id", F::Required)]),
+        missing(
+            "a revert of what was never made",
+            revert(s, |it| it.compaction_id = "nothing".into()),
+            "COMPACTION_NOT_FOUND",
+        ),
+    ]
+}
+
 pub(super) fn rows(s: &Scene) -> Vec<Row> {
     let policy = pb::Policy {
         context_window: Some(0),
@@ -37,7 +109,7 @@ pub(super) fn rows(s: &Scene) -> Vec<Row> {
     let below = |it: &mut pb::PruneToolOutputsRequest| {
         (it.minimum_tokens, it.protect_tokens, it.protect_turns) = (Some(-1), Some(-1), Some(-1));
     };
-    vec![
+    let mut rows = vec![
         invalid(
             "a window of nothing, and rules that nobody knows",
             s.configure(|it| it.policy_overrides = Some(policy)),
@@ -86,5 +158,7 @@ pub(super) fn rows(s: &Scene) -> Vec<Row> {
         ),
         missing("statistics of no session", stats(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
         missing("statistics for a model nobody has", stats(s, |it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
-    ]
+    ];
+    rows.extend(about_compactions(s));
+    rows
 }

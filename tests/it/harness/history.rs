@@ -8,7 +8,7 @@ use contextd::{
     pb::{self, MessageView, part::Content},
     store::{
         NewMessage,
-        compaction::{Beginning, Counter, Replacement, Shift},
+        compaction::{Beginning, Cost, Counter, Replacement, Shift},
     },
 };
 use tokio_postgres::Client;
@@ -124,11 +124,14 @@ impl<'a> History<'a> {
         let replacement = Replacement {
             from: Seq(from),
             to: Seq(to),
+            kept: &[],
             shift,
             summary: summary.as_ref(),
             estimator: "test",
             info: b"",
             completed: b"",
+            cost: &Cost::default(),
+            usage_recorded: None,
         };
         store.swap_compaction(&key, &compaction, &replacement).await.unwrap().moved.unwrap();
     }

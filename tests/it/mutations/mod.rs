@@ -27,7 +27,7 @@ use crate::harness::{
 };
 
 /// The RPCs. The order is that of the proto's files.
-const ALL: [Rpc; 14] = [
+const ALL: [Rpc; 16] = [
     Rpc::CreateSession,
     Rpc::UpdateSession,
     Rpc::DeleteSession,
@@ -36,8 +36,10 @@ const ALL: [Rpc; 14] = [
     Rpc::ExecuteTurn,
     Rpc::SubmitToolResults,
     Rpc::CancelTurn,
+    Rpc::Compact,
     Rpc::PruneToolOutputs,
     Rpc::RestoreToolOutputs,
+    Rpc::RevertCompaction,
     Rpc::EnqueueMessage,
     Rpc::CancelQueuedMessage,
     Rpc::ClearQueue,
@@ -54,8 +56,10 @@ enum Rpc {
     ExecuteTurn,
     SubmitToolResults,
     CancelTurn,
+    Compact,
     PruneToolOutputs,
     RestoreToolOutputs,
+    RevertCompaction,
     EnqueueMessage,
     CancelQueuedMessage,
     ClearQueue,
@@ -71,7 +75,9 @@ impl Rpc {
             | Self::ForkSession
             | Self::AppendMessages => "SessionService",
             Self::ExecuteTurn | Self::SubmitToolResults | Self::CancelTurn => "TurnService",
-            Self::PruneToolOutputs | Self::RestoreToolOutputs => "ContextService",
+            Self::PruneToolOutputs | Self::RestoreToolOutputs | Self::Compact | Self::RevertCompaction => {
+                "ContextService"
+            }
             Self::EnqueueMessage | Self::CancelQueuedMessage | Self::ClearQueue => "QueueService",
             Self::PutBlob => "BlobService",
         };
@@ -94,6 +100,10 @@ impl Rpc {
             Self::PruneToolOutputs => "select count(*) from events where session_id = $1 and kind = 'context_pruned'",
             Self::RestoreToolOutputs => {
                 "select count(*) from events where session_id = $1 and kind = 'context_restored'"
+            }
+            Self::Compact => "select count(*) from events where session_id = $1 and kind = 'compaction_started'",
+            Self::RevertCompaction => {
+                "select count(*) from events where session_id = $1 and kind = 'compaction_reverted'"
             }
             Self::EnqueueMessage => "select count(*) from queue where session_id = $1",
             Self::CancelQueuedMessage | Self::ClearQueue => {
@@ -122,6 +132,17 @@ fn clears_all(session_id: String) -> pb::PruneToolOutputsRequest {
         protect_tokens: none,
         protect_turns: none,
         ..pb::PruneToolOutputsRequest::default()
+    }
+}
+
+/// Leaves the newest turn of a session, and asks no model.
+fn cuts(session_id: String, request_id: String) -> pb::CompactRequest {
+    pb::CompactRequest {
+        session_id,
+        request_id,
+        strategy: pb::CompactionStrategy::Truncation.into(),
+        target_tokens: 400,
+        ..pb::CompactRequest::default()
     }
 }
 
@@ -193,6 +214,16 @@ macro_rules! answer {
                 let answer = contexts.restore_tool_outputs(Request::new(request)).await;
                 answer.map(|answer| answer.into_inner().call_ids.join(" "))
             }
+            Rpc::Compact => {
+                let answer = contexts.compact(Request::new(cuts(session_id, request_id))).await;
+                answer.map(|answer| answer.into_inner().compaction.unwrap_or_default().compaction_id)
+            }
+            Rpc::RevertCompaction => {
+                let compaction_id = $case.call.clone();
+                let request = pb::RevertCompactionRequest { session_id, compaction_id, request_id };
+                let answer = contexts.revert_compaction(Request::new(request)).await;
+                answer.map(|answer| answer.into_inner().compaction.unwrap_or_default().compaction_id)
+            }
             Rpc::EnqueueMessage => {
                 let request = pb::EnqueueMessageRequest { request_id, ..enqueue(&session_id, "Later") };
                 let answer = queue.enqueue_message(Request::new(request)).await;
@@ -217,7 +248,7 @@ macro_rules! answer {
 struct Case {
     rpc: Rpc,
     session: String,
-    /// The call or message that waits, or the seq that is taken back.
+    /// The call or message that waits, or the seq or compaction that is taken back.
     call: String,
 }
 
@@ -238,6 +269,14 @@ impl Case {
                 if rpc == Rpc::RestoreToolOutputs {
                     let pruned = host.contexts().prune_tool_outputs(clears_all(session.clone())).await.unwrap();
                     waiting = pruned.into_inner().report.unwrap().pruned_at_seq.to_string();
+                }
+            }
+            Rpc::Compact | Rpc::RevertCompaction => {
+                host.with_turns(&session, &[300, 300, 300]).await;
+                if rpc == Rpc::RevertCompaction {
+                    let request = pb::CompactRequest { wait: true, ..cuts(session.clone(), String::new()) };
+                    let made = host.contexts().compact(request).await.unwrap();
+                    waiting = made.into_inner().compaction.unwrap().compaction_id;
                 }
             }
             Rpc::SubmitToolResults | Rpc::CancelTurn => {

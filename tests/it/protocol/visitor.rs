@@ -8,7 +8,7 @@ use contextd::{
         SessionKey, TurnId, TurnResult, command::TurnRequest, event::CallCancelReason,
     },
     store::{
-        compaction::{Beginning, CompactionStatus, Counter, Replacement, Shift},
+        compaction::{Beginning, CompactionStatus, Cost, Counter, Replacement, Shift},
         delete::Deletion,
         import::{Import, ImportedMessage},
         queue::{Delivery, Enqueued, NewQueued, QueueState, Which, Withdrawal},
@@ -336,11 +336,14 @@ impl Actor {
         let replacement = Replacement {
             from: Seq(1),
             to,
+            kept: &[],
             shift,
             summary: Some(&summary),
             estimator: ESTIMATOR,
             info: b"",
             completed: b"",
+            cost: &Cost::default(),
+            usage_recorded: None,
         };
         let swapped = self.insist(async || store.swap_compaction(&key, &id, &replacement).await).await;
         match swapped.and_then(|swapped| swapped.status) {
@@ -349,7 +352,7 @@ impl Actor {
                 self.tell(Told::Compacted { session, compaction, reverted: false });
             }
             Some(CompactionStatus::Running | CompactionStatus::Failed) | None => {
-                self.ask(store.fail_compaction(&key, &id, b"", b"")).await;
+                self.ask(store.fail_compaction(&key, &id, b"", b"", &Cost::default())).await;
             }
         }
     }

@@ -3,7 +3,7 @@
 use contextd::{
     model::{CancelCause, CompactionId},
     store::{
-        compaction::{Counter, Replacement, Shift},
+        compaction::{Cost, Counter, Replacement, Shift},
         prune::Marks,
         queue::Take,
         session::SessionState,
@@ -237,11 +237,14 @@ impl Driver<'_> {
         let replacement = Replacement {
             from: Seq(1),
             to,
+            kept: &[],
             shift,
             summary: Some(&summary),
             estimator: ESTIMATOR,
             info: b"",
             completed: b"",
+            cost: &Cost::default(),
+            usage_recorded: None,
         };
         let id = CompactionId::new(id);
         self.world.store.swap_compaction(&self.key, &id, &replacement).await.unwrap().moved.unwrap();

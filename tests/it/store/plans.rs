@@ -181,10 +181,14 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
             &["'k'", "2", "2", "0", "0", "array_fill(0::bigint, array[9])", "array_fill(0, array[9])", "''"],
         )
         .into_iter()
-        .chain(["'new-message'", "2", "4", "''"])
+        .chain(["'new-message'", "2", "4", "''", "array[]::bigint[]"])
         .collect(),
         "revert" => with(in_session("'compacted'", &["'k'", "1", "''"]), &REQUEST),
         "compaction_outcome" => in_session("'compacting'", &["'k'"]),
+        "compaction_spend" => in_session("'compacting'", &["'k'", "'scripted/demo'", "1", "9", "9", "0", "0", "0"]),
+        "compactions" => in_session("'compacted'", &["null", "10"]),
+        "compaction" => in_session("'compacted'", &["'k'"]),
+        "compaction_in_force" => in_session("'compacted'", &[]),
         other => transcript_arguments(other),
     }
 }

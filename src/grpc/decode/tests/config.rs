@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::{
     OutputLimits, PinnedKind, SessionConfig, SessionId, TakeMode, ToolExecution,
+    compaction::{self, CompactionOverrides, Guard, InstructionsMode, Ratio},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
 };
 
@@ -191,21 +192,8 @@ fn every_other_override_is_for_later() {
         change(&mut policy);
         Some(policy)
     }
-    let later: [Override; 15] = [
-        ("compaction.enabled", |p| p.compaction = compaction(|c| c.enabled = Some(true))),
-        ("compaction.strategy", |p| p.compaction = compaction(|c| c.strategy = 1)),
-        ("compaction.threshold", |p| p.compaction = compaction(|c| c.threshold = Some(1.0))),
-        ("compaction.keep_turns", |p| p.compaction = compaction(|c| c.keep_turns = Some(0))),
-        ("compaction.keep_ratio", |p| p.compaction = compaction(|c| c.keep_ratio = Some(0.0))),
-        ("compaction.summary_model", |p| p.compaction = compaction(|c| c.summary_model = "a/b".into())),
-        ("compaction.summary_max_tokens", |p| p.compaction = compaction(|c| c.summary_max_tokens = Some(1))),
-        ("compaction.instructions", |p| p.compaction = compaction(|c| c.instructions = "x".into())),
-        ("compaction.instructions_mode", |p| p.compaction = compaction(|c| c.instructions_mode = 1)),
+    let later: &[Override] = &[
         ("compaction.background", |p| p.compaction = compaction(|c| c.background = Some(false))),
-        ("compaction.guard", |p| p.compaction = compaction(|c| c.guard = 1)),
-        ("compaction.guard_request_ratio", |p| p.compaction = compaction(|c| c.guard_request_ratio = Some(0.1))),
-        ("compaction.guard_stream_ratio", |p| p.compaction = compaction(|c| c.guard_stream_ratio = Some(0.1))),
-        ("compaction.guard_max_restarts", |p| p.compaction = compaction(|c| c.guard_max_restarts = Some(0))),
         ("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1))),
     ];
     for (field, change) in later {
@@ -216,6 +204,22 @@ fn every_other_override_is_for_later() {
 #[test]
 fn how_the_context_is_kept_may_be_overridden() {
     let policy = pb::Policy {
+        compaction: Some(pb::CompactionPolicy {
+            enabled: Some(false),
+            strategy: pb::CompactionStrategy::MiddleRemoval.into(),
+            threshold: Some(0.5),
+            keep_turns: Some(0),
+            keep_ratio: Some(0.0),
+            summary_model: "a/b".into(),
+            summary_max_tokens: Some(1),
+            instructions: "Keep names.".into(),
+            instructions_mode: pb::InstructionsMode::Replace.into(),
+            background: None,
+            guard: pb::ContextGuard::TwoLevel.into(),
+            guard_request_ratio: Some(0.25),
+            guard_stream_ratio: Some(1.0),
+            guard_max_restarts: Some(0),
+        }),
         prune: Some(pb::PrunePolicy {
             mode: pb::PruneMode::Always.into(),
             minimum_tokens: Some(0),
@@ -229,6 +233,21 @@ fn how_the_context_is_kept_may_be_overridden() {
         ..Default::default()
     };
     let expected = ContextOverrides {
+        compaction: CompactionOverrides {
+            enabled: Some(false),
+            strategy: Some(compaction::Strategy::MiddleRemoval),
+            threshold: Ratio::new(0.5),
+            keep_turns: Some(0),
+            keep_ratio: Ratio::new(0.0),
+            summary_model: Some("a/b".into()),
+            summary_max_tokens: Some(1),
+            instructions: Some("Keep names.".into()),
+            instructions_mode: Some(InstructionsMode::Replace),
+            guard: Some(Guard::TwoLevel),
+            guard_request_ratio: Ratio::new(0.25),
+            guard_stream_ratio: Ratio::new(1.0),
+            guard_max_restarts: Some(0),
+        },
         prune: PruneOverrides {
             mode: Some(PruneMode::Always),
             minimum_tokens: Some(0),

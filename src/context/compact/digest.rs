@@ -1,0 +1,135 @@
+//! A conversation as text, for whoever summarises it.
+
+use crate::{
+    context::estimate,
+    model::{Content, Message, Role, ToolOutcome, message::StoredPart},
+};
+
+/// Characters that are shown of a tool's result (feature row S9).
+const RESULT_CHARS: usize = 500;
+
+/// The messages as text in pieces of at most `most` tokens each; what says nothing is left out. Text of users and of the model is never
+/// cut short, only parted.
+pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for text in messages.filter_map(text).flat_map(|text| parted(&text, most)) {
+        match pieces.last_mut() {
+            Some(last) if estimate::text(last).saturating_add(estimate::text(&text)).saturating_add(1) <= most => {
+                last.push_str("\n\n");
+                last.push_str(&text);
+            }
+            Some(_) | None => pieces.push(text),
+        }
+    }
+    pieces
+}
+
+/// A message as text; none: it says nothing that a summary would keep.
+fn text(message: &Message) -> Option<String> {
+    let said: Vec<String> = message.parts.iter().filter_map(part).collect();
+    let speaker = match message.role {
+        Role::System => "System:",
+        Role::User => "User:",
+        Role::Assistant => "Assistant:",
+        Role::Tool => return (!said.is_empty()).then(|| said.join("\n")),
+    };
+    (!said.is_empty()).then(|| format!("{speaker}\n{}", said.join("\n")))
+}
+
+fn part(stored: &StoredPart) -> Option<String> {
+    match &stored.part.content {
+        Content::Text(text) | Content::Refusal(text) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
+        Content::Reasoning { .. } => None,
+        Content::ToolCall(call) => Some(format!("[Called {} with: {}]", call.name, call.arguments)),
+        Content::ToolResult(result) => {
+            let how = match result.outcome {
+                ToolOutcome::Success => "result",
+                ToolOutcome::Error => "error",
+                ToolOutcome::Denied => "denied",
+                ToolOutcome::TimedOut => "timed out",
+                ToolOutcome::Cancelled => "cancelled",
+            };
+            let words = match &stored.pruned {
+                Some(_) => "(cleared)".to_owned(),
+                None => shortened(&result.texts.join("\n")),
+            };
+            Some(format!("[{} {how}: {words}]", result.name))
+        }
+    }
+}
+
+/// The beginning of a text, and how much of it is missing.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(RESULT_CHARS) {
+        None => text.to_owned(),
+        Some((end, _)) => {
+            let more = text[end..].chars().count();
+            format!("{}... ({more} more characters)", &text[..end])
+        }
+    }
+}
+
+/// A text in parts of at most `most` tokens, whatever it is written in.
+fn parted(text: &str, most: u32) -> Vec<String> {
+    if estimate::text(text) <= most {
+        return vec![text.to_owned()];
+    }
+    // No character is worth more than 1.3 tokens.
+    let chars = (most as usize * 3 / 4).max(1);
+    let letters: Vec<char> = text.chars().collect();
+    letters.chunks(chars).map(|some| some.iter().collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        context::testing::{assistant, calls, message, results, user},
+        model::{Part, message::Pruned},
+    };
+
+    fn check(message: &Message, expected: Option<&str>) {
+        assert_eq!(text(message).as_deref(), expected);
+    }
+
+    /// Rows S9 and S13
+    #[test]
+    fn messages_are_told_as_who_said_what() {
+        check(&user("Hello"), Some("User:\nHello"));
+        check(&assistant("Hi"), Some("Assistant:\nHi"));
+        check(&assistant("  "), None);
+        check(&calls(&["look", "read"]), Some("Assistant:\n[Called look with: {}]\n[Called read with: {}]"));
+        check(&results(&[("look", "blue"), ("read", "")]), Some("[look result: blue]\n[read result: ]"));
+        let thought = Part::new(Content::Reasoning { text: "hmm".into(), redacted: false });
+        check(&message(Role::Assistant, vec![thought.clone()]), None);
+        check(&message(Role::Assistant, vec![thought, Part::text("So.")]), Some("Assistant:\nSo."));
+    }
+
+    /// Row S9
+    #[test]
+    fn results_are_cut_and_cleared_ones_said_to_be() {
+        let long = "é".repeat(501);
+        check(
+            &results(&[("look", &long)]),
+            Some(&format!("[look result: {}... (1 more characters)]", "é".repeat(500))),
+        );
+        check(&results(&[("look", &long[..1_000])]), Some(&format!("[look result: {}]", "é".repeat(500))));
+        let mut cleared = results(&[("look", "blue")]);
+        cleared.parts[0].pruned = Some(Pruned { at: crate::model::Seq(9), time: None, original_tokens: 1 });
+        check(&cleared, Some("[look result: (cleared)]"));
+    }
+
+    proptest! {
+        /// Row S9
+        #[test]
+        fn pieces_fit_and_lose_nothing(words in proptest::collection::vec("[a-zé語]{0,400}", 1..20), most in 40_u32..400) {
+            let messages: Vec<Message> = words.iter().map(|words| user(words)).collect();
+            let pieces = pieces(messages.iter(), most);
+            prop_assert!(pieces.iter().all(|piece| estimate::text(piece) <= most));
+            let letters = |text: &str| text.replace("User:", "").replace('\n', "");
+            prop_assert_eq!(letters(&pieces.concat()), letters(&words.concat()));
+        }
+    }
+}

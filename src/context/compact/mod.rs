@@ -1,0 +1,385 @@
+//! Which messages a compaction is to stand for: decided from what the model sees, its sizes and the policy, before anything is asked of
+//! a model.
+//!
+//! Messages are hidden from one end of a stretch to the other, but for what stays in any case: what is pinned, the newest words
+//! of a user and the request that the newest turn works on, and calls whose results the model has not read. A stretch ends only
+//! where no call is parted from its result, and it always covers that of the compaction in force, whose place it takes.
+
+pub mod digest;
+pub mod words;
+
+use super::{budget::Budget, estimate, prune};
+use crate::model::{
+    CompactionId, Content, Message, Role, Seq,
+    compaction::{CompactionPolicy, Guard, Ratio, Strategy, Trigger},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// The share of the window that sets off a strategy where the policy does not say (feature row D13).
+const PROACTIVE: f64 = 0.5;
+/// The same of the removal of the middle.
+const MIDDLE: f64 = 0.8;
+/// A compacted context is to have at most one part in so many of the room: it has to last for a while.
+const ROOM_LEFT: u32 = 2;
+/// The removal of the middle keeps one part in so many of that at the beginning.
+const HEAD: u32 = 4;
+/// A context that gets smaller by less than one part in so many was compacted in vain: 5 %.
+const PROGRESS: u64 = 20;
+
+/// The compaction in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Which.
+    pub id: CompactionId,
+    /// The first message that it stands for.
+    pub from: Seq,
+    /// The last one.
+    pub to: Seq,
+    /// How many.
+    pub messages: u32,
+    /// What stands there instead, as it was written.
+    pub summary: Option<String>,
+}
+
+/// A context that may have to become smaller.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// What the model sees, in order.
+    pub messages: &'a [Message],
+    /// The compaction in force.
+    pub standing: Option<&'a Standing>,
+    /// Estimated size of the rest of the prompt.
+    pub outside: u32,
+    /// Size of the prompt, as far up as it may be.
+    pub size: u32,
+    /// Its window.
+    pub budget: Budget,
+    /// When and how.
+    pub policy: &'a CompactionPolicy,
+    /// The size that is asked for; none: by the room.
+    pub target: Option<u32>,
+}
+
+/// What a compaction would stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// How it was found.
+    pub strategy: Strategy,
+    /// The first message that it stands for.
+    pub from: Seq,
+    /// The last one.
+    pub to: Seq,
+    /// Messages in between that stay.
+    pub kept: Vec<Seq>,
+    /// Which of what the model sees goes, by position; the summary in force too.
+    pub hidden: Vec<usize>,
+    /// How many messages it stands for, with those of the compaction in force.
+    pub stands_for: u32,
+    /// The summary in force goes on, since nobody is asked for another one.
+    pub carries: bool,
+}
+
+/// Why a context is to be compacted now; none: it is not. `local`: the model runs on a server of one's own.
+pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> Option<Trigger> {
+    if !policy.enabled {
+        return None;
+    }
+    if budget.overflows(size) {
+        return Some(Trigger::Overflow);
+    }
+    let at = |ratio: f64| f64::from(size) >= ratio * f64::from(budget.window);
+    let strategy = threshold(policy).is_some_and(at);
+    let guard = guard(policy, local) == Guard::TwoLevel && at(policy.guard_request_ratio.get());
+    (strategy || guard).then_some(Trigger::Threshold)
+}
+
+/// The size from which on a context is compacted; none: never by itself.
+pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
+    if !policy.enabled {
+        return None;
+    }
+    let guard = (guard(policy, local) == Guard::TwoLevel).then(|| policy.guard_request_ratio.get());
+    let shares = [threshold(policy), guard].into_iter().flatten().map(|ratio| share(budget.window, ratio));
+    Some(shares.fold(budget.room().saturating_add(1), u32::min))
+}
+
+/// The size of prompt and answer together at which the guard stops an answer; none: nobody watches.
+pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
+    let watched = policy.enabled && guard(policy, local) == Guard::TwoLevel;
+    watched.then(|| share(budget.window, policy.guard_stream_ratio.get()))
+}
+
+/// How closely the size is watched.
+pub fn guard(policy: &CompactionPolicy, local: bool) -> Guard {
+    policy.guard.unwrap_or(if local { Guard::TwoLevel } else { Guard::None })
+}
+
+fn threshold(policy: &CompactionPolicy) -> Option<f64> {
+    let own = match policy.strategy {
+        Strategy::ReactiveOverflow | Strategy::Truncation => return None,
+        Strategy::ProactiveThreshold => PROACTIVE,
+        Strategy::MiddleRemoval => MIDDLE,
+    };
+    Some(policy.threshold.map_or(own, Ratio::get))
+}
+
+/// The ways to try, one after the other. What need not become smaller waits rather than to lose what no summary was written of.
+pub fn ladder(first: Strategy, must: bool) -> impl Iterator<Item = Strategy> {
+    let next = [Strategy::MiddleRemoval, Strategy::Truncation];
+    let further = next.into_iter().filter(move |next| must && *next > first);
+    std::iter::once(first).chain(further)
+}
+
+/// Whether a context became so much smaller that it was worth it.
+pub fn is_progress(before: u32, after: u32) -> bool {
+    u64::from(after) * PROGRESS <= u64::from(before) * (PROGRESS - 1)
+}
+
+/// What a compaction of this kind would stand for; none: there is nothing that may go.
+pub fn plan(strategy: Strategy, situation: &Situation<'_>) -> Option<Plan> {
+    let field = Field::of(situation);
+    let (head, tail) = match strategy {
+        Strategy::ReactiveOverflow => (0, field.newest_turns(situation.policy.keep_turns)),
+        Strategy::ProactiveThreshold => (0, field.newest_share(situation.policy.keep_ratio)?),
+        Strategy::MiddleRemoval => field.both_ends(),
+        Strategy::Truncation => (0, field.newest_that_fits()),
+    };
+    field.plan(strategy, head, tail)
+}
+
+impl Plan {
+    /// The size of the prompt with a summary of so many tokens in place of what goes.
+    pub fn after(&self, situation: &Situation<'_>, summary: u32) -> u32 {
+        let gone = self.hidden.iter().map(|at| u64::from(size(&situation.messages[*at]))).sum::<u64>();
+        let whole = estimated(situation);
+        scaled(whole.saturating_sub(gone) + u64::from(summary), situation.size, whole)
+    }
+
+    /// The messages that go, the summary in force left out.
+    pub fn gone<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = &'a Message> + 'a {
+        self.hidden.iter().map(|at| &messages[*at]).filter(|message| !message.is_summary)
+    }
+
+    /// The tools that what stays mentions, and those that only what goes does.
+    pub fn tools(&self, messages: &[Message]) -> (Vec<String>, Vec<String>) {
+        let stays = messages.iter().enumerate().filter(|(at, _)| self.hidden.binary_search(at).is_err());
+        let stay = tools(stays.map(|(_, message)| message));
+        let mut gone = tools(self.gone(messages));
+        gone.retain(|tool| !stay.contains(tool));
+        (stay, gone)
+    }
+}
+
+/// What the model sees, with what a boundary has to reckon with.
+struct Field<'a> {
+    situation: &'a Situation<'a>,
+    /// The size of the prompt as it is estimated.
+    whole: u64,
+    /// The size of what may go, up to each position.
+    movable: Vec<u64>,
+    stays: Vec<bool>,
+    turns: Vec<usize>,
+    /// From here on the model has not read what there is.
+    unread: usize,
+    /// The size that the prompt is to have.
+    aim: u64,
+}
+
+impl<'a> Field<'a> {
+    fn of(situation: &'a Situation<'a>) -> Self {
+        let messages = situation.messages;
+        let turns = prune::turns(messages);
+        let unread = unread(messages);
+        let stays = staying(messages, &turns);
+        let mut movable = vec![0];
+        let mut sum = 0;
+        for (message, stays) in messages.iter().zip(&stays) {
+            sum += if *stays { 0 } else { u64::from(size(message)) };
+            movable.push(sum);
+        }
+        let room = situation.budget.room() / ROOM_LEFT;
+        let aim = u64::from(situation.target.unwrap_or(room).max(1));
+        Self { situation, whole: estimated(situation), movable, stays, turns, unread, aim }
+    }
+
+    /// Whether nothing is parted here that belongs together.
+    fn is_safe(&self, at: usize) -> bool {
+        self.situation.messages.get(at).is_none_or(|message| message.role != Role::Tool)
+    }
+
+    /// Whether a prompt may go on here without a summary before it: with a user, or inside the newest turn, whose request stays.
+    fn may_begin(&self, at: usize) -> bool {
+        let Some(message) = self.situation.messages.get(at) else { return true };
+        let begun = self.turns[at] == self.newest()
+            && self.stays[..at].iter().zip(&self.turns).any(|(stays, turn)| *stays && *turn == self.newest());
+        self.is_safe(at) && (message.role == Role::User || begun)
+    }
+
+    fn newest(&self) -> usize {
+        self.turns.last().copied().unwrap_or_default()
+    }
+
+    /// The first message of the newest turn but so many.
+    fn turn_start(&self, back: u32) -> usize {
+        let turn = self.newest().saturating_sub(back as usize);
+        self.turns.iter().position(|number| *number >= turn).unwrap_or_default()
+    }
+
+    fn fits(&self, head: usize, tail: usize, summary: u64) -> bool {
+        let gone = self.movable[tail].saturating_sub(self.movable[head.min(tail)]);
+        self.scaled(self.whole.saturating_sub(gone) + summary) <= self.aim
+    }
+
+    fn scaled(&self, estimate: u64) -> u64 {
+        u64::from(scaled(estimate, self.situation.size, self.whole))
+    }
+
+    /// What a summary will cost at most.
+    fn summary(&self) -> u64 {
+        u64::from(self.situation.policy.summary_max_tokens.saturating_add(estimate::MESSAGE_OVERHEAD))
+    }
+
+    /// What the summary in force goes on to cost.
+    fn carried(&self) -> u64 {
+        let summary = self.situation.messages.iter().find(|message| message.is_summary);
+        summary.map_or(0, |message| u64::from(size(message)))
+    }
+
+    fn newest_turns(&self, keep: u32) -> usize {
+        let starts = (1..=keep).rev().map(|kept| self.turn_start(kept - 1));
+        let whole = starts.filter(|at| *at <= self.unread && self.is_safe(*at));
+        let begin = self.turn_start(0).min(self.unread);
+        let inside = (begin..=self.unread).filter(|at| self.is_safe(*at));
+        whole.chain(inside).find(|at| self.fits(0, *at, self.summary())).unwrap_or(self.unread)
+    }
+
+    fn newest_share(&self, keep: Ratio) -> Option<usize> {
+        let kept = u64::from(share(u32::try_from(self.whole).unwrap_or(u32::MAX), keep.get()));
+        let messages = self.situation.messages;
+        let mut sum = 0;
+        let fits = |message: &&Message| {
+            sum += u64::from(size(message));
+            sum <= kept
+        };
+        let target = (messages.len() - messages.iter().rev().take_while(fits).count()).min(self.unread);
+        (1..=target).rev().find(|at| self.is_safe(*at))
+    }
+
+    fn both_ends(&self) -> (usize, usize) {
+        let messages = self.situation.messages;
+        let before = self.situation.standing.map_or(messages.len(), |standing| {
+            messages
+                .iter()
+                .position(|message| message.is_summary || message.seq >= standing.from)
+                .unwrap_or(messages.len())
+        });
+        let most = self.aim / u64::from(HEAD);
+        let mut sum = 0;
+        let fits = |message: &&Message| {
+            sum += u64::from(size(message));
+            self.scaled(sum) <= most
+        };
+        let head = messages.iter().take(before).take_while(fits).count();
+        // A question without its answer is no beginning.
+        let asked = |at: &usize| messages.get(*at).is_some_and(|message| message.role == Role::User);
+        let head = (0..=head.min(self.unread)).rev().find(asked).unwrap_or_default();
+        let tails = (head..=self.unread).filter(|at| self.may_begin(*at));
+        let tail = tails.clone().find(|at| self.fits(head, *at, self.carried()));
+        (head, tail.or_else(|| tails.last()).unwrap_or(self.unread))
+    }
+
+    fn newest_that_fits(&self) -> usize {
+        let mut tails = (0..=self.unread).filter(|at| self.may_begin(*at));
+        tails.find(|at| self.fits(0, *at, self.carried())).unwrap_or(self.unread)
+    }
+
+    fn plan(&self, strategy: Strategy, head: usize, tail: usize) -> Option<Plan> {
+        let Situation { messages, standing, .. } = *self.situation;
+        let hidden: Vec<usize> = (head..tail).filter(|at| !self.stays[*at]).collect();
+        let new = hidden.iter().map(|at| &messages[*at]).filter(|message| !message.is_summary);
+        let (first, last) = (new.clone().next()?.seq, new.clone().next_back()?.seq);
+        let from = standing.map_or(first, |standing| standing.from.min(first));
+        let to = standing.map_or(last, |standing| standing.to.max(last));
+        // What was left out of a summary before, and what is pinned by nobody, would go with the stretch.
+        let inside = |message: &Message| !message.pinned && !message.is_summary && (from..=to).contains(&message.seq);
+        let kept =
+            messages.iter().enumerate().filter(|(at, message)| hidden.binary_search(at).is_err() && inside(message));
+        // What the summary in force stands for is covered: it goes too, wherever it stands.
+        let summary = messages.iter().position(|message| message.is_summary);
+        let mut all = hidden.clone();
+        all.extend(summary.filter(|at| !hidden.contains(at)));
+        all.sort_unstable();
+        let stands_for = standing.map_or(0, |standing| standing.messages);
+        Some(Plan {
+            strategy,
+            from,
+            to,
+            kept: kept.map(|(_, message)| message.seq).collect(),
+            stands_for: stands_for.saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX)),
+            carries: !strategy.summarises() && standing.is_some_and(|standing| standing.summary.is_some()),
+            hidden: all,
+        })
+    }
+}
+
+/// From which message on the model has not read what there is: a call goes with its results, and also one that has none yet.
+fn unread(messages: &[Message]) -> usize {
+    let Some(answer) = messages.iter().rposition(|message| message.role == Role::Assistant) else { return 0 };
+    let open = answer + 1 == messages.len() && !calls(&messages[answer]).is_empty();
+    let results = messages.get(answer + 1).is_some_and(|message| message.role == Role::Tool);
+    if open || results { answer } else { answer + 1 }
+}
+
+/// What stays wherever a boundary lies: what is pinned with what belongs to it, the newest words of a user, and the request of the newest
+/// turn.
+fn staying(messages: &[Message], turns: &[usize]) -> Vec<bool> {
+    let spoken = |message: &Message| message.role == Role::User && !message.is_summary;
+    let newest = turns.last();
+    let words = messages.iter().rposition(spoken);
+    let request = messages.iter().zip(turns).position(|(message, turn)| spoken(message) && Some(turn) == newest);
+    let of_turn = |at: &usize| Some(*at) == words || Some(*at) == request;
+    let pinned = |at: usize| messages.get(at).is_some_and(|message| message.pinned);
+    let is_results = |at: usize| messages.get(at).is_some_and(|message| message.role == Role::Tool);
+    let bound = |at: usize| is_results(at) && at > 0 && pinned(at - 1) || is_results(at + 1) && pinned(at + 1);
+    (0..messages.len()).map(|at| pinned(at) || of_turn(&at) || bound(at)).collect()
+}
+
+fn calls(message: &Message) -> Vec<&str> {
+    let parts = message.parts.iter();
+    parts
+        .filter_map(|stored| match &stored.part.content {
+            Content::ToolCall(call) => Some(call.name.as_str()),
+            Content::ToolResult(_) | Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) => None,
+        })
+        .collect()
+}
+
+/// The tools that messages call, each once, in order of their names.
+fn tools<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<String> {
+    let names: std::collections::BTreeSet<&str> = messages.flat_map(calls).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
+/// What a message costs in a prompt.
+fn size(message: &Message) -> u32 {
+    prune::size(message)
+}
+
+/// The size of the prompt as it is estimated.
+fn estimated(situation: &Situation<'_>) -> u64 {
+    let messages = situation.messages.iter().map(|message| u64::from(size(message)));
+    (u64::from(situation.outside) + messages.sum::<u64>()).max(1)
+}
+
+/// An estimate, corrected by what is known of the whole prompt: `size`, estimated at `whole`.
+fn scaled(estimate: u64, size: u32, whole: u64) -> u32 {
+    u32::try_from(u128::from(estimate) * u128::from(size) / u128::from(whole)).unwrap_or(u32::MAX)
+}
+
+fn share(of: u32, ratio: f64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number is never larger")]
+    let tokens = (f64::from(of) * ratio).ceil() as u32;
+    tokens
+}

@@ -1,0 +1,97 @@
+//! The requests about compactions.
+
+use super::{
+    Findings, Path,
+    hash::{idempotency, request_hash},
+    id, number,
+    page::{self, PageRequest},
+    policy,
+    text::{self, AtMost},
+};
+use crate::{
+    grpc::violations::Refused,
+    model::{
+        SessionId,
+        command::{Compact, RevertCompaction},
+        compaction::CompactionOverrides,
+    },
+    pb,
+};
+
+/// Name of the RPC.
+pub const COMPACT: &str = "contextd.v1.ContextService/Compact";
+/// Name of the RPC.
+pub const LIST_COMPACTIONS: &str = "contextd.v1.ContextService/ListCompactions";
+/// Name of the RPC.
+pub const REVERT_COMPACTION: &str = "contextd.v1.ContextService/RevertCompaction";
+
+/// Most characters of a model reference.
+const LONGEST_MODEL: AtMost = AtMost::Chars(256);
+
+/// Whose compactions are listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListCompactions {
+    /// The session.
+    pub session: SessionId,
+    /// Which page.
+    pub page: PageRequest,
+}
+
+/// Reads a CompactRequest.
+pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
+    let mut found = Findings::of(COMPACT);
+    let hash = request_hash(COMPACT, &pb::CompactRequest { wait: false, ..request.clone() });
+    let pb::CompactRequest {
+        session_id,
+        request_id,
+        strategy,
+        target_tokens,
+        instructions,
+        instructions_mode,
+        summary_model,
+        wait,
+        validate_only,
+    } = request;
+    text::bounded(Path::to("summary_model"), &summary_model, LONGEST_MODEL, &mut found);
+    let overrides = CompactionOverrides {
+        strategy: policy::strategy(Path::to("strategy"), strategy, &mut found),
+        summary_model: Some(summary_model).filter(|model| !model.is_empty()),
+        ..CompactionOverrides::default()
+    };
+    let wishes = policy::instructions(Path::to("instructions"), instructions, &mut found).unwrap_or_default();
+    let mode = policy::instructions_mode(Path::to("instructions_mode"), instructions_mode, &mut found);
+    let compact = Compact {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        overrides,
+        wishes: (wishes, mode.unwrap_or_default()),
+        target: number::count(Path::to("target_tokens"), target_tokens, &mut found),
+        wait,
+        dry_run: validate_only,
+        idempotency: idempotency(request_id, hash, &mut found),
+    };
+    found.finish(compact)
+}
+
+/// Reads a ListCompactionsRequest.
+pub fn list_compactions(request: pb::ListCompactionsRequest) -> Result<ListCompactions, Refused> {
+    let mut found = Findings::of(LIST_COMPACTIONS);
+    let pb::ListCompactionsRequest { session_id, page_size, page_token } = request;
+    let list = ListCompactions {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        page: page::page(page_size, page_token, &mut found),
+    };
+    found.finish(list)
+}
+
+/// Reads a RevertCompactionRequest.
+pub fn revert_compaction(request: pb::RevertCompactionRequest) -> Result<RevertCompaction, Refused> {
+    let mut found = Findings::of(REVERT_COMPACTION);
+    let hash = request_hash(REVERT_COMPACTION, &request);
+    let pb::RevertCompactionRequest { session_id, compaction_id, request_id } = request;
+    let revert = RevertCompaction {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        compaction: id::compaction(Path::to("compaction_id"), compaction_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+    };
+    found.finish(revert)
+}

@@ -1,0 +1,256 @@
+//! Compactions: overlays that stand for older messages. The messages stay, and an overlay can be taken back.
+
+use jiff::Timestamp;
+
+use super::{CompactionId, Failure, MessageId, Seq, TokenCount, UsageTotals, generation::UpTo};
+
+/// A share of something, 0 to 1.
+pub type Ratio = UpTo<1>;
+
+/// A compaction as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compaction {
+    /// Its id; none of one that is only planned.
+    pub id: Option<CompactionId>,
+    /// Where it stands.
+    pub state: CompactionState,
+    /// What set it off.
+    pub trigger: Trigger,
+    /// How it is made; not as it was begun, when that failed.
+    pub strategy: Strategy,
+    /// The seqs of the first and the last message that it stands for; none while that is open.
+    pub range: Option<(Seq, Seq)>,
+    /// How many messages that is.
+    pub messages_compacted: u32,
+    /// Messages in the prompt before.
+    pub messages_before: u32,
+    /// And after; 0 while that is open.
+    pub messages_after: u32,
+    /// Size of the prompt before.
+    pub tokens_before: TokenCount,
+    /// And after; a forecast until it is in force, none while there is not even that.
+    pub tokens_after: Option<TokenCount>,
+    /// The size that was to be kept under.
+    pub limit: u32,
+    /// Old tool results were cleared first.
+    pub was_pruned: bool,
+    /// What stands there instead; none: messages are only left out.
+    pub summary: Option<Summary>,
+    /// The calls that were made for it, those that failed too; of one that is planned a forecast.
+    pub usage: UsageTotals,
+    /// The one that it builds on.
+    pub predecessor: Option<CompactionId>,
+    /// Tools that the remaining messages mention.
+    pub referenced_tools: Vec<String>,
+    /// Tools that only messages mention that it stands for.
+    pub unreferenced_tools: Vec<String>,
+    /// Why it was given up.
+    pub failure: Option<Failure>,
+    /// When it was begun; none of one that is only planned.
+    pub created_at: Option<Timestamp>,
+    /// When it came in force, or was given up.
+    pub ended_at: Option<Timestamp>,
+    /// When it was taken back.
+    pub reverted_at: Option<Timestamp>,
+}
+
+/// A summary, and who wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The words, as they were written.
+    pub text: String,
+    /// The message that holds them.
+    pub message: MessageId,
+    /// Model reference; empty when it was carried over by a compaction that asks no model.
+    pub model: String,
+}
+
+/// Where a compaction stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CompactionState {
+    /// It was only asked what it would do.
+    Planned,
+    /// It is being made; the old context is in force.
+    Running,
+    /// It is in force, or built on.
+    Applied,
+    /// It was given up; nothing changed.
+    Failed,
+    /// It was taken back.
+    Reverted,
+}
+
+/// What sets off a compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Trigger {
+    /// The prompt no longer fits beside the answer.
+    Overflow,
+    /// The policy's share of the window is reached.
+    Threshold,
+    /// Somebody asked.
+    Manual,
+    /// The provider said "too long".
+    ProviderOverflow,
+}
+
+/// A way to make a context smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Strategy {
+    /// Once it no longer fits: a summary, and the newest turns.
+    #[default]
+    ReactiveOverflow,
+    /// Once it has a share of the window: a summary, and the newest share of it.
+    ProactiveThreshold,
+    /// Both ends stay; asks no model.
+    MiddleRemoval,
+    /// The newest stays; asks no model.
+    Truncation,
+}
+
+impl Strategy {
+    /// Whether a model writes a summary.
+    pub fn summarises(self) -> bool {
+        match self {
+            Self::ReactiveOverflow | Self::ProactiveThreshold => true,
+            Self::MiddleRemoval | Self::Truncation => false,
+        }
+    }
+}
+
+/// How wishes for a summary are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum InstructionsMode {
+    /// Beside the built-in instructions.
+    #[default]
+    Append,
+    /// In their place.
+    Replace,
+}
+
+/// How closely the size is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Guard {
+    /// Before each request.
+    None,
+    /// With shares of the window of its own before each request, and while the model answers.
+    TwoLevel,
+}
+
+/// When and how a context is compacted (feature rows D12 to D14, S8 and L3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactionPolicy {
+    /// Whether it happens by itself.
+    pub enabled: bool,
+    /// The first way to try.
+    pub strategy: Strategy,
+    /// The share of the window that sets off the strategies that have one; none: the strategy's own.
+    pub threshold: Option<Ratio>,
+    /// The newest turns that stay, fewer where they alone fill the window.
+    pub keep_turns: u32,
+    /// The newest share that stays.
+    pub keep_ratio: Ratio,
+    /// Who writes summaries, a model reference; none: the session's model.
+    pub summary_model: Option<String>,
+    /// Most tokens of a summary.
+    pub summary_max_tokens: u32,
+    /// Wishes for summaries.
+    pub instructions: String,
+    /// How they are used.
+    pub instructions_mode: InstructionsMode,
+    /// How closely the size is watched; none: closely at model servers of one's own.
+    pub guard: Option<Guard>,
+    /// The share of the window at which the guard has the context made smaller before a request.
+    pub guard_request_ratio: Ratio,
+    /// The share at which it stops an answer.
+    pub guard_stream_ratio: Ratio,
+    /// How often it does so in one step.
+    pub guard_max_restarts: u32,
+}
+
+impl Default for CompactionPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            strategy: Strategy::default(),
+            threshold: None,
+            keep_turns: 2,
+            keep_ratio: Ratio::clamped(0.3),
+            summary_model: None,
+            summary_max_tokens: 2_000,
+            instructions: String::new(),
+            instructions_mode: InstructionsMode::default(),
+            guard: None,
+            guard_request_ratio: Ratio::clamped(0.8),
+            guard_stream_ratio: Ratio::clamped(0.9),
+            guard_max_restarts: 3,
+        }
+    }
+}
+
+/// What a session changes in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CompactionOverrides {
+    /// Whether it happens by itself.
+    pub enabled: Option<bool>,
+    /// The first way to try.
+    pub strategy: Option<Strategy>,
+    /// The share of the window that sets off the strategies that have one.
+    pub threshold: Option<Ratio>,
+    /// The newest turns that stay.
+    pub keep_turns: Option<u32>,
+    /// The newest share that stays.
+    pub keep_ratio: Option<Ratio>,
+    /// Who writes summaries.
+    pub summary_model: Option<String>,
+    /// Most tokens of a summary.
+    pub summary_max_tokens: Option<u32>,
+    /// Wishes for summaries.
+    pub instructions: Option<String>,
+    /// How they are used.
+    pub instructions_mode: Option<InstructionsMode>,
+    /// How closely the size is watched.
+    pub guard: Option<Guard>,
+    /// The share of the window at which the guard has the context made smaller before a request.
+    pub guard_request_ratio: Option<Ratio>,
+    /// The share at which it stops an answer.
+    pub guard_stream_ratio: Option<Ratio>,
+    /// How often it does so in one step.
+    pub guard_max_restarts: Option<u32>,
+}
+
+impl CompactionPolicy {
+    /// The policy with changes.
+    #[must_use]
+    pub fn with(&self, overrides: &CompactionOverrides) -> Self {
+        let CompactionOverrides {
+            enabled,
+            strategy,
+            threshold,
+            keep_turns,
+            keep_ratio,
+            summary_model,
+            summary_max_tokens,
+            instructions,
+            instructions_mode,
+            guard,
+            guard_request_ratio,
+            guard_stream_ratio,
+            guard_max_restarts,
+        } = overrides;
+        Self {
+            enabled: enabled.unwrap_or(self.enabled),
+            strategy: strategy.unwrap_or(self.strategy),
+            threshold: threshold.or(self.threshold),
+            keep_turns: keep_turns.unwrap_or(self.keep_turns),
+            keep_ratio: keep_ratio.unwrap_or(self.keep_ratio),
+            summary_model: summary_model.clone().or_else(|| self.summary_model.clone()),
+            summary_max_tokens: summary_max_tokens.unwrap_or(self.summary_max_tokens),
+            instructions: instructions.clone().unwrap_or_else(|| self.instructions.clone()),
+            instructions_mode: instructions_mode.unwrap_or(self.instructions_mode),
+            guard: guard.or(self.guard),
+            guard_request_ratio: guard_request_ratio.unwrap_or(self.guard_request_ratio),
+            guard_stream_ratio: guard_stream_ratio.unwrap_or(self.guard_stream_ratio),
+            guard_max_restarts: guard_max_restarts.unwrap_or(self.guard_max_restarts),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The ends of a turn: as the model wants, or whatever waits; and what follows.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Flow, Run, Scene};
+use crate::{
+    context::estimate,
+    model::{
+        CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult, event::CallCancelReason,
+    },
+    store::{
+        Rows,
+        admission::Grant,
+        following::Starters,
+        session::SessionState,
+        turn::{End, StepCost, Written},
+        turn_read::{CancelRequest, Owned},
+    },
+    turn::{
+        Error,
+        following::{Ground, Planned},
+        written::synthetic,
+    },
+};
+
+/// What the end of a turn has to reckon with.
+struct Ahead {
+    /// Messages wait for this turn.
+    waiting: bool,
+    /// What follows it.
+    next: Option<Planned>,
+}
+
+impl Run<'_> {
+    /// Ends the turn as the model wants, unless messages wait for it or somebody cancelled.
+    pub(super) async fn finish(
+        &mut self,
+        scene: &Scene<'_>,
+        rows: Rows,
+        cost: Option<StepCost<'_>>,
+        finish: Option<FinishReason>,
+    ) -> Result<Flow, Error> {
+        let cost = cost.unwrap_or_default();
+        let ending = Ending::Completed(CompletionReason::Stop);
+        let result = self.result(scene, &cost, finish);
+        let end = End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
+        let ahead = self.ahead(scene, Starters::All).await?;
+        if ahead.waiting && rows.events() > 0 {
+            // It goes on anyhow, and need not wait at the gate for those who queue messages.
+            let written = self.engine.store.append(self.key, self.fence, &rows, &cost, None).await?;
+            return self.after(written);
+        }
+        let admission = ahead.next.as_ref().map(Planned::admission);
+        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let sent = Instant::now();
+        let store = &self.engine.store;
+        let ended = store.finish_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
+        self.ended(ended, next.is_some(), sent)
+    }
+
+    /// Ends the turn, whatever waits.
+    pub(super) async fn stop(
+        &mut self,
+        scene: &Scene<'_>,
+        rows: Rows,
+        cost: Option<StepCost<'_>>,
+        ending: Ending,
+        finish: Option<FinishReason>,
+    ) -> Result<Flow, Error> {
+        let cost = cost.unwrap_or_default();
+        let result = self.result(scene, &cost, finish);
+        let reason = match ending {
+            Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
+            Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
+        };
+        let end = End { ending: &ending, result: &result, synthetic: synthetic(reason) };
+        let starters = match ending {
+            Ending::Completed(_) => Starters::All,
+            Ending::Cancelled { .. } | Ending::Failed(_) => Starters::InAnyCase,
+        };
+        let ahead = self.ahead(scene, starters).await?;
+        let admission = ahead.next.as_ref().map(Planned::admission);
+        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let sent = Instant::now();
+        let store = &self.engine.store;
+        let ended = store.stop_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
+        self.ended(ended, next.is_some(), sent)
+    }
+
+    /// What the end of the turn has to reckon with: messages that hold it up, and the turn that follows it.
+    async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
+        let found = self.engine.store.ahead(self.key, starters).await?;
+        let mut ahead = Ahead { waiting: found.waiting, next: None };
+        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
+        match self.engine.plan_for(self.key, &starter, Ground::behind(scene.owned)).await {
+            Ok(next) => ahead.next = next,
+            Err(error @ Error::Store(_)) => return Err(error),
+            // It waits until there is such a model again; this turn's end does not.
+            Err(error) => {
+                tracing::warn!(session.id = %self.key.session, %error, "a queued message cannot start a turn")
+            }
+        }
+        Ok(ahead)
+    }
+
+    /// Takes in what the end of the turn answered, and runs what follows it.
+    fn ended(
+        &mut self,
+        (written, grant): (Written, Option<Grant>),
+        planned: bool,
+        sent: Instant,
+    ) -> Result<Flow, Error> {
+        let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
+        let flow = self.after(written)?;
+        match grant {
+            Some(grant) => self.engine.start(self.key.clone(), grant, sent),
+            // The message, or the configuration, is another one by now.
+            None if planned && idle => {
+                let (engine, key) = (Arc::clone(self.engine), self.key.clone());
+                self.engine.tasks.spawn(async move {
+                    if let Err(error) = engine.start_waiting(&key).await {
+                        tracing::warn!(session.id = %key.session, %error, "a queued message starts no turn yet");
+                    }
+                });
+            }
+            None => {}
+        }
+        Ok(flow)
+    }
+
+    /// The end of a turn with what is to be taken back, its last words included. Nobody adds to a turn that is being cancelled.
+    pub(super) async fn undoing(
+        &self,
+        mut ending: Ending,
+        request: Option<&CancelRequest>,
+        partial: Option<&MessageId>,
+    ) -> Result<Ending, Error> {
+        if let Ending::Cancelled { undone, .. } = &mut ending
+            && request.is_some_and(|request| request.rollback)
+        {
+            let mut all = self.engine.store.undone(self.key, self.turn).await?;
+            all.messages.extend(partial.cloned());
+            *undone = Some(all);
+        }
+        Ok(ending)
+    }
+
+    /// An error on the way. One that may pass leaves the turn to its next owner; another one ends it.
+    pub(super) async fn give_up(&mut self, error: &Error) {
+        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn cannot go on here");
+        if matches!(error, Error::Store(error) if error.is_transient()) {
+            // The next owner need not wait for the lease to run out.
+            self.engine.leases.doubt(self.key, Instant::now());
+            return;
+        }
+        if self.lease.lost().is_cancelled() {
+            return;
+        }
+        let failure =
+            Failure::local(FailureReason::Internal, "an internal error ended the turn; the server's log has it", true);
+        if let Err(error) = self.fail(failure).await {
+            tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn could not be ended");
+        }
+    }
+
+    /// Ends the turn as failed without looking at what it was doing.
+    async fn fail(&mut self, failure: Failure) -> Result<(), Error> {
+        let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(()) };
+        let ending = Ending::Failed(failure);
+        let result = TurnResult {
+            step_count: owned.step,
+            final_message: owned.final_message.clone(),
+            total_usage: owned.totals,
+            elapsed: elapsed(&owned),
+            ..TurnResult::default()
+        };
+        let end = End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
+        let rows = Rows::new(estimate::ESTIMATOR, 0);
+        let written = self.engine.store.stop(self.key, self.fence, &rows, &StepCost::default(), &end).await?;
+        self.after(written).map(drop)
+    }
+
+    /// What came of the turn, this step included.
+    fn result(&self, scene: &Scene<'_>, cost: &StepCost<'_>, finish: Option<FinishReason>) -> TurnResult {
+        let owned = scene.owned;
+        TurnResult {
+            step_count: owned.step,
+            final_message: cost.message.cloned().or_else(|| owned.final_message.clone()),
+            finish,
+            last_step_usage: self.last_usage.clone(),
+            total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
+            elapsed: elapsed(owned) + scene.read.elapsed(),
+        }
+    }
+}
+
+/// From the start of the turn to the last look at it.
+fn elapsed(owned: &Owned) -> Duration {
+    Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
+}

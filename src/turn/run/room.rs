@@ -1,0 +1,189 @@
+//! Room in the window before a call: a context that has become too large is compacted, and the turn looks again. What is queued
+//! meanwhile is taken by that look.
+
+use std::time::Duration;
+
+use super::{Flow, Run, Scene};
+use crate::{
+    context::compact::{due, room_for_answer},
+    model::{
+        CompactionState, Ending, Failure, FailureReason, MessageId, Payload,
+        compaction::{InstructionsMode, Trigger},
+    },
+    store::turn::StepCost,
+    turn::{
+        Error,
+        compact::{Begun, Order, Survey, by_itself, forecast},
+        stats::budget,
+        written::usage_recorded,
+    },
+};
+
+/// Whether the model can be called.
+pub(super) enum Room {
+    /// It can.
+    Fits,
+    /// The context is another one by now, or something happened that the turn has to look at.
+    Changed,
+    /// There is no room, and none to be made.
+    Over(Ending),
+}
+
+/// What the turn makes room for, and what it has tried.
+#[derive(Debug, Default)]
+pub(super) struct Making {
+    /// It was found too large, and has to get down to so many tokens.
+    pub(super) forced: Option<(Trigger, u32)>,
+    /// Old results were cleared since the last compaction.
+    pub(super) pruned: bool,
+    /// The step that was compacted for: once each will do, unless it does not fit.
+    step: Option<u32>,
+    /// The version of the context that could not be compacted.
+    tripped: Option<i64>,
+    /// A step, and how often its answer was stopped because it filled the window.
+    restarts: (u32, u32),
+}
+
+impl Run<'_> {
+    /// Makes room, if there is none.
+    pub(super) async fn make_room(&mut self, scene: &Scene<'_>) -> Result<Room, Error> {
+        let forced = self.making.forced.take();
+        let due = || self.due(scene).map(|trigger| (trigger, None));
+        if let Some((trigger, target)) = forced.map(|(why, target)| (why, Some(target))).or_else(due) {
+            if self.compact(scene, trigger, target).await? {
+                return Ok(Room::Changed);
+            }
+            self.making.tripped = Some(scene.owned.context_version);
+        }
+        Ok(self.too_large(scene).await?.map_or(Room::Fits, Room::Over))
+    }
+
+    /// Tokens that an answer may have before the window is too full, where that is watched.
+    pub(super) fn room_for_answer(scene: &Scene<'_>) -> Option<u32> {
+        let policy = &scene.policy.context;
+        let budget = budget(policy, scene.model).ok()?;
+        let most = room_for_answer(&policy.compaction, budget, scene.model.provider.is_local())?;
+        Some(most.saturating_sub(scene.size.count.tokens))
+    }
+
+    /// What follows when an answer fills the window: what was shown of it is void, the context is compacted and the step made again,
+    /// so many times; then the turn ends.
+    pub(super) async fn restart(&mut self, scene: &Scene<'_>, message: &MessageId) -> Result<Flow, Error> {
+        let (step, before) = self.making.restarts;
+        let restarts = if step == scene.at.step { before + 1 } else { 1 };
+        let words = format!("the answer filled the window of {}", scene.model.reference);
+        let mut rows = Self::no_rows(scene);
+        rows.event(&usage_recorded(scene.model, None, None), scene.at);
+        let cost = StepCost { model: &scene.model.reference, call: Some(None), ..StepCost::default() };
+        if restarts > scene.policy.context.compaction.guard_max_restarts {
+            let failure = Failure::local(FailureReason::ContextOverflow, words, false);
+            let ending = self.overflow(scene, failure).await?;
+            return self.stop(scene, rows, Some(cost), ending, None).await;
+        }
+        self.making.restarts = (scene.at.step, restarts);
+        self.making.forced = Some((Trigger::Threshold, scene.size.count.tokens / 2));
+        tracing::warn!(
+            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, restarts,
+            "an answer filled the window; the context is made smaller"
+        );
+        let retrying = Payload::TurnRetrying {
+            failure: Failure::local(FailureReason::ContextOverflow, words, true),
+            next_attempt: scene.at.attempt + 1,
+            delay: Duration::ZERO,
+            voided: Some(message.clone()),
+        };
+        rows.event(&retrying, scene.at);
+        let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
+        self.after(written)
+    }
+
+    /// Why the context is to be compacted before the next call.
+    fn due(&self, scene: &Scene<'_>) -> Option<Trigger> {
+        let policy = &scene.policy.context;
+        // A window that nobody knows, under a policy that assumes none: the provider says when.
+        let budget = budget(policy, scene.model).ok()?;
+        let local = scene.model.provider.is_local();
+        due(&policy.compaction, budget, scene.size.at_most(), local).filter(|trigger| match trigger {
+            Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => true,
+            Trigger::Threshold => {
+                self.making.step != Some(scene.at.step) && self.making.tripped != Some(scene.owned.context_version)
+            }
+        })
+    }
+
+    /// What a compaction would be made from, and what is wanted of it.
+    async fn ordered(
+        &self,
+        scene: &Scene<'_>,
+        trigger: Trigger,
+        target: Option<u32>,
+    ) -> Result<(Survey, Order), Error> {
+        let order = Order {
+            trigger,
+            policy: scene.policy.context.compaction.clone(),
+            wishes: (String::new(), InstructionsMode::Append),
+            target,
+            was_pruned: self.making.pruned,
+            must: trigger != Trigger::Threshold || target.is_some(),
+        };
+        let budget = budget(&scene.policy.context, scene.model)?;
+        let count = scene.size.count.clone();
+        Ok((self.engine.survey(self.key, scene.model.clone(), budget, scene.outside, count).await?, order))
+    }
+
+    /// Whether the context can be made smaller for this reason.
+    pub(super) async fn can_compact(
+        &self,
+        scene: &Scene<'_>,
+        (trigger, target): (Trigger, u32),
+    ) -> Result<bool, Error> {
+        if budget(&scene.policy.context, scene.model).is_err() {
+            return Ok(false);
+        }
+        let (survey, order) = self.ordered(scene, trigger, Some(target)).await?;
+        Ok(order.policy.enabled && survey.plan(&order).is_some())
+    }
+
+    /// Compacts. False: there is nothing to be gained.
+    async fn compact(&mut self, scene: &Scene<'_>, trigger: Trigger, target: Option<u32>) -> Result<bool, Error> {
+        let (engine, key) = (self.engine, self.key);
+        let (survey, order) = self.ordered(scene, trigger, target).await?;
+        if survey.version != scene.owned.context_version {
+            return Ok(true);
+        }
+        let Some(plan) = survey.plan(&order) else { return Ok(false) };
+        match engine.begin_compaction(key, &survey, forecast(&survey, &order, &plan), &by_itself()).await? {
+            Begun::Moved => Ok(true),
+            Begun::Known(other) | Begun::Running(other) => {
+                tokio::select! {
+                    _ = self.called_away(scene) => {}
+                    seen = engine.seen_through(key, &other, true) => drop(seen?),
+                }
+                Ok(true)
+            }
+            Begun::Mine(begun) => {
+                let made = engine.make_compaction(key, &survey, &order, begun, self.called_away(scene)).await?;
+                self.making.step = Some(scene.at.step);
+                self.making.pruned = false;
+                Ok(made.state == CompactionState::Applied || self.is_called_away(scene))
+            }
+        }
+    }
+
+    /// Comes when the turn has something else to do than to wait; says what.
+    async fn called_away(&self, scene: &Scene<'_>) -> &'static str {
+        tokio::select! {
+            () = self.lease.lost().cancelled() => "the turn went to another owner",
+            () = self.lease.cancelled().cancelled() => "the turn was cancelled",
+            () = self.engine.aborting.cancelled() => "the server is shutting down",
+            () = tokio::time::sleep(scene.time_left().saturating_sub(scene.read.elapsed())) => "the turn's time was up",
+        }
+    }
+
+    fn is_called_away(&self, scene: &Scene<'_>) -> bool {
+        self.lease.lost().is_cancelled()
+            || self.lease.cancelled().is_cancelled()
+            || self.engine.aborting.is_cancelled()
+            || scene.read.elapsed() >= scene.time_left()
+    }
+}

@@ -1,0 +1,340 @@
+//! Turns that go on for hundreds of steps inside a small window, with every strategy and with summarisers of every kind.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use contextd::{
+    context::compact::words::HEADING,
+    model::{Content, FinishReason, Message, Prompt, Usage, config::ContextPolicy},
+    pb::{self, CompactionState, CompactionStrategy},
+    provider::{
+        self, Answer, Chunk, Finish, ModelInfo, Provider,
+        error::Kind,
+        info::{Limit, Source},
+    },
+};
+
+use crate::{
+    compaction::assert_recount,
+    harness::{
+        Host, Options,
+        events::{completed, kinds},
+        requests::{result, tools, turn},
+        transcripts::says,
+    },
+};
+
+/// The request that must never be lost.
+const REQUEST: &str = "Read all of it, and tell me the last word.";
+const PINNED: &str = "Never push to main.";
+const STEPS: u32 = 300;
+/// Bytes of one result: 2 MB in all.
+const RESULT: usize = 2_000_000 / STEPS as usize;
+
+/// What becomes of a summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    Well,
+    Fails,
+    Nothing,
+    TooMuch,
+    CutOff,
+}
+
+/// A model service that refuses what its window cannot hold, and that goes on calling a tool for so many steps.
+#[derive(Debug)]
+struct Strict {
+    /// Tokens that it takes.
+    window: u32,
+    /// Tokens that it says it takes.
+    declared: u32,
+    writes: Writes,
+    steps: u32,
+    calls: AtomicU32,
+    refused: AtomicU32,
+    summaries: AtomicU32,
+    /// Prompts that lacked the request or what is pinned.
+    forgetful: AtomicU32,
+}
+
+impl Strict {
+    fn new(window: u32, writes: Writes) -> Arc<Self> {
+        Arc::new(Self {
+            window,
+            declared: window,
+            writes,
+            steps: STEPS,
+            calls: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
+            summaries: AtomicU32::new(0),
+            forgetful: AtomicU32::new(0),
+        })
+    }
+
+    fn summary(&self, prompt: &Prompt) -> Vec<Result<Chunk, provider::Error>> {
+        self.summaries.fetch_add(1, Ordering::Relaxed);
+        let (words, reason) = match self.writes {
+            Writes::Well => ("They read on, and found nothing yet.".to_owned(), FinishReason::Stop),
+            Writes::Nothing => (String::new(), FinishReason::Stop),
+            Writes::TooMuch => ("word ".repeat(100_000), FinishReason::Stop),
+            Writes::CutOff => ("They re".to_owned(), FinishReason::Length),
+            Writes::Fails => return vec![Err(provider::Error::new(Kind::BadRequest, "strict", "not today"))],
+        };
+        vec![Ok(Chunk::Text(words)), Ok(finished(prompt, reason))]
+    }
+
+    fn step(&self, prompt: &Prompt) -> Vec<Result<Chunk, provider::Error>> {
+        if !remembers(prompt) {
+            self.forgetful.fetch_add(1, Ordering::Relaxed);
+        }
+        let n = self.calls.fetch_add(1, Ordering::Relaxed);
+        if n >= self.steps {
+            return vec![
+                Ok(Chunk::Text("The last word is \"end\".".to_owned())),
+                Ok(finished(prompt, FinishReason::Stop)),
+            ];
+        }
+        let call = Chunk::ToolCall { index: 0, id: format!("call-{n}"), name: "look".to_owned() };
+        let arguments = Chunk::ToolInput { index: 0, json: format!("{{\"page\":{n}}}") };
+        vec![Ok(call), Ok(arguments), Ok(finished(prompt, FinishReason::ToolCalls))]
+    }
+}
+
+fn finished(prompt: &Prompt, reason: FinishReason) -> Chunk {
+    let usage = Usage { input: prompt.size.tokens, output: 20, ..Usage::default() };
+    Chunk::Finished(Finish {
+        reason,
+        provider_reason: String::new(),
+        usage: Some(usage),
+        provider_model: String::new(),
+        response_id: String::new(),
+    })
+}
+
+/// Whether a prompt has what must always be there, word for word.
+fn remembers(prompt: &Prompt) -> bool {
+    let has = |words: &str| {
+        let text = |message: &Message| matches!(&message.parts[0].part.content, Content::Text(text) if text == words);
+        prompt.transcript.messages().iter().any(text)
+    };
+    has(REQUEST) && has(PINNED)
+}
+
+impl Provider for Strict {
+    fn kind(&self) -> &'static str {
+        "strict"
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        let limit = |tokens| Some(Limit::new(tokens, Source::Configured));
+        Some(ModelInfo {
+            context_window: limit(self.declared),
+            max_output: limit(self.window / 8),
+            ..ModelInfo::unknown(name)
+        })
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let chunks = if prompt.size.tokens > self.window {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            vec![Err(provider::Error::new(Kind::TooLong, "strict", "prompt is too long"))]
+        } else if prompt.tools.is_empty() {
+            self.summary(&prompt)
+        } else {
+            self.step(&prompt)
+        };
+        Box::pin(tokio_stream::iter(chunks))
+    }
+}
+
+/// Runs the turn; the events, and the host.
+async fn run(strict: &Arc<Strict>, strategy: CompactionStrategy) -> (Vec<pb::Event>, Host) {
+    let options = Options { context: ContextPolicy::default(), ..Options::default() };
+    let host = Host::with(options.provider("strict", Arc::clone(strict) as Arc<dyn Provider>)).await;
+    let compaction = pb::CompactionPolicy { strategy: strategy.into(), ..Default::default() };
+    let policy = pb::Policy { compaction: Some(compaction), ..pb::Policy::default() };
+    host.create(pb::Session {
+        session_id: "long".to_owned(),
+        model: "strict/m".to_owned(),
+        policy_overrides: Some(policy),
+        tools: tools(&["look"]),
+        limits: Some(pb::TurnLimits { max_steps: 1_000, ..Default::default() }),
+        ..pb::Session::default()
+    })
+    .await;
+    let pinned = pb::InputMessage { pinned: true, ..says(pb::Role::User, PINNED) };
+    host.append("long", vec![pinned, says(pb::Role::Assistant, "Never.")]).await;
+    let words = "x".repeat(RESULT);
+    let events = host.run_with(turn("long", "", REQUEST), |call| result(&call.call_id, &words)).await;
+    (events, host)
+}
+
+async fn check(strict: Arc<Strict>, strategy: CompactionStrategy) {
+    let what = format!("{strategy:?} {} {:?}", strict.window, strict.writes);
+    let (events, host) = run(&strict, strategy).await;
+    assert_eq!(kinds(&events).last(), Some(&"turn_completed"), "{what}");
+    assert_eq!(completed(&events).result.as_ref().unwrap().step_count, i32::try_from(STEPS + 1).unwrap(), "{what}");
+    assert_eq!(strict.refused.load(Ordering::Relaxed), 0, "{what}: prompts beyond the window");
+    assert_eq!(strict.forgetful.load(Ordering::Relaxed), 0, "{what}: prompts without what must be there");
+    let all = host.messages("long").await;
+    let spoken: Vec<_> = all.iter().filter(|message| !message.is_summary).collect();
+    assert_eq!(spoken.len(), 2 + 1 + 2 * STEPS as usize + 1, "{what}");
+    let whole = spoken.iter().flat_map(|message| &message.parts).filter(|part| match &part.content {
+        Some(pb::part::Content::ToolResult(it)) => {
+            it.truncation.is_none() && crate::harness::events::content(part).len() == RESULT
+        }
+        _ => false,
+    });
+    assert_eq!(whole.count(), STEPS as usize, "{what}: results that read back whole");
+    assert_recount(&host, "long").await;
+    let made = host.stats("long").await.recent_compactions;
+    assert!(made.iter().all(|it| it.state() != CompactionState::Running), "{what}");
+    let small = made
+        .iter()
+        .filter(|it| it.state() == CompactionState::Applied)
+        .all(|it| it.tokens_after.as_ref().unwrap().tokens * 20 <= it.tokens_before.as_ref().unwrap().tokens * 19);
+    assert!(small, "{what}: {made:?}");
+}
+
+/// Rows D12, D16, S1 and S20
+#[tokio::test(flavor = "multi_thread")]
+async fn three_hundred_steps_run_through_windows_of_8_16_and_128_thousand_tokens() {
+    for window in [8_000, 16_000, 128_000] {
+        let strict = Strict::new(window, Writes::Well);
+        check(Arc::clone(&strict), CompactionStrategy::ReactiveOverflow).await;
+        let summaries = strict.summaries.load(Ordering::Relaxed);
+        // In a large window it is enough to clear old results.
+        assert_eq!(summaries > 0, window < 40_000, "{window}: {summaries} summaries");
+        assert!(summaries < STEPS / 2, "{window}: {summaries} summaries for {STEPS} steps");
+    }
+}
+
+/// Rows D11 and D13
+#[tokio::test(flavor = "multi_thread")]
+async fn they_run_with_every_strategy() {
+    use CompactionStrategy::{MiddleRemoval, ProactiveThreshold, Truncation};
+    for strategy in [ProactiveThreshold, MiddleRemoval, Truncation] {
+        check(Strict::new(16_000, Writes::Well), strategy).await;
+    }
+}
+
+/// Rows D15 and S10
+#[tokio::test(flavor = "multi_thread")]
+async fn they_run_with_summarisers_that_are_no_good() {
+    for writes in [Writes::Fails, Writes::Nothing, Writes::TooMuch, Writes::CutOff] {
+        check(Strict::new(16_000, writes), CompactionStrategy::ReactiveOverflow).await;
+    }
+}
+
+/// Rows D15 and D20
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_was_declared_too_large_is_found_out_and_recovered_from() {
+    let strict = Strict {
+        window: 8_000,
+        declared: 20_000,
+        writes: Writes::Well,
+        steps: 6,
+        calls: AtomicU32::new(0),
+        refused: AtomicU32::new(0),
+        summaries: AtomicU32::new(0),
+        forgetful: AtomicU32::new(0),
+    };
+    let strict = Arc::new(strict);
+    let (events, host) = run(&strict, CompactionStrategy::ReactiveOverflow).await;
+    assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
+    assert_eq!((strict.refused.load(Ordering::Relaxed), strict.forgetful.load(Ordering::Relaxed)), (1, 0));
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count(), 1);
+    let live = host.listed("long", pb::MessageView::Live, 0, false, 1_000).await;
+    let made = host.stats("long").await.recent_compactions;
+    let forced: Vec<_> = made.iter().map(pb::Compaction::trigger).collect();
+    assert!(live.iter().filter(|message| message.is_summary).count() <= 1);
+    assert!(made.is_empty() || forced.contains(&pb::CompactionTrigger::ProviderOverflow), "{forced:?}");
+    if let Some(summary) = live.iter().find(|message| message.is_summary) {
+        assert!(crate::harness::events::said(summary).starts_with(HEADING));
+    }
+}
+
+/// A local model server: it writes on and on, once or always.
+#[derive(Debug)]
+struct Talkative {
+    always: bool,
+    calls: AtomicU32,
+}
+
+impl Provider for Talkative {
+    fn kind(&self) -> &'static str {
+        "talkative"
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        let window = Some(Limit::new(8_000, Source::Configured));
+        Some(ModelInfo {
+            context_window: window,
+            max_output: Some(Limit::new(1_000, Source::Configured)),
+            ..ModelInfo::unknown(name)
+        })
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let summarises = prompt.system.contains("memory of an assistant");
+        let first = !summarises && self.calls.fetch_add(1, Ordering::Relaxed) == 0;
+        let words = if !summarises && (first || self.always) { "word ".repeat(8_000) } else { "Briefly.".to_owned() };
+        let pieces = words.split_inclusive(' ').map(|word| Ok(Chunk::Text(word.to_owned()))).collect::<Vec<_>>();
+        let end = Ok(finished(&prompt, FinishReason::Stop));
+        Box::pin(tokio_stream::iter(pieces.into_iter().chain([end])))
+    }
+}
+
+async fn talks(always: bool) -> (Vec<pb::Event>, Host) {
+    let options = Options { context: ContextPolicy::default(), ..Options::default() };
+    let talkative = Arc::new(Talkative { always, calls: AtomicU32::new(0) });
+    let host = Host::with(options.provider("local", talkative)).await;
+    host.create(pb::Session { session_id: "s".to_owned(), model: "local/m".to_owned(), ..pb::Session::default() })
+        .await;
+    for _ in 0..4 {
+        host.append("s", vec![says(pb::Role::User, &"x".repeat(4_000)), says(pb::Role::Assistant, "I see.")]).await;
+    }
+    (host.run(turn("s", "", "Go on.")).await, host)
+}
+
+/// Rows L3 and L5
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_fills_the_window_of_a_local_model_is_stopped_and_made_again_after_a_compaction() {
+    let (events, host) = talks(false).await;
+    let all = kinds(&events);
+    let about: Vec<_> = all.iter().filter(|kind| kind.starts_with("compaction") || kind.starts_with("turn_")).collect();
+    let expected =
+        [&"turn_started", &"turn_retrying", &"compaction_started", &"compaction_completed", &"turn_completed"];
+    assert_eq!(about, expected);
+    let voided = events.iter().find_map(|event| match &event.payload {
+        Some(pb::event::Payload::TurnRetrying(it)) => Some(it.voided_message_id.clone()),
+        _ => None,
+    });
+    assert!(!voided.unwrap().is_empty(), "what was shown of it is void");
+    assert_eq!(host.stats("s").await.recent_compactions[0].trigger(), pb::CompactionTrigger::Threshold);
+    assert_recount(&host, "s").await;
+}
+
+/// Rows L3 and L5
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_fills_it_again_and_again_ends_the_turn_with_what_fills_the_window() {
+    let (events, _host) = talks(true).await;
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count(), 3);
+    let failure = crate::harness::events::failed(&events).failure.clone().unwrap();
+    assert_eq!(failure.reason(), pb::FailureReason::ContextOverflow);
+    assert!(!failure.categories.is_empty());
+}
