@@ -332,7 +332,8 @@ pub(super) const SPEND: &str = "-- store::compaction::spend
        set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
            output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
            cache_read_tokens = u.cache_read_tokens + excluded.cache_read_tokens,
-           cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens";
+           cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens
+    returning 1";
 
 fn spend<'a>(key: &'a Key, compaction: &'a &'a str, cost: &'a Cost) -> Query<'a> {
     let Cost { model, usage } = cost;

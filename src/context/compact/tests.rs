@@ -1,3 +1,5 @@
+//! What a compaction may stand for, by cases and by chance.
+
 use proptest::prelude::*;
 
 use super::*;

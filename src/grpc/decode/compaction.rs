@@ -52,22 +52,22 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
         wait,
         validate_only,
     } = request;
-    text::bounded(Path::to("summary_model"), &summary_model, LONGEST_MODEL, &mut found);
-    let overrides = CompactionOverrides {
-        strategy: policy::strategy(Path::to("strategy"), strategy, &mut found),
-        summary_model: Some(summary_model).filter(|model| !model.is_empty()),
-        ..CompactionOverrides::default()
-    };
+    let session = id::session(Path::to("session_id"), session_id, &mut found);
+    let idempotency = idempotency(request_id, hash, &mut found);
+    let strategy = policy::strategy(Path::to("strategy"), strategy, &mut found);
+    let target = number::count(Path::to("target_tokens"), target_tokens, &mut found);
     let wishes = policy::instructions(Path::to("instructions"), instructions, &mut found).unwrap_or_default();
     let mode = policy::instructions_mode(Path::to("instructions_mode"), instructions_mode, &mut found);
+    text::bounded(Path::to("summary_model"), &summary_model, LONGEST_MODEL, &mut found);
+    let summary_model = Some(summary_model).filter(|model| !model.is_empty());
     let compact = Compact {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        overrides,
+        session,
+        overrides: CompactionOverrides { strategy, summary_model, ..CompactionOverrides::default() },
         wishes: (wishes, mode.unwrap_or_default()),
-        target: number::count(Path::to("target_tokens"), target_tokens, &mut found),
+        target,
         wait,
         dry_run: validate_only,
-        idempotency: idempotency(request_id, hash, &mut found),
+        idempotency,
     };
     found.finish(compact)
 }
