@@ -278,7 +278,7 @@ impl Bench {
         })
     }
 
-    /// How long it takes from the call on one replica until the turn on another one ends for the message. Sorted.
+    /// How long it takes from the acknowledgement by one replica until a client of another one sees its turn end for the message. Sorted.
     async fn seen(&self, owner: &Served, name: &str, times: usize) -> Vec<Duration> {
         let mut turns = TurnServiceClient::connect(owner.url()).await.unwrap();
         let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -292,8 +292,8 @@ impl Bench {
                     Some(Payload::TextDelta(_)) if begun.is_none() => {
                         // At some moment between two polls.
                         tokio::time::sleep(POLL.mul_f64(n as f64 / times as f64)).await;
-                        begun = Some(Instant::now());
                         self.interrupt(&session).await;
+                        begun = Some(Instant::now());
                     }
                     Some(Payload::TurnCancelled(_)) => samples.push(begun.unwrap().elapsed()),
                     _ => {}

@@ -1,15 +1,13 @@
 //! The queue against everything that may happen to it, on two replicas at once. What clients were told is checked against what they
 //! can read afterwards, without a look at how it was done; and without its guard each race is lost.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use contextd::pb::{self, event::Payload};
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
 
 use crate::harness::{
     Host, Options,
@@ -51,6 +49,13 @@ fn options(replace: Option<Replace>) -> Options {
     Options { replace, ..Options::default() }.script("it", steps.to_string())
 }
 
+/// Two replicas over one database, and a connection for a look at it.
+struct Field {
+    hosts: [Host; 2],
+    client: Client,
+    other: Other,
+}
+
 /// What races with messages that are queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Other {
@@ -73,173 +78,178 @@ async fn pause(round: u64, salt: u64) {
     sleep(share(PAUSE, round, salt)).await;
 }
 
-/// Queues messages one after the other. A session that is gone takes none.
-async fn enqueuer(host: &Host, session: &str, name: &str, round: u64, other: Other) -> Vec<Acknowledged> {
-    let mut acknowledged = Vec::new();
-    for n in 0..MESSAGES {
-        let salt = 7 * n + name.len() as u64;
-        pause(round, salt).await;
-        let words = format!("{name} {n} of {session}");
-        let ttl = Duration::from_millis(1) + share(LONGEST_TTL, round, salt);
-        let ttl = (other == Other::Expiry).then(|| ttl.try_into().unwrap());
-        let request = pb::EnqueueMessageRequest { ttl, ..enqueue(session, &words) };
-        let Ok(answer) = host.queue().enqueue_message(request).await else { break };
-        let answer = answer.into_inner();
-        let queued = answer.queued_message.unwrap();
-        let id = queued.queued_message_id;
-        if other == Other::CancelMessage {
-            pause(round, salt + 3).await;
-            host.cancel_queued(session, &id).await;
-        }
-        acknowledged.push(Acknowledged { id, words, turn: answer.turn_id, expires: queued.expire_time });
+impl Field {
+    async fn new(other: Other, replace: Option<Replace>) -> Self {
+        let host = Host::with(options(replace)).await;
+        let beside = host.beside(options(replace)).await;
+        let client = host.database.client().await;
+        Self { hosts: [host, beside], client, other }
     }
-    acknowledged
-}
 
-/// What happens meanwhile.
-async fn meanwhile(hosts: [&Host; 2], session: &str, round: u64, other: Other) {
-    pause(round, 5).await;
-    match other {
-        Other::EndOfTurn | Other::CancelMessage | Other::Expiry => {}
-        Other::CancelTurn => drop(hosts[1].cancel(session, "").await),
-        Other::Takeover => {
-            let sql = "update session_run set lease_until = '-infinity' where session_id = $1 and state = 1";
-            let client = hosts[0].database.client().await;
-            for (n, host) in (0..TIMES).zip(hosts.iter().cycle()) {
-                pause(round, n).await;
-                client.execute(sql, &[&session]).await.unwrap();
-                host.replica.engine.take_over().await.unwrap();
+    /// Queues messages one after the other. A session that is gone takes none.
+    async fn enqueuer(&self, host: &Host, session: &str, name: &str, round: u64) -> Vec<Acknowledged> {
+        let mut acknowledged = Vec::new();
+        for n in 0..MESSAGES {
+            let salt = 7 * n + name.len() as u64;
+            pause(round, salt).await;
+            let words = format!("{name} {n} of {session}");
+            let ttl = Duration::from_millis(1) + share(LONGEST_TTL, round, salt);
+            let ttl = (self.other == Other::Expiry).then(|| ttl.try_into().unwrap());
+            let request = pb::EnqueueMessageRequest { ttl, ..enqueue(session, &words) };
+            let Ok(answer) = host.queue().enqueue_message(request).await else { break };
+            let answer = answer.into_inner();
+            let queued = answer.queued_message.unwrap();
+            let id = queued.queued_message_id;
+            if self.other == Other::CancelMessage {
+                pause(round, salt + 3).await;
+                host.cancel_queued(session, &id).await;
+            }
+            acknowledged.push(Acknowledged { id, words, turn: answer.turn_id, expires: queued.expire_time });
+        }
+        acknowledged
+    }
+
+    /// What happens meanwhile.
+    async fn meanwhile(&self, session: &str, round: u64) {
+        let [_, second] = &self.hosts;
+        pause(round, 5).await;
+        match self.other {
+            Other::EndOfTurn | Other::CancelMessage | Other::Expiry => {}
+            Other::CancelTurn => drop(second.cancel(session, "").await),
+            Other::Takeover => {
+                let sql = "update session_run set lease_until = '-infinity' where session_id = $1 and state = 1";
+                for (n, host) in (0..TIMES).zip(self.hosts.iter().cycle()) {
+                    pause(round, n).await;
+                    self.client.execute(sql, &[&session]).await.unwrap();
+                    host.replica.engine.take_over().await.unwrap();
+                }
+            }
+            Other::Delete => {
+                let request =
+                    pb::DeleteSessionRequest { session_id: session.to_owned(), ..pb::DeleteSessionRequest::default() };
+                second.sessions().delete_session(request).await.unwrap();
+            }
+            Other::Clear => {
+                for n in 0..TIMES {
+                    pause(round, n).await;
+                    second.clear(session).await;
+                }
             }
         }
-        Other::Delete => {
-            let request =
-                pb::DeleteSessionRequest { session_id: session.to_owned(), ..pb::DeleteSessionRequest::default() };
-            hosts[1].sessions().delete_session(request).await.unwrap();
-        }
-        Other::Clear => {
-            for n in 0..TIMES {
-                pause(round, n).await;
-                hosts[1].clear(session).await;
+    }
+
+    /// A turn with one tool, whose call is answered by the other replica. What its session takes at a time depends on the round.
+    async fn run(&self, session: &str, round: u64) {
+        let modes = [pb::TakeMode::All, pb::TakeMode::Latest, pb::TakeMode::OneAtATime];
+        let take = modes[usize::try_from(round % 3).unwrap()].into();
+        let queue = pb::QueuePolicy { take, ..pb::QueuePolicy::default() };
+        let policy = pb::Policy { queue: Some(queue), ..pb::Policy::default() };
+        let own = pb::Session { policy_overrides: Some(policy), ..pb::Session::default() };
+        let request = turn(session, "scripted/it", "Please look.");
+        let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), session: Some(own), ..request };
+        let mut stream = self.hosts[0].execute(request).await;
+        while let Ok(Some(event)) = next(&mut stream).await {
+            if let Some(Payload::ToolCallRequested(pending)) = &event.payload {
+                let answer = submit(session, vec![result(&pending.call.as_ref().unwrap().call_id, "fine")]);
+                let _ = self.hosts[1].try_submit(answer).await;
             }
         }
     }
-}
 
-/// A turn with one tool, whose call is answered by the other replica. What its session takes at a time depends on the round.
-async fn run(hosts: [&Host; 2], session: &str, round: u64) {
-    let modes = [pb::TakeMode::All, pb::TakeMode::Latest, pb::TakeMode::OneAtATime];
-    let take = modes[usize::try_from(round % 3).unwrap()].into();
-    let queue = pb::QueuePolicy { take, ..pb::QueuePolicy::default() };
-    let policy = pb::Policy { queue: Some(queue), ..pb::Policy::default() };
-    let own = pb::Session { policy_overrides: Some(policy), ..pb::Session::default() };
-    let request = turn(session, "scripted/it", "Please look.");
-    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), session: Some(own), ..request };
-    let mut stream = hosts[0].execute(request).await;
-    while let Ok(Some(event)) = next(&mut stream).await {
-        if let Some(Payload::ToolCallRequested(pending)) = &event.payload {
-            let answer = submit(session, vec![result(&pending.call.as_ref().unwrap().call_id, "fine")]);
-            let _ = hosts[1].try_submit(answer).await;
+    /// One round. What is wrong with it, if anything.
+    async fn round(&self, round: u64) -> Vec<String> {
+        let session = format!("s{round}");
+        let [first, second] = &self.hosts;
+        let racing = async {
+            self.begins(&session).await;
+            let here = self.enqueuer(first, &session, "here", round);
+            let there = self.enqueuer(second, &session, "there", round);
+            let (here, there, ()) = tokio::join!(here, there, self.meanwhile(&session, round));
+            [here, there]
+        };
+        // Without its guard a race may leave a turn that nobody ends.
+        let (clients, _) = tokio::join!(racing, timeout(PATIENCE, self.run(&session, round)));
+        if self.other == Other::Delete {
+            return self.check_deleted(&session, &clients.concat()).await;
+        }
+        if timeout(PATIENCE, self.rests(&session)).await.is_err() {
+            return vec![format!("{session} does not come to rest")];
+        }
+        let read = Read {
+            events: first.events(&session, "", 0, 1_000).await,
+            messages: second.messages(&session).await,
+            waiting: first.queued(&session).await.into_iter().map(|it| it.queued_message_id).collect(),
+        };
+        read.check(&clients)
+    }
+
+    /// Waits until the session is there, or was.
+    async fn begins(&self, session: &str) {
+        let sql = "select count(*) from session_run where session_id = $1";
+        until("the session", || async { self.count(sql, session).await > 0 }).await;
+    }
+
+    /// Waits until nothing runs in a session, and nothing that has a time to live waits in it.
+    async fn rests(&self, session: &str) {
+        let sql = "select (select count(*) from session_run where session_id = $1 and state <> 0)
+                 + (select count(*) from queue where session_id = $1 and status = 0 and expires_at is not null)";
+        while self.count(sql, session).await > 0 {
+            sleep(Duration::from_millis(5)).await;
         }
     }
-}
 
-/// One round. What is wrong with it, if anything.
-async fn round(hosts: [&Host; 2], round: u64, other: Other) -> Vec<String> {
-    let session = format!("s{round}");
-    let (_, (), here, there) = tokio::join!(
-        timeout(PATIENCE, run(hosts, &session, round)),
-        async {
-            exists(hosts[0], &session).await;
-            meanwhile(hosts, &session, round, other).await;
-        },
-        started(hosts[0], hosts[0], &session, "here", round, other),
-        started(hosts[0], hosts[1], &session, "there", round, other),
-    );
-    let clients = [here, there];
-    if other == Other::Delete {
-        return check_deleted(hosts[0], &session, &clients.concat()).await;
+    async fn count(&self, sql: &str, session: &str) -> i64 {
+        self.client.query_one(sql, &[&session]).await.unwrap().get(0)
     }
-    if timeout(PATIENCE, at_rest(hosts[0], &session)).await.is_err() {
-        return vec![format!("{session} does not come to rest")];
-    }
-    let read = Read {
-        events: hosts[0].events(&session, "", 0, 1_000).await,
-        messages: hosts[1].messages(&session).await,
-        waiting: hosts[0].queued(&session).await.into_iter().map(|it| it.queued_message_id).collect(),
-    };
-    read.check(&clients)
-}
 
-/// Waits until the session is there, or was.
-async fn exists(host: &Host, session: &str) {
-    let client = host.database.client().await;
-    let sql = "select count(*) from session_run where session_id = $1";
-    until("the session", || async { client.query_one(sql, &[&session]).await.unwrap().get::<_, i64>(0) > 0 }).await;
-}
-
-async fn started(first: &Host, host: &Host, session: &str, name: &str, round: u64, other: Other) -> Vec<Acknowledged> {
-    exists(first, session).await;
-    enqueuer(host, session, name, round, other).await
-}
-
-/// Waits until nothing runs in a session, and nothing that has a time to live waits in it.
-async fn at_rest(host: &Host, session: &str) {
-    let client = host.database.client().await;
-    let sql = "select (select count(*) from session_run where session_id = $1 and state <> 0)
-                    + (select count(*) from queue where session_id = $1 and status = 0 and expires_at is not null)";
-    while client.query_one(sql, &[&session]).await.unwrap().get::<_, i64>(0) > 0 {
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Of a session that is gone only its rows tell: each message ended once, with its event.
-async fn check_deleted(host: &Host, session: &str, acknowledged: &[Acknowledged]) -> Vec<String> {
-    let sql = "select count(*), count(*) filter (where q.status = 0),
-                      (select count(*) from events e where e.session_id = $1 and e.kind = 'queued_message_dropped' and e.refs = array[$2])
-                    + (select count(*) from queue a where a.session_id = $1 and a.message_id = $2 and a.status = 1)
-                 from queue q where q.session_id = $1 and q.message_id = $2";
-    let client = host.database.client().await;
-    let mut wrong = Vec::new();
-    for Acknowledged { id, words, .. } in acknowledged {
-        let row = client.query_one(sql, &[&session, id]).await.unwrap();
-        let (there, waits, ended): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-        if (there, waits, ended) != (1, 0, 1) {
-            wrong.push(format!("{words:?}: {there} rows, {waits} wait, {ended} ends"));
+    /// Of a session that is gone only its rows tell: each message ended once, with its event.
+    async fn check_deleted(&self, session: &str, acknowledged: &[Acknowledged]) -> Vec<String> {
+        let sql = "select count(*), count(*) filter (where q.status = 0),
+                          (select count(*) from events e where e.session_id = $1 and e.kind = 'queued_message_dropped' and e.refs = array[$2])
+                        + (select count(*) from queue a where a.session_id = $1 and a.message_id = $2 and a.status = 1)
+                     from queue q where q.session_id = $1 and q.message_id = $2";
+        let mut wrong = Vec::new();
+        for Acknowledged { id, words, .. } in acknowledged {
+            let row = self.client.query_one(sql, &[&session, id]).await.unwrap();
+            let (there, waits, ended): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+            if (there, waits, ended) != (1, 0, 1) {
+                wrong.push(format!("{words:?}: {there} rows, {waits} wait, {ended} ends"));
+            }
         }
+        wrong
     }
-    wrong
-}
 
-/// Runs rounds until one is wrong, or all are done. What is wrong.
-async fn race(other: Other, replace: Option<Replace>, rounds: u64) -> Vec<String> {
-    let host = Host::with(options(replace)).await;
-    let beside = host.beside(options(replace)).await;
-    let done = AtomicU64::new(0);
-    let racing = async {
+    /// Runs rounds until one is wrong, or all are done. How many were run, and what is wrong.
+    async fn race(&self, rounds: u64) -> (u64, Vec<String>) {
         for first in (0..rounds).step_by(usize::try_from(ABREAST).unwrap()) {
-            let rounds = (first..rounds.min(first + ABREAST)).map(|n| round([&host, &beside], n, other));
-            let wrong: Vec<String> = join_all(rounds).await.into_iter().flatten().collect();
-            done.fetch_add(ABREAST, Ordering::Relaxed);
+            let end = rounds.min(first + ABREAST);
+            let wrong: Vec<String> =
+                join_all((first..end).map(|n| self.round(n))).await.into_iter().flatten().collect();
             if !wrong.is_empty() {
-                return wrong;
+                return (end, wrong);
             }
         }
-        Vec::new()
-    };
-    // What is late is given up at once, not with the next poll.
-    let sweeping = async {
-        loop {
-            if other == Other::Expiry {
-                beside.replica.engine.tend_queues().await.unwrap();
-            }
+        (rounds, Vec::new())
+    }
+
+    /// Gives up what is late at once, not with the next poll.
+    async fn sweep(&self) {
+        while self.other == Other::Expiry {
+            self.hosts[1].replica.engine.tend_queues().await.unwrap();
             sleep(Duration::from_millis(2)).await;
         }
+        std::future::pending().await
+    }
+}
+
+/// What is wrong after so many rounds, or fewer.
+async fn race(other: Other, replace: Option<Replace>, rounds: u64) -> Vec<String> {
+    let field = Field::new(other, replace).await;
+    let (rounds, wrong) = tokio::select! {
+        done = field.race(rounds) => done,
+        () = field.sweep() => (0, Vec::new()),
     };
-    let wrong = tokio::select! {
-        wrong = racing => wrong,
-        () = sweeping => Vec::new(),
-    };
-    eprintln!("{other:?}: {} rounds; {wrong:?}", done.into_inner());
+    eprintln!("{other:?}: {rounds} rounds; {wrong:?}");
     wrong
 }
 
