@@ -35,15 +35,17 @@ pub(super) enum Deed {
 impl Typing {
     /// The next thing that they do; never comes where nobody listens.
     pub(super) async fn next(&mut self) -> Deed {
-        match self {
-            Self::Unheard => std::future::pending().await,
-            Self::Nothing(watch) => match (&mut watch.key).await {
-                Ok(()) => Deed::Key,
-                // The terminal is gone, which ends the conversation with the next line that is asked for.
-                Err(_) => std::future::pending().await,
-            },
-            Self::Line(line) => Deed::Done(line.await.unwrap_or(Typed::End)),
+        let pressed = match self {
+            Self::Unheard => false,
+            Self::Nothing(watch) => (&mut watch.key).await.is_ok(),
+            Self::Line(line) => return Deed::Done(line.await.unwrap_or(Typed::End)),
+        };
+        if pressed {
+            return Deed::Key;
         }
+        // Without a key the terminal is gone, which ends the conversation with the next line that is asked for.
+        *self = Self::Unheard;
+        std::future::pending().await
     }
 
     /// Listens no more, unless they are in the middle of a line.

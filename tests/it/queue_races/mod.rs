@@ -1,7 +1,7 @@
 //! The queue against everything that may happen to it, on two replicas at once. What clients were told is checked against what they
 //! can read afterwards, without a look at how it was done; and without its guard each race is lost.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use contextd::pb::{self, event::Payload};
 use futures_util::future::join_all;
@@ -233,12 +233,13 @@ impl Field {
     }
 
     /// Gives up what is late at once, not with the next poll.
-    async fn sweep(&self) {
-        while self.other == Other::Expiry {
-            self.hosts[1].replica.engine.tend_queues().await.unwrap();
+    async fn sweep(&self) -> Infallible {
+        loop {
+            if self.other == Other::Expiry {
+                self.hosts[1].replica.engine.tend_queues().await.unwrap();
+            }
             sleep(Duration::from_millis(2)).await;
         }
-        std::future::pending().await
     }
 }
 
@@ -247,7 +248,7 @@ async fn race(other: Other, replace: Option<Replace>, rounds: u64) -> Vec<String
     let field = Field::new(other, replace).await;
     let (rounds, wrong) = tokio::select! {
         done = field.race(rounds) => done,
-        () = field.sweep() => (0, Vec::new()),
+        never = field.sweep() => match never {},
     };
     eprintln!("{other:?}: {rounds} rounds; {wrong:?}");
     wrong
