@@ -37,6 +37,9 @@ const TIMES: u64 = 3;
 /// A pause between two things that race, at most.
 const PAUSE: Duration = Duration::from_millis(30);
 
+/// The same before each takeover: some come while messages are taken.
+const TAKEOVERS: Duration = Duration::from_millis(120);
+
 /// The longest time to live of a message that is to expire: about as long as a round takes.
 const LONGEST_TTL: Duration = Duration::from_millis(150);
 
@@ -119,7 +122,7 @@ impl Field {
             Other::Takeover => {
                 let sql = "update session_run set lease_until = '-infinity' where session_id = $1 and state = 1";
                 for (n, host) in (0..TIMES).zip(self.hosts.iter().cycle()) {
-                    pause(round, n).await;
+                    sleep(share(TAKEOVERS, round, n)).await;
                     self.client.execute(sql, &[&session]).await.unwrap();
                     host.replica.engine.take_over().await.unwrap();
                 }
