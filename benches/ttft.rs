@@ -2,6 +2,9 @@
 //! with the floor beside it: one round trip to the database and one commit. `docs/benchmarks.md` says how to read it.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
+#[path = "place/slow.rs"]
+mod slow;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -30,8 +33,6 @@ const WARM_UP: usize = 50;
 const ALLOWANCE: Duration = Duration::from_millis(1);
 /// The model begins at once and then says a word every 2 ms.
 const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "text": "one two three four five six", "delay_ms": 2 }] }] }"#;
-/// How much later each flush to the disk returns, in microseconds, in the second profile.
-const SLOWER: u32 = 1000;
 
 #[tokio::main]
 async fn main() {
@@ -40,7 +41,7 @@ async fn main() {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let programs = measure("native", &place, None, rounds).await;
-    match slow_programs(&place, &programs) {
+    match slow::slow_programs(&place, &programs) {
         Some(slow) => drop(measure("slow commits: each flush takes 1 ms more", &place, Some(slow), rounds).await),
         None => println!("\nslow commits: skipped, strace is not installed"),
     }
@@ -285,28 +286,6 @@ async fn start_postgres(place: &TempDir, programs: Option<PathBuf>) -> Postgres 
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
     settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
     Postgres::start(settings, &|_| {}).await.unwrap()
-}
-
-/// Programs that stand in for PostgreSQL's, so that each flush to the disk takes longer; none without strace.
-fn slow_programs(place: &TempDir, programs: &Path) -> Option<PathBuf> {
-    let found = Command::new("strace").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    found.ok().filter(std::process::ExitStatus::success)?;
-    let slow = place.path().join("slow");
-    fs::create_dir(&slow).unwrap();
-    let programs = programs.display();
-    // The tracer is a grandchild (-D), so that signals go to PostgreSQL itself.
-    let trace = format!(
-        "exec strace -D -f -qqq --seccomp-bpf -o /dev/null -e trace=fdatasync -e signal=none \
-         -e inject=fdatasync:delay_exit={SLOWER}"
-    );
-    let postgres =
-        format!("[ \"$1\" = --version ] && exec {programs}/postgres \"$@\"\n{trace} {programs}/postgres \"$@\"");
-    for (name, body) in [("postgres", postgres), ("initdb", format!("exec {programs}/initdb \"$@\""))] {
-        let path = slow.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    Some(slow)
 }
 
 /// The fields of a process' line in /proc behind its name.

@@ -1,11 +1,11 @@
 //! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over it as a process of its own.
 
-#![allow(unreachable_pub, reason = "each benchmark has a copy of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each benchmark has a copy of its own")]
 
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -24,8 +24,15 @@ pub(crate) fn directory() -> TempDir {
 
 /// The cluster as contextd runs it itself: what is acknowledged is on the disk.
 pub(crate) async fn start_postgres(place: &TempDir) -> Postgres {
+    start_postgres_of(place, None).await
+}
+
+/// The same, by other programs than those that are found.
+pub(crate) async fn start_postgres_of(place: &TempDir, programs: Option<PathBuf>) -> Postgres {
     let mut settings = Settings::new(place.path().join("data"), env!("CARGO_BIN_EXE_contextd"));
     settings.runtime_dir = None;
+    settings.bin_dir = programs;
+    settings.max_connections = 200;
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
     settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
     Postgres::start(settings, &|_| {}).await.unwrap()

@@ -1,5 +1,5 @@
-//! Wake-ups: what one replica did that another one is waiting for. Those of a few milliseconds go out together, in a transaction of
-//! their own; what is heard makes a replica look at once where it would have looked a moment later anyway.
+//! Wake-ups: what one replica did that another one is waiting for. The first goes out at once and those of the next few milliseconds
+//! together, in transactions of their own; what is heard makes a replica look at once where it would have looked a moment later anyway.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout_at},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Engine, Error};
@@ -16,9 +19,9 @@ use crate::{
     store::listen::Listener,
 };
 
-/// How long wake-ups are gathered before they go out.
+/// How long wake-ups are gathered after some went out, so that a replica tells a hundred times a second at most.
 const GATHER: Duration = Duration::from_millis(10);
-/// How long what is heard is gathered before it is looked at.
+/// How long what is heard is gathered before it is looked at, from the first on: others may never fall silent.
 const LISTEN: Duration = Duration::from_millis(2);
 /// How long to wait before listening again, when that failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -114,15 +117,18 @@ impl Engine {
                 () = stop.cancelled() => true,
                 () = self.wakeups.bell.notified() => false,
             };
-            if !last {
-                sleep(GATHER).await;
-            }
             let due = self.wakeups.take();
             // What is lost is found by looking.
             if !due.is_empty()
                 && let Err(error) = self.store.notify(&due).await
             {
                 tracing::debug!(%error, "other replicas could not be woken");
+            }
+            if !last {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = sleep(GATHER) => {}
+                }
             }
         }
     }
@@ -159,7 +165,8 @@ impl Engine {
     async fn hear(&self, listener: &mut Listener) -> Result<Look, Error> {
         let mut look = Look::default();
         self.concerns(&listener.next().await?, &mut look);
-        while let Ok(told) = tokio::time::timeout(LISTEN, listener.next()).await {
+        let looked_at = Instant::now() + LISTEN;
+        while let Ok(told) = timeout_at(looked_at, listener.next()).await {
             self.concerns(&told?, &mut look);
         }
         Ok(look)

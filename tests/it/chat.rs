@@ -205,6 +205,94 @@ async fn what_a_script_cannot_do_is_told_with_exit_code_1() {
     assert!(told(&["--once", "Hello"]).await.contains(&format!("cannot reach {address}")));
 }
 
+// --- Typing while the agent works ------------------------------------------------------------------------------------
+
+/// Says its words slowly, unless it is asked about tests.
+fn slow_unless_asked() -> Value {
+    json!({ "steps": [
+        { "when": { "user_contains": "tests" }, "say": [{ "text": "And the tests are fine." }] },
+        { "say": [{ "text": WORDS, "delay_ms": 60 }] }
+    ] })
+}
+
+/// Whether texts stand on a screen in this order.
+fn in_order(screen: &str, texts: &[&str]) -> bool {
+    texts.is_sorted_by_key(|text| screen.find(text).unwrap_or_else(|| panic!("{text} is not on {screen}")))
+}
+
+/// Row D10: typed while the agent works, taken by the same turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_types_while_the_agent_works_is_queued_and_taken() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow_unless_asked()));
+    let served = place.serve_over(&database).await;
+    let mut terminal = Terminal::chat(served.address, &["--session", "type", "--model", "scripted/slow"]);
+    terminal.asks(1).await;
+    terminal.types("Count");
+    terminal.shows("three").await;
+    terminal.types("Look at the tests too");
+    terminal.shows("(queued, number 1)\n").await;
+    terminal.types("/stats");
+    terminal.shows("(while a turn runs only messages are taken, and /quit)\n").await;
+    terminal.shows("; 4 messages\n").await;
+    terminal.asks(4).await;
+    terminal.presses("\x04");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+    let order = [
+        "three",
+        "(queued, number 1)\n",
+        "twenty",
+        "(taken now: Look at the tests too)\n",
+        "And the tests are fine.\n",
+    ];
+    assert!(in_order(&screen, &order), "{screen}");
+    assert_eq!(screen.matches("(queued").count(), 1, "{screen}");
+    let messages = messages(&served, "type").await;
+    assert_eq!(messages.iter().map(said).collect::<Vec<_>>()[1..3], [WORDS, "Look at the tests too"]);
+    assert_eq!(messages[0].turn_id, messages[3].turn_id, "one turn");
+}
+
+/// Row D19
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_typed_before_a_turn_was_cancelled_goes_with_the_next_one() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow_unless_asked()));
+    let served = place.serve_over(&database).await;
+    let mut terminal = Terminal::chat(served.address, &["--session", "stop", "--model", "scripted/slow"]);
+    terminal.asks(1).await;
+    terminal.types("Count");
+    terminal.shows("two").await;
+    terminal.types("Look at the tests too");
+    terminal.shows("(queued, number 1)\n").await;
+    terminal.interrupt();
+    terminal.shows("(a queued message waits; it goes with your next one)\n").await;
+    terminal.asks(3).await;
+    terminal.types("Go on");
+    terminal.shows("(taken now: Look at the tests too)\n").await;
+    terminal.shows("And the tests are fine.\n").await;
+    terminal.asks(4).await;
+    terminal.types("/quit");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+}
+
+/// What the demo's manual tells to try.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_takes_a_hint_while_it_speaks() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let served = place.serve_over(&database).await;
+    let mut terminal = Terminal::chat(served.address, &["--session", "hint"]);
+    terminal.asks(1).await;
+    terminal.types("Tell me slowly about Rome.");
+    terminal.shows("Rome is worth").await;
+    terminal.types("Keep it short, please.");
+    terminal.shows("(taken now: Keep it short, please.)\n").await;
+    terminal.shows("In short: ").await;
+    terminal.asks(3).await;
+    terminal.types("/quit");
+    let (code, screen) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{screen}");
+}
+
 // --- Approvals -----------------------------------------------------------------------------------------------------
 
 const BOTH: &str = "What is the weather and time in Paris?";

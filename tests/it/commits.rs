@@ -1,9 +1,10 @@
 //! How often a turn is committed, counted by the server: by the commit records in its WAL and by its own statistics of statements.
 
-use std::{path::PathBuf, process::Command};
+use std::{path::PathBuf, process::Command, sync::Arc};
 
 use contextd::{
-    pb::{self, event::Payload},
+    model::Prompt,
+    pb::{self, event::Payload, queue_service_client::QueueServiceClient},
     postgres::Postgres,
 };
 use serde_json::json;
@@ -12,7 +13,7 @@ use tokio_postgres::Client;
 use crate::harness::{
     Options, Replica, TestDatabase, database,
     events::{calls_made, messages, said, until, until_action},
-    requests::{approve, careful, decide, one_by_one, result, submit, tools, turn},
+    requests::{approve, careful, decide, enqueue, one_by_one, result, submit, tools, turn},
 };
 
 /// Most steps with tools that are tried.
@@ -88,6 +89,60 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
     assert_eq!(server.commits_since(&begun).await, 2 + submissions + 1);
 }
 
+/// Whether the turn is asked for with an input, or started by a message that is queued, and however many wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_messages_queued_the_model_is_called_after_two_commits() {
+    let server = Quiet::start().await;
+    let wait =
+        |session: &str| json!({ "steps": [{ "say": [{ "wait_for": session }, { "text": "Done." }] }] }).to_string();
+    let cases = [("asked-1", 1, true), ("asked-12", 12, true), ("started-0", 0, false), ("started-12", 12, false)];
+    let options = Options { workers: false, ..Options::default() };
+    let options = cases.iter().fold(options, |options, (name, ..)| options.script(name, wait(name)));
+    let replica = Replica::start(&server.database, options).await;
+    let mut turns = replica.turns().await;
+    let mut queue = QueueServiceClient::new(replica.channel().await);
+    for (session, held, asked) in cases {
+        let model = format!("scripted/{session}");
+        let own = pb::Session { session_id: session.to_owned(), model: model.clone(), ..pb::Session::default() };
+        let request = pb::CreateSessionRequest { session: Some(own), request_id: String::new() };
+        replica.sessions().await.create_session(request).await.unwrap();
+        for n in 0..held {
+            queue.enqueue_message(enqueue(session, &format!("message {n}"))).await.unwrap();
+        }
+        let watch = pb::WatchEventsRequest { session_id: session.to_owned(), follow: true, ..Default::default() };
+        let mut events = turns.watch_events(watch).await.unwrap().into_inner();
+        let (before, begun) = (replica.scripted.prompts().last().cloned(), server.position().await);
+        let starts = pb::IdleAction::StartTurn.into();
+        let stream = match asked {
+            true => Some(turns.execute_turn(turn(session, &model, "And this.")).await.unwrap()),
+            false => {
+                let request = pb::EnqueueMessageRequest { on_idle: starts, ..enqueue(session, "And this.") };
+                queue.enqueue_message(request).await.unwrap();
+                None
+            }
+        };
+        let seen = until(&mut events, |payload| matches!(payload, Payload::MessagesApplied(_))).await;
+        called_since(&replica, before.as_ref()).await;
+        assert_eq!(server.commits_since(&begun).await, 2, "the admission, and the messages: {session}");
+        let taken = seen.iter().find_map(|event| match &event.payload {
+            Some(Payload::MessagesApplied(applied)) => Some(applied.messages.len()),
+            _ => None,
+        });
+        assert_eq!(taken, Some(held + usize::from(!asked)));
+        replica.scripted.release(session);
+        until(&mut events, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+        assert_eq!(server.commits_since(&begun).await, 3, "and the end: {session}");
+        drop(stream);
+    }
+}
+
+/// Waits for the call behind this one. The model is called a moment after that is told.
+async fn called_since(replica: &Replica, before: Option<&Arc<Prompt>>) {
+    while replica.scripted.prompts().last() == before {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Waits until it is told to go on; then speaks so many words in each step, and calls a tool in all but the last.
 fn script(steps: usize, words: usize) -> String {
     let said = json!({ "repeat": { "text": "word ", "times": words } });
@@ -119,9 +174,7 @@ async fn commits_of_turn(
     let asked = replica.scripted.prompts().last().cloned();
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
     until(&mut stream, |payload| matches!(payload, Payload::StepStarted(_))).await;
-    while replica.scripted.prompts().last().cloned() == asked {
-        tokio::task::yield_now().await; // the model is called a moment after the admission is told
-    }
+    called_since(replica, asked.as_ref()).await;
     let admission = server.commits_since(&begun).await;
     replica.scripted.release(&go);
     for _ in 0..steps {

@@ -126,7 +126,7 @@ async fn guidance_sent_while_tools_run_is_in_the_next_call_as_one_message() {
     assert_eq!((state.state(), state.message_id), (pb::QueuedMessageState::Applied, taken.message_id.clone()));
 }
 
-/// Invariant I3: at the end of a turn a message is in it, or visibly waits.
+/// Row I3: at the end of a turn a message is in it, or visibly waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_sent_during_the_last_step_keeps_the_turn_going() {
     let host = Host::with(options()).await;
@@ -232,6 +232,7 @@ async fn a_message_whose_time_passes_ends_with_an_event_and_is_not_taken() {
     assert_eq!(host.cancel_queued("s", &id(&late)).await.state(), pb::QueuedMessageState::Expired);
 }
 
+/// Row F30
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on() {
     let host = Host::with(options()).await;

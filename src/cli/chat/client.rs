@@ -10,8 +10,8 @@ use tonic_types::StatusExt;
 use crate::cli::server::Server as Place;
 use crate::pb;
 use crate::pb::{
-    context_service_client::ContextServiceClient, session_service_client::SessionServiceClient,
-    turn_service_client::TurnServiceClient,
+    context_service_client::ContextServiceClient, queue_service_client::QueueServiceClient,
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 
 /// How long reaching the server may take.
@@ -28,6 +28,7 @@ pub(super) struct Server {
     pub turns: TurnServiceClient<Channel>,
     pub sessions: SessionServiceClient<Channel>,
     pub contexts: ContextServiceClient<Channel>,
+    pub queue: QueueServiceClient<Channel>,
 }
 
 impl Server {
@@ -38,7 +39,8 @@ impl Server {
         Ok(Self {
             turns: TurnServiceClient::new(channel.clone()),
             sessions: SessionServiceClient::new(channel.clone()),
-            contexts: ContextServiceClient::new(channel),
+            contexts: ContextServiceClient::new(channel.clone()),
+            queue: QueueServiceClient::new(channel),
         })
     }
 
@@ -50,6 +52,15 @@ impl Server {
         })
         .await
         .map(drop)
+    }
+
+    /// Queues a message, over as many connections as it takes: its request is known by its id.
+    pub(super) async fn enqueue(self, request: pb::EnqueueMessageRequest) -> Result<pb::QueuedMessage, Status> {
+        let answer = again(|| {
+            let (mut queue, request) = (self.queue.clone(), request.clone());
+            async move { queue.enqueue_message(request).await }
+        });
+        Ok(answer.await?.queued_message.unwrap_or_default())
     }
 
     /// Cancels a turn and keeps what it did, over as many connections as it takes: cancelling twice changes nothing.

@@ -7,6 +7,7 @@ pub(super) const HELP: &str = "\
 /history       the newest messages
 /new           begin another conversation
 /quit          leave (as Ctrl-D does)
+What you type while a turn runs is queued: the model gets it with its next step.
 Ctrl-C cancels a turn and keeps what it did; pressed again, it leaves.";
 
 /// A line.

@@ -12,13 +12,15 @@ use uuid::Uuid;
 use super::client::{Server, describe};
 use super::command::{Command, HELP};
 use super::context::{self, Context};
+use super::queue::Waiting;
 use super::terminal::{Keyboard, Printer, Typed};
 use super::turn::{End, Source, Stop, Turn};
+use super::typing::Typing;
 use super::words;
 use crate::pb::{self, part::Content};
 
-/// What the request ids of turns begin with whose calls are for the tools of the chat.
-const OURS: &str = "chat-";
+/// What the request ids of the chat begin with: calls of such turns are for its tools.
+pub(super) const OURS: &str = "chat-";
 /// Messages that `/history` shows.
 const NEWEST: i32 = 20;
 /// Exit code of a program that Ctrl-C ended.
@@ -42,6 +44,12 @@ pub(super) struct Conversation {
     pub begun: BTreeSet<String>,
     /// Calls that were decided about.
     pub decided: BTreeSet<String>,
+    /// The person may speak while a turn runs.
+    pub talks: bool,
+    /// What they do then.
+    pub typing: Typing,
+    /// What they said that no turn took so far.
+    pub waiting: Waiting,
 }
 
 /// What was asked for on the command line.
@@ -71,6 +79,7 @@ impl Conversation {
     /// Turn after turn, until the person leaves.
     pub(super) async fn talk(mut self) -> anyhow::Result<ExitCode> {
         self.printer.aside("/help shows the commands; Ctrl-D leaves")?;
+        self.talks = true;
         if !self.go_on().await? {
             return Ok(ExitCode::from(INTERRUPTED));
         }
@@ -98,7 +107,14 @@ impl Conversation {
         let keyboard = self.keyboard.as_ref().context("nobody is at a terminal")?;
         let mut warned = false;
         loop {
-            match keyboard.line().await {
+            // They may be in the middle of a line that they began while a turn ran.
+            let line = match std::mem::take(&mut self.typing) {
+                Typing::Line(line) => line,
+                Typing::Nothing(_) | Typing::Unheard => keyboard.line(),
+            };
+            let typed = line.await.unwrap_or(Typed::End);
+            self.printer.release()?;
+            match typed {
                 Typed::Line(line) => return Ok(Some(Command::of(&line)).filter(|command| *command != Command::Quit)),
                 Typed::End => return Ok(None),
                 Typed::Interrupted if warned => return Ok(None),
@@ -136,6 +152,7 @@ impl Conversation {
             Command::New => {
                 self.session_id.clear();
                 self.context = Context::default();
+                self.waiting = Waiting::default();
                 self.printer.aside("(a new conversation)")?;
             }
             Command::Help => self.printer.answer(HELP)?,
@@ -165,25 +182,29 @@ impl Conversation {
     }
 
     async fn say(&mut self, text: String) -> Result<End, Stop> {
+        let request = self.request(Some(text));
+        self.run(Source::Execute(Box::new(request)), true).await
+    }
+
+    /// A turn with these words, or for what is queued.
+    fn request(&self, text: Option<String>) -> pb::ExecuteTurnRequest {
         let model = self.wishes.model.clone().unwrap_or_default();
         let session = pb::Session {
             model: model.clone(),
             system_prompt: self.wishes.system.clone().unwrap_or_default(),
             ..pb::Session::default()
         };
-        let parts = vec![pb::Part { content: Some(Content::Text(text)), ..pb::Part::default() }];
-        let request = pb::ExecuteTurnRequest {
+        pb::ExecuteTurnRequest {
             session_id: self.session_id.clone(),
             request_id: format!("{OURS}{}", Uuid::now_v7()),
-            input: Some(pb::InputMessage { parts, ..pb::InputMessage::default() }),
+            input: text.map(input),
             tools: Some(self.wishes.tools.clone()),
             model,
             busy_policy: pb::BusyPolicy::Reject.into(),
             stream: Some(self.stream()),
             session: Some(session),
             ..pb::ExecuteTurnRequest::default()
-        };
-        self.run(Source::Execute(Box::new(request)), true).await
+        }
     }
 
     async fn follow(&mut self, turn_id: String) -> Result<End, Stop> {
@@ -200,9 +221,20 @@ impl Conversation {
         self.run(Source::Watch(watch), turn.request_id.starts_with(OURS)).await
     }
 
-    /// Runs a turn to its end, and tells what the context holds then.
+    /// Runs a turn to its end, and what was queued too late for it; and tells what the context holds then.
     async fn run(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
-        let end = Turn::new(self, source, ours).follow().await?;
+        let mut end = self.attend(source, ours).await?;
+        while end == End::Completed && self.waiting.count() > 0 {
+            self.waiting.forget();
+            self.printer.aside("(on to what was queued)")?;
+            let request = self.request(None);
+            end = self.attend(Source::Execute(Box::new(request)), true).await?;
+        }
+        match self.waiting.count() {
+            0 => {}
+            1 => self.printer.aside("(a queued message waits; it goes with your next one)")?,
+            several => self.printer.aside(&format!("({several} queued messages wait; they go with your next one)"))?,
+        }
         // The turn has ended as it ended, whatever becomes of the question after it.
         match self.context.line(&self.server, &self.session_id).await {
             Ok(line) => self.printer.aside(&line)?,
@@ -211,6 +243,22 @@ impl Conversation {
                 .aside(&format!("(the server does not tell what the context holds: {})", describe(&status)))?,
         }
         Ok(end)
+    }
+
+    /// Follows a turn to its end, and listens to the person meanwhile.
+    async fn attend(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
+        self.listen_meanwhile()?;
+        let end = Box::pin(Turn::new(self, source, ours).follow()).await;
+        self.typing.rest().await;
+        end
+    }
+
+    /// Listens to the person where nothing is asked of them, if they may speak then.
+    pub(super) fn listen_meanwhile(&mut self) -> io::Result<()> {
+        if let (true, Typing::Unheard, Some(keyboard)) = (self.talks, &self.typing, &self.keyboard) {
+            self.typing = keyboard.watch()?;
+        }
+        Ok(())
     }
 
     fn stream(&self) -> pb::StreamOptions {
@@ -291,6 +339,12 @@ impl Conversation {
         let lines: Vec<String> = page.messages.iter().rev().map(words::message).collect();
         Ok(lines.join("\n"))
     }
+}
+
+/// A message of the person's.
+pub(super) fn input(text: String) -> pb::InputMessage {
+    let parts = vec![pb::Part { content: Some(Content::Text(text)), ..pb::Part::default() }];
+    pb::InputMessage { parts, ..pb::InputMessage::default() }
 }
 
 /// All of what is piped in, as one message.

@@ -9,7 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::client::Server;
 use self::context::Context;
 use self::conversation::{Conversation, Wishes, piped};
+use self::queue::Waiting;
 use self::terminal::{Keyboard, Printer};
+use self::typing::Typing;
 
 mod approval;
 mod client;
@@ -17,17 +19,20 @@ pub(super) use client::describe;
 mod command;
 mod context;
 mod conversation;
+mod queue;
 mod tape;
 mod terminal;
 mod tools;
 mod turn;
+mod typing;
 mod view;
 mod words;
 
 /// Talk to a server in the terminal.
 ///
 /// Answers stream as they come. The model is offered two tools, get_weather and get_time, which the chat runs itself; what they give is
-/// made up. When the server goes away, the chat waits for it and goes on with the same turn.
+/// made up. When the server goes away, the chat waits for it and goes on with the same turn. What you type while a turn runs is queued:
+/// the model gets it with its next step.
 ///
 /// For scripts: with --once, or with a message piped in, there is one turn. The answer goes to stdout, everything else to stderr; the
 /// exit code is 0 if the turn was completed, else 1.
@@ -81,6 +86,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         context: Context::default(),
         begun: BTreeSet::new(),
         decided: BTreeSet::new(),
+        talks: false,
+        typing: Typing::default(),
+        waiting: Waiting::default(),
     };
     match text {
         Some(text) => conversation.once(text).await,

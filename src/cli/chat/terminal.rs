@@ -8,6 +8,7 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use tokio::sync::{mpsc, oneshot};
 
+use super::typing::{self, Typing, Watcher};
 use super::view::{Out, Style, View};
 use crate::pb;
 
@@ -19,6 +20,8 @@ const HISTORY: usize = 1000;
 pub(super) struct Printer {
     view: View,
     style: Style,
+    /// What is to be shown later, while a person types.
+    held: Option<Vec<Out>>,
 }
 
 impl Printer {
@@ -28,7 +31,7 @@ impl Printer {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let colour = !unwanted && (live || io::stderr().is_terminal());
         let style = Style { live, colour };
-        Self { view: View::new(style), style }
+        Self { view: View::new(style), style, held: None }
     }
 
     /// Whether text is to be shown as it comes.
@@ -59,7 +62,31 @@ impl Printer {
         self.write(vec![Out::Answer(format!("{line}\n"))])
     }
 
-    fn write(&self, out: Vec<Out>) -> io::Result<()> {
+    /// Shows that the server has a message of the person's.
+    pub(super) fn queued(&mut self, message: &pb::QueuedMessage, words: &str) -> io::Result<()> {
+        let out = self.view.queued(message, words);
+        self.write(out)
+    }
+
+    /// Shows nothing more until the line that a person types is done.
+    pub(super) fn hold(&mut self) -> io::Result<()> {
+        let out = self.view.pause();
+        self.write(out)?;
+        self.held = Some(Vec::new());
+        Ok(())
+    }
+
+    /// Shows what was held back.
+    pub(super) fn release(&mut self) -> io::Result<()> {
+        let held = self.held.take().unwrap_or_default();
+        self.write(held)
+    }
+
+    fn write(&mut self, out: Vec<Out>) -> io::Result<()> {
+        if let Some(held) = &mut self.held {
+            held.extend(out);
+            return Ok(());
+        }
         for piece in out {
             match piece {
                 Out::Answer(text) => put(io::stdout().lock(), &text)?,
@@ -97,10 +124,18 @@ struct Question {
     answer: oneshot::Sender<Typed>,
 }
 
+/// What is wanted of the person.
+enum Wanted {
+    /// An answer.
+    Answer(Question),
+    /// To be told when they press a key.
+    Key(Watcher),
+}
+
 /// The person at the terminal. Their lines are read by a thread of its own, so that nobody waits for it at the end.
 #[derive(Debug)]
 pub(super) struct Keyboard {
-    questions: mpsc::Sender<Question>,
+    wanted: mpsc::UnboundedSender<Wanted>,
 }
 
 impl Keyboard {
@@ -111,33 +146,50 @@ impl Keyboard {
         }
         let config = Config::builder().max_history_size(HISTORY)?.build();
         let editor = rustyline::Editor::<(), _>::with_history(config, MemHistory::new())?;
-        let (questions, asked) = mpsc::channel(1);
+        // One thing at a time is wanted.
+        let (wanted, asked) = mpsc::unbounded_channel();
         thread::Builder::new().name("keyboard".to_owned()).spawn(move || read(editor, asked))?;
-        Ok(Some(Self { questions }))
+        Ok(Some(Self { wanted }))
     }
 
     /// The next line of the conversation.
-    pub(super) async fn line(&self) -> Typed {
-        self.put("> ", "", true).await
+    pub(super) fn line(&self) -> oneshot::Receiver<Typed> {
+        self.put("> ", "", true)
     }
 
     /// An answer, which is not called up again.
     pub(super) async fn ask(&self, prompt: &str, initial: &str) -> Typed {
-        self.put(prompt, initial, false).await
+        self.put(prompt, initial, false).await.unwrap_or(Typed::End)
     }
 
-    async fn put(&self, prompt: &str, initial: &str, keep: bool) -> Typed {
+    /// Waits for a key while nothing is asked for. A line is to be asked for when one is pressed.
+    pub(super) fn watch(&self) -> io::Result<Typing> {
+        let (watch, watcher) = typing::watch()?;
+        // If nobody reads any more, the next line ends the conversation.
+        let _ = self.wanted.send(Wanted::Key(watcher));
+        Ok(Typing::Nothing(watch))
+    }
+
+    fn put(&self, prompt: &str, initial: &str, keep: bool) -> oneshot::Receiver<Typed> {
         let (answer, answered) = oneshot::channel();
         let question = Question { prompt: prompt.to_owned(), initial: initial.to_owned(), keep, answer };
-        match self.questions.send(question).await {
-            Ok(()) => answered.await.unwrap_or(Typed::End),
-            Err(_) => Typed::End,
-        }
+        let _ = self.wanted.send(Wanted::Answer(question)); // as above
+        answered
     }
 }
 
-fn read(mut editor: rustyline::Editor<(), MemHistory>, mut asked: mpsc::Receiver<Question>) {
-    while let Some(Question { prompt, initial, keep, answer }) = asked.blocking_recv() {
+fn read(mut editor: rustyline::Editor<(), MemHistory>, mut asked: mpsc::UnboundedReceiver<Wanted>) {
+    let mut quiet = None;
+    while let Some(wanted) = asked.blocking_recv() {
+        let Question { prompt, initial, keep, answer } = match wanted {
+            Wanted::Answer(question) => question,
+            Wanted::Key(watcher) => {
+                quiet = watcher.wait();
+                continue;
+            }
+        };
+        // Whoever edits a line finds the terminal as it should be, with the key that was pressed.
+        drop(quiet.take());
         let typed = match editor.readline_with_initial(&prompt, (&initial, "")) {
             Ok(line) => Typed::Line(line),
             Err(ReadlineError::Interrupted) => Typed::Interrupted,

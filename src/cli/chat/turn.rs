@@ -1,20 +1,25 @@
 //! One turn, over as many connections as it takes.
 //!
 //! The rule for a client: read until the stream ends; when the connection breaks, send the same request again behind the last event
-//! that was handled. Calls are run once each; what waits is in `sync`, after a lost connection and after a restart.
+//! that was handled. Calls are run once each; what waits is in `sync`, after a lost connection and after a restart. What the person
+//! types meanwhile is queued.
 
 use std::io;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tonic::{Code, Status};
+use uuid::Uuid;
 
 use super::approval::{Decision, decide};
-use super::client::{Backoff, Server, lost};
-use super::conversation::Conversation;
+use super::client::{Backoff, Server, describe, lost};
+use super::command::Command;
+use super::conversation::{Conversation, OURS, input};
+use super::terminal::Typed;
 use super::tools;
+use super::typing::{Deed, Typing};
 use crate::pb::{self, event::Payload};
 
 /// A stream says something every ten seconds. One that is silent for longer is dead.
@@ -95,6 +100,10 @@ pub(super) struct Turn<'a> {
     cancelling: bool,
     /// Answers and cancels on their way.
     sending: JoinSet<Result<(), Status>>,
+    /// Words that were typed before the turn was admitted.
+    unsent: Vec<String>,
+    /// Words on their way to the queue, and what came of them.
+    queueing: JoinSet<(String, Result<pb::QueuedMessage, Status>)>,
 }
 
 impl<'a> Turn<'a> {
@@ -104,7 +113,18 @@ impl<'a> Turn<'a> {
             Source::Execute(_) => String::new(),
             Source::Watch(request) => request.turn_id.clone(),
         };
-        Self { chat, source, ours, cursor: 0, turn_id, end: None, cancelling: false, sending: JoinSet::new() }
+        Self {
+            chat,
+            source,
+            ours,
+            cursor: 0,
+            turn_id,
+            end: None,
+            cancelling: false,
+            sending: JoinSet::new(),
+            unsent: Vec::new(),
+            queueing: JoinSet::new(),
+        }
     }
 
     /// Follows the turn to its end.
@@ -117,6 +137,7 @@ impl<'a> Turn<'a> {
                 Err(stop) => return Err(stop),
             };
             if let Some(end) = self.end {
+                self.settle().await?;
                 return Ok(end);
             }
             if backoff.is_none() && lost(&status) {
@@ -147,6 +168,21 @@ impl<'a> Turn<'a> {
                 done = &mut work => return Ok(done),
                 // What is refused for good would leave the turn waiting: that is told, not ignored.
                 Some(sent) = self.sending.join_next() => sent.map_err(|lost| Status::unknown(lost.to_string()))??,
+                Some(queued) = self.queueing.join_next() => self.queued(queued)?,
+                deed = self.chat.typing.next() => self.did(deed)?,
+                _ = self.chat.interrupts.recv() => self.interrupted()?,
+            }
+        }
+    }
+
+    /// Waits until it is known what became of everything that was typed.
+    async fn settle(&mut self) -> Result<(), Stop> {
+        loop {
+            tokio::select! {
+                queued = self.queueing.join_next() => match queued {
+                    Some(queued) => self.queued(queued)?,
+                    None => return Ok(()),
+                },
                 _ = self.chat.interrupts.recv() => self.interrupted()?,
             }
         }
@@ -155,6 +191,7 @@ impl<'a> Turn<'a> {
     async fn handle(&mut self, event: &pb::Event) -> Result<(), Stop> {
         self.chat.printer.event(event)?;
         self.chat.context.hear(event);
+        self.chat.waiting.hear(event);
         match &event.payload {
             Some(Payload::Admitted(_)) => self.admitted(event),
             Some(Payload::ToolCallRequested(pending)) if !event.replay => self.run(pending),
@@ -181,6 +218,9 @@ impl<'a> Turn<'a> {
             if self.cancelling {
                 self.cancel();
             }
+            for words in std::mem::take(&mut self.unsent) {
+                self.queue(words);
+            }
         }
     }
 
@@ -206,7 +246,14 @@ impl<'a> Turn<'a> {
         let Some(call) = pending.call.as_ref().filter(|call| !self.chat.decided.contains(&call.call_id)) else {
             return Ok(());
         };
-        match decide(self.chat.keyboard.as_ref(), call).await {
+        while matches!(self.chat.typing, Typing::Line(_)) {
+            let deed = self.chat.typing.next().await;
+            self.did(deed)?;
+        }
+        self.chat.typing.rest().await;
+        let decision = decide(self.chat.keyboard.as_ref(), call).await;
+        self.chat.listen_meanwhile()?;
+        match decision {
             Decision::Made(approval) => {
                 self.chat.decided.insert(call.call_id.clone());
                 let approvals = vec![approval];
@@ -220,6 +267,69 @@ impl<'a> Turn<'a> {
     fn submit(&mut self, answer: pb::SubmitToolResultsRequest) {
         let session_id = self.chat.session_id.clone();
         self.sending.spawn(self.chat.server.clone().submit(pb::SubmitToolResultsRequest { session_id, ..answer }));
+    }
+
+    /// The person begins a line or ends it.
+    fn did(&mut self, deed: Deed) -> Result<(), Stop> {
+        let Some(keyboard) = &self.chat.keyboard else { return Ok(()) };
+        let typed = match deed {
+            Deed::Key => {
+                self.chat.printer.hold()?;
+                self.chat.typing = Typing::Line(keyboard.line());
+                return Ok(());
+            }
+            Deed::Done(typed) => typed,
+        };
+        self.chat.typing = keyboard.watch()?;
+        self.chat.printer.release()?;
+        match typed {
+            Typed::Line(line) => self.said(Command::of(&line)),
+            Typed::Interrupted => Ok(()),
+            Typed::End => Err(Stop::Left),
+        }
+    }
+
+    /// What a line means that comes while the turn runs.
+    fn said(&mut self, command: Command) -> Result<(), Stop> {
+        match command {
+            Command::Say(words) if self.turn_id.is_empty() => self.unsent.push(words),
+            Command::Say(words) => self.queue(words),
+            Command::Quit => return Err(Stop::Left),
+            Command::Nothing => {}
+            Command::Model(_)
+            | Command::Stats
+            | Command::History
+            | Command::New
+            | Command::Help
+            | Command::Unknown(_) => {
+                self.chat.printer.aside("(while a turn runs only messages are taken, and /quit)")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a message to the queue. The turn takes it with its next step; should it end before, the message waits.
+    fn queue(&mut self, words: String) {
+        let request = pb::EnqueueMessageRequest {
+            session_id: self.chat.session_id.clone(),
+            request_id: format!("{OURS}{}", Uuid::now_v7()),
+            message: Some(input(words.clone())),
+            ..pb::EnqueueMessageRequest::default()
+        };
+        let server = self.chat.server.clone();
+        self.queueing.spawn(async move { (words, server.enqueue(request).await) });
+    }
+
+    fn queued(&mut self, done: Result<(String, Result<pb::QueuedMessage, Status>), JoinError>) -> Result<(), Stop> {
+        let (words, answer) = done.map_err(|lost| Status::unknown(lost.to_string()))?;
+        match answer {
+            Ok(message) => {
+                self.chat.waiting.add(&message);
+                self.chat.printer.queued(&message, &words)?;
+            }
+            Err(status) => self.chat.printer.bad(&format!("not queued: {}", describe(&status)))?,
+        }
+        Ok(())
     }
 
     /// Ctrl-C: the first cancels the turn, the second leaves it.

@@ -63,6 +63,8 @@ pub(super) struct View {
     tape: Tape,
     /// Messages that are final.
     settled: BTreeSet<String>,
+    /// Messages that were said to be queued, with the words of the person's own.
+    queued: BTreeMap<String, String>,
     /// The cursor does not stand at the beginning of a line.
     in_line: bool,
 }
@@ -76,6 +78,7 @@ impl View {
             last: None,
             tape: Tape::default(),
             settled: BTreeSet::new(),
+            queued: BTreeMap::new(),
             in_line: false,
         }
     }
@@ -97,6 +100,20 @@ impl View {
         out
     }
 
+    /// The server has a message with these words of the person's. Its event may have told of it before.
+    pub(super) fn queued(&mut self, message: &pb::QueuedMessage, words: &str) -> Vec<Out> {
+        let mut out = Vec::new();
+        self.waits(&message.queued_message_id, words, message.position, &mut out);
+        out
+    }
+
+    /// Room for something else: the cursor stands at the beginning of a line.
+    pub(super) fn pause(&mut self) -> Vec<Out> {
+        let mut out = Vec::new();
+        self.close_line(&mut out);
+        out
+    }
+
     /// A line about something that went wrong.
     pub(super) fn bad(&mut self, line: &str) -> Vec<Out> {
         let mut out = Vec::new();
@@ -114,6 +131,8 @@ impl View {
             Payload::MessageCommitted(committed) => self.commit(committed.message.as_ref(), out),
             Payload::TurnRetrying(_) | Payload::TurnRecovered(_) => self.void(),
             Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => self.end(out),
+            Payload::MessageQueued(queued) => self.waits(&queued.queued_message_id, "", queued.position, out),
+            Payload::MessagesApplied(applied) => self.taken(applied, out),
             Payload::ToolInputDelta(_)
             | Payload::Heartbeat(_)
             | Payload::Admitted(_)
@@ -128,8 +147,6 @@ impl View {
             | Payload::UnsupportedInput(_)
             | Payload::ModelSwitched(_)
             | Payload::SessionUpdated(_)
-            | Payload::MessageQueued(_)
-            | Payload::MessagesApplied(_)
             | Payload::QueuedMessageCancelled(_)
             | Payload::QueuedMessageExpired(_)
             | Payload::QueuedMessageDropped(_)
@@ -146,6 +163,28 @@ impl View {
             Some(Line::Plain(line)) => self.note(&line, out),
             Some(Line::Bad(line)) => out.extend(self.bad(&line)),
             None => {}
+        }
+    }
+
+    /// A message waits, which is told once.
+    fn waits(&mut self, id: &str, words: &str, position: i32, out: &mut Vec<Out>) {
+        let told = self.queued.contains_key(id);
+        let known = self.queued.entry(id.to_owned()).or_default();
+        if !words.is_empty() {
+            words.clone_into(known);
+        }
+        if !told && position > 0 {
+            self.note(&words::queued(position), out);
+        }
+    }
+
+    /// Messages that waited are in the turn now.
+    fn taken(&mut self, applied: &pb::MessagesApplied, out: &mut Vec<Out>) {
+        let ids = applied.messages.iter().map(|message| &message.queued_message_id);
+        let words: Vec<String> = ids.map(|id| self.queued.get(id).cloned().unwrap_or_default()).collect();
+        let known: Vec<&str> = words.iter().map(String::as_str).filter(|words| !words.is_empty()).collect();
+        for line in words::taken(&known, words.len() - known.len()) {
+            self.note(&line, out);
         }
     }
 

@@ -35,11 +35,6 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
             let why = retrying.failure.as_ref().map(|failure| one_line(&failure.message)).unwrap_or_default();
             format!("(attempt {}: {why})", retrying.next_attempt)
         }
-        Payload::MessageQueued(queued) => format!("(queued, number {})", queued.position),
-        Payload::MessagesApplied(applied) => match applied.messages.len() {
-            1 => "(a queued message goes in here)".to_owned(),
-            several => format!("({several} queued messages go in here, as one)"),
-        },
         Payload::QueuedMessageCancelled(_) => "(a queued message was withdrawn)".to_owned(),
         Payload::QueuedMessageExpired(_) => "(a queued message came too late)".to_owned(),
         Payload::QueuedMessageDropped(dropped) => {
@@ -60,6 +55,8 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
         | Payload::MessageCommitted(_)
         | Payload::ActionRequired(_)
         | Payload::UsageRecorded(_)
+        | Payload::MessageQueued(_)
+        | Payload::MessagesApplied(_)
         | Payload::SessionUpdated(_)
         | Payload::ContextPruned(_)
         | Payload::ContextRestored(_)
@@ -70,6 +67,22 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
         | Payload::Thinking(_) => return None,
     };
     Some(Line::Plain(line))
+}
+
+/// The line about a message that waits.
+pub(super) fn queued(position: i32) -> String {
+    format!("(queued, number {position})")
+}
+
+/// The lines about messages that a turn takes: those whose words are known, and how many others.
+pub(super) fn taken(known: &[&str], others: usize) -> Vec<String> {
+    let mut lines: Vec<String> = known.iter().map(|words| format!("(taken now: {})", one_line(words))).collect();
+    match others {
+        0 => {}
+        1 => lines.push("(a queued message goes in here)".to_owned()),
+        several => lines.push(format!("({several} queued messages go in here, as one)")),
+    }
+    lines
 }
 
 fn why_dropped(reason: pb::DropReason) -> &'static str {

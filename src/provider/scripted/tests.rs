@@ -211,6 +211,8 @@ fn the_demo_looks_things_up_and_then_answers() {
         (with(lookup(&both[..1]), results(&[weather])), &both[..], "The weather in Tokyo: 18 °C and sunny"),
         (with(lookup(&both[1..]), results(&[time])), &both[..], "The local time in Tokyo: 14:05"),
         (vec![user(question)], &[], "I would look that up for Tokyo"),
+        (vec![user("Tell me slowly about Oslo.")], &both[..], "Oslo is worth a slow answer"),
+        (vec![user("Hi"), assistant("done"), user("Keep it short, please.")], &both[..], "In short: "),
         (vec![user("Hello")], &both[..], "Hello! I am the demo of contextd"),
         (vec![], &[], "Hello! I am the demo of contextd"),
         (vec![user(question), assistant("done"), user("Thanks")], &both[..], "Hello! I am"),

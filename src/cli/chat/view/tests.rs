@@ -391,3 +391,49 @@ fn texts_of_one_answer_follow_each_other_and_reasoning_has_its_own_lines() {
     let told = Told::default().begins().commits("m", Role::Assistant, parts).events;
     assert_eq!(printed(LIVE, &told), "ab\nc\nd\ne\n\nf\n");
 }
+
+#[test]
+fn a_message_of_the_persons_is_said_to_wait_once_and_named_when_it_is_taken() {
+    let waits = |id: &str, position| {
+        let queued = pb::MessageQueued { queued_message_id: id.to_owned(), position, ..pb::MessageQueued::default() };
+        pb::Event { payload: Some(Payload::MessageQueued(queued)), ..pb::Event::default() }
+    };
+    let applied = |ids: &[&str]| {
+        let message = |id: &&str| pb::AppliedMessage { queued_message_id: (*id).to_owned(), ..Default::default() };
+        let messages = ids.iter().map(message).collect();
+        let applied = Payload::MessagesApplied(pb::MessagesApplied { messages, ..Default::default() });
+        pb::Event { payload: Some(applied), ..pb::Event::default() }
+    };
+    let answer = |id: &str, position| pb::QueuedMessage {
+        queued_message_id: id.to_owned(),
+        position,
+        ..pb::QueuedMessage::default()
+    };
+    let shown = |out: Vec<Out>| -> String {
+        let text = |out| match out {
+            Out::Answer(text) | Out::Aside(text) => text,
+        };
+        out.into_iter().map(text).collect()
+    };
+    let mut view = View::new(LIVE);
+    assert_eq!(shown(view.show(&waits("a", 1))), "(queued, number 1)\n", "the event may come before the answer,");
+    assert_eq!(shown(view.queued(&answer("a", 1), "look at\nthe tests")), "");
+    assert_eq!(shown(view.queued(&answer("b", 2), "and be quick")), "(queued, number 2)\n", "or behind it");
+    assert_eq!(shown(view.show(&waits("b", 2))), "");
+    assert_eq!(shown(view.show(&waits("c", 3))), "(queued, number 3)\n", "somebody else's");
+    let taken = "(taken now: look at the tests)\n(taken now: and be quick)\n(a queued message goes in here)\n";
+    assert_eq!(shown(view.show(&applied(&["a", "b", "c"]))), taken);
+    assert_eq!(shown(view.show(&applied(&["d", "e"]))), "(2 queued messages go in here, as one)\n");
+    assert_eq!(shown(view.queued(&answer("f", 0), "late")), "", "an answer that comes when it was taken");
+}
+
+#[test]
+fn a_line_that_is_typed_begins_on_a_line_of_its_own() {
+    let mut view = View::new(LIVE);
+    let said = Told::default().begins().says("m", 0, "one two");
+    for event in &said.events {
+        view.show(event);
+    }
+    assert_eq!(view.pause(), [Out::Answer("\n".to_owned())]);
+    assert_eq!(view.pause(), []);
+}

@@ -1,0 +1,322 @@
+//! What the queue costs: a message beside a plain insert, the wake-ups beside none, and how soon a turn elsewhere knows of a message.
+//! `docs/benchmarks.md` says how to read it.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+
+mod place;
+#[path = "place/slow.rs"]
+mod slow;
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use contextd::{
+    codec,
+    model::{Delivery, InputMessage, MessageId, Part, Role, SessionId, SessionKey, TenantId, command::Idempotency},
+    pb::{
+        self, event::Payload, queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
+        turn_service_client::TurnServiceClient,
+    },
+    postgres::{DATABASE, Postgres},
+    store::{Database, Settings, Store, queue::NewQueued},
+};
+use futures_util::future::join_all;
+use place::{Served, turn};
+use tempfile::TempDir;
+use tokio_postgres::{Client, NoTls, Statement};
+use tonic::transport::Channel;
+
+/// Rounds of each comparison, and messages that are seen elsewhere; one and a few when `cargo test` only wants to see that it runs.
+const ROUNDS: usize = 40;
+const SEEN: usize = 100;
+/// Connections, or calls at a time.
+const ABREAST: usize = 8;
+/// Messages that each of them queues in a round, in a session of its own.
+const MESSAGES: usize = 40;
+/// The words of a message.
+const WORDS: &str = "also look at the tests, and tell me which of them are slow";
+/// How long wake-ups are gathered, as the server does it.
+const GATHER: Duration = Duration::from_millis(10);
+/// How often a replica that hears nothing looks.
+const POLL: Duration = Duration::from_millis(250);
+const HEARING: &str = "[turn]\npoll_interval = '250ms'\n[database]\npool_size = 8\n";
+const DEAF: &str = "[turn]\npoll_interval = '250ms'\n[database]\npool_size = 8\ntransaction_pooler = true\n";
+/// What connections behind a pooler cannot set for themselves.
+const ROLE: &str = "alter role current_user set enable_seqscan = off; alter role current_user set statement_timeout = '10s';
+    alter role current_user set lock_timeout = '2s'; alter role current_user set idle_in_transaction_session_timeout = '5s'";
+/// Speaks until it is stopped.
+const SCRIPT: &str = r#"{ "steps": [
+    { "when": { "user_contains": "Stop" }, "say": [{ "text": "Fine." }] },
+    { "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }
+] }"#;
+
+#[tokio::main]
+async fn main() {
+    let whole = std::env::args().any(|arg| arg == "--bench");
+    let (rounds, seen) = if whole { (ROUNDS, SEEN) } else { (1, 2) };
+    let place = place::directory();
+    let programs = measure("native", &place, None, rounds, seen).await;
+    match slow::slow_programs(&place, &programs) {
+        Some(slow) => {
+            drop(measure("slow commits: each flush takes 1 ms more", &place, Some(slow), rounds, seen).await);
+        }
+        None => println!("\nslow commits: skipped, strace is not installed"),
+    }
+}
+
+/// Measures over one cluster. Gives the directory of its programs.
+async fn measure(profile: &str, place: &TempDir, programs: Option<PathBuf>, rounds: usize, seen: usize) -> PathBuf {
+    let postgres = place::start_postgres_of(place, programs).await;
+    let admin = connect(&postgres).await;
+    admin.batch_execute(ROLE).await.unwrap();
+    let owner = Served::start(place, &postgres, SCRIPT, HEARING);
+    let deaf = Served::start(place, &postgres, SCRIPT, DEAF);
+    let other = Served::start(place, &postgres, SCRIPT, HEARING);
+    let bench = Bench::new(&postgres, &other).await;
+    println!("\n{profile} ({rounds} rounds of {ABREAST} x {MESSAGES} messages, {seen} messages seen elsewhere)");
+    bench.costs(profile, rounds).await;
+    for (name, owner, percent, aim) in [
+        ("enqueue to seen, with LISTEN, p50", &owner, 50, Duration::from_millis(15)),
+        ("enqueue to seen, without it, p99", &deaf, 99, POLL),
+    ] {
+        let samples = bench.seen(owner, &format!("{profile} {percent}"), seen).await;
+        let (p50, p99) = (share(&samples, 50), share(&samples, 99));
+        println!("  {name:<40} p50 {p50:>10.2?}   p99 {p99:>10.2?}   aim {aim:>10.2?}");
+    }
+    let programs: String = admin.query_one(BINDIR, &[]).await.unwrap().get(0);
+    drop((bench, admin, owner, deaf, other));
+    postgres.stop().await.unwrap();
+    PathBuf::from(programs)
+}
+
+async fn connect(postgres: &Postgres) -> Client {
+    let (client, connection) = postgres.config(DATABASE).connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+const BINDIR: &str = "select setting from pg_config where name = 'BINDIR'";
+
+/// A plain insert of the same row into a table with the same indexes, over a connection of its own.
+struct Raw {
+    client: Client,
+    insert: Statement,
+}
+
+impl Raw {
+    async fn new(postgres: &Postgres) -> Self {
+        let (client, connection) = postgres.config(DATABASE).connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let insert =
+            "insert into raw_queue (tenant_id, session_id, message_id, body, request_id) values ($1, $2, $3, $4, $5)";
+        let insert = client.prepare(insert).await.unwrap();
+        Self { client, insert }
+    }
+
+    async fn put(&self, session: &str, message: &str, body: &[u8]) {
+        self.client.execute(&self.insert, &[&"default", &session, &message, &body, &message]).await.unwrap();
+    }
+}
+
+/// How a message is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// As a plain row.
+    Raw,
+    /// By the server's transaction, in this process.
+    Transaction,
+    /// The same, with a wake-up for each.
+    Woken,
+    /// By a call of the server.
+    Call,
+}
+
+/// Everything that a round asks.
+struct Bench {
+    raw: Vec<Raw>,
+    store: Store,
+    queues: Vec<QueueServiceClient<Channel>>,
+    sessions: SessionServiceClient<Channel>,
+    body: Vec<u8>,
+    due: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Bench {
+    async fn new(postgres: &Postgres, served: &Served) -> Self {
+        let settings = Settings {
+            config: postgres.config(DATABASE),
+            pool_size: ABREAST,
+            acquire_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(10),
+            idle_in_transaction_timeout: Duration::from_secs(5),
+            ca_file: None,
+            transaction_pooler: false,
+        };
+        let store = Store::new(Database::new(&settings).unwrap(), "bench", Duration::from_secs(15));
+        let table = "create table if not exists raw_queue (like queue including all)";
+        connect(postgres).await.batch_execute(table).await.unwrap();
+        let raw = join_all((0..ABREAST).map(|_| Raw::new(postgres))).await;
+        let connect = || async { Channel::from_shared(served.url()).unwrap().connect().await.unwrap() };
+        let queues = join_all((0..ABREAST).map(|_| async { QueueServiceClient::new(connect().await) })).await;
+        let sessions = SessionServiceClient::new(connect().await);
+        let message = InputMessage {
+            role: Role::User,
+            parts: vec![Part::text(WORDS)],
+            pinned: false,
+            metadata: std::collections::BTreeMap::new(),
+        };
+        Self { raw, store, queues, sessions, body: codec::queue::encode(&message), due: Arc::default() }
+    }
+
+    /// Messages a second, one way beside the other in each round.
+    async fn costs(&self, profile: &str, rounds: usize) {
+        let all = [How::Raw, How::Transaction, How::Woken, How::Call];
+        let mut rates = all.map(|_| Vec::with_capacity(rounds));
+        let name: String = profile.chars().filter(char::is_ascii_alphanumeric).collect();
+        for round in 0..=rounds {
+            for (how, rates) in all.iter().zip(&mut rates) {
+                let rate = self.round(&format!("{name}-{round}-{how:?}"), *how).await;
+                // The first round only warms up.
+                if round > 0 {
+                    rates.push(rate);
+                }
+            }
+        }
+        for rates in &mut rates {
+            rates.sort_unstable_by(f64::total_cmp);
+        }
+        let [raw, transaction, woken, call] = rates.map(|rates| rates[rates.len() / 2]);
+        let transaction_aim = if profile == "native" { 0.5 } else { 0.9 };
+        for (name, rate, beside, aim) in [
+            ("raw insert", raw, raw, None),
+            ("transaction / raw insert", transaction, raw, Some(transaction_aim)),
+            ("EnqueueMessage / raw insert", call, raw, None),
+            ("transaction with / without wake-ups", woken, transaction, Some(0.9)),
+        ] {
+            let aim = aim.map(|aim| format!("   aim {aim:.1}")).unwrap_or_default();
+            println!("  {name:<40} {rate:>8.0}/s   ratio {:.2}{aim}", rate / beside);
+        }
+    }
+
+    /// Messages a second.
+    async fn round(&self, name: &str, how: How) -> f64 {
+        let sessions: Vec<String> = (0..ABREAST).map(|n| format!("{name}-{n}")).collect();
+        for session_id in &sessions {
+            let session = pb::Session { session_id: session_id.clone(), ..pb::Session::default() };
+            let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
+            self.sessions.clone().create_session(request).await.unwrap();
+        }
+        let waking = (how == How::Woken).then(|| self.wake());
+        let begun = Instant::now();
+        join_all(sessions.iter().enumerate().map(|(n, session)| async move {
+            for _ in 0..MESSAGES {
+                self.put(n, session, how).await;
+            }
+        }))
+        .await;
+        let took = begun.elapsed();
+        if let Some(waking) = waking {
+            waking.abort();
+        }
+        (ABREAST * MESSAGES) as f64 / took.as_secs_f64()
+    }
+
+    async fn put(&self, n: usize, session: &str, how: How) {
+        let id = uuid::Uuid::now_v7().to_string();
+        match how {
+            How::Raw => self.raw[n].put(session, &id, &self.body).await,
+            How::Transaction => self.enqueue(session, &id).await,
+            How::Woken => {
+                self.enqueue(session, &id).await;
+                self.due.lock().unwrap().insert(format!("news default {session}"));
+            }
+            How::Call => {
+                let text = pb::part::Content::Text(WORDS.to_owned());
+                let part = pb::Part { content: Some(text), ..pb::Part::default() };
+                let request = pb::EnqueueMessageRequest {
+                    session_id: session.to_owned(),
+                    request_id: id,
+                    message: Some(pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() }),
+                    ..pb::EnqueueMessageRequest::default()
+                };
+                self.queues[n].clone().enqueue_message(request).await.unwrap();
+            }
+        }
+    }
+
+    async fn enqueue(&self, session: &str, id: &str) {
+        let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
+        let idempotency = Idempotency { request: Some(contextd::model::RequestId::new(id)), hash: "hash".to_owned() };
+        let new = NewQueued {
+            message: &MessageId::new(id),
+            body: &self.body,
+            delivery: Delivery::Asap,
+            starts_turn: false,
+            execute: None,
+            ttl: None,
+            limit: 100,
+            idempotency: &idempotency,
+        };
+        self.store.enqueue(&key, &new, None).await.unwrap();
+    }
+
+    /// Tells what is due every few milliseconds, as each replica does; the three servers listen.
+    fn wake(&self) -> tokio::task::JoinHandle<()> {
+        let (store, due) = (self.store.clone(), Arc::clone(&self.due));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(GATHER).await;
+                let due: Vec<String> = std::mem::take(&mut *due.lock().unwrap()).into_iter().collect();
+                if !due.is_empty() {
+                    store.notify(&due).await.unwrap();
+                }
+            }
+        })
+    }
+
+    /// How long it takes from the acknowledgement by one replica until a client of another one sees its turn end for the message. Sorted.
+    async fn seen(&self, owner: &Served, name: &str, times: usize) -> Vec<Duration> {
+        let mut turns = TurnServiceClient::connect(owner.url()).await.unwrap();
+        let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        let mut samples = Vec::new();
+        for n in 0..times {
+            let session = format!("seen-{name}-{n}");
+            let mut stream = turns.execute_turn(turn(&session)).await.unwrap().into_inner();
+            let mut begun = None;
+            while let Some(message) = stream.message().await.unwrap() {
+                match message.event.and_then(|event| event.payload) {
+                    Some(Payload::TextDelta(_)) if begun.is_none() => {
+                        // At some moment between two polls.
+                        tokio::time::sleep(POLL.mul_f64(n as f64 / times as f64)).await;
+                        self.interrupt(&session).await;
+                        begun = Some(Instant::now());
+                    }
+                    Some(Payload::TurnCancelled(_)) => samples.push(begun.unwrap().elapsed()),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(samples.len(), times);
+        samples.sort_unstable();
+        samples
+    }
+
+    async fn interrupt(&self, session: &str) {
+        let part = pb::Part { content: Some(pb::part::Content::Text("Stop".to_owned())), ..pb::Part::default() };
+        let request = pb::EnqueueMessageRequest {
+            session_id: session.to_owned(),
+            message: Some(pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() }),
+            delivery: pb::Delivery::Interrupt.into(),
+            ..pb::EnqueueMessageRequest::default()
+        };
+        self.queues[0].clone().enqueue_message(request).await.unwrap();
+    }
+}
+
+fn share(sorted: &[Duration], percent: usize) -> Duration {
+    sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
+}

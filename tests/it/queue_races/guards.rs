@@ -1,0 +1,75 @@
+//! Statements without the guard of a race, and slow where somebody else gets a chance by that.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+/// A statement in place of another one.
+pub(super) type Replace = fn(&'static str) -> &'static str;
+
+/// What a take compares before it writes.
+const FENCE: &str = "r.epoch = $27 and r.op = $28";
+const NEXT_SEQ: &str = "r.next_seq = coalesce($29::bigint, r.next_seq)";
+/// Time goes by between what a take sees of the queue and its lock on the row.
+const SLOWLY: (&str, &str) = ("with delta as (select ", "with delta as (select (select 0 from pg_sleep(0.05)) + ");
+
+/// The gate is not taken, and whoever ends a turn or queues a message is slow to commit.
+pub(super) fn without_gate(sql: &'static str) -> &'static str {
+    if is(sql, "turn::gate") {
+        return "-- store::turn::gate, not taken
+            select 1 from sessions where tenant_id = $1 and session_id = $2";
+    }
+    if is(sql, "turn::finish") || is(sql, "turn::stop") {
+        return changed(sql, |sql| {
+            let (before, after) = sql.rsplit_once(" from f").unwrap();
+            format!("{before} from f, pg_sleep(0.01){after}")
+        });
+    }
+    if is(sql, "queue::outcome") {
+        let slow = [("from session_run r", "from pg_sleep(0.005) cross join session_run r")];
+        return changed(sql, |sql| replaced(sql, &slow));
+    }
+    sql
+}
+
+/// A take does not see that something moved since it looked, and is slow to get to the row.
+pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
+    if is(sql, "queue::take") {
+        return changed(sql, |sql| replaced(sql, &[(NEXT_SEQ, "coalesce($29::bigint, 0) is not null"), SLOWLY]));
+    }
+    sql
+}
+
+/// A take sees neither that, which a takeover moves too, nor that the turn has another owner.
+pub(super) fn without_fence(sql: &'static str) -> &'static str {
+    if is(sql, "queue::take") {
+        let blind = [
+            (FENCE, "$27::bigint is not null and $28::bigint is not null"),
+            (NEXT_SEQ, "coalesce($29::bigint, 0) is not null"),
+            SLOWLY,
+        ];
+        return changed(sql, |sql| replaced(sql, &blind));
+    }
+    sql
+}
+
+fn is(sql: &str, name: &str) -> bool {
+    sql.trim_start().starts_with(&format!("-- store::{name}"))
+}
+
+/// A text with other clauses; each of them was there.
+fn replaced(sql: &str, clauses: &[(&str, &str)]) -> String {
+    clauses.iter().fold(sql.to_owned(), |sql, (clause, instead)| {
+        assert!(sql.contains(clause), "no «{clause}» in {sql}");
+        sql.replacen(clause, instead, 1)
+    })
+}
+
+/// Another text in place of a statement's, kept for good.
+fn changed(sql: &'static str, change: impl FnOnce(&str) -> String) -> &'static str {
+    static CHANGED: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
+    let changed = change(sql);
+    let mut all = CHANGED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.entry(changed).or_insert_with_key(|changed| changed.clone().leak())
+}
