@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub mod failure;
 pub mod generation;
+pub mod json;
 pub mod ledger;
 pub mod limits;
 pub mod mask;

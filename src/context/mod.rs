@@ -6,6 +6,7 @@ pub mod coalesce;
 pub mod count;
 pub mod estimate;
 pub mod generation;
+pub mod notes;
 pub mod predict;
 pub mod prompt;
 pub mod prune;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{counts, decode, stats, stats_text, status::not_implemented_rpc, tenant};
+use super::{counts, decode, prompt, stats, stats_text, status::not_implemented_rpc, tenant};
 use crate::{
     codec,
     model::SessionKey,
@@ -73,9 +73,14 @@ impl ContextService for Contexts {
 
     async fn render_context(
         &self,
-        _: Request<pb::RenderContextRequest>,
+        request: Request<pb::RenderContextRequest>,
     ) -> Result<Response<pb::RenderContextResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/RenderContext"))
+        let tenant = tenant(&request);
+        let command = decode::render_context(request.into_inner())?;
+        let key = SessionKey::new(tenant.clone(), command.session.clone());
+        let rendered = self.engine.render(tenant, command).await?;
+        let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
+        Ok(Response::new(pb::RenderContextResponse { prompt: Some(prompt) }))
     }
 
     async fn count_tokens(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
+    BlobId, CallId, Generation, InputMessage, LimitsOverride, PromptShape, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
     ToolSet, TurnId, config::PruneOverrides, import::Appended,
 };
 
@@ -110,6 +110,19 @@ pub struct PruneToolOutputs {
     pub dry_run: bool,
     /// Idempotency.
     pub idempotency: Idempotency,
+}
+
+/// Show a session's next prompt. Nothing is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderContext {
+    /// The session.
+    pub session: SessionId,
+    /// The model to render for; none: the session's.
+    pub model: Option<String>,
+    /// The shape of the prompt.
+    pub shape: PromptShape,
+    /// As it was at this seq; none: as it is now.
+    pub at: Option<Seq>,
 }
 
 /// Take a prune back.

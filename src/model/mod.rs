@@ -30,7 +30,7 @@ pub use message::{
     Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
     Truncation,
 };
-pub use prompt::Prompt;
+pub use prompt::{Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};

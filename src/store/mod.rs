@@ -102,6 +102,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
+        ("revision_at", session::REVISION_AT),
         ("stats", stats::STATS),
         ("prune", prune::PRUNE),
         ("restore", prune::RESTORE),

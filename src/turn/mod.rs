@@ -23,6 +23,7 @@ pub mod next;
 mod prune;
 pub mod queue;
 pub mod recover;
+pub mod render;
 pub mod retry;
 pub mod run;
 pub mod sessions;

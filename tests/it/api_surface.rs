@@ -18,6 +18,7 @@ use crate::harness::{
 };
 
 const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
+const RENDER_CONTEXT: &str = "contextd.v1.ContextService/RenderContext";
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
 const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
 const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
@@ -26,7 +27,7 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 27] = [
+const BUILT: [&str; 28] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
     COUNT_TOKENS,
@@ -50,16 +51,16 @@ const BUILT: [&str; 27] = [
     "contextd.v1.ContextService/GetContextStats",
     "contextd.v1.ContextService/PruneToolOutputs",
     "contextd.v1.ContextService/RestoreToolOutputs",
+    RENDER_CONTEXT,
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
     "contextd.v1.QueueService/ClearQueue",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 6] = [
+const NOT_BUILT: [&str; 5] = [
     "contextd.v1.ContextService/Compact",
     "contextd.v1.ContextService/PrepareContext",
-    "contextd.v1.ContextService/RenderContext",
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
     "contextd.v1.ContextService/RecordUsage",
@@ -203,6 +204,11 @@ fn turn_asks() -> Vec<Ask> {
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
         ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
     ];
+    use pb::PromptFormat as F;
+    for format in [F::OpenaiResponses, F::Anthropic, F::Gemini, F::AiSdk].map(i32::from) {
+        let render = pb::RenderContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
+        asks.push(ask(RENDER_CONTEXT, &render, "format"));
+    }
     for (field, it) in toolsets() {
         let count = pb::CountTokensRequest { tools: Some(it.clone()), ..Default::default() };
         asks.push(ask(COUNT_TOKENS, &count, field));

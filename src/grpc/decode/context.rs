@@ -1,7 +1,7 @@
 //! The requests about a session's context.
 
 use super::{
-    Findings, Path,
+    Findings, Path, config,
     hash::{idempotency, request_hash},
     id, number,
     policy::optional_count,
@@ -10,8 +10,8 @@ use super::{
 use crate::{
     grpc::violations::Refused,
     model::{
-        SessionId,
-        command::{PruneToolOutputs, RestoreToolOutputs},
+        PromptShape, SessionId,
+        command::{PruneToolOutputs, RenderContext, RestoreToolOutputs},
         config::PruneOverrides,
     },
     pb,
@@ -23,6 +23,8 @@ pub const GET_CONTEXT_STATS: &str = "contextd.v1.ContextService/GetContextStats"
 pub const PRUNE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/PruneToolOutputs";
 /// Name of the RPC.
 pub const RESTORE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/RestoreToolOutputs";
+/// Name of the RPC.
+pub const RENDER_CONTEXT: &str = "contextd.v1.ContextService/RenderContext";
 
 /// Most characters of a model reference.
 const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
@@ -96,4 +98,32 @@ pub fn restore_tool_outputs(request: pb::RestoreToolOutputsRequest) -> Result<Re
         idempotency: idempotency(request_id, hash, &mut found),
     };
     found.finish(restore)
+}
+
+/// Reads a RenderContextRequest.
+pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext, Refused> {
+    let mut found = Findings::of(RENDER_CONTEXT);
+    let pb::RenderContextRequest { session_id, model, format, at_seq } = request;
+    let model = config::model(Path::to("model"), model, &mut found);
+    let render = RenderContext {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        model: (!model.is_empty()).then_some(model),
+        shape: shape(Path::to("format"), format, &mut found),
+        at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
+    };
+    found.finish(render)
+}
+
+/// The shape of a prompt. Those of services that this version does not speak are not built.
+fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
+    use pb::PromptFormat as Format;
+    match number::known(at, format, found) {
+        Some(Format::Unspecified | Format::Neutral) | None => PromptShape::Neutral,
+        Some(Format::OpenaiChat) => PromptShape::OpenAiChat,
+        Some(Format::Native) => PromptShape::Native,
+        Some(Format::OpenaiResponses | Format::Anthropic | Format::Gemini | Format::AiSdk) => {
+            found.not_implemented(at);
+            PromptShape::Neutral
+        }
+    }
 }

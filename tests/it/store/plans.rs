@@ -114,6 +114,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
             &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''", MEASURED],
         ),
         "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
+        "revision_at" => in_session("'long'", &["100"]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
