@@ -17,6 +17,7 @@ pub mod output;
 pub mod part;
 pub mod policy;
 pub mod queue;
+pub mod receipt;
 pub mod response;
 pub mod time;
 pub mod tools;

@@ -10,7 +10,11 @@ pub fn notes(messages: &[Message]) -> Vec<PromptNote> {
 fn of_message(message: &Message) -> impl Iterator<Item = PromptNote> {
     let note = |kind, part, text| PromptNote { kind, message: Some(message.id.clone()), part, text };
     let summary = message.is_summary.then(|| {
-        note(PromptNoteKind::Compacted, None, "The message is a summary that stands for what was said before.".to_owned())
+        note(
+            PromptNoteKind::Compacted,
+            None,
+            "The message is a summary that stands for what was said before.".to_owned(),
+        )
     });
     let parts = message.parts.iter().enumerate();
     let parts = parts.filter_map(move |(at, part)| of_part(part).map(|(kind, text)| note(kind, Some(at), text)));

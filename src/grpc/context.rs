@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 use super::{counts, decode, prompt, stats, stats_text, status::not_implemented_rpc, tenant};
 use crate::{
     codec,
-    model::SessionKey,
+    model::{Recorded, SessionKey},
     pb::{self, context_service_server::ContextService},
     turn::Engine,
 };
@@ -109,8 +109,15 @@ impl ContextService for Contexts {
 
     async fn record_usage(
         &self,
-        _: Request<pb::RecordUsageRequest>,
+        request: Request<pb::RecordUsageRequest>,
     ) -> Result<Response<pb::RecordUsageResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/RecordUsage"))
+        let tenant = tenant(&request);
+        let command = decode::record_usage(request.into_inner())?;
+        let (Recorded { estimate, size }, calibration_ratio) = self.engine.record_usage(tenant, command).await?;
+        Ok(Response::new(pb::RecordUsageResponse {
+            estimate: estimate.as_ref().map(codec::usage::estimate_to_pb),
+            calibration_ratio,
+            context_tokens: Some(codec::usage::count_to_pb(&size)),
+        }))
     }
 }

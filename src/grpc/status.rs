@@ -132,6 +132,9 @@ impl From<turn::Error> for Status {
             Error::PruneNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
                 .field("pruned_at_seq", FieldReason::Unknown, "must be the pruned_at_seq of a prune of this session")
                 .status(),
+            Error::MessageNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
+                .field("message_id", FieldReason::Unknown, "must be a message of the assistant in this session")
+                .status(),
             Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
             Error::ContentTooLarge { limit } => {

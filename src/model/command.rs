@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, Generation, InputMessage, LimitsOverride, PromptShape, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
-    ToolSet, TurnId, config::PruneOverrides, import::Appended,
+    BlobId, CallId, Generation, InputMessage, LimitsOverride, MessageId, PromptShape, RequestId, Seq, SessionConfig,
+    SessionId, ToolOutcome, ToolSet, TurnId, Usage, UsagePurpose, config::PruneOverrides, import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -123,6 +123,25 @@ pub struct RenderContext {
     pub shape: PromptShape,
     /// As it was at this seq; none: as it is now.
     pub at: Option<Seq>,
+}
+
+/// Record what a call of the host's own used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordUsage {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The model that was called; none: the session's.
+    pub model: Option<String>,
+    /// What its provider reported.
+    pub usage: Usage,
+    /// What the call was for.
+    pub purpose: UsagePurpose,
+    /// The message that it wrote.
+    pub message: Option<MessageId>,
+    /// The version of the transcript that its prompt was made from.
+    pub version: Option<i64>,
 }
 
 /// Take a prune back.

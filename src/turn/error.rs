@@ -105,6 +105,9 @@ pub enum Error {
     /// No prune of the session has that seq.
     #[error("no prune has the seq {0}")]
     PruneNotFound(Seq),
+    /// The session has no such message of the model's.
+    #[error("the session has no message {0} of the assistant")]
+    MessageNotFound(MessageId),
     /// There is nothing that the model is to answer.
     #[error("there is nothing to run: no input, no queued message, and no transcript to continue")]
     NoInput,

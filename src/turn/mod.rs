@@ -22,6 +22,7 @@ pub mod leases;
 pub mod next;
 mod prune;
 pub mod queue;
+mod record;
 pub mod recover;
 pub mod render;
 pub mod retry;

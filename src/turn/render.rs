@@ -77,12 +77,7 @@ impl Engine {
     }
 
     /// The next prompt with its size, as it is shown.
-    pub(super) fn shown(
-        &self,
-        standing: &Standing,
-        model: &Resolved,
-        shape: PromptShape,
-    ) -> Result<Rendered, Error> {
+    pub(super) fn shown(&self, standing: &Standing, model: &Resolved, shape: PromptShape) -> Result<Rendered, Error> {
         let prompt = Prompt { size: standing.size(model).count, ..self.prompt(standing, model)? };
         Ok(rendered(model, prompt, shape, standing.version.number()))
     }
@@ -175,7 +170,8 @@ fn rendered(model: &Resolved, prompt: Prompt, shape: PromptShape, version: i64) 
         }
     };
     let mut notes = notes(prompt.transcript.messages());
-    let (body, left_out) = request.map_or((None, Vec::new()), |Request { shape: _, body, left_out }| (Some(body), left_out));
+    let (body, left_out) =
+        request.map_or((None, Vec::new()), |Request { shape: _, body, left_out }| (Some(body), left_out));
     notes.extend(left_out);
     Rendered { model: model.reference.clone(), prompt, body, version, notes }
 }

@@ -27,7 +27,7 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 28] = [
+const BUILT: [&str; 29] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
     COUNT_TOKENS,
@@ -52,18 +52,18 @@ const BUILT: [&str; 28] = [
     "contextd.v1.ContextService/PruneToolOutputs",
     "contextd.v1.ContextService/RestoreToolOutputs",
     RENDER_CONTEXT,
+    "contextd.v1.ContextService/RecordUsage",
     "contextd.v1.QueueService/EnqueueMessage",
     "contextd.v1.QueueService/ListQueuedMessages",
     "contextd.v1.QueueService/CancelQueuedMessage",
     "contextd.v1.QueueService/ClearQueue",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 5] = [
+const NOT_BUILT: [&str; 4] = [
     "contextd.v1.ContextService/Compact",
     "contextd.v1.ContextService/PrepareContext",
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
-    "contextd.v1.ContextService/RecordUsage",
 ];
 
 fn files() -> FileDescriptorSet {

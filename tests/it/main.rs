@@ -40,6 +40,7 @@ mod prune;
 mod queue;
 mod queue_races;
 mod queue_turns;
+mod record_usage;
 mod render_context;
 mod restart;
 mod resume;

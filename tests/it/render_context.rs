@@ -155,7 +155,7 @@ async fn what_was_cleared_cut_and_left_out_is_noted_and_nothing_is_changed() {
             (PromptNoteKind::Dropped, id(5), 0),
         ]
     );
-    assert_eq!(prompt.notes[0].text, "The result of look had 38 tokens and was cleared.");
+    assert_eq!(prompt.notes[0].text, "The result of look had 37 tokens and was cleared.");
     assert!(prompt.notes.iter().all(|note| note.text.ends_with('.')), "{:?}", prompt.notes);
     let neutral = render(&host, of("s", PromptFormat::Neutral)).await;
     assert_eq!(neutral.notes, prompt.notes[..2], "neutral messages keep their reasoning");
@@ -196,7 +196,11 @@ async fn a_look_back_shows_what_was_the_next_prompt_then() {
     let first = render(&host, of("s", PromptFormat::Native)).await;
     let at_seq = host.session("s").await.last_seq;
     let update = pb::UpdateSessionRequest {
-        session: Some(pb::Session { session_id: "s".to_owned(), system_prompt: "Be kind.".to_owned(), ..Default::default() }),
+        session: Some(pb::Session {
+            session_id: "s".to_owned(),
+            system_prompt: "Be kind.".to_owned(),
+            ..Default::default()
+        }),
         update_mask: Some(prost_types::FieldMask { paths: vec!["system_prompt".to_owned()] }),
         ..Default::default()
     };
@@ -242,8 +246,10 @@ async fn a_prompt_that_is_too_large_for_an_answer_is_a_blob() {
         let whole: Value = serde_json::from_slice(&whole).unwrap();
         match format {
             PromptFormat::Native => assert_eq!(whole["messages"].as_array().unwrap().len(), 4),
-            _ => assert_eq!((&whole["systemPrompt"], whole["messages"].as_array().unwrap().len()),
-                (&json!("Be brief.\n\n# notes\nLikes tea."), 3)),
+            _ => assert_eq!(
+                (&whole["systemPrompt"], whole["messages"].as_array().unwrap().len()),
+                (&json!("Be brief.\n\n# notes\nLikes tea."), 3)
+            ),
         }
     }
 }

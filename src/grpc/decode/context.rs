@@ -5,13 +5,13 @@ use super::{
     hash::{idempotency, request_hash},
     id, number,
     policy::optional_count,
-    text,
+    response, text,
 };
 use crate::{
     grpc::violations::Refused,
     model::{
-        PromptShape, SessionId,
-        command::{PruneToolOutputs, RenderContext, RestoreToolOutputs},
+        PromptShape, SessionId, UsagePurpose,
+        command::{PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs},
         config::PruneOverrides,
     },
     pb,
@@ -25,6 +25,8 @@ pub const PRUNE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/PruneToolOutput
 pub const RESTORE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/RestoreToolOutputs";
 /// Name of the RPC.
 pub const RENDER_CONTEXT: &str = "contextd.v1.ContextService/RenderContext";
+/// Name of the RPC.
+pub const RECORD_USAGE: &str = "contextd.v1.ContextService/RecordUsage";
 
 /// Most characters of a model reference.
 const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
@@ -112,6 +114,32 @@ pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext
         at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
     };
     found.finish(render)
+}
+
+/// Reads a RecordUsageRequest.
+pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refused> {
+    let mut found = Findings::of(RECORD_USAGE);
+    let hash = request_hash(RECORD_USAGE, &request);
+    let pb::RecordUsageRequest { session_id, request_id, model, usage, purpose, message_id, context_version } = request;
+    let model = config::model(Path::to("model"), model, &mut found);
+    let at_usage = Path::to("usage");
+    if usage.is_none() {
+        found.required(at_usage);
+    }
+    let purpose = match number::known(Path::to("purpose"), purpose, &mut found) {
+        Some(pb::UsagePurpose::Compaction) => UsagePurpose::Compaction,
+        Some(pb::UsagePurpose::Unspecified | pb::UsagePurpose::Turn) | None => UsagePurpose::Turn,
+    };
+    let record = RecordUsage {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        model: (!model.is_empty()).then_some(model),
+        usage: usage.and_then(|it| response::usage(at_usage, it, &mut found)).unwrap_or_default(),
+        purpose,
+        message: (!message_id.is_empty()).then(|| id::message(Path::to("message_id"), message_id, &mut found)),
+        version: number::large_count(Path::to("context_version"), context_version, &mut found),
+    };
+    found.finish(record)
 }
 
 /// The shape of a prompt. Those of services that this version does not speak are not built.

@@ -39,8 +39,12 @@ fn reasoning(message: &Message, back: Back) -> impl Iterator<Item = PromptNote> 
         let Content::Reasoning { .. } = &stored.part.content else { return None };
         let text = "The reasoning is not sent back to this model.".to_owned();
         let message = Some(message.id.clone());
-        (!back.takes(&stored.part))
-            .then_some(PromptNote { kind: PromptNoteKind::Dropped, message, part: Some(position), text })
+        (!back.takes(&stored.part)).then_some(PromptNote {
+            kind: PromptNoteKind::Dropped,
+            message,
+            part: Some(position),
+            text,
+        })
     };
     message.parts.iter().enumerate().filter_map(dropped)
 }

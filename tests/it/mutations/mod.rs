@@ -27,7 +27,7 @@ use crate::harness::{
 };
 
 /// The RPCs. The order is that of the proto's files.
-const ALL: [Rpc; 14] = [
+const ALL: [Rpc; 15] = [
     Rpc::CreateSession,
     Rpc::UpdateSession,
     Rpc::DeleteSession,
@@ -38,6 +38,7 @@ const ALL: [Rpc; 14] = [
     Rpc::CancelTurn,
     Rpc::PruneToolOutputs,
     Rpc::RestoreToolOutputs,
+    Rpc::RecordUsage,
     Rpc::EnqueueMessage,
     Rpc::CancelQueuedMessage,
     Rpc::ClearQueue,
@@ -56,6 +57,7 @@ enum Rpc {
     CancelTurn,
     PruneToolOutputs,
     RestoreToolOutputs,
+    RecordUsage,
     EnqueueMessage,
     CancelQueuedMessage,
     ClearQueue,
@@ -71,7 +73,7 @@ impl Rpc {
             | Self::ForkSession
             | Self::AppendMessages => "SessionService",
             Self::ExecuteTurn | Self::SubmitToolResults | Self::CancelTurn => "TurnService",
-            Self::PruneToolOutputs | Self::RestoreToolOutputs => "ContextService",
+            Self::PruneToolOutputs | Self::RestoreToolOutputs | Self::RecordUsage => "ContextService",
             Self::EnqueueMessage | Self::CancelQueuedMessage | Self::ClearQueue => "QueueService",
             Self::PutBlob => "BlobService",
         };
@@ -94,6 +96,9 @@ impl Rpc {
             Self::PruneToolOutputs => "select count(*) from events where session_id = $1 and kind = 'context_pruned'",
             Self::RestoreToolOutputs => {
                 "select count(*) from events where session_id = $1 and kind = 'context_restored'"
+            }
+            Self::RecordUsage => {
+                "select coalesce(sum(calls), 0)::bigint from usage_totals where session_id = $1 and purpose = 2"
             }
             Self::EnqueueMessage => "select count(*) from queue where session_id = $1",
             Self::CancelQueuedMessage | Self::ClearQueue => {
@@ -193,6 +198,13 @@ macro_rules! answer {
                 let answer = contexts.restore_tool_outputs(Request::new(request)).await;
                 answer.map(|answer| answer.into_inner().call_ids.join(" "))
             }
+            Rpc::RecordUsage => {
+                let usage = Some(pb::Usage { input_tokens: 70, output_tokens: 30, ..pb::Usage::default() });
+                let purpose = pb::UsagePurpose::Compaction.into();
+                let request = pb::RecordUsageRequest { session_id, request_id, usage, purpose, ..Default::default() };
+                let answer = contexts.record_usage(Request::new(request)).await;
+                answer.map(|answer| format!("{:?}", answer.into_inner().context_tokens))
+            }
             Rpc::EnqueueMessage => {
                 let request = pb::EnqueueMessageRequest { request_id, ..enqueue(&session_id, "Later") };
                 let answer = queue.enqueue_message(Request::new(request)).await;
@@ -226,7 +238,12 @@ impl Case {
         let mut waiting = String::new();
         match rpc {
             Rpc::CreateSession | Rpc::ExecuteTurn | Rpc::PutBlob => {}
-            Rpc::UpdateSession | Rpc::DeleteSession | Rpc::ForkSession | Rpc::AppendMessages | Rpc::EnqueueMessage => {
+            Rpc::UpdateSession
+            | Rpc::DeleteSession
+            | Rpc::ForkSession
+            | Rpc::AppendMessages
+            | Rpc::EnqueueMessage
+            | Rpc::RecordUsage => {
                 host.ask(&session, "Hello").await;
             }
             Rpc::CancelQueuedMessage | Rpc::ClearQueue => {

@@ -98,6 +98,13 @@ fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str>
     with(vec!["'t'", session], more)
 }
 
+/// The arguments of a report about a call that wrote a message.
+fn record_arguments() -> Vec<&'static str> {
+    let usage = ["1", "'scripted/demo'", "100", "10", "0", "0", "0", "''"];
+    let seen = in_session("'imported'", &["1", "1", "1", "'r'", "'hash'", "''"]);
+    with(with(seen, &usage), &["'new-message'", "''", MEASURED])
+}
+
 /// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
 fn arguments(statement: &str) -> Vec<&'static str> {
     let admission = ["'new-turn'", "'one'", "30", "600", "1", "'r'", "'hash'", "''", "'scripted/demo'"];
@@ -115,6 +122,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         ),
         "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
         "revision_at" => in_session("'long'", &["100"]),
+        "record_usage" => record_arguments(),
+        "behind" => in_session("'long'", &["'m100'"]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
