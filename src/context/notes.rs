@@ -39,3 +39,52 @@ fn of_part(StoredPart { part, size: _, estimator: _, pruned }: &StoredPart) -> O
         (None, None) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        context::testing,
+        model::{BlobId, Seq, Truncation, message::Pruned},
+    };
+
+    #[test]
+    fn what_was_cleared_cut_or_summarised_is_named_by_its_place() {
+        let plain = testing::results(&[("look", "short")]);
+        let mut cut = testing::results(&[("look", "short"), ("dig", "long ...")]);
+        let truncation =
+            Truncation { original_chars: 900, kept_chars: 8, full_output: BlobId::new("b"), full_bytes: 900 };
+        if let Content::ToolResult(result) = &mut cut.parts[1].part.content {
+            result.truncation = Some(truncation);
+        }
+        let mut cleared = cut.clone();
+        cleared.parts[1].pruned = Some(Pruned { at: Seq(7), time: None, original_tokens: 90 });
+        let summary = Message { is_summary: true, ..testing::user("So far: nothing.") };
+        let table = [
+            (plain, vec![]),
+            (
+                cut,
+                vec![(
+                    PromptNoteKind::Truncated,
+                    Some(1),
+                    "The result of dig had 900 characters, of which 8 were kept.",
+                )],
+            ),
+            (cleared, vec![(PromptNoteKind::Pruned, Some(1), "The result of dig had 90 tokens and was cleared.")]),
+            (
+                summary,
+                vec![(
+                    PromptNoteKind::Compacted,
+                    None,
+                    "The message is a summary that stands for what was said before.",
+                )],
+            ),
+        ];
+        for (message, expected) in table {
+            let noted = notes(std::slice::from_ref(&message));
+            let short: Vec<_> = noted.iter().map(|note| (note.kind, note.part, note.text.as_str())).collect();
+            assert_eq!(short, expected);
+            assert!(noted.iter().all(|note| note.message.as_ref() == Some(&message.id)));
+        }
+    }
+}

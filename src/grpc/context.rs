@@ -66,9 +66,15 @@ impl ContextService for Contexts {
 
     async fn prepare_context(
         &self,
-        _: Request<pb::PrepareContextRequest>,
+        request: Request<pb::PrepareContextRequest>,
     ) -> Result<Response<pb::PrepareContextResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/PrepareContext"))
+        let tenant = tenant(&request);
+        let command = decode::prepare_context(request.into_inner())?;
+        let key = SessionKey::new(tenant.clone(), command.session.clone());
+        let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
+        let report = Some(codec::ledger::prepared_to_pb(&report));
+        let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
+        Ok(Response::new(pb::PrepareContextResponse { prompt: Some(prompt), report }))
     }
 
     async fn render_context(

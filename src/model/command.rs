@@ -112,6 +112,19 @@ pub struct PruneToolOutputs {
     pub idempotency: Idempotency,
 }
 
+/// Make the next prompt for a host that calls the model itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrepareContext {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The model to prepare for; none: the session's.
+    pub model: Option<String>,
+    /// The shape of the prompt.
+    pub shape: PromptShape,
+}
+
 /// Show a session's next prompt. Nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderContext {

@@ -101,6 +101,19 @@ pub struct Restored {
     pub tokens: u32,
 }
 
+/// What was done to make a prompt fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrepareReport {
+    /// Size before anything was done.
+    pub before: TokenCount,
+    /// Size after pruning.
+    pub pruned: TokenCount,
+    /// Size after compaction.
+    pub compacted: TokenCount,
+    /// What was pruned; none: nothing.
+    pub prune: Option<PruneReport>,
+}
+
 /// What was made of the report of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {

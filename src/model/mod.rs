@@ -25,7 +25,7 @@ pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
 pub use generation::Generation;
 pub use id::{BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
-pub use ledger::{Anchor, Held, Ledger, PruneReport, Recorded, Restored};
+pub use ledger::{Anchor, Held, Ledger, PrepareReport, PruneReport, Recorded, Restored};
 pub use message::{
     Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
     Truncation,

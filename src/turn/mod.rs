@@ -20,6 +20,7 @@ pub mod import;
 mod learn;
 pub mod leases;
 pub mod next;
+mod prepare;
 mod prune;
 pub mod queue;
 mod record;

@@ -154,8 +154,14 @@ impl Standing {
 
     /// The size of the prompt.
     pub(super) fn size(&self, model: &Resolved) -> Size {
+        self.size_with(self.tools(), model)
+    }
+
+    /// The size of the prompt with these tools.
+    pub(super) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> Size {
         let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
-        size(anchor, self.session.context_tokens + i64::from(self.outside(model)))
+        let outside = outside_tokens(&self.session.config, tools, model.info.supports_tools);
+        size(anchor, self.session.context_tokens + i64::from(outside))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::harness::{
 };
 
 const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
+const PREPARE_CONTEXT: &str = "contextd.v1.ContextService/PrepareContext";
 const RENDER_CONTEXT: &str = "contextd.v1.ContextService/RenderContext";
 const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
 const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
@@ -27,7 +28,7 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 29] = [
+const BUILT: [&str; 30] = [
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
     COUNT_TOKENS,
@@ -51,6 +52,7 @@ const BUILT: [&str; 29] = [
     "contextd.v1.ContextService/GetContextStats",
     "contextd.v1.ContextService/PruneToolOutputs",
     "contextd.v1.ContextService/RestoreToolOutputs",
+    PREPARE_CONTEXT,
     RENDER_CONTEXT,
     "contextd.v1.ContextService/RecordUsage",
     "contextd.v1.QueueService/EnqueueMessage",
@@ -59,9 +61,8 @@ const BUILT: [&str; 29] = [
     "contextd.v1.QueueService/ClearQueue",
 ];
 /// RPCs that a later version builds.
-const NOT_BUILT: [&str; 4] = [
+const NOT_BUILT: [&str; 3] = [
     "contextd.v1.ContextService/Compact",
-    "contextd.v1.ContextService/PrepareContext",
     "contextd.v1.ContextService/ListCompactions",
     "contextd.v1.ContextService/RevertCompaction",
 ];
@@ -208,7 +209,12 @@ fn turn_asks() -> Vec<Ask> {
     for format in [F::OpenaiResponses, F::Anthropic, F::Gemini, F::AiSdk].map(i32::from) {
         let render = pb::RenderContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
         asks.push(ask(RENDER_CONTEXT, &render, "format"));
+        let prepare = pb::PrepareContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
+        asks.push(ask(PREPARE_CONTEXT, &prepare, "format"));
     }
+    let apply_queued_messages = true;
+    let take = pb::PrepareContextRequest { session_id: "s".to_owned(), apply_queued_messages, ..Default::default() };
+    asks.push(ask(PREPARE_CONTEXT, &take, "apply_queued_messages"));
     for (field, it) in toolsets() {
         let count = pb::CountTokensRequest { tools: Some(it.clone()), ..Default::default() };
         asks.push(ask(COUNT_TOKENS, &count, field));

@@ -5,11 +5,13 @@
 mod harness;
 
 mod accuracy;
+mod anchors;
 mod api_surface;
 mod append_messages;
 mod approvals;
 mod bad_input;
 mod blobs;
+mod bring_your_own_loop;
 mod cancel;
 mod chat;
 mod cli;
@@ -32,7 +34,9 @@ mod mutations;
 mod openai;
 mod overflow;
 mod paging;
+mod policies;
 mod postgres;
+mod prepare_context;
 mod protocol;
 mod provider_config;
 mod provider_failures;

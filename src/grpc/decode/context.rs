@@ -11,7 +11,7 @@ use crate::{
     grpc::violations::Refused,
     model::{
         PromptShape, SessionId, UsagePurpose,
-        command::{PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs},
+        command::{PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs},
         config::PruneOverrides,
     },
     pb,
@@ -27,6 +27,8 @@ pub const RESTORE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/RestoreToolOu
 pub const RENDER_CONTEXT: &str = "contextd.v1.ContextService/RenderContext";
 /// Name of the RPC.
 pub const RECORD_USAGE: &str = "contextd.v1.ContextService/RecordUsage";
+/// Name of the RPC.
+pub const PREPARE_CONTEXT: &str = "contextd.v1.ContextService/PrepareContext";
 
 /// Most characters of a model reference.
 const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
@@ -114,6 +116,24 @@ pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext
         at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
     };
     found.finish(render)
+}
+
+/// Reads a PrepareContextRequest.
+pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareContext, Refused> {
+    let mut found = Findings::of(PREPARE_CONTEXT);
+    let hash = request_hash(PREPARE_CONTEXT, &request);
+    let pb::PrepareContextRequest { session_id, request_id, model, format, apply_queued_messages } = request;
+    if apply_queued_messages {
+        found.not_implemented(Path::to("apply_queued_messages"));
+    }
+    let model = config::model(Path::to("model"), model, &mut found);
+    let prepare = PrepareContext {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        model: (!model.is_empty()).then_some(model),
+        shape: shape(Path::to("format"), format, &mut found),
+    };
+    found.finish(prepare)
 }
 
 /// Reads a RecordUsageRequest.

@@ -34,7 +34,7 @@ impl Run<'_> {
             return Ok(false);
         }
         let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
-        let cleared = self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
+        let cleared = self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
         Ok(cleared.is_some())
     }
 
@@ -88,7 +88,7 @@ impl Run<'_> {
         if flow == Flow::On {
             let report = report(&pruning, pruning.rebilled(scene.cached, scene.outside));
             // Whoever changed the context meanwhile made another prompt of it: that one is tried as it is.
-            self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
+            self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
         }
         Ok(flow)
     }

@@ -43,6 +43,13 @@ fn record(s: &Scene, change: impl FnOnce(&mut pb::RecordUsageRequest)) -> Call {
     Box::pin(async move { contexts.record_usage(request).await.map(drop) })
 }
 
+fn prepare(s: &Scene, change: impl FnOnce(&mut pb::PrepareContextRequest)) -> Call {
+    let mut request = pb::PrepareContextRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.prepare_context(request).await.map(drop) })
+}
+
 /// Mistakes about prompts that are shown, and calls that are reported.
 fn host_calls(s: &Scene) -> Vec<Row> {
     let negative = pb::Usage {
@@ -68,6 +75,18 @@ fn host_calls(s: &Scene) -> Vec<Row> {
             "SESSION_NOT_FOUND",
         ),
         missing("a prompt for a model nobody has", render(s, |it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
+        invalid(
+            "a preparation of nothing in an unknown shape",
+            prepare(s, |it| *it = pb::PrepareContextRequest { format: 99, ..Default::default() }),
+            &[("session_id", F::Required), ("format", F::Unknown)],
+        ),
+        mismatch(
+            "the key of a fork for a preparation",
+            prepare(s, |it| (it.session_id, it.request_id) = ("forked".into(), "forked".into())),
+            "forked",
+        ),
+        missing("a preparation of no session", prepare(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
+        missing("a preparation for a model nobody has", prepare(s, |it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
         invalid(
             "a report of nothing for an unknown purpose",
             record(s, |it| *it = pb::RecordUsageRequest { purpose: 9, context_version: -1, ..Default::default() }),

@@ -250,6 +250,7 @@ impl Upstream {
             connect_timeout: Duration::from_secs(10),
             first_byte_timeout: PATIENCE * 2,
             stall_timeout: PATIENCE * 2,
+            max_request_bytes: None,
         }
     }
 

@@ -27,7 +27,7 @@ use crate::harness::{
 };
 
 /// The RPCs. The order is that of the proto's files.
-const ALL: [Rpc; 15] = [
+const ALL: [Rpc; 16] = [
     Rpc::CreateSession,
     Rpc::UpdateSession,
     Rpc::DeleteSession,
@@ -38,6 +38,7 @@ const ALL: [Rpc; 15] = [
     Rpc::CancelTurn,
     Rpc::PruneToolOutputs,
     Rpc::RestoreToolOutputs,
+    Rpc::PrepareContext,
     Rpc::RecordUsage,
     Rpc::EnqueueMessage,
     Rpc::CancelQueuedMessage,
@@ -57,6 +58,7 @@ enum Rpc {
     CancelTurn,
     PruneToolOutputs,
     RestoreToolOutputs,
+    PrepareContext,
     RecordUsage,
     EnqueueMessage,
     CancelQueuedMessage,
@@ -73,7 +75,9 @@ impl Rpc {
             | Self::ForkSession
             | Self::AppendMessages => "SessionService",
             Self::ExecuteTurn | Self::SubmitToolResults | Self::CancelTurn => "TurnService",
-            Self::PruneToolOutputs | Self::RestoreToolOutputs | Self::RecordUsage => "ContextService",
+            Self::PruneToolOutputs | Self::RestoreToolOutputs | Self::PrepareContext | Self::RecordUsage => {
+                "ContextService"
+            }
             Self::EnqueueMessage | Self::CancelQueuedMessage | Self::ClearQueue => "QueueService",
             Self::PutBlob => "BlobService",
         };
@@ -93,7 +97,9 @@ impl Rpc {
                 "select count(*) from events where session_id = $1 and kind = 'tool_call_completed'"
             }
             Self::CancelTurn => "select count(*) from events where session_id = $1 and kind = 'turn_cancelled'",
-            Self::PruneToolOutputs => "select count(*) from events where session_id = $1 and kind = 'context_pruned'",
+            Self::PruneToolOutputs | Self::PrepareContext => {
+                "select count(*) from events where session_id = $1 and kind = 'context_pruned'"
+            }
             Self::RestoreToolOutputs => {
                 "select count(*) from events where session_id = $1 and kind = 'context_restored'"
             }
@@ -128,6 +134,17 @@ fn clears_all(session_id: String) -> pb::PruneToolOutputsRequest {
         protect_turns: none,
         ..pb::PruneToolOutputsRequest::default()
     }
+}
+
+/// A policy by which every result is cleared that the model has answered.
+fn prunes_all(session_id: String) -> pb::UpdateSessionRequest {
+    let none = Some(0);
+    let prune =
+        pb::PrunePolicy { minimum_tokens: none, protect_tokens: none, protect_turns: none, ..Default::default() };
+    let policy_overrides = Some(pb::Policy { prune: Some(prune), ..Default::default() });
+    let session = Some(pb::Session { session_id, policy_overrides, ..Default::default() });
+    let update_mask = Some(FieldMask { paths: vec!["policy_overrides.prune".to_owned()] });
+    pb::UpdateSessionRequest { session, update_mask, request_id: String::new() }
 }
 
 /// Sends a case's request to clients or to the services themselves, whose methods have the same names.
@@ -198,6 +215,14 @@ macro_rules! answer {
                 let answer = contexts.restore_tool_outputs(Request::new(request)).await;
                 answer.map(|answer| answer.into_inner().call_ids.join(" "))
             }
+            Rpc::PrepareContext => {
+                let request = pb::PrepareContextRequest { session_id, request_id, ..Default::default() };
+                let answer = contexts.prepare_context(Request::new(request)).await;
+                answer.map(|answer| {
+                    let pb::PrepareContextResponse { prompt, report } = answer.into_inner();
+                    format!("{report:?} {}", prompt.unwrap_or_default().messages.len())
+                })
+            }
             Rpc::RecordUsage => {
                 let usage = Some(pb::Usage { input_tokens: 70, output_tokens: 30, ..pb::Usage::default() });
                 let purpose = pb::UsagePurpose::Compaction.into();
@@ -250,8 +275,11 @@ impl Case {
                 host.ask(&session, "Hello").await;
                 waiting = host.enqueue(enqueue(&session, "Later")).await.queued_message.unwrap().queued_message_id;
             }
-            Rpc::PruneToolOutputs | Rpc::RestoreToolOutputs => {
+            Rpc::PruneToolOutputs | Rpc::RestoreToolOutputs | Rpc::PrepareContext => {
                 host.with_turns(&session, &[300, 300]).await;
+                if rpc == Rpc::PrepareContext {
+                    host.sessions().update_session(prunes_all(session.clone())).await.unwrap();
+                }
                 if rpc == Rpc::RestoreToolOutputs {
                     let pruned = host.contexts().prune_tool_outputs(clears_all(session.clone())).await.unwrap();
                     waiting = pruned.into_inner().report.unwrap().pruned_at_seq.to_string();

@@ -94,6 +94,9 @@ fn take_arguments() -> Vec<&'static str> {
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
+/// The same with what it leads to.
+const REQUEST_LED: [&str; 3] = ["'r'", "'hash'", "''"];
+
 fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str> {
     with(vec!["'t'", session], more)
 }
@@ -183,8 +186,12 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
         "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
-        "prune" => with(in_session("'cleared'", &["0", "array['cleared-results']", "array[0]", "1", "''"]), &REQUEST),
-        "restore" => with(in_session("'pruned'", &["1", "array['pruned-results']", "array[0]", "8", "''"]), &REQUEST),
+        "prune" => {
+            with(in_session("'cleared'", &["0", "array['cleared-results']", "array[0]", "1", "''"]), &REQUEST_LED)
+        }
+        "restore" => {
+            with(in_session("'pruned'", &["1", "array['pruned-results']", "array[0]", "8", "''"]), &REQUEST_LED)
+        }
         "event" => in_session("'long'", &["100"]),
         "swap" => with(
             tail_without_message("'compacting'"),
@@ -263,7 +270,7 @@ async fn scenes(world: &World, client: &Client) {
         submit(store, &key(session), &[&call], &none).await;
     }
     let places = [(MessageId::new("pruned-results"), 0)];
-    let marks = Marks { seen: 0, places: &places, payload: b"", idempotency: &none };
+    let marks = Marks { seen: 0, places: &places, payload: b"", led: "", idempotency: &none };
     let pruned = store.prune(&key("pruned"), &marks, 1).await.unwrap().unwrap();
     assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;
