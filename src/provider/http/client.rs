@@ -306,6 +306,7 @@ mod tests {
                 connect_timeout: second,
                 first_byte_timeout: second,
                 stall_timeout: second,
+                max_request_bytes: None,
             },
         )
     }
