@@ -60,8 +60,8 @@ async fn main() {
     println!("  {:>9} messages  {:>10}  {:>10}  {:>6}", "", "stats", "SELECT 1", "ratio");
     let bench = Beside::start(&postgres).await;
     let mut fewest = None;
-    for length in LENGTHS.map(few) {
-        let session = format!("of-{length}");
+    for (n, length) in LENGTHS.map(few).into_iter().enumerate() {
+        let session = format!("long-{n}");
         fill(&served, &session, length).await;
         let (stats, floor) = bench.measure(&session, few(ROUNDS), few(WARM_UP)).await;
         let first = *fewest.get_or_insert(stats);
