@@ -1,6 +1,6 @@
 //! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over it as a process of its own.
 
-#![allow(dead_code, unreachable_pub, reason = "each benchmark has a copy of its own")]
+#![allow(unreachable_pub, dead_code, reason = "each benchmark has a copy of its own, and uses some of it")]
 
 use std::{
     fs,

@@ -46,6 +46,7 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         connect_timeout: config.connect_timeout,
         first_byte_timeout: config.first_byte_timeout,
         stall_timeout: config.stall_timeout,
+        max_request_bytes: config.max_request_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
     };
     let models = config.models.iter().map(|(name, model)| (name.clone(), declared(model))).collect();
     Ok(OpenAi::new(name, settings, dialect, models)?.with_developer_role(config.developer_role))

@@ -4,8 +4,7 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        Compaction, CompactionId, CompactionState, Failure, FailureReason, MessageId, Seq, SessionId, TokenBasis,
-        TokenCount,
+        Compaction, CompactionId, CompactionState, Failure, FailureReason, MessageId, Seq, SessionId,
         compaction::{Summary, Trigger},
     },
     pb,
@@ -16,7 +15,7 @@ use super::{
     number::{known, signed, unsigned},
     policy::{strategy_from_pb, strategy_to_pb},
     time::{timestamp_from_pb, timestamp_to_pb},
-    usage::{self, basis_from_pb},
+    usage::{self, count_from_pb},
 };
 
 /// A compaction for the wire.
@@ -159,16 +158,6 @@ fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeError> {
         created_at: create_time.map(timestamp_from_pb).transpose()?,
         ended_at: end_time.map(timestamp_from_pb).transpose()?,
         reverted_at: revert_time.map(timestamp_from_pb).transpose()?,
-    })
-}
-
-fn count_from_pb(count: pb::TokenCount) -> Result<TokenCount, DecodeError> {
-    let pb::TokenCount { tokens, basis, margin, estimator } = count;
-    Ok(TokenCount {
-        tokens: unsigned("tokens", tokens)?,
-        basis: basis_from_pb(known("token basis", basis)?).unwrap_or(TokenBasis::Heuristic),
-        margin: unsigned("margin", margin)?,
-        estimator,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     model::{
-        CallId, PruneReport, Restored, Seq,
+        CallId, PrepareReport, PruneReport, Restored, Seq,
         ledger::{Occupant, Share},
     },
     pb,
@@ -11,6 +11,7 @@ use crate::{
 use super::{
     DecodeError,
     number::{known, signed, unsigned},
+    usage::{count_from_pb, count_to_pb},
 };
 
 /// What a prune cleared, for the wire.
@@ -29,14 +30,50 @@ pub fn pruned_to_pb(report: &PruneReport) -> pb::PruneReport {
 /// What a prune cleared, as the event with that seq tells.
 pub fn decode_pruned(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError> {
     let pb::ContextPruned { report } = super::read("context_pruned", payload)?;
+    pruned_from_pb(report.unwrap_or_default(), at)
+}
+
+fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, DecodeError> {
     let pb::PruneReport { outputs_pruned: _, tokens_saved, tool_names, call_ids, rebilled_tokens, pruned_at_seq: _ } =
-        report.unwrap_or_default();
+        report;
     Ok(PruneReport {
         calls: call_ids.into_iter().map(CallId::new).collect(),
         tools: tool_names,
         saved: unsigned("tokens saved", tokens_saved)?,
         rebilled: unsigned("tokens billed again", rebilled_tokens)?,
         at: Some(at),
+    })
+}
+
+/// What was done to make a prompt fit, for the wire; the prompt in the answer has its own size.
+pub fn prepared_to_pb(report: &PrepareReport) -> pb::PrepareReport {
+    let PrepareReport { before, pruned, compacted, prune } = report;
+    pb::PrepareReport {
+        tokens_before: Some(count_to_pb(before)),
+        tokens_after_prune: Some(count_to_pb(pruned)),
+        tokens_after_compaction: Some(count_to_pb(compacted)),
+        tokens_final: Some(count_to_pb(compacted)),
+        prune: prune.as_ref().map(pruned_to_pb),
+        ..pb::PrepareReport::default()
+    }
+}
+
+/// The same as it was remembered; what it pruned is named by that seq.
+pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<PrepareReport, DecodeError> {
+    let pb::PrepareReport {
+        tokens_before,
+        tokens_after_prune,
+        tokens_after_compaction,
+        tokens_final: _,
+        prune,
+        compaction: _,
+        applied_messages: _,
+    } = report;
+    Ok(PrepareReport {
+        before: count_from_pb(tokens_before.unwrap_or_default())?,
+        pruned: count_from_pb(tokens_after_prune.unwrap_or_default())?,
+        compacted: count_from_pb(tokens_after_compaction.unwrap_or_default())?,
+        prune: prune.map(|prune| pruned_from_pb(prune, at)).transpose()?,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::{
 
 use super::{
     DecodeError,
-    number::{signed, unsigned},
+    number::{known, signed, unsigned},
 };
 
 /// The tokens of one call.
@@ -119,14 +119,34 @@ pub fn basis_to_pb(basis: TokenBasis) -> pb::TokenBasis {
     }
 }
 
-/// How a number was obtained; none: it is not said.
-pub fn basis_from_pb(basis: pb::TokenBasis) -> Option<TokenBasis> {
+/// A predicted size, as it was stored.
+pub fn count_from_pb(count: pb::TokenCount) -> Result<TokenCount, DecodeError> {
+    let pb::TokenCount { tokens, basis, margin, estimator } = count;
+    Ok(TokenCount {
+        tokens: unsigned("size", tokens)?,
+        basis: basis_from_pb(known("token basis", basis)?),
+        margin: unsigned("size", margin)?,
+        estimator,
+    })
+}
+
+/// A prediction, as it was stored.
+pub fn estimate_from_pb(estimate: pb::CallEstimate) -> Result<Estimate, DecodeError> {
+    let pb::CallEstimate { estimated_tokens, actual_tokens, error_tokens: _, error_ratio: _, basis } = estimate;
+    Ok(Estimate {
+        estimated: unsigned("estimate", estimated_tokens)?,
+        actual: unsigned("estimate", actual_tokens)?,
+        basis: basis_from_pb(known("token basis", basis)?),
+    })
+}
+
+/// As the proto says: not known is treated like HEURISTIC.
+fn basis_from_pb(basis: pb::TokenBasis) -> TokenBasis {
     match basis {
-        pb::TokenBasis::Unspecified => None,
-        pb::TokenBasis::Actual => Some(TokenBasis::Actual),
-        pb::TokenBasis::Calibrated => Some(TokenBasis::Calibrated),
-        pb::TokenBasis::Tokenizer => Some(TokenBasis::Tokenizer),
-        pb::TokenBasis::Heuristic => Some(TokenBasis::Heuristic),
+        pb::TokenBasis::Actual => TokenBasis::Actual,
+        pb::TokenBasis::Calibrated => TokenBasis::Calibrated,
+        pb::TokenBasis::Tokenizer => TokenBasis::Tokenizer,
+        pb::TokenBasis::Heuristic | pb::TokenBasis::Unspecified => TokenBasis::Heuristic,
     }
 }
 

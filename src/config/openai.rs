@@ -50,6 +50,8 @@ pub struct OpenAiConfig {
     /// How long an answer may be silent between two bytes.
     #[serde(with = "duration")]
     pub stall_timeout: Duration,
+    /// Bytes of a request that the service takes: a larger one is not sent. Absent: the service says so itself.
+    pub max_request_bytes: Option<u64>,
     /// What is known of models, by name. Others can be used too.
     pub models: BTreeMap<String, ModelConfig>,
 }
@@ -196,6 +198,7 @@ impl Default for OpenAiConfig {
             connect_timeout: Duration::from_secs(10),
             first_byte_timeout: Duration::from_mins(5),
             stall_timeout: Duration::from_mins(2),
+            max_request_bytes: None,
             models: BTreeMap::new(),
         }
     }
@@ -230,6 +233,7 @@ impl OpenAiConfig {
             connect_timeout,
             first_byte_timeout,
             stall_timeout,
+            max_request_bytes,
             models,
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");
@@ -261,6 +265,9 @@ impl OpenAiConfig {
         checks.duration(&key("connect_timeout"), *connect_timeout, wait.clone());
         checks.duration(&key("first_byte_timeout"), *first_byte_timeout, wait.clone());
         checks.duration(&key("stall_timeout"), *stall_timeout, wait);
+        if let Some(bytes) = max_request_bytes {
+            checks.number(&key("max_request_bytes"), *bytes, 1_024..=1 << 40, "bytes");
+        }
         for (name, model) in models {
             model.check(checks, &key(&format!("models.{name}")));
         }

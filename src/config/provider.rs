@@ -56,6 +56,7 @@ struct ProviderTable {
     first_byte_timeout: Option<Duration>,
     #[serde(default, deserialize_with = "duration::deserialize_some")]
     stall_timeout: Option<Duration>,
+    max_request_bytes: Option<u64>,
     #[serde(default)]
     models: BTreeMap<String, ModelConfig>,
 }
@@ -112,6 +113,7 @@ impl TryFrom<ProviderTable> for ProviderConfig {
             connect_timeout,
             first_byte_timeout,
             stall_timeout,
+            max_request_bytes,
             models,
         } = table;
         match kind {
@@ -131,6 +133,7 @@ impl TryFrom<ProviderTable> for ProviderConfig {
                         ("connect_timeout", connect_timeout.is_some()),
                         ("first_byte_timeout", first_byte_timeout.is_some()),
                         ("stall_timeout", stall_timeout.is_some()),
+                        ("max_request_bytes", max_request_bytes.is_some()),
                         ("models", !models.is_empty()),
                     ],
                 )?;
@@ -152,6 +155,7 @@ impl TryFrom<ProviderTable> for ProviderConfig {
                     connect_timeout: connect_timeout.unwrap_or(shipped.connect_timeout),
                     first_byte_timeout: first_byte_timeout.unwrap_or(shipped.first_byte_timeout),
                     stall_timeout: stall_timeout.unwrap_or(shipped.stall_timeout),
+                    max_request_bytes,
                     models,
                 })))
             }

@@ -61,21 +61,24 @@ pub struct Counting {
     pub messages: Vec<Message>,
     /// How many of them, at the end, are counted one by one too.
     pub single: usize,
+    /// The size of what stands before those, where a call measured it.
+    pub measured: Option<TokenCount>,
 }
 
 impl Counting {
     /// Counts it; what the provider counted is the total. Takes time in proportion to the text.
     pub fn count(&self, reported: Option<u32>) -> Counts {
-        let Self { template, calibration, system, tools, generation, messages, single } = self;
+        let Self { template, calibration, system, tools, generation, messages, single, measured } = self;
         let whole = template.terms_of(system, tools, messages, generation);
-        let total = reported.map_or_else(|| calibration.apply(template.count(&whole)), reported_count);
         let first = messages.len().saturating_sub(*single);
         let one = |message: &Message| calibration.apply(template.count(&template.terms_of_message(message)));
-        Counts {
-            shares: self.shares(&whole, total.tokens),
-            total,
-            messages: messages[first..].iter().map(one).collect(),
-        }
+        let single: Vec<TokenCount> = messages[first..].iter().map(one).collect();
+        let total = match (reported, measured) {
+            (Some(reported), _) => reported_count(reported),
+            (None, Some(measured)) => single.iter().fold(measured.clone(), sum),
+            (None, None) => calibration.apply(template.count(&whole)),
+        };
+        Counts { shares: self.shares(&whole, total.tokens), total, messages: single }
     }
 
     /// The total, divided among what it is spent on.
@@ -113,6 +116,20 @@ impl Counting {
         spend(on, &rest, 0);
         let tokens = apportion(&spent.values().map(|(tokens, _)| *tokens).collect::<Vec<_>>(), total);
         spent.into_iter().zip(tokens).map(|((on, (_, count)), tokens)| Spent { on, tokens, count }).collect()
+    }
+}
+
+/// Two counts together, no surer than the less sure one.
+fn sum(one: TokenCount, other: &TokenCount) -> TokenCount {
+    let (basis, estimator) = match one.basis >= other.basis {
+        true => (one.basis, one.estimator),
+        false => (other.basis, other.estimator.clone()),
+    };
+    TokenCount {
+        tokens: one.tokens.saturating_add(other.tokens),
+        basis,
+        margin: one.margin.saturating_add(other.margin),
+        estimator,
     }
 }
 

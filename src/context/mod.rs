@@ -7,6 +7,7 @@ pub mod compact;
 pub mod count;
 pub mod estimate;
 pub mod generation;
+pub mod notes;
 pub mod predict;
 pub mod prompt;
 pub mod prune;

@@ -1,13 +1,13 @@
-//! ContextService: where the tokens are, and how a context is made smaller. What is not implemented yet says so.
+//! ContextService: where the tokens are, and how a context is made smaller.
 
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{counts, decode, page, stats, stats_text, status::not_implemented_rpc, tenant};
+use super::{counts, decode, page, prompt, stats, stats_text, tenant};
 use crate::{
     codec,
-    model::{CompactionId, SessionKey},
+    model::{CompactionId, Recorded, SessionKey},
     pb::{self, context_service_server::ContextService},
     turn::Engine,
 };
@@ -75,16 +75,27 @@ impl ContextService for Contexts {
 
     async fn prepare_context(
         &self,
-        _: Request<pb::PrepareContextRequest>,
+        request: Request<pb::PrepareContextRequest>,
     ) -> Result<Response<pb::PrepareContextResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/PrepareContext"))
+        let tenant = tenant(&request);
+        let command = decode::prepare_context(request.into_inner())?;
+        let key = SessionKey::new(tenant.clone(), command.session.clone());
+        let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
+        let report = Some(codec::ledger::prepared_to_pb(&report));
+        let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
+        Ok(Response::new(pb::PrepareContextResponse { prompt: Some(prompt), report }))
     }
 
     async fn render_context(
         &self,
-        _: Request<pb::RenderContextRequest>,
+        request: Request<pb::RenderContextRequest>,
     ) -> Result<Response<pb::RenderContextResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/RenderContext"))
+        let tenant = tenant(&request);
+        let command = decode::render_context(request.into_inner())?;
+        let key = SessionKey::new(tenant.clone(), command.session.clone());
+        let rendered = self.engine.render(tenant, command).await?;
+        let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
+        Ok(Response::new(pb::RenderContextResponse { prompt: Some(prompt) }))
     }
 
     async fn count_tokens(
@@ -132,8 +143,15 @@ impl ContextService for Contexts {
 
     async fn record_usage(
         &self,
-        _: Request<pb::RecordUsageRequest>,
+        request: Request<pb::RecordUsageRequest>,
     ) -> Result<Response<pb::RecordUsageResponse>, Status> {
-        Err(not_implemented_rpc("contextd.v1.ContextService/RecordUsage"))
+        let tenant = tenant(&request);
+        let command = decode::record_usage(request.into_inner())?;
+        let (Recorded { estimate, size }, calibration_ratio) = self.engine.record_usage(tenant, command).await?;
+        Ok(Response::new(pb::RecordUsageResponse {
+            estimate: estimate.as_ref().map(codec::usage::estimate_to_pb),
+            calibration_ratio,
+            context_tokens: Some(codec::usage::count_to_pb(&size)),
+        }))
     }
 }

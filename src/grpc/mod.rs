@@ -12,6 +12,7 @@ pub mod health;
 pub mod model;
 pub mod page;
 pub mod preview;
+mod prompt;
 pub mod queue;
 pub mod server;
 pub mod session;

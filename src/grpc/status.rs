@@ -14,6 +14,7 @@ use super::{
     violations::{Refused, Violation, Violations},
 };
 use crate::{
+    codec,
     model::{
         CallId, RequestId, Seq, TurnId,
         import::{Flaw, Place},
@@ -146,6 +147,17 @@ impl From<turn::Error> for Status {
                 .status(),
             Error::PruneNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
                 .field("pruned_at_seq", FieldReason::Unknown, "must be the pruned_at_seq of a prune of this session")
+                .status(),
+            Error::ContextOverflow { used, window, largest } => {
+                let largest = codec::ledger::occupant_to_pb(largest).as_str_name();
+                Row::new(ErrorReason::ContextOverflow, message)
+                    .with("used_tokens", used)
+                    .with("window_tokens", window)
+                    .with("largest_category", largest.trim_start_matches("CONTEXT_CATEGORY_"))
+                    .status()
+            }
+            Error::MessageNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
+                .field("message_id", FieldReason::Unknown, "must be a message of the assistant in this session")
                 .status(),
             Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
             Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),

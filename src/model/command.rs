@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, CompactionId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId,
-    ToolOutcome, ToolSet, TurnId,
+    BlobId, CallId, CompactionId, Generation, InputMessage, LimitsOverride, MessageId, PromptShape, RequestId, Seq,
+    SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId, Usage, UsagePurpose,
     compaction::{CompactionOverrides, InstructionsMode},
     config::PruneOverrides,
     import::Appended,
@@ -113,6 +113,51 @@ pub struct PruneToolOutputs {
     pub dry_run: bool,
     /// Idempotency.
     pub idempotency: Idempotency,
+}
+
+/// Make the next prompt for a host that calls the model itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrepareContext {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The model to prepare for; none: the session's.
+    pub model: Option<String>,
+    /// The shape of the prompt.
+    pub shape: PromptShape,
+}
+
+/// Show a session's next prompt. Nothing is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderContext {
+    /// The session.
+    pub session: SessionId,
+    /// The model to render for; none: the session's.
+    pub model: Option<String>,
+    /// The shape of the prompt.
+    pub shape: PromptShape,
+    /// As it was at this seq; none: as it is now.
+    pub at: Option<Seq>,
+}
+
+/// Record what a call of the host's own used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordUsage {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// The model that was called; none: the session's.
+    pub model: Option<String>,
+    /// What its provider reported.
+    pub usage: Usage,
+    /// What the call was for.
+    pub purpose: UsagePurpose,
+    /// The message that it wrote.
+    pub message: Option<MessageId>,
+    /// The version of the transcript that its prompt was made from.
+    pub version: Option<i64>,
 }
 
 /// Take a prune back.

@@ -1,6 +1,6 @@
 //! Where the tokens of a session are: its counters, and the last call that was measured.
 
-use super::{CallId, Category, Seq, TokenBasis};
+use super::{CallId, Category, Seq, TokenBasis, TokenCount, event::Estimate};
 
 /// Tokens, and the parts that have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,6 +99,28 @@ pub struct Restored {
     pub calls: Vec<CallId>,
     /// Tokens that costs.
     pub tokens: u32,
+}
+
+/// What was done to make a prompt fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrepareReport {
+    /// Size before anything was done.
+    pub before: TokenCount,
+    /// Size after pruning.
+    pub pruned: TokenCount,
+    /// Size after compaction.
+    pub compacted: TokenCount,
+    /// What was pruned; none: nothing.
+    pub prune: Option<PruneReport>,
+}
+
+/// What was made of the report of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// The prediction beside the report; none: it is not known which prompt it was.
+    pub estimate: Option<Estimate>,
+    /// Size of the next prompt.
+    pub size: TokenCount,
 }
 
 /// What occupies a window.

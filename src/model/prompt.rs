@@ -1,6 +1,6 @@
 //! The prompt: everything a model is given for one call, in neutral form.
 
-use super::{Closed, Generation, TokenCount, Tool};
+use super::{Closed, Generation, MessageId, TokenCount, Tool};
 
 /// What a model is given for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,4 +19,41 @@ pub struct Prompt {
     pub generation: Generation,
     /// Its predicted size.
     pub size: TokenCount,
+}
+
+/// Something that is stored but not, or not as it was, in a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptNote {
+    /// What happened to it.
+    pub kind: PromptNoteKind,
+    /// The message; none: it concerns several.
+    pub message: Option<MessageId>,
+    /// The part; none: the whole message.
+    pub part: Option<usize>,
+    /// One sentence for people.
+    pub text: String,
+}
+
+/// What happened to something on its way into a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PromptNoteKind {
+    /// A tool result became the placeholder.
+    Pruned,
+    /// A summary stands for it.
+    Compacted,
+    /// A tool result was cut when it was stored.
+    Truncated,
+    /// Left out: nothing in it can be sent, or it means nothing to this model.
+    Dropped,
+}
+
+/// In which shape a prompt is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PromptShape {
+    /// The messages of this API.
+    Neutral,
+    /// A request of OpenAI's Chat Completions.
+    OpenAiChat,
+    /// The request that contextd itself would send; where it would send none, neutral.
+    Native,
 }

@@ -4,7 +4,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 use futures_util::Stream;
 
-use crate::model::{FinishReason, Generation, Prompt, Usage, generation::Unsupported};
+use crate::model::{FinishReason, Generation, Prompt, PromptNote, PromptShape, Usage, generation::Unsupported};
 
 pub mod assemble;
 pub mod catalog;
@@ -69,8 +69,32 @@ pub trait Provider: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// The request that [`Provider::call`] sends for a prompt; none: it sends none.
+    fn request(&self, _: &Prompt) -> Option<Request> {
+        None
+    }
+
     /// Calls the model once. Nothing happens before the stream is polled; dropping the stream aborts the call.
     fn call(&self, prompt: Arc<Prompt>) -> Answer;
+}
+
+/// A request as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Whose shape it has.
+    pub shape: PromptShape,
+    /// Its body, which is JSON.
+    pub body: Vec<u8>,
+    /// What of the prompt's messages is not in it, and why.
+    pub left_out: Vec<PromptNote>,
+}
+
+/// The request that a host sends by itself which speaks that shape, whoever serves the model; none: there is no such shape.
+pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
+    match shape {
+        PromptShape::OpenAiChat => Some(openai::request(prompt)),
+        PromptShape::Neutral | PromptShape::Native => None,
+    }
 }
 
 /// A piece of a model's answer. Parts come one after the other; a change of kind begins a new part.

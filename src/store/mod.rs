@@ -43,6 +43,7 @@ pub mod turn;
 pub mod turn_read;
 pub mod update;
 pub mod upload;
+pub mod usage;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};
@@ -103,6 +104,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("standing", admission::STANDING),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
+        ("revision_at", session::REVISION_AT),
         ("stats", stats::STATS),
         ("prune", prune::PRUNE),
         ("restore", prune::RESTORE),
@@ -110,6 +112,8 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("open_at", fork::OPEN_AT),
         ("import", import::IMPORT),
         ("tail", import::TAIL),
+        ("record_usage", usage::RECORD),
+        ("behind", usage::BEHIND),
         ("appended_calls", import::APPENDED_CALLS),
         ("call_ids", tool_call::CALL_IDS),
         ("update", update::UPDATE),

@@ -25,6 +25,8 @@ pub struct Marks<'a> {
     pub places: &'a [Place],
     /// The encoded event.
     pub payload: &'a [u8],
+    /// What the request led to beside the event, for its repetition.
+    pub led: &'a str,
     /// Idempotency.
     pub idempotency: &'a Idempotency,
 }
@@ -99,7 +101,7 @@ impl Store {
             marks.places.iter().map(|(_, position)| i32::try_from(*position).unwrap_or(i32::MAX)).collect();
         let request = marks.idempotency.request.as_ref().map(RequestId::as_str);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &marks.seen, &messages, &positions, by];
-        params.extend([&marks.payload as Param<'_>, &request, &marks.idempotency.hash]);
+        params.extend([&marks.payload as Param<'_>, &request, &marks.idempotency.hash, &marks.led]);
         match self.database.transact(&[lock_run(&key), Query::new(sql, params)]).await {
             Ok(answers) => answers.last().and_then(|rows| rows.first()).map(moved).transpose(),
             Err(Error::Duplicate(_)) => Ok(None),

@@ -170,6 +170,12 @@ pub(super) const SESSION: &str = concat!("-- store::session::session: $3 the rev
       join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
      where s.tenant_id = $1 and s.session_id = $2");
 
+/// Each revision is told of by one event.
+pub(super) const REVISION_AT: &str = "-- store::session::revision_at: $3 the seq
+    select r.revision - (select count(*) from events e
+                          where e.tenant_id = $1 and e.session_id = $2 and e.seq > $3 and e.kind = 'session_updated') as revision
+      from session_run r where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+
 impl Store {
     /// Creates a session. False: one with this id exists.
     pub async fn create_session(
@@ -223,6 +229,13 @@ impl Store {
     /// The session as it is, but with the configuration of one of its revisions; none: there is no such session.
     pub async fn session_at(&self, key: &SessionKey, revision: i64) -> Result<Option<Session>, Error> {
         self.session_of(key, Some(revision)).await
+    }
+
+    /// The revision of the configuration that was in force at a seq; none: there is no such session.
+    pub async fn revision_at(&self, key: &SessionKey, at: Seq) -> Result<Option<i64>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(REVISION_AT, &[&key.tenant, &key.session, &at.0]).await?;
+        rows.first().map(|row| get(row, "revision")).transpose()
     }
 
     async fn session_of(&self, key: &SessionKey, revision: Option<i64>) -> Result<Option<Session>, Error> {

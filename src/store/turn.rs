@@ -20,7 +20,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TokenBasis, TurnResult, Usage, UsageTotals,
+        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TokenBasis, TurnResult, Usage, UsageTotals,
         event::WaitsFor,
     },
 };
@@ -126,7 +126,14 @@ pub struct Measured {
 }
 
 impl Measured {
-    fn columns(&self) -> Vec<i64> {
+    /// The anchor that it becomes, where the transcript has so many tokens.
+    pub fn anchor(&self, model: &str, transcript: i64) -> Anchor {
+        let Self { seen, input, output, beside, cached, estimated, basis } = *self;
+        let (model, described) = (model.to_owned(), transcript + beside);
+        Anchor { model, version: seen, input, output, described, cached, estimated, basis }
+    }
+
+    pub(super) fn columns(&self) -> Vec<i64> {
         let Self { seen, input, output, beside, cached, estimated, basis } = *self;
         let [input, output, cached, estimated] =
             [input, output, cached, estimated].map(|tokens| i64::from(signed(tokens)));

@@ -5,13 +5,14 @@ use std::{
     sync::{Arc, Once},
 };
 
-use super::{Engine, Error};
+use super::{Engine, Error, render::Standing};
 use crate::{
     context::{
         count::{Counting, Counts},
         estimate,
         predict::Calibration,
         prompt,
+        size::Size,
         template::Template,
     },
     model::{
@@ -29,6 +30,8 @@ struct Ground {
     tools: ToolSet,
     generation: Generation,
     messages: Vec<Message>,
+    /// The session's size, where a call of its model measured it.
+    standing: Option<Standing>,
 }
 
 impl Engine {
@@ -40,6 +43,10 @@ impl Engine {
             None => Ground { model: self.rules.default_model.clone(), system, ..Ground::default() },
         };
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
+        let measured = ground.standing.as_ref().and_then(|standing| {
+            let told = tools.as_ref().unwrap_or(&ground.tools);
+            Some(standing.size_with(told, &model)).filter(Size::is_anchored).map(|size| size.count)
+        });
         let tools = tools.unwrap_or(ground.tools);
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
@@ -52,6 +59,7 @@ impl Engine {
             generation: ground.generation,
             messages: ground.messages,
             single,
+            measured,
         };
         let reported = if exact { reported(&model, &counting).await? } else { None };
         // A long conversation takes a while to count: others go on meanwhile.
@@ -61,10 +69,16 @@ impl Engine {
 
     /// What a session's next prompt is made of.
     async fn ground(&self, key: &SessionKey) -> Result<Ground, Error> {
-        let config = self.session(key).await?.config;
-        let messages = self.store.transcript(key).await?.messages;
-        let system = prompt::system(&config);
-        Ok(Ground { model: config.model, system, tools: config.tools, generation: config.generation, messages })
+        let standing = self.standing(key).await?;
+        let config = standing.session.config.clone();
+        Ok(Ground {
+            system: prompt::system(&config),
+            model: config.model,
+            tools: config.tools,
+            generation: config.generation,
+            messages: standing.messages.clone(),
+            standing: Some(standing),
+        })
     }
 
     /// What was learnt from the calls of a model.

@@ -1,7 +1,9 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
-    model::{BlobId, CallId, CompactionId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw},
+    model::{
+        BlobId, CallId, CompactionId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw, ledger::Occupant,
+    },
     provider, store,
 };
 
@@ -125,6 +127,19 @@ pub enum Error {
     /// No prune of the session has that seq.
     #[error("no prune has the seq {0}")]
     PruneNotFound(Seq),
+    /// The prompt cannot be made to fit.
+    #[error("the prompt has about {used} tokens, and the model's window {window}")]
+    ContextOverflow {
+        /// Tokens of the prompt.
+        used: u32,
+        /// Tokens of the window.
+        window: u32,
+        /// What has most of them.
+        largest: Occupant,
+    },
+    /// The session has no such message of the model's.
+    #[error("the session has no message {0} of the assistant")]
+    MessageNotFound(MessageId),
     /// There is nothing that the model is to answer.
     #[error("there is nothing to run: no input, no queued message, and no transcript to continue")]
     NoInput,

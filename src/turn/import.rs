@@ -86,7 +86,7 @@ impl Engine {
             let led = Led::read(result).ok_or_else(|| Error::Internal(format!("an append led to {result:?}")))?;
             return Ok(Some(self.receipt(&led, command.messages.len(), &config)));
         }
-        refuse(&tail, command)?;
+        refuse(&tail, key, command)?;
         let fit = match self.fit(key, &tail, &command.messages).await {
             Ok(fit) => fit,
             // What does not fit behind a transcript that has moved on may be there already: the same request was quicker.
@@ -194,18 +194,24 @@ struct Prepared {
 }
 
 /// What stands in the way, whatever the messages are.
-fn refuse(tail: &Tail, command: &AppendMessages) -> Result<(), Error> {
-    if tail.state.is_live() {
-        return Err(match &tail.turn {
-            Some(turn) => Error::TurnInProgress { turn: turn.clone(), last: tail.last_seq },
-            None => Error::Internal(format!("session {} is live without a turn", command.session)),
-        });
-    }
+fn refuse(tail: &Tail, key: &SessionKey, command: &AppendMessages) -> Result<(), Error> {
+    refuse_live(key, tail)?;
     let version = tail.version.number();
     match command.version {
         Some(seen) if seen != version => Err(Error::ContextChanged { version }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Refuses a session with a turn.
+pub(super) fn refuse_live(key: &SessionKey, tail: &Tail) -> Result<(), Error> {
+    if !tail.state.is_live() {
+        return Ok(());
+    }
+    Err(match &tail.turn {
+        Some(turn) => Error::TurnInProgress { turn: turn.clone(), last: tail.last_seq },
+        None => Error::Internal(format!("session {} is live without a turn", key.session)),
+    })
 }
 
 /// The calls that a message makes or answers.

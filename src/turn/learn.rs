@@ -49,6 +49,20 @@ impl Engine {
         });
     }
 
+    /// The same, and written at once: for a call that somebody reports and waits for.
+    pub(super) async fn learn_now(&self, model: &Resolved, prompt: Prompt, reported: u32) -> Result<(), Error> {
+        if bytes(&prompt) > MOST_BYTES || reported == 0 {
+            return Ok(());
+        }
+        let Ok(place) = Arc::clone(&self.lessons.places).acquire_owned().await else { return Ok(()) };
+        let template = template(model);
+        let predicted = tokio::task::spawn_blocking(move || template.count(&template.terms(&prompt)).tokens).await;
+        drop(place);
+        let predicted = predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
+        self.lessons.note(model.reference.clone(), predicted, reported);
+        self.keep_lessons().await
+    }
+
     /// Writes what was learnt since the last time.
     pub async fn keep_lessons(&self) -> Result<(), Error> {
         let taught = self.lessons.take();

@@ -63,22 +63,23 @@ impl Engine {
         if *dry_run {
             return Ok(Some(report));
         }
-        self.clear(key, &pruning, report, version, idempotency).await
+        self.clear(key, &pruning, report, version, (idempotency, "")).await
     }
 
-    /// Clears what was chosen from that version of the context; none: it is another one by now.
+    /// Clears what was chosen from that version of the context, for a request with what it led to beside; none: it is another version by
+    /// now, or the request is known.
     pub(super) async fn clear(
         &self,
         key: &SessionKey,
         pruning: &Pruning,
         report: PruneReport,
         version: i64,
-        idempotency: &Idempotency,
+        (idempotency, led): (&Idempotency, &str),
     ) -> Result<Option<PruneReport>, Error> {
         let places: Vec<Place> =
             pruning.outputs.iter().map(|output| (output.message.clone(), output.position)).collect();
         let payload = codec::event::encode(&Payload::ContextPruned { report: report.clone() }).payload;
-        let marks = Marks { seen: version, places: &places, payload: &payload, idempotency };
+        let marks = Marks { seen: version, places: &places, payload: &payload, led, idempotency };
         let Some(moved) = self.store().prune(key, &marks, placeholder()).await? else { return Ok(None) };
         tracing::info!(
             session.id = %key.session, outputs = report.calls.len(), tokens.saved = report.saved,
@@ -132,7 +133,7 @@ impl Engine {
         };
         let places: Vec<Place> = found.results.into_iter().map(|result| result.place).collect();
         let payload = codec::event::encode(&Payload::ContextRestored { restored: restored.clone() }).payload;
-        let marks = Marks { seen: found.version, places: &places, payload: &payload, idempotency };
+        let marks = Marks { seen: found.version, places: &places, payload: &payload, led: "", idempotency };
         let Some(moved) = self.store().restore(key, &marks, *pruned_at).await? else { return Ok(None) };
         self.nudge(key, moved.last_seq);
         Ok(Some(restored))

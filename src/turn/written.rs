@@ -113,6 +113,18 @@ pub(super) fn usage_recorded(
     }
 }
 
+/// A call of the host's own, as it is accounted for.
+pub(super) fn usage_event(
+    purpose: UsagePurpose,
+    model: &str,
+    usage: &Usage,
+    estimate: Option<Estimate>,
+    message: Option<&MessageId>,
+) -> Payload {
+    let (usage, message) = (Some(usage.clone()), message.cloned());
+    Payload::UsageRecorded { purpose, model: model.to_owned(), usage, estimate, message }
+}
+
 /// The ids of all calls in these messages.
 pub(super) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
     let parts = messages.iter().flat_map(|message| &message.parts);

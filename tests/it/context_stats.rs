@@ -265,6 +265,7 @@ fn unknown_window() -> Options {
         connect_timeout: Duration::from_secs(1),
         first_byte_timeout: Duration::from_secs(1),
         stall_timeout: Duration::from_secs(1),
+        max_request_bytes: None,
     };
     let models = BTreeMap::from([("model".to_owned(), Declared::default())]);
     as_shipped(Options::default()).provider("vague", Arc::new(OpenAi::new("vague", settings, None, models).unwrap()))

@@ -4,14 +4,15 @@ use contextd::{
     model::{Content, message::PRUNED_WORDS},
     pb::{self, ContextCategory, part},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{
     Host,
     events::{failed, kinds},
-    host::MODEL,
+    host::{MODEL, answering},
     requests::{result, turn},
     transcripts::{calls, message, says},
+    upstream::{Reply, Upstream, provider, said as answer},
 };
 
 /// A model whose first so many answers are that the prompt is too long.
@@ -105,4 +106,66 @@ async fn what_the_window_cannot_hold_is_not_sent() {
     let total: i32 = failure.categories.iter().map(|share| share.tokens).sum();
     assert_eq!(total, host.stats("s").await.used.unwrap().tokens);
     assert_eq!(host.replica.scripted.prompts().len(), 1, "the model was not asked");
+}
+
+/// A host of a service that takes requests of so many bytes, or says so itself.
+async fn narrow(upstream: &Upstream, max_request_bytes: Option<usize>) -> Host {
+    let settings = contextd::provider::http::Settings { max_request_bytes, ..upstream.settings() };
+    let main = std::sync::Arc::new(provider("main", settings, "compatible"));
+    let host = Host::with(answering(&[json!([{"text": "Fine."}])]).provider("main", main)).await;
+    with_results(&host).await;
+    host
+}
+
+/// How many results in a request are cleared.
+fn cleared(request: &Value) -> usize {
+    request["messages"].as_array().unwrap().iter().filter(|it| it["content"] == PRUNED_WORDS).count()
+}
+
+/// Row D20
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_in_bytes_that_the_service_tells_of_is_met_by_a_smaller_prompt() {
+    let page = "<html><head><title>413 Request Entity Too Large</title></head></html>";
+    let refusals = [
+        Reply::new(413, "text/html").then(page),
+        Reply::error(413, "request_too_large", "Request exceeds the maximum size"),
+        Reply::error(400, "invalid_request_error", "http: request body too large"),
+    ];
+    for refusal in refusals {
+        let upstream = Upstream::start().await;
+        let host = narrow(&upstream, None).await;
+        upstream.answer(refusal);
+        upstream.answer(Reply::events(answer(&["Fine."])));
+        let events = host.run(turn("s", "main/gpt-4o", "Well?")).await;
+        assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
+        let requests = upstream.requests();
+        assert_eq!(requests.iter().map(|it| cleared(&it.json)).collect::<Vec<_>>(), [0, 1]);
+    }
+}
+
+/// Row D20
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_over_a_known_limit_in_bytes_is_not_sent() {
+    let upstream = Upstream::start().await;
+    let host = narrow(&upstream, Some(12_000)).await;
+    upstream.answer(Reply::events(answer(&["Fine."])));
+    let events = host.run(turn("s", "main/gpt-4o", "Well?")).await;
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count(), 1);
+    assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
+    let requests = upstream.requests();
+    assert_eq!(requests.iter().map(|it| cleared(&it.json)).collect::<Vec<_>>(), [1], "the first one was never sent");
+    assert!(requests[0].body.len() <= 12_000);
+}
+
+/// Row D20
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_stays_over_the_limit_in_bytes_ends_the_turn_with_what_fills_it() {
+    let upstream = Upstream::start().await;
+    let host = narrow(&upstream, Some(1_500)).await;
+    let events = host.run(turn("s", "main/gpt-4o", "Well?")).await;
+    let failure = failure(&events);
+    assert_eq!((failure.reason(), failure.recoverable), (pb::FailureReason::ContextOverflow, false));
+    assert_eq!(failure.categories[0].category(), ContextCategory::ToolResults);
+    assert!(failure.message.contains("the service takes 1500"), "{}", failure.message);
+    assert!(upstream.requests().is_empty());
 }

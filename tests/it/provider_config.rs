@@ -44,6 +44,7 @@ const WHOLE: &str = "
     connect_timeout = '3s'
     first_byte_timeout = '10m'
     stall_timeout = '30s'
+    max_request_bytes = 4000000
     [providers.main.headers]
     HTTP-Referer = 's3cret-referer'
     [providers.main.models.'gpt-4o']
@@ -63,6 +64,7 @@ fn a_service_is_configured_by_its_address_its_key_and_its_models() {
     assert_eq!(main.key(&Environment::default()).unwrap().unwrap().expose_secret(), "s3cret-key");
     assert_eq!(main.headers["HTTP-Referer"].expose_secret(), "s3cret-referer");
     assert_eq!((main.connect_timeout.as_secs(), main.stall_timeout.as_secs()), (3, 30));
+    assert_eq!(main.max_request_bytes, Some(4_000_000));
     let (tools, plain) = (&main.models["gpt-4o"], &main.models["plain"]);
     assert_eq!((tools.context_window, tools.max_output, tools.supports_tools), (Some(128_000), Some(16_384), None));
     assert_eq!((plain.supports_tools, plain.display_name.as_deref()), (Some(false), Some("Plain")));

@@ -17,6 +17,7 @@ fn counting(messages: Vec<Message>, tools: Vec<Tool>) -> Counting {
         generation: Generation::default(),
         messages,
         single: 1,
+        measured: None,
     }
 }
 
@@ -90,4 +91,23 @@ proptest! {
     fn shares_always_add_up(weights in proptest::collection::vec(-10.0f64..1000.0, 1..9), total in 0u32..1_000_000) {
         prop_assert_eq!(apportion(&weights, total).iter().sum::<u32>(), total);
     }
+}
+
+/// Row A3
+#[test]
+fn what_a_call_measured_is_added_to_and_no_surer_than_what_is_added() {
+    let measured = TokenCount { tokens: 5_100, basis: TokenBasis::Actual, margin: 0, estimator: String::new() };
+    let mut counting = counting(vec![testing::user("Hello"), testing::user("And now?")], vec![]);
+    counting.measured = Some(measured.clone());
+    counting.single = 0;
+    assert_eq!(counting.count(None).total, measured);
+    counting.single = 1;
+    let counts = counting.count(None);
+    assert_eq!(counts.total.tokens, 5_100 + counts.messages[0].tokens);
+    assert_eq!(
+        (counts.total.basis, &counts.total.estimator),
+        (counts.messages[0].basis, &counts.messages[0].estimator)
+    );
+    assert_eq!(counts.shares.iter().map(|share| share.tokens).sum::<u32>(), counts.total.tokens);
+    assert_eq!(counting.count(Some(7)).total, reported_count(7));
 }

@@ -1,17 +1,17 @@
 //! The requests about a session's context.
 
 use super::{
-    Findings, Path,
+    Findings, Path, config,
     hash::{idempotency, request_hash},
     id, number,
     policy::optional_count,
-    text,
+    response, text,
 };
 use crate::{
     grpc::violations::Refused,
     model::{
-        SessionId,
-        command::{PruneToolOutputs, RestoreToolOutputs},
+        PromptShape, SessionId, UsagePurpose,
+        command::{PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs},
         config::PruneOverrides,
     },
     pb,
@@ -23,6 +23,12 @@ pub const GET_CONTEXT_STATS: &str = "contextd.v1.ContextService/GetContextStats"
 pub const PRUNE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/PruneToolOutputs";
 /// Name of the RPC.
 pub const RESTORE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/RestoreToolOutputs";
+/// Name of the RPC.
+pub const RENDER_CONTEXT: &str = "contextd.v1.ContextService/RenderContext";
+/// Name of the RPC.
+pub const RECORD_USAGE: &str = "contextd.v1.ContextService/RecordUsage";
+/// Name of the RPC.
+pub const PREPARE_CONTEXT: &str = "contextd.v1.ContextService/PrepareContext";
 
 /// Most characters of a model reference.
 const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
@@ -96,4 +102,76 @@ pub fn restore_tool_outputs(request: pb::RestoreToolOutputsRequest) -> Result<Re
         idempotency: idempotency(request_id, hash, &mut found),
     };
     found.finish(restore)
+}
+
+/// Reads a RenderContextRequest.
+pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext, Refused> {
+    let mut found = Findings::of(RENDER_CONTEXT);
+    let pb::RenderContextRequest { session_id, model, format, at_seq } = request;
+    let model = config::model(Path::to("model"), model, &mut found);
+    let render = RenderContext {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        model: (!model.is_empty()).then_some(model),
+        shape: shape(Path::to("format"), format, &mut found),
+        at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
+    };
+    found.finish(render)
+}
+
+/// Reads a PrepareContextRequest.
+pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareContext, Refused> {
+    let mut found = Findings::of(PREPARE_CONTEXT);
+    let hash = request_hash(PREPARE_CONTEXT, &request);
+    let pb::PrepareContextRequest { session_id, request_id, model, format, apply_queued_messages } = request;
+    if apply_queued_messages {
+        found.not_implemented(Path::to("apply_queued_messages"));
+    }
+    let model = config::model(Path::to("model"), model, &mut found);
+    let prepare = PrepareContext {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        model: (!model.is_empty()).then_some(model),
+        shape: shape(Path::to("format"), format, &mut found),
+    };
+    found.finish(prepare)
+}
+
+/// Reads a RecordUsageRequest.
+pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refused> {
+    let mut found = Findings::of(RECORD_USAGE);
+    let hash = request_hash(RECORD_USAGE, &request);
+    let pb::RecordUsageRequest { session_id, request_id, model, usage, purpose, message_id, context_version } = request;
+    let model = config::model(Path::to("model"), model, &mut found);
+    let at_usage = Path::to("usage");
+    if usage.is_none() {
+        found.required(at_usage);
+    }
+    let purpose = match number::known(Path::to("purpose"), purpose, &mut found) {
+        Some(pb::UsagePurpose::Compaction) => UsagePurpose::Compaction,
+        Some(pb::UsagePurpose::Unspecified | pb::UsagePurpose::Turn) | None => UsagePurpose::Turn,
+    };
+    let record = RecordUsage {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        idempotency: idempotency(request_id, hash, &mut found),
+        model: (!model.is_empty()).then_some(model),
+        usage: usage.and_then(|it| response::usage(at_usage, it, &mut found)).unwrap_or_default(),
+        purpose,
+        message: (!message_id.is_empty()).then(|| id::message(Path::to("message_id"), message_id, &mut found)),
+        version: number::large_count(Path::to("context_version"), context_version, &mut found),
+    };
+    found.finish(record)
+}
+
+/// The shape of a prompt. Those of services that this version does not speak are not built.
+fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
+    use pb::PromptFormat as Format;
+    match number::known(at, format, found) {
+        Some(Format::Unspecified | Format::Neutral) | None => PromptShape::Neutral,
+        Some(Format::OpenaiChat) => PromptShape::OpenAiChat,
+        Some(Format::Native) => PromptShape::Native,
+        Some(Format::OpenaiResponses | Format::Anthropic | Format::Gemini | Format::AiSdk) => {
+            found.not_implemented(at);
+            PromptShape::Neutral
+        }
+    }
 }

@@ -38,8 +38,8 @@ pub(super) fn optional_turn(at: Path<'_>, text: String, found: &mut Findings) ->
     (!text.is_empty()).then(|| turn(at, text, found))
 }
 
-/// Reads the id of a queued message.
-pub(super) fn queued(at: Path<'_>, text: String, found: &mut Findings) -> MessageId {
+/// Reads the id of a message, queued or not.
+pub(super) fn message(at: Path<'_>, text: String, found: &mut Findings) -> MessageId {
     name(at, &text, found);
     MessageId::new(text)
 }

@@ -60,8 +60,9 @@ pub use compaction::{
     COMPACT, LIST_COMPACTIONS, ListCompactions, REVERT_COMPACTION, compact, list_compactions, revert_compaction,
 };
 pub use context::{
-    GET_CONTEXT_STATS, GetContextStats, PRUNE_TOOL_OUTPUTS, RESTORE_TOOL_OUTPUTS, get_context_stats,
-    prune_tool_outputs, restore_tool_outputs,
+    GET_CONTEXT_STATS, GetContextStats, PREPARE_CONTEXT, PRUNE_TOOL_OUTPUTS, RECORD_USAGE, RENDER_CONTEXT,
+    RESTORE_TOOL_OUTPUTS, get_context_stats, prepare_context, prune_tool_outputs, record_usage, render_context,
+    restore_tool_outputs,
 };
 pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};

@@ -78,7 +78,7 @@ pub fn cancel_queued_message(request: pb::CancelQueuedMessageRequest) -> Result<
     let pb::CancelQueuedMessageRequest { session_id, queued_message_id, request_id } = request;
     let cancel = CancelQueuedMessage {
         session: id::session(Path::to("session_id"), session_id, &mut found),
-        message: id::queued(Path::to("queued_message_id"), queued_message_id, &mut found),
+        message: id::message(Path::to("queued_message_id"), queued_message_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
     };
     found.finish(cancel)

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     codec,
-    model::ModelResponse,
+    model::{ModelResponse, Usage},
     pb::{self, FieldReason},
 };
 
@@ -23,6 +23,12 @@ const STATUSES: std::ops::RangeInclusive<i32> = 0..=599;
 pub(super) fn read(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) -> Option<ModelResponse> {
     check(at, response.clone(), found);
     codec::response::from_pb(response).ok()
+}
+
+/// Reads what a call used; none, and noted, when something is wrong with it.
+pub(super) fn usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) -> Option<Usage> {
+    check_usage(at, usage.clone(), found);
+    codec::usage::from_pb(usage).ok()
 }
 
 fn check(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) {

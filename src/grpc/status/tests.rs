@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::{
     grpc::decode::EXECUTE_TURN,
-    model::{MessageId, RequestId, SessionId},
+    model::{MessageId, RequestId, SessionId, ledger::Occupant},
 };
 
 /// What a status carries, as far as clients depend on it.
@@ -75,6 +75,7 @@ fn samples() -> Vec<Status> {
         turn::Error::EtagMismatch { session: session(), current: "7".into() }.into(),
         turn::Error::QueueFull { session: session(), limit: 7 }.into(),
         turn::Error::QueuedMessageNotFound(MessageId::new("q-1")).into(),
+        turn::Error::ContextOverflow { used: 9, window: 7, largest: Occupant::User }.into(),
         turn::Error::Overloaded.into(),
         turn::Error::Draining.into(),
         store::Error::Unavailable("connection refused".into()).into(),

@@ -47,6 +47,8 @@ pub struct Settings {
     pub first_byte_timeout: Duration,
     /// How long an answer may be silent between two bytes.
     pub stall_timeout: Duration,
+    /// Bytes of a request that the service takes; none: that is not known.
+    pub max_request_bytes: Option<usize>,
 }
 
 /// The settings cannot be used.
@@ -73,6 +75,7 @@ pub struct Client {
     secrets: Vec<SecretString>,
     pub(super) first_byte_timeout: Duration,
     pub(super) stall_timeout: Duration,
+    max_request_bytes: Option<usize>,
 }
 
 impl fmt::Debug for Client {
@@ -84,7 +87,14 @@ impl fmt::Debug for Client {
 impl Client {
     /// A client of the provider of that configured name.
     pub fn new(provider: &str, settings: Settings) -> Result<Self, Unusable> {
-        let Settings { base_url, headers: given, connect_timeout, first_byte_timeout, stall_timeout } = settings;
+        let Settings {
+            base_url,
+            headers: given,
+            connect_timeout,
+            first_byte_timeout,
+            stall_timeout,
+            max_request_bytes,
+        } = settings;
         let base_url: Url = base_url.parse().map_err(|error| Unusable::BaseUrl(format!("{error}")))?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
@@ -113,7 +123,7 @@ impl Client {
             secrets.extend(words(secret.expose_secret()));
         }
         let provider = provider.to_owned();
-        Ok(Self { provider, http, base_url, headers, secrets, first_byte_timeout, stall_timeout })
+        Ok(Self { provider, http, base_url, headers, secrets, first_byte_timeout, stall_timeout, max_request_bytes })
     }
 
     /// The host of the service.
@@ -137,6 +147,9 @@ impl Client {
     }
 
     async fn post(&self, url: Url, accept: &'static str, body: Vec<u8>) -> Result<Response, Error> {
+        if let Some(most) = self.max_request_bytes.filter(|most| body.len() > *most) {
+            return Err(self.error(too_large(body.len(), most), 0, ""));
+        }
         let request = self
             .http
             .post(url)
@@ -221,6 +234,11 @@ pub(super) fn request_id(headers: &HeaderMap) -> &str {
     REQUEST_ID_HEADERS.iter().find_map(text).unwrap_or_default()
 }
 
+/// A request that the service would not take is not sent.
+fn too_large(bytes: usize, most: usize) -> Fault {
+    Fault::new(Kind::TooLong, format!("the request has {bytes} bytes, and the service takes {most}"))
+}
+
 /// Nothing came for so long.
 pub(super) fn silent(patience: Duration) -> Fault {
     Fault::new(Kind::Timeout, format!("nothing came for {} seconds", patience.as_secs_f32()))
@@ -288,6 +306,7 @@ mod tests {
                 connect_timeout: second,
                 first_byte_timeout: second,
                 stall_timeout: second,
+                max_request_bytes: None,
             },
         )
     }

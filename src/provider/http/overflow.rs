@@ -18,34 +18,38 @@ const ABOUT_SOMETHING_ELSE: &[&str] = &[
 
 /// Words about the length of the prompt, each with who says so.
 const TOO_LONG: &[&str] = &[
-    r"prompt (?:is )?too long",                                         // Anthropic, Z.ai, Ollama
-    r"prompt exceeds max length",                                       // Z.ai
-    r"request_too_large|request entity too large",                      // anybody's 413
-    r"input is too long",                                               // Bedrock
-    r"exceeds? context limit",                                          // Anthropic: prompt and answer together
-    r"exceeds the context window",                                      // OpenAI
-    r"context window exceeded",                                         // LiteLLM
-    r"maximum context length is [\d,]+ tokens",                         // OpenAI, OpenRouter, vLLM, DeepSeek
-    r"exceeds (?:the )?(?:model'?s )?maximum context length",           // SGLang, LiteLLM
-    r"input tokens exceed the configured limit",                        // OpenAI
-    r"input token count.*exceeds the maximum",                          // Gemini
-    r"tokens in request more than max tokens allowed",                  // several
-    r"maximum prompt length is \d+",                                    // xAI
-    r"reduce the length of the (?:messages|input|prompt)",              // Groq, OpenAI, vLLM
+    r"prompt (?:is )?too long",                    // Anthropic, Z.ai, Ollama
+    r"prompt exceeds max length",                  // Z.ai
+    r"request_too_large|request entity too large", // anybody's 413
+    // A server's own limit in bytes: Go, Gemini, LiteLLM, axum, and proxies before them
+    r"(?:request|payload|content) (?:body |payload )?(?:size )?(?:is )?too large",
+    r"request (?:body|payload|size)[^.]{0,20} exceeds the (?:maximum|limit|allowed)",
+    r"length limit exceeded",
+    r"input is too long",                                                                // Bedrock
+    r"exceeds? context limit",                  // Anthropic: prompt and answer together
+    r"exceeds the context window",              // OpenAI
+    r"context window exceeded",                 // LiteLLM
+    r"maximum context length is [\d,]+ tokens", // OpenAI, OpenRouter, vLLM, DeepSeek
+    r"exceeds (?:the )?(?:model'?s )?maximum context length", // SGLang, LiteLLM
+    r"input tokens exceed the configured limit", // OpenAI
+    r"input token count.*exceeds the maximum",  // Gemini
+    r"tokens in request more than max tokens allowed", // several
+    r"maximum prompt length is \d+",            // xAI
+    r"reduce the length of the (?:messages|input|prompt)", // Groq, OpenAI, vLLM
     r"exceeds (?:the )?maximum allowed input length of [\d,]+ tokens?", // Poolside
-    r"longer than the model'?s context length",                         // Together
-    r"exceeds the limit of \d+",                                        // Copilot
-    r"exceeds the available context size",                              // llama.cpp
-    r"context size has been exceeded",                                  // llama.cpp and LM Studio, in mid-stream
-    r"greater than the context length|n_keep .*n_ctx",                  // LM Studio
-    r"trying to keep the first \d+ tokens|context length of only \d+",  // LM Studio
-    r"context length is only \d+ tokens",                               // vLLM
-    r"input length.*exceeds.*context length",                           // vLLM, Ollama
+    r"longer than the model'?s context length", // Together
+    r"exceeds the limit of \d+",                // Copilot
+    r"exceeds the available context size",      // llama.cpp
+    r"context size has been exceeded",          // llama.cpp and LM Studio, in mid-stream
+    r"greater than the context length|n_keep .*n_ctx", // LM Studio
+    r"trying to keep the first \d+ tokens|context length of only \d+", // LM Studio
+    r"context length is only \d+ tokens",       // vLLM
+    r"input length.*exceeds.*context length",   // vLLM, Ollama
     r"your request has \d+ input tokens|prompt contains (?:at least )?\d+ input tokens", // vLLM
-    r"context window exceeds limit",                                    // MiniMax
-    r"exceeded model token limit",                                      // Moonshot
-    r"too large for model with \d+ maximum context length",             // Mistral
-    r"prompt has [\d,]+ tokens?, but the configured context size is",   // DS4
+    r"context window exceeds limit",            // MiniMax
+    r"exceeded model token limit",              // Moonshot
+    r"too large for model with \d+ maximum context length", // Mistral
+    r"prompt has [\d,]+ tokens?, but the configured context size is", // DS4
     r"model_context_window_exceeded",
     r"exceeded (?:max )?context length",    // Ollama
     r"range of input length should be",     // DashScope

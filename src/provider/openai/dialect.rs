@@ -199,6 +199,11 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
     DIALECTS.iter().find(|dialect| dialect.name == name)
 }
 
+/// What OpenAI itself speaks.
+pub fn original() -> &'static Dialect {
+    named("openai").unwrap_or(&COMPATIBLE)
+}
+
 /// The dialect that a host speaks.
 pub fn of_host(host: &str) -> &'static Dialect {
     let speaks = |known: &&str| host == *known || host.strip_suffix(*known).is_some_and(|below| below.ends_with('.'));

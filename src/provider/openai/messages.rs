@@ -17,7 +17,7 @@ const NOTED: &str = "OK";
 /// All messages, the instructions first. An assistant message with nothing to send is left out.
 pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<wire::Message<'a>> {
     let stored = prompt.transcript.messages();
-    let loop_begins = stored.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+    let loop_begins = loop_begins(stored);
     let mut written = Vec::new();
     if !prompt.system.is_empty() {
         written.push(instructions(&prompt.system, form.developer));
@@ -33,14 +33,18 @@ pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> 
                 written.extend(user(message));
             }
             Role::Assistant => {
-                let own = is_own(message, prompt, form.provider);
-                let back = Back { dialect: form.dialect, own, in_loop: at > loop_begins };
+                let back = Back::of(message, at > loop_begins, prompt, form);
                 written.extend(assistant(message, back, ids).map(wire::Message::Assistant));
             }
             Role::Tool => written.extend(message.parts.iter().filter_map(|part| result(&part.part, ids))),
         }
     }
     written
+}
+
+/// Where the tool loop begins that is going on: at what the user said last.
+pub(super) fn loop_begins(stored: &[Message]) -> usize {
+    stored.iter().rposition(|message| message.role == Role::User).unwrap_or(0)
 }
 
 fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
@@ -58,7 +62,7 @@ fn user(message: &Message) -> Option<wire::Message<'_>> {
 }
 
 /// The texts of a message that are not empty.
-fn texts(message: &Message) -> Vec<&str> {
+pub(super) fn texts(message: &Message) -> Vec<&str> {
     let text = |part| match content(part) {
         Content::Text(text) => Some(text.as_str()).filter(|text| !text.is_empty()),
         Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
@@ -68,7 +72,7 @@ fn texts(message: &Message) -> Vec<&str> {
 
 /// How much of an assistant message's reasoning goes back.
 #[derive(Debug, Clone, Copy)]
-struct Back {
+pub(super) struct Back {
     dialect: &'static Dialect,
     /// The same model of the same provider wrote it.
     own: bool,
@@ -76,8 +80,24 @@ struct Back {
     in_loop: bool,
 }
 
+impl Back {
+    /// Of a message.
+    pub(super) fn of(message: &Message, in_loop: bool, prompt: &Prompt, form: Form<'_>) -> Self {
+        Self { dialect: form.dialect, own: is_own(message, prompt, form.provider), in_loop }
+    }
+
+    /// Whether a part that is reasoning goes back.
+    pub(super) fn takes(self, part: &Part) -> bool {
+        match self.dialect.reasoning_back {
+            ReasoningBack::Content => self.in_loop,
+            ReasoningBack::Details => self.own && !blocks(part).is_empty(),
+            ReasoningBack::Never => false,
+        }
+    }
+}
+
 /// What the model said; none: nothing that can be sent.
-fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire::Assistant<'a>> {
+pub(super) fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire::Assistant<'a>> {
     let mut written = wire::Assistant::default();
     for StoredPart { part, .. } in &message.parts {
         match &part.content {
@@ -90,11 +110,12 @@ fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire:
                 function: wire::Function { name: &call.name, arguments: arguments(&call.arguments) },
                 extra_content: attached(part).and_then(|mut own| own.remove("extra_content")).filter(|_| back.own),
             }),
-            Content::Reasoning { text, .. } => match back.dialect.reasoning_back {
-                ReasoningBack::Content if back.in_loop => append(&mut written.reasoning_content, text),
-                ReasoningBack::Details if back.own => details::add(&mut written.reasoning_details, blocks(part)),
-                ReasoningBack::Content | ReasoningBack::Details | ReasoningBack::Never => {}
+            Content::Reasoning { text, .. } if back.takes(part) => match back.dialect.reasoning_back {
+                ReasoningBack::Content => append(&mut written.reasoning_content, text),
+                ReasoningBack::Details => details::add(&mut written.reasoning_details, blocks(part)),
+                ReasoningBack::Never => {}
             },
+            Content::Reasoning { .. } => {}
             // The transcript is checked: a result is never an assistant's.
             Content::ToolResult(_) => {}
         }

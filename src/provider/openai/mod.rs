@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Answer, Count, ModelInfo, Provider,
+    Answer, Count, ModelInfo, Provider, Request,
     catalog::Catalog,
     http::{Client, Settings, Unusable},
     info::Declared,
 };
-use crate::model::{Generation, Prompt, generation::Unsupported};
+use crate::model::{Generation, Prompt, PromptShape, generation::Unsupported};
 
 mod calls;
 pub mod decode;
@@ -18,6 +18,7 @@ pub mod encode;
 mod exact;
 mod ids;
 mod messages;
+mod omitted;
 mod options;
 mod usage;
 mod wire;
@@ -121,8 +122,22 @@ impl Provider for OpenAi {
         })
     }
 
+    fn request(&self, prompt: &Prompt) -> Option<Request> {
+        Some(written(prompt, self.form()))
+    }
+
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
         let body = encode::body(&prompt, self.form());
         self.client.clone().stream(PATH, body, Decoder::new(self.dialect))
     }
+}
+
+/// A prompt as OpenAI itself would be sent it, for a model of anybody's.
+pub(super) fn request(prompt: &Prompt) -> Request {
+    written(prompt, Form { dialect: dialect::original(), provider: "", developer: false })
+}
+
+fn written(prompt: &Prompt, form: Form<'_>) -> Request {
+    let (body, left_out) = (encode::body(prompt, form), omitted::omitted(prompt, form));
+    Request { shape: PromptShape::OpenAiChat, body, left_out }
 }

@@ -22,8 +22,9 @@ write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
   select $1, $2, $30, $31, $32 from f where $30::text is not null),
 write_appended as (
-  insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, pinned, created_at, info)
-  select $1, $2, f.base + u.n - 1, u.id, u.role, 0, u.tokens, u.pinned, coalesce(u.at, now()), u.info
+  insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, pinned, created_at, info, behind)
+  select $1, $2, f.base + u.n - 1, u.id, u.role, 0, u.tokens, u.pinned, coalesce(u.at, now()), u.info,
+         case when u.n = 1 then 1 + $27::bigint + $28::bigint + $29::bigint end
     from f, unnest($34::int[], $35::text[], $36::smallint[], $37::int[], $38::boolean[], $39::bytea[], $40::timestamptz[])
             as u(n, id, role, tokens, pinned, info, at)),
 -- Nobody asked for them: they belong to no turn, wait without a deadline (1), and their results are appended as well.

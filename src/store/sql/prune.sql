@@ -1,6 +1,6 @@
 -- store::prune::prune: after lock_run. Tool results become their placeholder, if the context is the one that they were chosen from.
 -- What was said stays: only the model no longer sees it. 0 rows: it is another one, nothing is left to prune, or the request is known.
--- $3 context version as seen $4 messages $5 positions $6 tokens of a placeholder $7 payload $8 request id or null $9 hash
+-- $3 context version as seen $4 messages $5 positions $6 tokens of a placeholder $7 payload $8 request id or null $9 hash $10 what the request led to beside the event
 with marked as (
   select p.message_id, p.idx, p.tokens
     from unnest($4::text[], $5::int[]) as u(message, idx)
@@ -25,7 +25,7 @@ write_marks as (
    where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id and p.idx = m.idx),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-  select $1, $2, $8, $9, (f.next_seq - 1)::text from f where $8::text is not null),
+  select $1, $2, $8, $9, (f.next_seq - 1)::text || $10::text from f where $8::text is not null),
 write_event as (
   insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, payload)
   select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, 0, 0, 'context_pruned', $7::bytea from f)

@@ -1,5 +1,5 @@
 -- store::prune::restore: after lock_run. Results that one prune cleared are seen by the model again. 0 rows as in prune.
--- $3 context version as seen $4 messages $5 positions $6 seq of the prune $7 payload $8 request id or null $9 hash
+-- $3 context version as seen $4 messages $5 positions $6 seq of the prune $7 payload $8 request id or null $9 hash $10 what the request led to beside the event
 with marked as (
   select p.message_id, p.idx, p.tokens, p.original_tokens
     from unnest($4::text[], $5::int[]) as u(message, idx)
@@ -24,7 +24,7 @@ write_marks as (
    where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id and p.idx = m.idx),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-  select $1, $2, $8, $9, (f.next_seq - 1)::text from f where $8::text is not null),
+  select $1, $2, $8, $9, (f.next_seq - 1)::text || $10::text from f where $8::text is not null),
 write_event as (
   insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, payload)
   select $1, $2, f.next_seq - 1, f.epoch, f.turn_id, 0, 0, 'context_restored', $7::bytea from f)

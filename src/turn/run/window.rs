@@ -40,7 +40,7 @@ impl Run<'_> {
             return Ok(false);
         }
         let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
-        let cleared = self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
+        let cleared = self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
         Ok(cleared.is_some())
     }
 
@@ -100,7 +100,7 @@ impl Run<'_> {
         if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, pruning.rebilled(scene.cached, scene.outside));
             // Whoever changed the context meanwhile made another prompt of it: that one is tried as it is.
-            self.engine.clear(self.key, &pruning, report, version, &unasked()).await?;
+            self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
         }
         Ok(flow)
     }

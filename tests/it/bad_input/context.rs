@@ -100,6 +100,101 @@ fn about_compactions(s: &Scene) -> Vec<Row> {
     ]
 }
 
+fn render(s: &Scene, change: impl FnOnce(&mut pb::RenderContextRequest)) -> Call {
+    let mut request = pb::RenderContextRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.render_context(request).await.map(drop) })
+}
+
+fn record(s: &Scene, change: impl FnOnce(&mut pb::RecordUsageRequest)) -> Call {
+    let usage = Some(pb::Usage { input_tokens: 70, output_tokens: 30, ..Default::default() });
+    let mut request = pb::RecordUsageRequest { session_id: "talked".to_owned(), usage, ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.record_usage(request).await.map(drop) })
+}
+
+fn prepare(s: &Scene, change: impl FnOnce(&mut pb::PrepareContextRequest)) -> Call {
+    let mut request = pb::PrepareContextRequest { session_id: "talked".to_owned(), ..Default::default() };
+    change(&mut request);
+    let mut contexts = s.contexts();
+    Box::pin(async move { contexts.prepare_context(request).await.map(drop) })
+}
+
+/// Mistakes about prompts that are shown, and calls that are reported.
+fn host_calls(s: &Scene) -> Vec<Row> {
+    let negative = pb::Usage {
+        input_tokens: -1,
+        output_tokens: -1,
+        reasoning_tokens: -1,
+        cache_read_tokens: -1,
+        cache_write_tokens: -1,
+        provider_usage_json: "[]".into(),
+        ..Default::default()
+    };
+    vec![
+        invalid(
+            "a prompt of nothing in an unknown shape, from before the beginning",
+            render(s, |it| *it = pb::RenderContextRequest { format: 99, at_seq: -1, ..Default::default() }),
+            &[("session_id", F::Required), ("format", F::Unknown), ("at_seq", F::OutOfRange)],
+        ),
+        invalid("a prompt for a model too long", render(s, |it| it.model = "x".repeat(257)), &[("model", F::TooLarge)]),
+        missing("a prompt of no session", render(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
+        missing(
+            "a prompt of no session as it was",
+            render(s, |it| (it.session_id, it.at_seq) = ("nowhere".into(), 1)),
+            "SESSION_NOT_FOUND",
+        ),
+        missing("a prompt for a model nobody has", render(s, |it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
+        invalid(
+            "a preparation of nothing in an unknown shape",
+            prepare(s, |it| *it = pb::PrepareContextRequest { format: 99, ..Default::default() }),
+            &[("session_id", F::Required), ("format", F::Unknown)],
+        ),
+        mismatch(
+            "the key of a fork for a preparation",
+            prepare(s, |it| (it.session_id, it.request_id) = ("forked".into(), "forked".into())),
+            "forked",
+        ),
+        missing("a preparation of no session", prepare(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
+        missing("a preparation for a model nobody has", prepare(s, |it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
+        invalid(
+            "a report of nothing for an unknown purpose",
+            record(s, |it| *it = pb::RecordUsageRequest { purpose: 9, context_version: -1, ..Default::default() }),
+            &[
+                ("usage", F::Required),
+                ("purpose", F::Unknown),
+                ("session_id", F::Required),
+                ("context_version", F::OutOfRange),
+            ],
+        ),
+        invalid(
+            "a report of less than nothing",
+            record(s, |it| it.usage = Some(negative)),
+            &[
+                ("usage.input_tokens", F::OutOfRange),
+                ("usage.output_tokens", F::OutOfRange),
+                ("usage.reasoning_tokens", F::OutOfRange),
+                ("usage.cache_read_tokens", F::OutOfRange),
+                ("usage.cache_write_tokens", F::OutOfRange),
+                ("usage.provider_usage_json", F::NotJson),
+            ],
+        ),
+        invalid(
+            "a report about a message that was never written",
+            record(s, |it| it.message_id = "never".into()),
+            &[("message_id", F::Unknown)],
+        ),
+        mismatch(
+            "the key of a fork for a report",
+            record(s, |it| (it.session_id, it.request_id) = ("forked".into(), "forked".into())),
+            "forked",
+        ),
+        missing("a report in no session", record(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
+    ]
+}
+
 pub(super) fn rows(s: &Scene) -> Vec<Row> {
     let policy = pb::Policy {
         context_window: Some(0),
@@ -109,7 +204,8 @@ pub(super) fn rows(s: &Scene) -> Vec<Row> {
     let below = |it: &mut pb::PruneToolOutputsRequest| {
         (it.minimum_tokens, it.protect_tokens, it.protect_turns) = (Some(-1), Some(-1), Some(-1));
     };
-    let mut rows = vec![
+    let mut rows = host_calls(s);
+    rows.extend([
         invalid(
             "a window of nothing, and rules that nobody knows",
             s.configure(|it| it.policy_overrides = Some(policy)),
@@ -158,7 +254,7 @@ pub(super) fn rows(s: &Scene) -> Vec<Row> {
         ),
         missing("statistics of no session", stats(s, |it| it.session_id = "nowhere".into()), "SESSION_NOT_FOUND"),
         missing("statistics for a model nobody has", stats(s, |it| it.model = "a/b".into()), "MODEL_NOT_FOUND"),
-    ];
+    ]);
     rows.extend(about_compactions(s));
     rows
 }

@@ -313,7 +313,7 @@ impl Scene {
     /// Sends bytes that are no message.
     pub(super) fn send(&self, rpc: &'static str, bytes: &'static [u8]) -> Call {
         let channel = self.channel.clone();
-        Box::pin(async move { raw::call(channel, rpc, bytes.to_vec()).await })
+        Box::pin(async move { raw::call(channel, rpc, bytes.to_vec()).await.map(drop) })
     }
 
     /// Sends a body that is no gRPC.

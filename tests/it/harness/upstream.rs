@@ -55,6 +55,8 @@ pub struct Received {
     pub headers: Vec<(String, String)>,
     /// Its body as JSON.
     pub json: Value,
+    /// Its body as it came.
+    pub body: String,
 }
 
 /// A planned answer.
@@ -248,6 +250,7 @@ impl Upstream {
             connect_timeout: Duration::from_secs(10),
             first_byte_timeout: PATIENCE * 2,
             stall_timeout: PATIENCE * 2,
+            max_request_bytes: None,
         }
     }
 
@@ -299,6 +302,7 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
         path: head.uri.to_string(),
         headers: head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
         json: serde_json::from_slice(&body).unwrap_or_default(),
+        body: String::from_utf8_lossy(&body).into_owned(),
     });
     shared.asked.send_modify(|asked| *asked += 1);
     let planned = shared.replies.lock().unwrap().pop_front();

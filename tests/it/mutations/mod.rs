@@ -27,7 +27,7 @@ use crate::harness::{
 };
 
 /// The RPCs. The order is that of the proto's files.
-const ALL: [Rpc; 16] = [
+const ALL: [Rpc; 18] = [
     Rpc::CreateSession,
     Rpc::UpdateSession,
     Rpc::DeleteSession,
@@ -39,7 +39,9 @@ const ALL: [Rpc; 16] = [
     Rpc::Compact,
     Rpc::PruneToolOutputs,
     Rpc::RestoreToolOutputs,
+    Rpc::PrepareContext,
     Rpc::RevertCompaction,
+    Rpc::RecordUsage,
     Rpc::EnqueueMessage,
     Rpc::CancelQueuedMessage,
     Rpc::ClearQueue,
@@ -59,7 +61,9 @@ enum Rpc {
     Compact,
     PruneToolOutputs,
     RestoreToolOutputs,
+    PrepareContext,
     RevertCompaction,
+    RecordUsage,
     EnqueueMessage,
     CancelQueuedMessage,
     ClearQueue,
@@ -75,9 +79,12 @@ impl Rpc {
             | Self::ForkSession
             | Self::AppendMessages => "SessionService",
             Self::ExecuteTurn | Self::SubmitToolResults | Self::CancelTurn => "TurnService",
-            Self::PruneToolOutputs | Self::RestoreToolOutputs | Self::Compact | Self::RevertCompaction => {
-                "ContextService"
-            }
+            Self::PruneToolOutputs
+            | Self::RestoreToolOutputs
+            | Self::Compact
+            | Self::RevertCompaction
+            | Self::PrepareContext
+            | Self::RecordUsage => "ContextService",
             Self::EnqueueMessage | Self::CancelQueuedMessage | Self::ClearQueue => "QueueService",
             Self::PutBlob => "BlobService",
         };
@@ -97,13 +104,18 @@ impl Rpc {
                 "select count(*) from events where session_id = $1 and kind = 'tool_call_completed'"
             }
             Self::CancelTurn => "select count(*) from events where session_id = $1 and kind = 'turn_cancelled'",
-            Self::PruneToolOutputs => "select count(*) from events where session_id = $1 and kind = 'context_pruned'",
+            Self::PruneToolOutputs | Self::PrepareContext => {
+                "select count(*) from events where session_id = $1 and kind = 'context_pruned'"
+            }
             Self::RestoreToolOutputs => {
                 "select count(*) from events where session_id = $1 and kind = 'context_restored'"
             }
             Self::Compact => "select count(*) from events where session_id = $1 and kind = 'compaction_started'",
             Self::RevertCompaction => {
                 "select count(*) from events where session_id = $1 and kind = 'compaction_reverted'"
+            }
+            Self::RecordUsage => {
+                "select coalesce(sum(calls), 0)::bigint from usage_totals where session_id = $1 and purpose = 2"
             }
             Self::EnqueueMessage => "select count(*) from queue where session_id = $1",
             Self::CancelQueuedMessage | Self::ClearQueue => {
@@ -144,6 +156,17 @@ fn cuts(session_id: String, request_id: String) -> pb::CompactRequest {
         target_tokens: 400,
         ..pb::CompactRequest::default()
     }
+}
+
+/// A policy by which every result is cleared that the model has answered.
+fn prunes_all(session_id: String) -> pb::UpdateSessionRequest {
+    let none = Some(0);
+    let prune =
+        pb::PrunePolicy { minimum_tokens: none, protect_tokens: none, protect_turns: none, ..Default::default() };
+    let policy_overrides = Some(pb::Policy { prune: Some(prune), ..Default::default() });
+    let session = Some(pb::Session { session_id, policy_overrides, ..Default::default() });
+    let update_mask = Some(FieldMask { paths: vec!["policy_overrides.prune".to_owned()] });
+    pb::UpdateSessionRequest { session, update_mask, request_id: String::new() }
 }
 
 /// Sends a case's request to clients or to the services themselves, whose methods have the same names.
@@ -224,6 +247,21 @@ macro_rules! answer {
                 let answer = contexts.revert_compaction(Request::new(request)).await;
                 answer.map(|answer| answer.into_inner().compaction.unwrap_or_default().compaction_id)
             }
+            Rpc::PrepareContext => {
+                let request = pb::PrepareContextRequest { session_id, request_id, ..Default::default() };
+                let answer = contexts.prepare_context(Request::new(request)).await;
+                answer.map(|answer| {
+                    let pb::PrepareContextResponse { prompt, report } = answer.into_inner();
+                    format!("{report:?} {}", prompt.unwrap_or_default().messages.len())
+                })
+            }
+            Rpc::RecordUsage => {
+                let usage = Some(pb::Usage { input_tokens: 70, output_tokens: 30, ..pb::Usage::default() });
+                let purpose = pb::UsagePurpose::Compaction.into();
+                let request = pb::RecordUsageRequest { session_id, request_id, usage, purpose, ..Default::default() };
+                let answer = contexts.record_usage(Request::new(request)).await;
+                answer.map(|answer| format!("{:?}", answer.into_inner().context_tokens))
+            }
             Rpc::EnqueueMessage => {
                 let request = pb::EnqueueMessageRequest { request_id, ..enqueue(&session_id, "Later") };
                 let answer = queue.enqueue_message(Request::new(request)).await;
@@ -257,15 +295,23 @@ impl Case {
         let mut waiting = String::new();
         match rpc {
             Rpc::CreateSession | Rpc::ExecuteTurn | Rpc::PutBlob => {}
-            Rpc::UpdateSession | Rpc::DeleteSession | Rpc::ForkSession | Rpc::AppendMessages | Rpc::EnqueueMessage => {
+            Rpc::UpdateSession
+            | Rpc::DeleteSession
+            | Rpc::ForkSession
+            | Rpc::AppendMessages
+            | Rpc::EnqueueMessage
+            | Rpc::RecordUsage => {
                 host.ask(&session, "Hello").await;
             }
             Rpc::CancelQueuedMessage | Rpc::ClearQueue => {
                 host.ask(&session, "Hello").await;
                 waiting = host.enqueue(enqueue(&session, "Later")).await.queued_message.unwrap().queued_message_id;
             }
-            Rpc::PruneToolOutputs | Rpc::RestoreToolOutputs => {
+            Rpc::PruneToolOutputs | Rpc::RestoreToolOutputs | Rpc::PrepareContext => {
                 host.with_turns(&session, &[300, 300]).await;
+                if rpc == Rpc::PrepareContext {
+                    host.sessions().update_session(prunes_all(session.clone())).await.unwrap();
+                }
                 if rpc == Rpc::RestoreToolOutputs {
                     let pruned = host.contexts().prune_tool_outputs(clears_all(session.clone())).await.unwrap();
                     waiting = pruned.into_inner().report.unwrap().pruned_at_seq.to_string();

@@ -271,7 +271,7 @@ impl Driver<'_> {
         });
         let places: Vec<_> = results.collect();
         let Some(seen) = seen.context_version.filter(|_| !places.is_empty()) else { return };
-        let marks = Marks { seen, places: &places, payload: b"", idempotency: &unremembered() };
+        let marks = Marks { seen, places: &places, payload: b"", led: "", idempotency: &unremembered() };
         self.world.store.prune(&self.key, &marks, 1).await.unwrap().unwrap();
         assert_eq!(self.world.store.prune(&self.key, &marks, 1).await.unwrap(), None, "the context is another one");
         let marks = Marks { seen: self.version().await, ..marks };
@@ -284,7 +284,7 @@ impl Driver<'_> {
         let at = Seq(self.world.number(sql, &self.key).await);
         let found = self.world.store.cleared_by(&self.key, at).await.unwrap().unwrap();
         let places: Vec<_> = found.results.into_iter().map(|result| result.place).collect();
-        let marks = Marks { seen: found.version, places: &places, payload: b"", idempotency: &unremembered() };
+        let marks = Marks { seen: found.version, places: &places, payload: b"", led: "", idempotency: &unremembered() };
         let moved = self.world.store.restore(&self.key, &marks, at).await.unwrap();
         assert_eq!(moved.is_some(), !places.is_empty());
     }

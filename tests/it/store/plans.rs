@@ -94,8 +94,18 @@ fn take_arguments() -> Vec<&'static str> {
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
+/// The same with what it leads to.
+const REQUEST_LED: [&str; 3] = ["'r'", "'hash'", "''"];
+
 fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str> {
     with(vec!["'t'", session], more)
+}
+
+/// The arguments of a report about a call that wrote a message.
+fn record_arguments() -> Vec<&'static str> {
+    let usage = ["1", "'scripted/demo'", "100", "10", "0", "0", "0", "''"];
+    let seen = in_session("'imported'", &["1", "1", "1", "'r'", "'hash'", "''"]);
+    with(with(seen, &usage), &["'new-message'", "''", MEASURED])
 }
 
 /// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
@@ -114,6 +124,9 @@ fn arguments(statement: &str) -> Vec<&'static str> {
             &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''", MEASURED],
         ),
         "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
+        "revision_at" => in_session("'long'", &["100"]),
+        "record_usage" => record_arguments(),
+        "behind" => in_session("'long'", &["'m100'"]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
@@ -173,8 +186,12 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
         "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
-        "prune" => with(in_session("'cleared'", &["0", "array['cleared-results']", "array[0]", "1", "''"]), &REQUEST),
-        "restore" => with(in_session("'pruned'", &["1", "array['pruned-results']", "array[0]", "8", "''"]), &REQUEST),
+        "prune" => {
+            with(in_session("'cleared'", &["0", "array['cleared-results']", "array[0]", "1", "''"]), &REQUEST_LED)
+        }
+        "restore" => {
+            with(in_session("'pruned'", &["1", "array['pruned-results']", "array[0]", "8", "''"]), &REQUEST_LED)
+        }
         "event" => in_session("'long'", &["100"]),
         "swap" => with(
             tail_without_message("'compacting'"),
@@ -257,7 +274,7 @@ async fn scenes(world: &World, client: &Client) {
         submit(store, &key(session), &[&call], &none).await;
     }
     let places = [(MessageId::new("pruned-results"), 0)];
-    let marks = Marks { seen: 0, places: &places, payload: b"", idempotency: &none };
+    let marks = Marks { seen: 0, places: &places, payload: b"", led: "", idempotency: &none };
     let pruned = store.prune(&key("pruned"), &marks, 1).await.unwrap().unwrap();
     assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;

@@ -102,6 +102,33 @@ fn words_about_rates_are_not_about_lengths() {
 }
 
 #[test]
+fn a_limit_in_bytes_is_a_prompt_that_is_too_long_however_it_is_said() {
+    let said = |message: &str| json!({"error": {"message": message}});
+    let words = [
+        "http: request body too large",
+        "Request payload size exceeds the limit: 20971520 bytes.",
+        "Request size is too large. Request size is 6.1 MB. Max size is 5 MB",
+        "request entity too large",
+        "Payload Too Large",
+        "Failed to buffer the request body: length limit exceeded",
+    ];
+    for words in words {
+        for status in [400, 413, 422] {
+            check(Place::Body(status), &said(words), Kind::TooLong, None);
+        }
+    }
+    let typed =
+        json!({"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}});
+    check(Place::Body(413), &typed, Kind::TooLong, None);
+    check(Place::Stream, &typed, Kind::TooLong, None);
+    let page = Said::of_body(b"<html><head><title>413 Request Entity Too Large</title></head></html>");
+    assert_eq!(fault(Place::Body(413), &page).kind, Kind::TooLong);
+    for words in ["The image is too large: at most 5 MB", "the value of `n` is too large"] {
+        check(Place::Body(400), &said(words), Kind::BadRequest, None);
+    }
+}
+
+#[test]
 fn a_quota_that_is_used_up_is_not_asked_again() {
     let quota = json!({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}});
     check(Place::Body(429), &quota, Kind::RateLimited, Some(false));

@@ -1,0 +1,252 @@
+//! What it costs to keep account of a context: GetContextStats beside a handler that runs `SELECT 1`, in short and long sessions; an
+//! append beside a recount; and how much is stored by twice as many turns. `docs/benchmarks.md` says how to read it.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+
+mod place;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use contextd::{
+    clock::SystemClock,
+    context::estimate,
+    grpc::context::Contexts,
+    model::{
+        Limits, OutputLimits, Part, Role, TakeMode, ToolExecution,
+        config::{ContextPolicy, Policy},
+    },
+    pb::{
+        self, context_service_client::ContextServiceClient, context_service_server::ContextServiceServer,
+        model_service_client::ModelServiceClient, model_service_server::ModelService,
+        model_service_server::ModelServiceServer, session_service_client::SessionServiceClient,
+        turn_service_client::TurnServiceClient,
+    },
+    postgres::{DATABASE, Postgres},
+    provider::{Registry, scripted::Scripted},
+    store::{Connection, Database, Settings, Store},
+    turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
+};
+use place::{Served, turn};
+use tokio::net::TcpListener;
+use tokio_postgres::Client;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, transport::Channel};
+
+/// Rounds that are measured, and those before them that are not.
+const ROUNDS: usize = 400;
+const WARM_UP: usize = 50;
+/// Messages of the sessions that are asked about.
+const LENGTHS: [usize; 3] = [10, 1_000, 100_000];
+/// Messages of one append.
+const AT_ONCE: usize = 1_000;
+/// Turns of the session that is half as long as the other.
+const TURNS: usize = 200;
+/// Bytes of the context that is appended to, and of what is appended.
+const CONTEXT: usize = 1 << 20;
+const APPENDED: usize = 1 << 10;
+const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100 } }] }] }"#;
+
+#[tokio::main]
+async fn main() {
+    // `cargo bench` says so; `cargo test` only wants to see that it runs.
+    let whole = std::env::args().any(|arg| arg == "--bench");
+    let few = |number: usize| if whole { number } else { number.min(10) };
+    let place = place::directory();
+    let postgres = place::start_postgres(&place).await;
+    let served = Served::start(&place, &postgres, SCRIPT, "");
+    println!("\nGetContextStats, p50 of {} rounds", few(ROUNDS));
+    println!("  {:>9} messages  {:>10}  {:>10}  {:>6}", "", "stats", "SELECT 1", "ratio");
+    let bench = Beside::start(&postgres).await;
+    let mut fewest = None;
+    for (n, length) in LENGTHS.map(few).into_iter().enumerate() {
+        let session = format!("long-{n}");
+        fill(&served, &session, length).await;
+        let (stats, floor) = bench.measure(&session, few(ROUNDS), few(WARM_UP)).await;
+        let first = *fewest.get_or_insert(stats);
+        let (ratio, growth) = (stats.as_secs_f64() / floor.as_secs_f64(), stats.as_secs_f64() / first.as_secs_f64());
+        println!("  {length:>9} messages  {stats:>10.3?}  {floor:>10.3?}  {ratio:>6.2}  {growth:.2} of the shortest");
+    }
+    append_beside_recount(few(ROUNDS));
+    println!("\nbytes stored, {} turns and twice as many", few(TURNS));
+    let (half, all) = stored(&served, &postgres, few(TURNS)).await;
+    println!("  {half} and {all}: {:.2}", all as f64 / half as f64);
+    drop(served);
+    postgres.stop().await.unwrap();
+}
+
+/// Appends so many messages of a few words.
+async fn fill(served: &Served, session: &str, length: usize) {
+    let mut sessions = SessionServiceClient::connect(served.url()).await.unwrap();
+    let named = pb::Session {
+        session_id: session.to_owned(),
+        model: "scripted/bench".to_owned(),
+        policy_overrides: Some(pb::Policy { context_window: Some(i32::MAX), ..pb::Policy::default() }),
+        ..pb::Session::default()
+    };
+    let request = pb::CreateSessionRequest { session: Some(named), request_id: String::new() };
+    sessions.create_session(request).await.unwrap();
+    let said = |n: usize| {
+        let text = pb::part::Content::Text(format!("This is message {n}, which says little."));
+        let role = if n.is_multiple_of(2) { pb::Role::User } else { pb::Role::Assistant };
+        let part = pb::Part { content: Some(text), ..pb::Part::default() };
+        pb::InputMessage { role: role.into(), parts: vec![part], ..pb::InputMessage::default() }
+    };
+    for from in (0..length).step_by(AT_ONCE) {
+        let messages = (from..length.min(from + AT_ONCE)).map(said).collect();
+        let session_id = session.to_owned();
+        let request = pb::AppendMessagesRequest { session_id, messages, ..pb::AppendMessagesRequest::default() };
+        sessions.append_messages(request).await.unwrap();
+    }
+}
+
+/// A server with the statistics and, in place of its models, a handler that runs `SELECT 1`.
+struct Beside {
+    contexts: ContextServiceClient<Channel>,
+    models: ModelServiceClient<Channel>,
+}
+
+/// Answers with nothing, after a look at the database.
+struct SelectOne(Arc<Engine>);
+
+#[tonic::async_trait]
+impl ModelService for SelectOne {
+    async fn list_models(&self, _: Request<pb::ListModelsRequest>) -> Result<Response<pb::ListModelsResponse>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
+    async fn get_model(&self, _: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
+        self.0.store().ping().await?;
+        Ok(Response::new(pb::GetModelResponse::default()))
+    }
+}
+
+impl Beside {
+    async fn start(postgres: &Postgres) -> Self {
+        let lease = Duration::from_secs(15);
+        let database = Database::new(&settings(postgres.config(DATABASE))).unwrap();
+        let scripted = Scripted::new("scripted", None).unwrap().with_script("bench", SCRIPT).unwrap();
+        let registry = Registry::default().with("scripted", Arc::new(scripted));
+        let store = Store::new(database, "bench", lease);
+        let engine = Engine::new(store, registry, rules(), Hub::default(), Arc::new(SystemClock));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let server = tonic::transport::Server::builder()
+            .add_service(ContextServiceServer::new(Contexts::new(Arc::clone(&engine))))
+            .add_service(ModelServiceServer::new(SelectOne(engine)))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(server);
+        let channel = Channel::from_shared(address).unwrap().connect().await.unwrap();
+        Self { contexts: ContextServiceClient::new(channel.clone()), models: ModelServiceClient::new(channel) }
+    }
+
+    /// The p50 of both, asked for in turns.
+    async fn measure(&self, session: &str, rounds: usize, warm_up: usize) -> (Duration, Duration) {
+        let (mut stats, mut floor) = (Vec::new(), Vec::new());
+        for round in 0..warm_up + rounds {
+            let begun = Instant::now();
+            let request = pb::GetContextStatsRequest { session_id: session.to_owned(), ..Default::default() };
+            self.contexts.clone().get_context_stats(request).await.unwrap();
+            let between = Instant::now();
+            self.models.clone().get_model(pb::GetModelRequest::default()).await.unwrap();
+            if round >= warm_up {
+                stats.push(between - begun);
+                floor.push(between.elapsed());
+            }
+        }
+        (median(stats), median(floor))
+    }
+}
+
+fn settings(config: Connection) -> Settings {
+    Settings {
+        config,
+        pool_size: 4,
+        acquire_timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(10),
+        statement_timeout: Duration::from_secs(30),
+        idle_in_transaction_timeout: Duration::from_secs(10),
+        ca_file: None,
+        transaction_pooler: false,
+    }
+}
+
+/// As shipped, as far as statistics ask.
+fn rules() -> Rules {
+    let policy = Policy {
+        execution: ToolExecution::Parallel,
+        default_output_limits: OutputLimits::default(),
+        output_limits: [].into(),
+        context: ContextPolicy::default(),
+        max_pending: 100,
+        take: TakeMode::All,
+    };
+    let second = Duration::from_secs(1);
+    Rules {
+        default_model: "scripted/bench".to_owned(),
+        policies: [("default".to_owned(), policy)].into(),
+        limits: Limits {
+            max_steps: 50,
+            max_output_tokens: None,
+            max_total_tokens: None,
+            turn_timeout: second,
+            tool_timeout: second,
+            grace: Duration::ZERO,
+        },
+        max_takeovers: 5,
+        max_running: 1,
+        delta_flush: Duration::from_millis(10),
+        max_answer_bytes: 1 << 20,
+        retries: Retries { attempts: 1, base: second, most: second, most_asked: second },
+        share_interval: None,
+        poll_interval: second,
+        uploads: UploadBounds { max_bytes: 1 << 20, max_at_once: 1, idle: second, total: second },
+    }
+}
+
+/// What the counters need for an append, beside what a recount of everything would need.
+fn append_beside_recount(rounds: usize) {
+    let words = "The quick brown fox jumps over the lazy dog. ";
+    let whole: Vec<Part> = (0..CONTEXT / APPENDED).map(|_| Part::text(words.repeat(APPENDED / words.len()))).collect();
+    let count = |parts: &[Part]| parts.iter().map(|part| estimate::part(part, Role::User).tokens).sum::<u32>();
+    let timed = |parts: &[Part]| {
+        let begun = Instant::now();
+        std::hint::black_box(count(std::hint::black_box(parts)));
+        begun.elapsed()
+    };
+    let append = median((0..rounds).map(|_| timed(&whole[..1])).collect());
+    let recount = median((0..rounds).map(|_| timed(&whole)).collect());
+    println!("\ncounting 1 KB that is appended to 1 MB, and all of it again");
+    println!("  {append:.3?} and {recount:.3?}: 1/{:.0}", recount.as_secs_f64() / append.as_secs_f64());
+}
+
+/// Bytes that a session's turns take, and twice as many turns. Dead rows are not counted: how many there are is a matter of the last
+/// vacuum.
+async fn stored(served: &Served, postgres: &Postgres, turns: usize) -> (i64, i64) {
+    let (client, connection) = postgres.config(DATABASE).connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let mut service = TurnServiceClient::connect(served.url()).await.unwrap();
+    let before = size(&client).await;
+    let mut sizes = Vec::new();
+    for _ in 0..2 {
+        for _ in 0..turns {
+            let mut stream = service.execute_turn(turn("stored")).await.unwrap().into_inner();
+            while stream.message().await.unwrap().is_some() {}
+        }
+        sizes.push(size(&client).await - before);
+    }
+    (sizes[0], sizes[1])
+}
+
+async fn size(client: &Client) -> i64 {
+    client.batch_execute("vacuum full").await.unwrap();
+    let all = "select sum(pg_total_relation_size(c.oid))::bigint from pg_class c
+                where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'";
+    client.query_one(all, &[]).await.unwrap().get(0)
+}
+
+fn median(mut samples: Vec<Duration>) -> Duration {
+    samples.sort();
+    samples[samples.len() / 2]
+}

@@ -1,0 +1,86 @@
+//! Answers that are remembered for the repetition of their requests, as text.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use prost::Message;
+
+use super::{DecodeError, ledger, usage};
+use crate::{
+    model::{PrepareReport, Recorded, Seq},
+    pb,
+};
+
+/// What was made of a report, as far as it stays the same.
+pub fn write_recorded(recorded: &Recorded) -> String {
+    let Recorded { estimate, size } = recorded;
+    write(&pb::RecordUsageResponse {
+        estimate: estimate.as_ref().map(usage::estimate_to_pb),
+        calibration_ratio: 0.0,
+        context_tokens: Some(usage::count_to_pb(size)),
+    })
+}
+
+/// The same as it was remembered.
+pub fn read_recorded(text: &str) -> Result<Recorded, DecodeError> {
+    let pb::RecordUsageResponse { estimate, calibration_ratio: _, context_tokens } = read("recorded usage", text)?;
+    Ok(Recorded {
+        estimate: estimate.map(usage::estimate_from_pb).transpose()?,
+        size: usage::count_from_pb(context_tokens.unwrap_or_default())?,
+    })
+}
+
+/// What was done to make a prompt fit. The statement that writes it puts the seq of the prune before it; where there is none, 0.
+pub fn write_prepared(report: &PrepareReport) -> String {
+    format!(" {}", write(&ledger::prepared_to_pb(report)))
+}
+
+/// The same as it was remembered, behind its seq.
+pub fn read_prepared(text: &str) -> Result<PrepareReport, DecodeError> {
+    const WHAT: &str = "a report of a preparation";
+    let (seq, report) = text.split_once(' ').ok_or_else(|| DecodeError::new(WHAT, "it has no seq"))?;
+    let seq = seq.parse().map_err(|error| DecodeError::new(WHAT, error))?;
+    ledger::prepared_from_pb(read(WHAT, report)?, Seq(seq))
+}
+
+fn write(message: &impl Message) -> String {
+    STANDARD.encode(message.encode_to_vec())
+}
+
+fn read<M: Message + Default>(what: &'static str, text: &str) -> Result<M, DecodeError> {
+    let bytes = STANDARD.decode(text).map_err(|error| DecodeError::new(what, error))?;
+    super::read(what, &bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{CallId, PruneReport, TokenBasis, TokenCount, event::Estimate};
+
+    #[test]
+    fn what_is_remembered_is_what_was_answered() {
+        let size = TokenCount { tokens: 5_120, basis: TokenBasis::Heuristic, margin: 2, estimator: "chars".to_owned() };
+        let estimate = Estimate { estimated: 5_120, actual: 5_115, basis: TokenBasis::Actual };
+        for estimate in [None, Some(estimate)] {
+            let recorded = Recorded { estimate, size: size.clone() };
+            assert_eq!(read_recorded(&write_recorded(&recorded)), Ok(recorded));
+        }
+        assert!(read_recorded("no such thing").is_err());
+    }
+
+    #[test]
+    fn a_prune_is_named_by_the_seq_that_its_statement_wrote() {
+        let size =
+            |tokens| TokenCount { tokens, basis: TokenBasis::Heuristic, margin: 1, estimator: "chars".to_owned() };
+        let prune = PruneReport {
+            calls: vec![CallId::new("c")],
+            tools: vec!["look".to_owned()],
+            saved: 9,
+            rebilled: 1,
+            at: None,
+        };
+        let report = PrepareReport { before: size(20), pruned: size(11), compacted: size(11), prune: Some(prune) };
+        let read = read_prepared(&format!("7{}", write_prepared(&report))).expect("it was written so");
+        let named = report.prune.clone().map(|prune| PruneReport { at: Some(Seq(7)), ..prune });
+        assert_eq!(read, PrepareReport { prune: named, ..report });
+        assert!(read_prepared("7").is_err());
+    }
+}

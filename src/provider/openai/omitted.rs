@@ -1,0 +1,50 @@
+//! What of a conversation is not in the request: the same questions as when it is written, and their answers in words.
+
+use super::{
+    encode::Form,
+    ids::Ids,
+    messages::{Back, assistant, loop_begins, texts},
+};
+use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role};
+
+/// What is left out, in order.
+pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
+    let stored = prompt.transcript.messages();
+    let ids = Ids::of(stored, form.dialect.call_ids);
+    let (loop_begins, mut notes) = (loop_begins(stored), Vec::new());
+    for (at, message) in stored.iter().enumerate() {
+        match message.role {
+            Role::System | Role::User if texts(message).is_empty() => notes.push(whole(message)),
+            Role::Assistant => {
+                let back = Back::of(message, at > loop_begins, prompt, form);
+                match assistant(message, back, &ids) {
+                    None => notes.push(whole(message)),
+                    Some(_) => notes.extend(reasoning(message, back)),
+                }
+            }
+            Role::System | Role::User | Role::Tool => {}
+        }
+    }
+    notes
+}
+
+fn whole(message: &Message) -> PromptNote {
+    let text = "Nothing in the message can be sent to this model.".to_owned();
+    PromptNote { kind: PromptNoteKind::Dropped, message: Some(message.id.clone()), part: None, text }
+}
+
+/// The reasoning that does not go back.
+fn reasoning(message: &Message, back: Back) -> impl Iterator<Item = PromptNote> {
+    let dropped = move |(position, stored): (usize, &crate::model::message::StoredPart)| {
+        let Content::Reasoning { .. } = &stored.part.content else { return None };
+        let text = "The reasoning is not sent back to this model.".to_owned();
+        let message = Some(message.id.clone());
+        (!back.takes(&stored.part)).then_some(PromptNote {
+            kind: PromptNoteKind::Dropped,
+            message,
+            part: Some(position),
+            text,
+        })
+    };
+    message.parts.iter().enumerate().filter_map(dropped)
+}

@@ -1,0 +1,105 @@
+//! What calls used that a host made by itself.
+
+use super::{
+    Error, Store,
+    import::Version,
+    pipeline::{Param, Query},
+    row::get,
+    rows::Key,
+    turn::Measured,
+};
+use crate::{
+    codec::{self, message::MessageInfo},
+    model::{MessageId, Payload, RequestId, Seq, SessionKey, Usage, UsagePurpose, command::Idempotency},
+};
+
+/// How a message stands to the end of its transcript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behind {
+    /// The version of the transcript that it was appended to; none: it is not the first of an append.
+    pub version: Option<i64>,
+    /// Appends since then.
+    pub later: i64,
+    /// What was said since then, in tokens.
+    pub tokens: i64,
+}
+
+/// The report of a call, to be recorded.
+#[derive(Debug, Clone)]
+pub struct Report<'a> {
+    /// What the transcript was when it was looked at.
+    pub seen: Version,
+    /// What the call was for.
+    pub purpose: UsagePurpose,
+    /// Model reference.
+    pub model: &'a str,
+    /// What the provider reported.
+    pub usage: &'a Usage,
+    /// The event.
+    pub payload: &'a Payload,
+    /// The message that the call wrote, with what is to be kept of it.
+    pub message: Option<(&'a MessageId, &'a MessageInfo)>,
+    /// What the call measured; none: it describes no prompt that is known.
+    pub measured: Option<Measured>,
+    /// Idempotency.
+    pub idempotency: &'a Idempotency,
+    /// What the request led to, for its repetition.
+    pub result: &'a str,
+}
+
+pub(super) const RECORD: &str = include_str!("sql/record_usage.sql");
+
+pub(super) const BEHIND: &str = "-- store::usage::behind: $3 the message
+    with m as (select m.seq, m.behind from messages m where m.tenant_id = $1 and m.session_id = $2 and m.message_id = $3),
+    later as (
+      select n.message_id, n.tokens, n.behind
+        from m join lateral (select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq > m.seq offset 0) n on true)
+    select m.behind, (select count(*) from later l where l.behind is not null) as later,
+           coalesce((select sum(l.tokens) from later l), 0)
+           + coalesce((select sum(p.tokens)
+                         from later l
+                         join lateral (select * from parts p
+                                        where p.tenant_id = $1 and p.session_id = $2 and p.message_id = l.message_id offset 0) p on true), 0) as tokens
+      from m";
+
+impl Store {
+    /// How a message stands to the end of its transcript; none: there is no such message.
+    pub async fn behind(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Behind>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(BEHIND, &[&key.tenant, &key.session, &message.as_str()]).await?;
+        let behind =
+            |row| Ok(Behind { version: get(row, "behind")?, later: get(row, "later")?, tokens: get(row, "tokens")? });
+        rows.first().map(behind).transpose()
+    }
+
+    /// Records what a call used in an idle session. None: a turn runs, the transcript is not what was seen, or the request is known;
+    /// [`Store::tail`] tells. Else the newest seq.
+    pub async fn record_usage(&self, key: &SessionKey, report: &Report<'_>) -> Result<Option<Seq>, Error> {
+        let key = Key::from(key);
+        let Version { context, epoch, op } = report.seen;
+        let request = report.idempotency.request.as_ref().map(RequestId::as_str);
+        let purpose = purpose_number(report.purpose);
+        let Usage { input, output, reasoning, cache_read, cache_write, provider_json: _ } = report.usage;
+        let used = [input, output, reasoning, cache_read, cache_write].map(|tokens| i64::from(*tokens));
+        let payload = codec::event::encode(report.payload).payload;
+        let message = report.message.map(|(id, _)| id.as_str());
+        let info = report.message.map(|(_, info)| codec::message::encode_info(info));
+        let measured = report.measured.as_ref().map(Measured::columns);
+        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &context, &epoch, &op];
+        params.extend([&request as Param<'_>, &report.idempotency.hash, &report.result, &purpose, &report.model]);
+        params.extend(used.iter().map(|tokens| tokens as Param<'_>));
+        params.extend([&payload as Param<'_>, &message, &info, &measured]);
+        match self.database.write(&Query::new(RECORD, params)).await {
+            Ok(rows) => rows.first().map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1))).transpose(),
+            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn purpose_number(purpose: UsagePurpose) -> i16 {
+    match purpose {
+        UsagePurpose::Turn => 1,
+        UsagePurpose::Compaction => 2,
+    }
+}

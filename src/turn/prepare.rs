@@ -1,0 +1,167 @@
+//! PrepareContext: the next prompt of a host that calls the model itself, made to fit. What is done for it is done step by step, each in
+//! a transaction of its own; what was done is remembered with the last of them.
+
+use std::sync::Arc;
+
+use super::{
+    Engine, Error,
+    prune::report,
+    render::{Rendered, Standing},
+    stats::budget,
+};
+use crate::{
+    codec,
+    context::{
+        budget::Budget,
+        prune::{Pruning, choose, is_due},
+        size::{size, usable},
+    },
+    model::{
+        PrepareReport, PruneReport, SessionKey, TenantId, TokenCount,
+        command::PrepareContext,
+        config::PrunePolicy,
+        ledger::{Occupant, Share},
+    },
+    provider::registry::Resolved,
+    store::{self, session::Remembered},
+};
+
+/// How often a preparation is tried again when the session changes under it.
+const TRIES: u32 = 10;
+
+impl Engine {
+    /// Makes the next prompt, or tells again what the same request did, with the prompt of now.
+    pub async fn prepare_context(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: PrepareContext,
+    ) -> Result<(Rendered, PrepareReport), Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(prepared) = engine.try_prepare(&key, &command).await? {
+                    return Ok(prepared);
+                }
+            }
+            Err(Error::Store(store::Error::Conflict("the context kept changing".to_owned())))
+        })
+        .await
+    }
+
+    /// One try; none: something was done, or the context changed between the look and the statement. Either way it is looked at anew.
+    async fn try_prepare(
+        &self,
+        key: &SessionKey,
+        command: &PrepareContext,
+    ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
+        let standing = self.standing(key).await?;
+        let done = self.prepared(key, command).await?;
+        if let Some(turn) = &standing.session.current_turn {
+            return Err(Error::TurnInProgress { turn: turn.clone(), last: standing.session.last_seq });
+        }
+        let model = self.model(standing.model(command.model.as_deref()))?;
+        // Nothing is done for a transcript that cannot be sent.
+        let shown = self.shown(&standing, &model, command.shape)?;
+        let policy = self.policy(&standing.session.config)?.context;
+        let budget = budget(&policy, &model)?;
+        if let Some(report) = done {
+            self.fits(key, &model, &shown.prompt.size, budget).await?;
+            return Ok(Some((shown, report)));
+        }
+        if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget) {
+            return self.prune_for(key, command, &standing, &pruning, report).await;
+        }
+        self.fits(key, &model, &shown.prompt.size, budget).await?;
+        let size = || shown.prompt.size.clone();
+        let report = PrepareReport { before: size(), pruned: size(), compacted: size(), prune: None };
+        let known = self.remember_prepared(key, command, &report).await?;
+        Ok(Some((shown, known.unwrap_or(report))))
+    }
+
+    /// What the same request did before.
+    async fn prepared(&self, key: &SessionKey, command: &PrepareContext) -> Result<Option<PrepareReport>, Error> {
+        let Some(request) = &command.idempotency.request else { return Ok(None) };
+        let remembered = self.store.remembered(key, request).await?;
+        remembered.map(|remembered| same(&remembered, command)).transpose()
+    }
+
+    /// Clears old results, and remembers it with them. A request without a key is told at once; another one looks, as its repetition
+    /// would.
+    async fn prune_for(
+        &self,
+        key: &SessionKey,
+        command: &PrepareContext,
+        standing: &Standing,
+        pruning: &Pruning,
+        report: PrepareReport,
+    ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
+        let Some(planned) = report.prune.clone() else { return Ok(None) };
+        let led = codec::receipt::write_prepared(&report);
+        let version = standing.session.context_version;
+        let cleared = self.clear(key, pruning, planned, version, (&command.idempotency, &led)).await?;
+        let (Some(cleared), None) = (cleared, &command.idempotency.request) else { return Ok(None) };
+        let report = PrepareReport { prune: Some(cleared), ..report };
+        let standing = self.standing(key).await?;
+        let model = self.model(standing.model(command.model.as_deref()))?;
+        let shown = self.shown(&standing, &model, command.shape)?;
+        let budget = budget(&self.policy(&standing.session.config)?.context, &model)?;
+        self.fits(key, &model, &shown.prompt.size, budget).await?;
+        Ok(Some((shown, report)))
+    }
+
+    /// Remembers that nothing had to be done. What it returns was done a moment ago by the same request.
+    async fn remember_prepared(
+        &self,
+        key: &SessionKey,
+        command: &PrepareContext,
+        report: &PrepareReport,
+    ) -> Result<Option<PrepareReport>, Error> {
+        if command.idempotency.request.is_none() {
+            return Ok(None);
+        }
+        let led = format!("0{}", codec::receipt::write_prepared(report));
+        let first = self.store.remember(key, &command.idempotency, &led).await?;
+        first.map(|first| same(&first, command)).transpose()
+    }
+
+    /// Refuses a prompt that is larger than a window that is known.
+    async fn fits(&self, key: &SessionKey, model: &Resolved, size: &TokenCount, budget: Budget) -> Result<(), Error> {
+        if budget.assumed || size.tokens <= budget.window {
+            return Ok(());
+        }
+        let shares = self.context_stats(key, Some(&model.reference)).await?.breakdown.shares;
+        let largest = shares.iter().filter(|share| share.in_total()).max_by_key(|share| share.tokens);
+        let largest = largest.map_or(Occupant::User, |Share { occupant, .. }| *occupant);
+        Err(Error::ContextOverflow { used: size.tokens, window: budget.window, largest })
+    }
+}
+
+impl Standing {
+    /// What a prune by the policy would clear, and the report of a preparation that does no more; none: nothing is to be cleared, or
+    /// it does not pay.
+    fn due(&self, policy: &PrunePolicy, model: &Resolved, budget: Budget) -> Option<(Pruning, PrepareReport)> {
+        let pruning = choose(&self.messages, policy)?;
+        let (before, outside) = (self.size(model), self.outside(model));
+        let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
+        let rebilled = pruning.rebilled(anchor.map_or(0, |anchor| anchor.cached), outside);
+        if !is_due(policy.mode, &pruning, rebilled, budget.overflows(before.at_most())) {
+            return None;
+        }
+        // What was measured before is of no use for what is left.
+        let left = size(None, self.session.context_tokens - i64::from(pruning.saved) + i64::from(outside)).count;
+        let prune: PruneReport = report(&pruning, rebilled);
+        let report = PrepareReport { before: before.count, pruned: left.clone(), compacted: left, prune: Some(prune) };
+        Some((pruning, report))
+    }
+}
+
+/// What a request led to, if it was this one.
+fn same(remembered: &Remembered, command: &PrepareContext) -> Result<PrepareReport, Error> {
+    match &command.idempotency.request {
+        Some(request) if remembered.hash != command.idempotency.hash => {
+            Err(Error::IdempotencyMismatch(request.clone()))
+        }
+        Some(_) | None => Ok(codec::receipt::read_prepared(&remembered.result).map_err(store::Error::from)?),
+    }
+}

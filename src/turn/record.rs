@@ -1,0 +1,228 @@
+//! RecordUsage: what a call used that the host made by itself.
+
+use std::sync::Arc;
+
+use super::{Engine, Error, sessions::outside_tokens, written::usage_event};
+use crate::{
+    codec::{self, message::MessageInfo},
+    context::size::{Size, size, usable},
+    model::{
+        Content, FinishReason, Message, ModelResponse, Recorded, Role, SessionConfig, SessionKey, TenantId, Usage,
+        UsagePurpose, command::RecordUsage, event::Estimate,
+    },
+    provider::registry::Resolved,
+    store::{
+        self,
+        import::Tail,
+        session::Remembered,
+        turn::Measured,
+        usage::{Behind, Report},
+    },
+};
+
+/// How often a report is tried again when the transcript changes under it.
+const TRIES: u32 = 10;
+
+/// The prompt that a report is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Described {
+    /// Its transcript in tokens.
+    transcript: i64,
+    /// The message that answers it, in tokens; none: it is not appended.
+    answer: Option<u32>,
+}
+
+impl Engine {
+    /// Records what a call used, or answers again what the same request was answered before; with the model's ratio of now.
+    pub async fn record_usage(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: RecordUsage,
+    ) -> Result<(Recorded, f64), Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(recorded) = engine.try_record(&key, &command).await? {
+                    return Ok(recorded);
+                }
+            }
+            Err(Error::Store(store::Error::Conflict("the transcript kept changing".to_owned())))
+        })
+        .await
+    }
+
+    /// One try; none: the transcript changed between the look and the statement, or the same request was quicker.
+    async fn try_record(&self, key: &SessionKey, command: &RecordUsage) -> Result<Option<(Recorded, f64)>, Error> {
+        let tail = self.store.tail(key, command.idempotency.request.as_ref()).await?;
+        let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        let config = self.session(key).await?.config;
+        let reference = command.model.as_deref().unwrap_or(&config.model);
+        // A host may call models that this server has not: what they used counts, and teaches nothing.
+        let model = self.model(reference).ok();
+        let reference = model.as_ref().map_or(reference, |model| &model.reference);
+        if let (Some(Remembered { hash, result }), Some(request)) = (&tail.remembered, &command.idempotency.request) {
+            if *hash != command.idempotency.hash {
+                return Err(Error::IdempotencyMismatch(request.clone()));
+            }
+            let recorded = codec::receipt::read_recorded(result).map_err(store::Error::from)?;
+            return Ok(Some((recorded, self.calibration(reference).await?.ratio)));
+        }
+        super::import::refuse_live(key, &tail)?;
+        let (message, behind) = self.written_by(key, command).await?;
+        let own = self.model(&config.model).ok();
+        let models = (model.as_ref(), own.as_ref());
+        let call = HostCall { command, tail: &tail, config: &config, reference, models };
+        let described = call.described(message.as_ref(), behind);
+        let (recorded, measured) = call.outcome(described);
+        let info = message.as_ref().map(|message| info(message, reference, &command.usage));
+        let report = Report {
+            seen: tail.version,
+            purpose: command.purpose,
+            model: reference,
+            usage: &command.usage,
+            payload: &usage_event(
+                command.purpose,
+                reference,
+                &command.usage,
+                recorded.estimate,
+                command.message.as_ref(),
+            ),
+            message: command.message.as_ref().zip(info.as_ref()),
+            measured,
+            idempotency: &command.idempotency,
+            result: &codec::receipt::write_recorded(&recorded),
+        };
+        let Some(last) = self.store.record_usage(key, &report).await? else { return Ok(None) };
+        self.nudge(key, last);
+        if let (Some(model), Some(_)) = (&model, described) {
+            self.learn_from(key, model, message.as_ref(), command.usage.input).await;
+        }
+        Ok(Some((recorded, self.calibration(reference).await?.ratio)))
+    }
+
+    /// The message that the call wrote, and how it stands to the end of the transcript.
+    async fn written_by(
+        &self,
+        key: &SessionKey,
+        command: &RecordUsage,
+    ) -> Result<(Option<Message>, Option<Behind>), Error> {
+        let Some(id) = &command.message else { return Ok((None, None)) };
+        let found = self.store.messages_by_id(key, std::slice::from_ref(id)).await?.remove(id);
+        let found = found.filter(|message| message.role == Role::Assistant && message.voided_at.is_none());
+        let message = found.ok_or_else(|| Error::MessageNotFound(id.clone()))?;
+        Ok((Some(message), self.store.behind(key, id).await?))
+    }
+
+    /// Learns from the prompt that the host sent: what stood before the answer. It is learnt here and now, so that the answer tells of
+    /// it; what goes wrong only leaves it unlearnt.
+    async fn learn_from(&self, key: &SessionKey, model: &Resolved, answer: Option<&Message>, reported: u32) {
+        let learnt = async {
+            let mut standing = self.standing(key).await?;
+            standing.messages.retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
+            let prompt = self.prompt(&standing, model)?;
+            self.learn_now(model, prompt, reported).await
+        };
+        if let Err(error) = learnt.await {
+            tracing::warn!(session.id = %key.session, %error, "nothing was learnt from the report of a call");
+        }
+    }
+}
+
+/// A call that is reported, and the session as it stands.
+struct HostCall<'a> {
+    command: &'a RecordUsage,
+    tail: &'a Tail,
+    config: &'a SessionConfig,
+    reference: &'a str,
+    /// The one that was called, and the session's own.
+    models: (Option<&'a Resolved>, Option<&'a Resolved>),
+}
+
+impl HostCall<'_> {
+    /// The prompt that the report is about; none: it is not known, or another one by now. Since the version that the host names nothing
+    /// may have come but appends, the first of which began with the answer.
+    fn described(&self, message: Option<&Message>, behind: Option<Behind>) -> Option<Described> {
+        let (sent, now) = (self.command.version?, self.tail.version.number());
+        if self.command.purpose != UsagePurpose::Turn || self.command.usage.input == 0 {
+            return None;
+        }
+        match (message, behind) {
+            (Some(message), Some(behind)) => {
+                let answer =
+                    message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add);
+                let before = self.tail.tokens - behind.tokens - i64::from(answer);
+                let only_appends = behind.version == Some(sent) && sent + 1 + behind.later == now;
+                only_appends.then_some(Described { transcript: before, answer: Some(answer) })
+            }
+            (Some(_), None) => None,
+            (None, _) => (sent == now).then_some(Described { transcript: self.tail.tokens, answer: None }),
+        }
+    }
+
+    /// What is answered, and what the call measured.
+    fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Measured>) {
+        let usage = &self.command.usage;
+        let Some(Described { transcript, answer }) = described else {
+            return (Recorded { estimate: None, size: self.next(None).count }, None);
+        };
+        let (called, _) = self.models;
+        let outside = i64::from(self.outside(called));
+        let anchor = usable(self.tail.anchor.as_ref(), self.reference, self.tail.version.context);
+        let predicted = size(anchor, transcript + outside).count;
+        let takes_back = called.is_none_or(|model| model.provider.takes_reasoning_back());
+        let dropped = if takes_back { 0 } else { usage.reasoning };
+        let measured = Measured {
+            seen: self.tail.version.context,
+            input: usage.input,
+            output: answer.map_or(0, |_| usage.output.saturating_sub(dropped)),
+            beside: transcript + outside + i64::from(answer.unwrap_or_default()) - self.tail.tokens,
+            cached: usage.cache_read.saturating_add(usage.cache_write),
+            estimated: predicted.tokens,
+            basis: predicted.basis,
+        };
+        let estimate = Estimate { estimated: predicted.tokens, actual: usage.input, basis: predicted.basis };
+        let size = self.next(Some(&measured)).count;
+        (Recorded { estimate: Some(estimate), size }, Some(measured))
+    }
+
+    /// The size of the session's next prompt, after the report.
+    fn next(&self, measured: Option<&Measured>) -> Size {
+        let (_, own) = self.models;
+        let reference = own.map_or(&self.config.model, |model| &model.reference);
+        let reported = measured.map(|measured| measured.anchor(self.reference, self.tail.tokens));
+        let anchor = usable(reported.as_ref().or(self.tail.anchor.as_ref()), reference, self.tail.version.context);
+        size(anchor, self.tail.tokens + i64::from(self.outside(own)))
+    }
+
+    /// The prompt outside of its transcript. A model that is not known is taken for one with tools.
+    fn outside(&self, model: Option<&Resolved>) -> u32 {
+        let supports_tools = model.is_none_or(|model| model.info.supports_tools);
+        outside_tokens(self.config, &self.config.tools, supports_tools)
+    }
+}
+
+/// What is kept of a message, with the usage.
+fn info(message: &Message, reference: &str, usage: &Usage) -> MessageInfo {
+    let Message { response, metadata, queued, .. } = message.clone();
+    let response = response.unwrap_or_else(|| unreported(message, reference));
+    let response = Some(ModelResponse { usage: Some(usage.clone()), ..response });
+    MessageInfo { response, metadata, queued }
+}
+
+/// The call behind a message that the host said nothing about.
+fn unreported(message: &Message, reference: &str) -> ModelResponse {
+    let calls = message.parts.iter().any(|part| matches!(part.part.content, Content::ToolCall(_)));
+    ModelResponse {
+        provider: reference.split_once('/').map(|(provider, _)| provider.to_owned()).unwrap_or_default(),
+        model: reference.to_owned(),
+        provider_model: String::new(),
+        provider_response_id: String::new(),
+        finish: if calls { FinishReason::ToolCalls } else { FinishReason::Stop },
+        provider_finish: String::new(),
+        usage: None,
+        failure: None,
+        time_to_first_token: None,
+        elapsed: std::time::Duration::ZERO,
+    }
+}

@@ -1,0 +1,183 @@
+//! RenderContext: a session's next prompt as it would be sent, without sending it.
+
+use futures_util::future::try_join;
+
+use super::{Engine, Error, sessions::outside_tokens, wishes};
+use crate::{
+    context::{
+        notes::notes,
+        prompt,
+        size::{Size, size, usable},
+    },
+    model::{
+        Message, Prompt, PromptNote, PromptShape, Seq, SessionKey, TenantId, ToolSet, Transcript,
+        command::{RenderContext, TurnRequest},
+        transcript::NotClosed,
+    },
+    provider::{self, Request, registry::Resolved},
+    store::{
+        self,
+        import::Version,
+        message::{Page, View},
+        session::Session,
+    },
+};
+
+/// How often a session is looked at again that changes meanwhile.
+const TRIES: u32 = 10;
+
+/// A prompt as it is shown.
+#[derive(Debug, Clone)]
+pub struct Rendered {
+    /// The model it is made for.
+    pub model: String,
+    /// The prompt.
+    pub prompt: Prompt,
+    /// The body of the request, where one is wanted.
+    pub body: Option<Vec<u8>>,
+    /// Version of the transcript that it is made from; 0 of a look back.
+    pub version: i64,
+    /// What is not in it, and why.
+    pub notes: Vec<PromptNote>,
+}
+
+/// A session at one time: what its next prompt is made of.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    /// The session.
+    pub(super) session: Session,
+    /// What its transcript is.
+    pub(super) version: Version,
+    /// What its live turn does differently.
+    pub(super) request: TurnRequest,
+    /// The step that the prompt is for.
+    pub(super) step: u32,
+    /// The transcript as the model sees it.
+    pub(super) messages: Vec<Message>,
+}
+
+impl Engine {
+    /// The next prompt of a session, or what it would have been at a seq.
+    pub async fn render(&self, tenant: TenantId, command: RenderContext) -> Result<Rendered, Error> {
+        let RenderContext { session, model, shape, at } = command;
+        let key = SessionKey::new(tenant, session);
+        match at {
+            Some(at) => {
+                let standing = self.standing_at(&key, at).await?;
+                let model = self.model(standing.model(model.as_deref()))?;
+                let prompt = self.prompt(&standing, &model)?;
+                Ok(rendered(&model, prompt, shape, 0))
+            }
+            None => {
+                let standing = self.standing(&key).await?;
+                let model = self.model(standing.model(model.as_deref()))?;
+                self.shown(&standing, &model, shape)
+            }
+        }
+    }
+
+    /// The next prompt with its size, as it is shown.
+    pub(super) fn shown(&self, standing: &Standing, model: &Resolved, shape: PromptShape) -> Result<Rendered, Error> {
+        let prompt = Prompt { size: standing.size(model).count, ..self.prompt(standing, model)? };
+        Ok(rendered(model, prompt, shape, standing.version.number()))
+    }
+
+    /// A session with its transcript at one time. Between two looks at the version nothing moved that the prompt is made of.
+    pub(super) async fn standing(&self, key: &SessionKey) -> Result<Standing, Error> {
+        let not_found = || Error::SessionNotFound(key.session.clone());
+        for _ in 0..TRIES {
+            let before = self.store.tail(key, None).await?.ok_or_else(not_found)?.version;
+            let (session, seen) = try_join(self.store.session(key), self.store.transcript(key)).await?;
+            let session = session.ok_or_else(not_found)?;
+            let (request, step) = match &session.current_turn {
+                Some(turn) => match self.store.turn(key, turn).await? {
+                    Some(turn) => (turn.request, turn.so_far.step_count.max(1)),
+                    None => continue,
+                },
+                None => (TurnRequest::default(), 1),
+            };
+            if self.store.tail(key, None).await?.ok_or_else(not_found)?.version == before {
+                return Ok(Standing { session, version: before, request, step, messages: seen.messages });
+            }
+        }
+        Err(Error::Store(store::Error::Conflict("the transcript kept changing".to_owned())))
+    }
+
+    /// The same as it was at a seq. Behind a seq nothing changes.
+    async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<Standing, Error> {
+        let not_found = || Error::SessionNotFound(key.session.clone());
+        let revision = self.store.revision_at(key, at).await?.ok_or_else(not_found)?;
+        let session = self.store.session_at(key, revision).await?.ok_or_else(not_found)?;
+        if at > session.last_seq {
+            return Err(Error::AtSeqAhead { last: session.last_seq });
+        }
+        let placed = self.store.messages(key, View::Live, Some(at), Page::After(Seq(0)), u32::MAX).await?;
+        let messages = placed.into_iter().map(|placed| placed.message).collect();
+        let version = Version { context: session.context_version, epoch: 0, op: 0 };
+        Ok(Standing { session, version, request: TurnRequest::default(), step: 1, messages })
+    }
+
+    /// The prompt, as a turn makes it of the same.
+    pub(super) fn prompt(&self, standing: &Standing, model: &Resolved) -> Result<Prompt, Error> {
+        let Standing { session, request, step, messages, version: _ } = standing;
+        let transcript = Transcript::new(messages.clone()).close().map_err(|error| match error {
+            NotClosed::Open(calls) => Error::TranscriptOpen(calls),
+            NotClosed::Broken(_) => Error::Internal(error.to_string()),
+        })?;
+        let tools = standing.tools();
+        let (generation, _) = wishes::fitting(model, &session.config, request, tools, *step);
+        let asked = prompt::Asked {
+            model: &model.info.name,
+            supports_tools: model.info.supports_tools,
+            max_output_tokens: self.limits(&session.config, request).max_output_tokens,
+            generation,
+        };
+        Ok(prompt::build(&session.config, tools, transcript, &asked))
+    }
+}
+
+impl Standing {
+    /// The model to ask: the one that is named, the live turn's, or the session's.
+    pub(super) fn model<'a>(&'a self, named: Option<&'a str>) -> &'a str {
+        named.or(self.request.model.as_deref()).unwrap_or(&self.session.config.model)
+    }
+
+    /// The tools that it is told of.
+    pub(super) fn tools(&self) -> &ToolSet {
+        self.request.tools.as_ref().unwrap_or(&self.session.config.tools)
+    }
+
+    /// The prompt outside of its transcript, in tokens.
+    pub(super) fn outside(&self, model: &Resolved) -> u32 {
+        outside_tokens(&self.session.config, self.tools(), model.info.supports_tools)
+    }
+
+    /// The size of the prompt.
+    pub(super) fn size(&self, model: &Resolved) -> Size {
+        self.size_with(self.tools(), model)
+    }
+
+    /// The size of the prompt with these tools.
+    pub(super) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> Size {
+        let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
+        let outside = outside_tokens(&self.session.config, tools, model.info.supports_tools);
+        size(anchor, self.session.context_tokens + i64::from(outside))
+    }
+}
+
+/// A prompt in its shape. A model that is sent no request takes it as it is.
+fn rendered(model: &Resolved, prompt: Prompt, shape: PromptShape, version: i64) -> Rendered {
+    let own = || model.provider.request(&prompt);
+    let request = match shape {
+        PromptShape::Neutral => None,
+        PromptShape::Native => own(),
+        PromptShape::OpenAiChat => {
+            own().filter(|own| own.shape == shape).or_else(|| provider::request_in(shape, &prompt))
+        }
+    };
+    let mut notes = notes(prompt.transcript.messages());
+    let (body, left_out) =
+        request.map_or((None, Vec::new()), |Request { shape: _, body, left_out }| (Some(body), left_out));
+    notes.extend(left_out);
+    Rendered { model: model.reference.clone(), prompt, body, version, notes }
+}

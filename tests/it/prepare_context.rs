@@ -1,0 +1,152 @@
+//! PrepareContext: the next prompt of a host that calls the model itself, made to fit, with a report of what was done.
+
+use contextd::{
+    model::message::PRUNED_WORDS,
+    pb::{self, PromptFormat, TokenBasis},
+};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use crate::harness::{
+    Host,
+    errors::refusal,
+    events::{kinds, until_action},
+    host::{MODEL, answering, call},
+    requests::{tools, turn},
+    transcripts::{calls, says},
+};
+
+fn of(session: &str, request: &str) -> pb::PrepareContextRequest {
+    let (session_id, request_id) = (session.to_owned(), request.to_owned());
+    pb::PrepareContextRequest { session_id, request_id, ..Default::default() }
+}
+
+async fn try_prepare(
+    host: &Host,
+    request: pb::PrepareContextRequest,
+) -> Result<(pb::Prompt, pb::PrepareReport), Status> {
+    let answer = host.contexts().prepare_context(request).await?.into_inner();
+    Ok((answer.prompt.unwrap(), answer.report.unwrap()))
+}
+
+async fn prepare(host: &Host, request: pb::PrepareContextRequest) -> (pb::Prompt, pb::PrepareReport) {
+    try_prepare(host, request).await.unwrap()
+}
+
+async fn host() -> Host {
+    Host::with(answering(&[json!([{"text": "Fine."}])])).await
+}
+
+async fn policy(host: &Host, session: &str, policy: pb::Policy) {
+    let session = pb::Session {
+        session_id: session.to_owned(),
+        model: MODEL.to_owned(),
+        policy_overrides: Some(policy),
+        ..Default::default()
+    };
+    let update_mask = Some(prost_types::FieldMask { paths: vec!["policy_overrides".to_owned()] });
+    let request = pb::UpdateSessionRequest { session: Some(session), update_mask, ..Default::default() };
+    host.sessions().update_session(request).await.unwrap();
+}
+
+fn tokens(count: &Option<pb::TokenCount>) -> i32 {
+    count.as_ref().unwrap().tokens
+}
+
+/// Rows S12 and S7
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preparation_clears_what_the_policy_says_and_reports_each_size() {
+    let host = host().await;
+    host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
+    let whole = host.stats("s").await.used;
+    let request = pb::PrepareContextRequest { format: PromptFormat::OpenaiChat.into(), ..of("s", "first") };
+    let (prompt, report) = prepare(&host, request.clone()).await;
+    assert_eq!(report.tokens_before, whole);
+    let pruned = report.prune.clone().unwrap();
+    assert_eq!((pruned.outputs_pruned, pruned.tool_names.as_slice()), (2, &["look".to_owned()][..]));
+    assert_eq!(pruned.call_ids, ["c0", "c1"]);
+    assert_eq!(tokens(&report.tokens_after_prune), tokens(&report.tokens_before) - pruned.tokens_saved);
+    assert_eq!(report.tokens_after_compaction, report.tokens_after_prune);
+    assert_eq!((report.tokens_final, report.compaction), (prompt.tokens.clone(), None));
+    assert_eq!(host.stats("s").await.used, prompt.tokens, "it is what the statistics say");
+    let shown: Value = serde_json::from_str(&prompt.request_json).unwrap();
+    let cleared = shown["messages"].as_array().unwrap().iter().filter(|it| it["content"] == PRUNED_WORDS).count();
+    assert_eq!((cleared, prompt.notes.len()), (2, 2));
+    let again = prepare(&host, request.clone()).await;
+    assert_eq!(again, (prompt.clone(), prepare(&host, request.clone()).await.1), "the same request is told the same");
+    let told: pb::PrepareReport = again.1;
+    assert_eq!(told.prune, Some(pruned.clone()));
+    host.append("s", vec![says(pb::Role::Assistant, "Well."), says(pb::Role::User, "More?")]).await;
+    let (later, repeated) = prepare(&host, request).await;
+    assert_eq!(repeated, told, "the report of the first time");
+    assert_ne!(later.request_json, prompt.request_json, "with the prompt of now");
+    let (_, second) = prepare(&host, of("s", "second")).await;
+    assert_eq!((second.prune, second.tokens_before), (None, later.tokens.clone()), "there is nothing left to clear");
+    let events = host.events("s", "", 0, 100).await;
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "context_pruned").count(), 1);
+    let restore = pb::RestoreToolOutputsRequest {
+        session_id: "s".to_owned(),
+        pruned_at_seq: pruned.pruned_at_seq,
+        request_id: String::new(),
+    };
+    let back = host.contexts().restore_tool_outputs(restore).await.unwrap().into_inner();
+    assert_eq!(back.call_ids, pruned.call_ids, "the report names the prune");
+    let (prompt, third) = prepare(&host, of("s", "")).await;
+    assert_eq!(third.prune.unwrap().call_ids, ["c0", "c1", "c2"], "there is one more turn by now");
+    assert_eq!(third.tokens_final, prompt.tokens);
+}
+
+/// Row S12
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fits_is_left_alone_and_is_measured_by_the_last_report() {
+    let host = host().await;
+    host.with_turns("s", &[300]).await;
+    host.append("s", vec![says(pb::Role::User, "And now?")]).await;
+    let before = host.database.row_counts().await;
+    let (prompt, report) = prepare(&host, of("s", "")).await;
+    assert_eq!(host.database.row_counts().await, before);
+    assert_eq!(report.tokens_before, prompt.tokens);
+    let usage = Some(pb::Usage { input_tokens: 500, output_tokens: 9, ..Default::default() });
+    let (session_id, context_version) = ("s".to_owned(), prompt.context_version);
+    let record = pb::RecordUsageRequest { session_id, usage, context_version, ..Default::default() };
+    host.contexts().record_usage(record).await.unwrap();
+    let (prompt, report) = prepare(&host, of("s", "")).await;
+    let size = prompt.tokens.unwrap();
+    assert_eq!((size.tokens, size.basis()), (500, TokenBasis::Actual));
+    assert_eq!(report.tokens_final, Some(size));
+}
+
+/// Row S12
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_cannot_be_made_or_does_not_fit_is_refused_and_nothing_is_cleared_for_an_open_one() {
+    let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
+    host.with_turns("s", &[300]).await;
+    policy(&host, "s", pb::Policy { context_window: Some(200), ..Default::default() }).await;
+    let status = try_prepare(&host, of("s", "one")).await.unwrap_err();
+    let refused = refusal(&status);
+    assert_eq!((refused.code, refused.reason.as_str()), (Code::FailedPrecondition, "CONTEXT_OVERFLOW"));
+    let used = tokens(&host.stats("s").await.used).to_string();
+    assert_eq!(refused.metadata["used_tokens"], used);
+    assert_eq!(
+        (refused.metadata["window_tokens"].as_str(), refused.metadata["largest_category"].as_str()),
+        ("200", "TOOL_RESULTS")
+    );
+    let prune = pb::PrunePolicy {
+        minimum_tokens: Some(0),
+        protect_tokens: Some(0),
+        protect_turns: Some(0),
+        mode: pb::PruneMode::OnOverflow.into(),
+        ..Default::default()
+    };
+    policy(&host, "s", pb::Policy { context_window: Some(200), prune: Some(prune), ..Default::default() }).await;
+    host.append("s", vec![calls(&["open"])]).await;
+    let refused = refusal(&try_prepare(&host, of("s", "one")).await.unwrap_err());
+    assert_eq!((refused.reason.as_str(), refused.metadata["call_ids"].as_str()), ("TRANSCRIPT_OPEN", "open"));
+    assert_eq!(host.stats("s").await.pruned_count, 0);
+    host.append("s", vec![crate::harness::transcripts::results(&["open"])]).await;
+    let (_, report) = prepare(&host, of("s", "one")).await;
+    assert_eq!(report.prune.unwrap().outputs_pruned, 1, "a window that overflows is a reason to clear");
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("u", MODEL, "Look.") };
+    until_action(&mut host.execute(request).await).await;
+    assert_eq!(refusal(&try_prepare(&host, of("u", "")).await.unwrap_err()).reason, "TURN_IN_PROGRESS");
+}

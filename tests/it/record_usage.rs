@@ -1,0 +1,201 @@
+//! RecordUsage: what a host's own calls used, and what their reports teach about sizes.
+
+use contextd::pb::{self, TokenBasis, event::Payload};
+use serde_json::json;
+use tonic::Status;
+
+use crate::harness::{
+    Host,
+    errors::refusal,
+    host::{MODEL, answering, call},
+    requests::{tools, turn},
+    transcripts::{calls, one_turn, results, says},
+    upstream::Upstream,
+};
+
+async fn host() -> Host {
+    let host = Host::with(answering(&[json!([{"text": "Fine."}])])).await;
+    host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
+    host
+}
+
+fn used(input_tokens: i32, output_tokens: i32) -> Option<pb::Usage> {
+    Some(pb::Usage { input_tokens, output_tokens, ..pb::Usage::default() })
+}
+
+fn report(usage: Option<pb::Usage>) -> pb::RecordUsageRequest {
+    pb::RecordUsageRequest { session_id: "s".to_owned(), usage, ..Default::default() }
+}
+
+async fn try_record(host: &Host, request: pb::RecordUsageRequest) -> Result<pb::RecordUsageResponse, Status> {
+    Ok(host.contexts().record_usage(request).await?.into_inner())
+}
+
+async fn record(host: &Host, request: pb::RecordUsageRequest) -> pb::RecordUsageResponse {
+    try_record(host, request).await.unwrap()
+}
+
+/// The prompt of now: its version and its size.
+async fn prompt(host: &Host) -> (i64, i32) {
+    let request = pb::RenderContextRequest { session_id: "s".to_owned(), ..Default::default() };
+    let prompt = host.contexts().render_context(request).await.unwrap().into_inner().prompt.unwrap();
+    (prompt.context_version, prompt.tokens.unwrap().tokens)
+}
+
+/// Rows A2, A3 and A5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_anchors_the_size_counts_and_stays_with_its_message() {
+    let host = host().await;
+    host.append("s", vec![says(pb::Role::User, "What is there?")]).await;
+    let (context_version, predicted) = prompt(&host).await;
+    let wrote = host.append("s", vec![calls(&["c1"])]).await;
+    host.append("s", vec![results(&["c1"])]).await;
+    let message_id = wrote.message_ids[0].clone();
+    let usage = pb::Usage {
+        input_tokens: 5_000,
+        output_tokens: 100,
+        cache_read_tokens: 4_000,
+        provider_usage_json: r#"{"price":1.50}"#.to_owned(),
+        ..pb::Usage::default()
+    };
+    let request = pb::RecordUsageRequest {
+        request_id: "r".to_owned(),
+        message_id: message_id.clone(),
+        context_version,
+        ..report(Some(usage.clone()))
+    };
+    let recorded = record(&host, request.clone()).await;
+    let estimate = recorded.estimate.unwrap();
+    assert_eq!((estimate.estimated_tokens, estimate.actual_tokens), (predicted, 5_000));
+    assert_eq!((estimate.error_tokens, estimate.basis()), (predicted - 5_000, TokenBasis::Heuristic));
+    assert_eq!(recorded.calibration_ratio, 2.0, "as far as it goes");
+    let stats = host.stats("s").await;
+    let basis = stats.size_basis.unwrap();
+    assert_eq!((basis.last_input_tokens, basis.last_output_tokens), (5_000, 100));
+    assert_eq!(stats.used, recorded.context_tokens);
+    assert_eq!(stats.used.unwrap().tokens, 5_100 + basis.new_tokens, "the results are new");
+    assert_eq!(stats.last_estimate, Some(estimate));
+    assert_eq!(
+        (stats.usage.len(), stats.usage[0].model.as_str(), stats.usage[0].purpose()),
+        (1, MODEL, pb::UsagePurpose::Turn)
+    );
+    let totals = stats.usage[0].usage.unwrap();
+    assert_eq!(
+        (totals.calls, totals.input_tokens, totals.output_tokens, totals.cache_read_tokens),
+        (1, 5_000, 100, 4_000)
+    );
+    let told = host.messages("s").await.into_iter().find(|message| message.message_id == message_id).unwrap();
+    let response = told.response.unwrap();
+    assert_eq!((response.model.as_str(), response.finish_reason()), (MODEL, pb::FinishReason::ToolCalls));
+    assert_eq!(response.usage, Some(pb::Usage { total_tokens: 5_100, ..usage }));
+    let last = host.events("s", "", 0, 100).await.pop().unwrap();
+    let Some(Payload::UsageRecorded(event)) = &last.payload else { panic!("{last:?}") };
+    assert_eq!((event.message_id.as_str(), event.estimate), (message_id.as_str(), Some(estimate)));
+    assert_eq!((last.turn_id.as_str(), last.seq), ("", host.session("s").await.last_seq));
+    assert_eq!(record(&host, request).await, recorded, "the same request is told the same");
+    assert_eq!(host.stats("s").await.usage[0].usage.unwrap().calls, 1);
+    let golden = 20 * 4 - 4 * 4; // the message itself costs 4
+    host.append("s", vec![says(pb::Role::User, &"x".repeat(golden))]).await;
+    assert_eq!(
+        host.stats("s").await.used.unwrap().tokens,
+        5_120 + basis.new_tokens,
+        "5,000 + 100 + 20, and the results"
+    );
+}
+
+/// Row A3
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_not_appended_anchors_the_prompt_alone() {
+    let host = host().await;
+    host.append("s", vec![says(pb::Role::User, "What is there?")]).await;
+    let (context_version, _) = prompt(&host).await;
+    let recorded = record(&host, pb::RecordUsageRequest { context_version, ..report(used(5_000, 100)) }).await;
+    let size = recorded.context_tokens.unwrap();
+    assert_eq!((size.tokens, size.basis(), size.margin), (5_000, TokenBasis::Actual, 0));
+    host.append("s", vec![says(pb::Role::Assistant, &"x".repeat(4 * 16))]).await;
+    assert_eq!(host.stats("s").await.used.unwrap().tokens, 5_020);
+}
+
+/// Rows A7 and A9
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_no_longer_describes_the_prompt_counts_and_anchors_nothing() {
+    let host = host().await;
+    host.append("s", one_turn("c1", 300)).await;
+    host.append("s", vec![says(pb::Role::User, "And?")]).await;
+    let (context_version, _) = prompt(&host).await;
+    let wrote = host.append("s", vec![says(pb::Role::Assistant, "Well.")]).await;
+    let of_message = |version| pb::RecordUsageRequest {
+        message_id: wrote.message_ids[0].clone(),
+        context_version: version,
+        ..report(used(5_000, 100))
+    };
+    let unknown = host.stats("s").await.used;
+    let not_described = [
+        ("no version", of_message(0)),
+        ("another version", of_message(context_version - 1)),
+        ("the prompt had the answer", of_message(context_version + 1)),
+        ("no message", pb::RecordUsageRequest { context_version, ..report(used(5_000, 100)) }),
+        ("nothing reported", pb::RecordUsageRequest { usage: used(0, 0), ..of_message(context_version) }),
+        (
+            "a summary",
+            pb::RecordUsageRequest { purpose: pb::UsagePurpose::Compaction.into(), ..of_message(context_version) },
+        ),
+        ("another model", pb::RecordUsageRequest { model: "elsewhere/large".to_owned(), ..of_message(0) }),
+    ];
+    let reports = i64::try_from(not_described.len()).unwrap();
+    for (why, request) in not_described {
+        let recorded = record(&host, request).await;
+        assert_eq!((recorded.estimate, recorded.context_tokens), (None, unknown.clone()), "{why}");
+    }
+    let prune = pb::PruneToolOutputsRequest {
+        session_id: "s".to_owned(),
+        minimum_tokens: Some(0),
+        protect_tokens: Some(0),
+        protect_turns: Some(0),
+        ..Default::default()
+    };
+    host.contexts().prune_tool_outputs(prune).await.unwrap();
+    let pruned = host.stats("s").await.used;
+    let recorded = record(&host, of_message(context_version)).await;
+    assert_eq!((recorded.estimate, recorded.context_tokens), (None, pruned), "it was pruned meanwhile");
+    let stats = host.stats("s").await;
+    assert_eq!(stats.last_estimate, None);
+    assert_eq!(stats.usage.iter().map(|it| it.usage.unwrap().calls).sum::<i64>(), reports + 1, "all of them count");
+    let of = |purpose| stats.usage.iter().filter(|it| it.purpose() == purpose).count();
+    assert_eq!((of(pb::UsagePurpose::Compaction), of(pb::UsagePurpose::Turn)), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_models_report_is_an_anchor_for_that_model() {
+    let upstream = Upstream::start().await;
+    let options = answering(&[json!([{"text": "Fine."}])])
+        .provider("main", std::sync::Arc::new(upstream.provider("main", "openai")));
+    let host = Host::with(options).await;
+    host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
+    host.append("s", vec![says(pb::Role::User, "What is there?")]).await;
+    let (context_version, own) = prompt(&host).await;
+    let model = "main/gpt-4o".to_owned();
+    let recorded =
+        record(&host, pb::RecordUsageRequest { model: model.clone(), context_version, ..report(used(50, 5)) }).await;
+    assert_eq!(recorded.context_tokens.unwrap().tokens, own, "the session's model is another one");
+    let of_model = pb::GetContextStatsRequest { session_id: "s".to_owned(), model, ..Default::default() };
+    let stats = host.contexts().get_context_stats(of_model).await.unwrap().into_inner().stats.unwrap();
+    assert_eq!((stats.used.unwrap().tokens, stats.calibration_ratio), (50, recorded.calibration_ratio));
+    assert_ne!(recorded.calibration_ratio, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_turn_runs_there_is_nothing_to_report() {
+    let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
+    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, "Look.") };
+    let mut stream = host.execute(request).await;
+    crate::harness::events::until_action(&mut stream).await;
+    let refused = refusal(&try_record(&host, report(used(5, 1))).await.unwrap_err());
+    assert_eq!(refused.reason, "TURN_IN_PROGRESS");
+    let user = host.messages("s").await[0].message_id.clone();
+    host.cancel("s", "").await;
+    host.at_rest().await;
+    let of_user = pb::RecordUsageRequest { message_id: user, ..report(used(5, 1)) };
+    let refused = refusal(&try_record(&host, of_user).await.unwrap_err());
+    assert_eq!(refused.fields, [("message_id".to_owned(), "UNKNOWN".to_owned())], "a user called no model");
+}
