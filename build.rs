@@ -13,6 +13,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("contextd_descriptor.bin"), descriptors.encode_to_vec())?;
     // Maps are ordered, so that the same request always has the same bytes (and hash).
-    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    tonic_prost_build::configure().btree_map(".").codec_path("crate::pb::codec::Codec").compile_fds(descriptors)?;
     Ok(())
 }

@@ -40,8 +40,12 @@ async fn main() {
     for n in 0..readers {
         run(&mut turns, &format!("idle-{n}")).await;
     }
-    run(&mut turns, "busy").await;
     let idle = measure(&served, readers, |n| watch(&format!("idle-{n}"), 0), async || {}).await;
+    // A process of its own: what the first one gave free would not show.
+    drop(served);
+    let served = Served::start(&place, &postgres, SCRIPT, "");
+    let mut turns = TurnServiceClient::connect(served.url()).await.unwrap();
+    run(&mut turns, "busy").await;
     let stalled = measure(
         &served,
         readers,

@@ -11,6 +11,8 @@
     reason = "generated code"
 )]
 
+pub mod codec;
+
 tonic::include_proto!("contextd.v1");
 
 /// The descriptor set of all services, for reflection.

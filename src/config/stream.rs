@@ -9,13 +9,13 @@ use super::check::Checks;
 pub struct StreamConfig {
     /// Events that may wait for one reader, beside what its connection holds; a slower one reads from the database.
     pub reader_events: usize,
-    /// Bytes of them; a larger event waits alone.
+    /// Bytes that they take up; a larger event waits alone.
     pub reader_bytes: u32,
 }
 
 impl Default for StreamConfig {
     fn default() -> Self {
-        Self { reader_events: 64, reader_bytes: 64 << 10 }
+        Self { reader_events: 64, reader_bytes: 32 << 10 }
     }
 }
 

@@ -113,7 +113,7 @@ impl From<crate::store::Error> for Stop {
     }
 }
 
-/// A client at the other end of a bounded channel.
+/// A client at the other end of a bounded channel, of which this is the only sender.
 struct Client<T> {
     to_client: mpsc::Sender<Sent<T>>,
     room: Arc<Semaphore>,
@@ -128,13 +128,36 @@ type Sent<T> = (Box<Result<T, Status>>, Option<OwnedSemaphorePermit>);
 impl<T> Client<T> {
     async fn send(&mut self, event: pb::Event) -> Result<(), Stop> {
         self.last_sent = Instant::now();
-        let size = u32::try_from(event.encoded_len()).unwrap_or(u32::MAX).min(self.bytes);
+        let size = self.size(&event);
         let room = tokio::select! {
             room = Arc::clone(&self.room).acquire_many_owned(size) => room.ok(),
             () = self.to_client.closed() => return Err(Stop::Left),
         };
         let item = Box::new(Ok((self.wrap)(event)));
         self.to_client.send((item, room)).await.map_err(|_| Stop::Left)
+    }
+
+    /// What an event takes of the room, which an event that is larger has for itself.
+    fn size(&self, event: &pb::Event) -> u32 {
+        u32::try_from(size_of::<pb::Event>() + event.encoded_len()).unwrap_or(u32::MAX).min(self.bytes)
+    }
+
+    /// Whether there is room for so much now.
+    fn takes(&self, size: u32) -> bool {
+        self.to_client.capacity() > 0 && self.room.available_permits() >= size as usize
+    }
+
+    /// Waits for that, and for enough more that it is worth reading on.
+    async fn room_for(&self, size: u32) -> Result<(), Stop> {
+        let (size, events) = (size.max(self.bytes / 2), self.to_client.max_capacity().div_ceil(2));
+        let room = async {
+            drop(self.room.acquire_many(size).await);
+            drop(self.to_client.reserve_many(events).await);
+        };
+        tokio::select! {
+            () = room => Ok(()),
+            () = self.to_client.closed() => Err(Stop::Left),
+        }
     }
 }
 
@@ -162,19 +185,20 @@ impl<T: Send + 'static> Reading<T> {
         if let Some(admitted) = self.reader.admitted.take() {
             let event =
                 self.ephemeral(self.reader.ends_with.clone(), StepPosition::default(), Payload::Admitted(admitted));
-            self.client.send(event).await?;
+            Box::pin(self.client.send(event)).await?;
         }
+        // Whatever happens has a box of its own: while nothing does, a stream takes up next to nothing.
         if self.reader.over {
-            return Err(self.ended().await?);
+            return Err(Box::pin(self.ended()).await?);
         }
         // The place among the deltas is taken before the events are read, so that nothing falls between.
         let mut news = match self.reader.news.take() {
             Some(news) => news,
-            None => self.reader.engine.subscribe(&self.reader.key).await?,
+            None => Box::pin(self.reader.engine.subscribe(&self.reader.key)).await?,
         };
-        self.catch_up().await?;
+        Box::pin(self.catch_up()).await?;
         if self.reader.sync {
-            self.sync(&mut news).await?;
+            Box::pin(self.sync(&mut news)).await?;
         }
         if !self.reader.follow {
             return Err(Stop::Done);
@@ -191,29 +215,30 @@ impl<T: Send + 'static> Reading<T> {
         tokio::select! {
             biased;
             () = self.client.to_client.closed() => Err(Stop::Left),
-            _ = news.pulse.changed() => self.show(news).await,
+            _ = news.pulse.changed() => Box::pin(self.show(news)).await,
             _ = news.head.changed() => {
                 if news.head.borrow().gone {
-                    return Err(self.gone().await?);
+                    return Err(Box::pin(self.gone()).await?);
                 }
-                self.catch_up().await
+                Box::pin(self.catch_up()).await
             }
             () = draining.cancelled() => {
-                self.catch_up().await?;
+                Box::pin(self.catch_up()).await?;
                 Err(Error::Draining.into())
             }
-            () = sleep_until(heartbeat) => self.heartbeat(news).await,
+            () = sleep_until(heartbeat) => Box::pin(self.heartbeat(news)).await,
         }
     }
 
-    /// Sends every stored event behind the cursor.
+    /// Sends every stored event behind the cursor. Whoever has no room for them is no reason to keep them: they are read again.
     async fn catch_up(&mut self) -> Result<(), Stop> {
         loop {
             let page = self.reader.engine.store().follow(&self.reader.key, self.reader.cursor, READ).await?;
             let full = page.events.len() == READ as usize;
-            self.send_page(page).await?;
-            if !full {
-                break;
+            match self.send_page(page).await? {
+                Some(size) => self.client.room_for(size).await?,
+                None if full => {}
+                None => break,
             }
         }
         if let Some(channel) = self.reader.engine.hub().get(&self.reader.key) {
@@ -222,12 +247,20 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
-    async fn send_page(&mut self, page: Follow) -> Result<(), Stop> {
+    /// Sends a page as far as there is room. Some: it takes so much to go on.
+    async fn send_page(&mut self, page: Follow) -> Result<Option<u32>, Stop> {
         for stored in page.events {
-            self.reader.cursor = stored.seq;
             let ours = self.reader.only.as_ref().is_none_or(|only| stored.turn.as_ref() == Some(only));
             let mut event = codec::event::to_pb(&stored, &self.reader.key.session, &page.content);
             event.replay = stored.seq <= self.reader.replay_until;
+            if ours {
+                fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
+                let size = self.client.size(&event);
+                if !self.client.takes(size) {
+                    return Ok(Some(size));
+                }
+            }
+            self.reader.cursor = stored.seq;
             if settles(&event) {
                 self.settled = stored.seq;
             }
@@ -235,7 +268,6 @@ impl<T: Send + 'static> Reading<T> {
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
-                fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
                 self.client.send(event).await?;
             }
             if withdrawn {
@@ -246,7 +278,7 @@ impl<T: Send + 'static> Reading<T> {
                 return Err(if deleted { self.ended_with_session() } else { Stop::Over });
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Learns which turn took the message that the stream is about. True: none will. A message that goes with its session is left

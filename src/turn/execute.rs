@@ -184,9 +184,8 @@ impl Engine {
                 }
             }
         };
-        // Whoever waits for a message goes on where the client stopped reading: it may have been taken since.
+        // What happened before the turn that took the input belongs to the story too: the end of an earlier one, for instance.
         let after = if command.after > Seq(0) { command.after } else { first };
-        let after = if matches!(follows, Follows::Turn(_)) { after.max(first) } else { after };
         Ok(Some(Admitted { key: key.clone(), follows, how: How::Attached, after, news: None }))
     }
 

@@ -1,20 +1,55 @@
 //! What is left, read by somebody who knows nothing of how it came about: every event once and without a gap, every turn ended once,
-//! every call closed, every acknowledged input there once, and a transcript that every dialect takes.
+//! every call closed, every acknowledged input there once, every acknowledged message of the queue there once or ended otherwise once,
+//! counters that a recount gives too, and a transcript that every dialect takes.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
 
-use contextd::pb;
+use contextd::pb::{self, event::Payload};
 use tokio_postgres::Client;
 
 use crate::{
-    client::{Clients, Session},
+    Plan,
+    client::{Clients, Session, as_told_first},
     fleet::Fleet,
-    harness::{TestDatabase, events::all, process::try_turns, requests::turn, transcripts::check_books},
+    harness::{
+        TestDatabase,
+        events::{all, kind},
+        process::{try_channel, try_turns},
+        requests::turn,
+        transcripts::check_books,
+    },
     model::{DIALECTS, Service},
+    random::Random,
+    reader,
 };
 
+/// What happens in every long run; one in which it does not shows nothing about it.
+const HAPPENS: [&str; 15] = [
+    "turn_completed",
+    "turn_cancelled",
+    "rolled back",
+    "interrupted",
+    "turn_retrying",
+    "turn_recovered",
+    "messages_applied",
+    "coalesced",
+    "queued_message_cancelled",
+    "queued_message_expired",
+    "queued_message_dropped",
+    "context_pruned",
+    "context_restored",
+    "tool_call_completed",
+    "tool_call_cancelled",
+];
+
+/// A run with so many kills is long.
+const LONG: usize = 100;
+
 /// Each finds what must not be; its first column says what.
-const NEVER: [(&str, &str); 9] = [
+const NEVER: [(&str, &str); 12] = [
     (
         "a turn without exactly one terminal event",
         "select t.turn_id::text || ': ' || count(e.seq) from turns t
@@ -48,6 +83,24 @@ const NEVER: [(&str, &str); 9] = [
         "select session_id || ' ' || turn_id || ' ' || step from messages where role = 3
           group by session_id, turn_id, step having count(*) > 1",
     ),
+    (
+        "a message that waits in an emptied queue",
+        "select session_id || ' ' || message_id from queue where status = 0",
+    ),
+    (
+        "a message of the queue whose end no event tells",
+        "select q.session_id || ' ' || q.message_id || ' ' || q.status from queue q
+           left join events e on e.session_id = q.session_id and e.seq = q.seq
+          where q.status <> 0 and e.kind is distinct from
+                case q.status when 1 then 'messages_applied' when 2 then 'queued_message_cancelled'
+                              when 3 then 'queued_message_expired' else 'queued_message_dropped' end",
+    ),
+    (
+        "a result that no event cleared",
+        "select p.session_id || ' ' || p.call_id from parts p
+           left join events e on e.session_id = p.session_id and e.seq = p.pruned_at_seq
+          where p.pruned_at_seq is not null and e.kind is distinct from 'context_pruned'",
+    ),
     ("a session that is not at rest", "select session_id || ' ' || state from session_run where state <> 0"),
     (
         "a connection that is left in a transaction",
@@ -56,21 +109,37 @@ const NEVER: [(&str, &str); 9] = [
 ];
 
 /// Everything that is wrong.
-pub(crate) async fn check(database: &TestDatabase, fleet: &Fleet, clients: &Clients, service: &Service) -> Vec<String> {
+pub(crate) async fn check(
+    database: &TestDatabase,
+    fleet: &Fleet,
+    clients: &Clients,
+    service: &Service,
+    plan: &Plan,
+) -> Vec<String> {
     let look = database.client().await;
-    let sessions = clients.sessions();
-    let mut wrong = clients.violations();
+    let address = fleet.replicas[0].clients.address;
+    let mut random = Random::new(plan.seed, 4_000_000);
+    let mut wrong = Vec::new();
+    for (name, session) in clients.sessions() {
+        // What was asked for and never acknowledged may have come late.
+        clients.bring_to_rest(&name, &mut random).await;
+        let mut after = (1..).take_while(|seq| session.seen.contains_key(seq)).last().unwrap_or_default();
+        let rest = reader::follow(clients, try_channel(address).await.unwrap(), &name, &mut after, false, None).await;
+        wrong.extend(rest.err().map(|status| format!("{name}: {status:?}")));
+    }
     for (what, sql) in NEVER {
         let found = look.query(sql, &[]).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
         wrong.extend(found.iter().map(|row| format!("{what}: {}", row.get::<_, String>(0))));
     }
-    let (mut events, mut inputs) = (0, 0);
-    let address = fleet.replicas[0].clients.address;
+    let sessions = clients.sessions();
+    let (mut inputs, mut happened) = ([0, 0], BTreeMap::new());
     for (name, session) in &sessions {
-        events += session.seen.len();
-        inputs += session.inputs.len();
-        wrong.extend(told(address, name, session).await);
-        wrong.extend(said(&look, name, session).await);
+        inputs[0] += session.inputs.len();
+        inputs[1] += session.queued.len();
+        let listed = listed(address, name).await;
+        wrong.extend(told(name, session, &listed));
+        wrong.extend(said(&look, name, session, &listed).await);
+        count(&mut happened, &listed);
     }
     service.is_well();
     wrong.extend(taken(address, &sessions).await);
@@ -82,18 +151,24 @@ pub(crate) async fn check(database: &TestDatabase, fleet: &Fleet, clients: &Clie
             wrong.push(format!("books that do not add up: {error}"));
         }
     }
+    wrong.extend(clients.violations());
     wrong.extend(service.violations());
+    let missing = HAPPENS.iter().filter(|what| plan.kills >= LONG && !happened.contains_key(*what));
+    wrong.extend(missing.map(|what| format!("never seen: {what}")));
     println!(
-        "checked: {} sessions, {inputs} turns ({:?}), {events} events, {} model calls",
+        "checked: {} sessions, {} inputs of turns, {} queued messages, {} events, {} model calls",
         sessions.len(),
-        clients.ends(),
+        inputs[0],
+        inputs[1],
+        sessions.values().map(|session| session.seen.len()).sum::<usize>(),
         service.calls()
     );
+    println!("what happened: {happened:?}");
     wrong
 }
 
-/// What a client was shown is what is listed.
-async fn told(address: std::net::SocketAddr, name: &str, session: &Session) -> Vec<String> {
+/// Every durable event of a session, from its list.
+async fn listed(address: SocketAddr, name: &str) -> BTreeMap<i64, pb::Event> {
     let mut listed = BTreeMap::new();
     let mut turns = try_turns(address).await.unwrap();
     let mut after_seq = 0;
@@ -101,46 +176,118 @@ async fn told(address: std::net::SocketAddr, name: &str, session: &Session) -> V
         let request =
             pb::ListEventsRequest { session_id: name.to_owned(), after_seq, page_size: 1000, ..Default::default() };
         let page = turns.list_events(request).await.unwrap().into_inner();
-        listed.extend(page.events.into_iter().map(|event| (event.seq, event)));
+        listed.extend(page.events.into_iter().map(|event| (event.seq, as_told_first(event))));
         if page.next_after_seq == page.last_seq {
-            break;
+            return listed;
         }
         after_seq = page.next_after_seq;
     }
-    if listed == session.seen {
-        return Vec::new();
-    }
-    let differ = listed.iter().find(|(seq, event)| session.seen.get(seq) != Some(event));
-    vec![format!(
-        "{name}: shown {} events, listed {}; the first that differs: {differ:?}",
-        session.seen.len(),
-        listed.len()
-    )]
 }
 
-/// Every acknowledged input is in the transcript once.
-async fn said(look: &Client, name: &str, session: &Session) -> Vec<String> {
-    let sql = "select count(*) from messages m join parts p using (tenant_id, session_id, message_id)
-                where m.session_id = $1 and m.role = 2 and m.voided_at_seq is null and p.body like $2";
-    let mut wrong = Vec::new();
-    for input in &session.inputs {
-        let times: i64 = look.query_one(sql, &[&name, &format!("%{input}%")]).await.unwrap().get(0);
-        if times != 1 {
-            wrong.push(format!("{input} is there {times} times"));
+/// What a client was shown is what is listed.
+fn told(name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Option<String> {
+    if *listed == session.seen {
+        return None;
+    }
+    let differ = listed.iter().find(|(seq, event)| session.seen.get(seq) != Some(event));
+    let (shown, all) = (session.seen.len(), listed.len());
+    Some(format!("{name}: shown {shown} events, listed {all}; the first that differs: {differ:?}"))
+}
+
+/// Adds up what happened in a session.
+fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb::Event>) {
+    for event in listed.values() {
+        *happened.entry(kind(event)).or_default() += 1;
+        let also = match &event.payload {
+            Some(Payload::TurnCancelled(end)) if end.mode() == pb::CancelMode::Rollback => "rolled back",
+            Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::Interrupted => "interrupted",
+            Some(Payload::MessagesApplied(applied)) if applied.coalesced => "coalesced",
+            _ => continue,
+        };
+        *happened.entry(also).or_default() += 1;
+    }
+}
+
+/// How a message of the queue ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// It went into this message.
+    Applied(String),
+    /// It was withdrawn, it expired, or it was given up.
+    Otherwise,
+}
+
+/// How messages of the queue ended by the events, each of which should once; and the messages that rollbacks took back.
+fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSet<&str>) {
+    let (mut ends, mut void): (BTreeMap<&str, Vec<End>>, _) = (BTreeMap::new(), BTreeSet::new());
+    for event in listed.values() {
+        let other = match &event.payload {
+            Some(Payload::MessagesApplied(applied)) => {
+                for message in &applied.messages {
+                    let end = End::Applied(applied.message_id.clone());
+                    ends.entry(&message.queued_message_id).or_default().push(end);
+                }
+                continue;
+            }
+            Some(Payload::TurnCancelled(end)) => {
+                void.extend(end.voided_message_ids.iter().map(String::as_str));
+                continue;
+            }
+            Some(Payload::QueuedMessageCancelled(end)) => &end.queued_message_id,
+            Some(Payload::QueuedMessageExpired(end)) => &end.queued_message_id,
+            Some(Payload::QueuedMessageDropped(end)) => &end.queued_message_id,
+            _ => continue,
+        };
+        ends.entry(other).or_default().push(End::Otherwise);
+    }
+    (ends, void)
+}
+
+/// Every acknowledged input is in the transcript once; every acknowledged message of the queue is, or it ended once otherwise. What a
+/// rollback took back is marked, and nothing else.
+async fn said(look: &Client, name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
+    let holds = "select m.message_id, m.voided_at_seq is not null from messages m join parts p using (tenant_id, session_id, message_id)
+                  where m.session_id = $1 and m.role = 2 and p.body like $2";
+    let waited = "select message_id from queue where session_id = $1 and request_id = $2";
+    let (ends, void) = ends(listed);
+    let twice = ends.iter().filter(|(_, ends)| ends.len() > 1);
+    let mut wrong: Vec<String> = twice.map(|(id, ends)| format!("{name}: {id} ended as {ends:?}")).collect();
+    let mut acknowledged: Vec<(&String, Option<String>)> =
+        session.queued.iter().map(|(id, words)| (words, Some(id.clone()))).collect();
+    for (words, request) in &session.inputs {
+        let row = look.query_opt(waited, &[&name, request]).await.unwrap();
+        acknowledged.push((words, row.map(|row| row.get(0))));
+    }
+    for (words, queued) in acknowledged {
+        let rows = look.query(holds, &[&name, &format!("%{words}%")]).await.unwrap();
+        let found: Vec<(String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let right = match &queued {
+            None => found.len() == 1,
+            Some(id) => match ends.get(id.as_str()).map(Vec::as_slice) {
+                Some([End::Applied(message)]) => matches!(&found[..], [(found, _)] if found == message),
+                Some([End::Otherwise]) => found.is_empty(),
+                Some(_) | None => false,
+            },
+        };
+        if !right {
+            let end = queued.as_ref().map(|id| (id, ends.get(id.as_str())));
+            wrong.push(format!("{words} is in {found:?}; in the queue: {end:?}"));
         }
+        let marked = found.iter().filter(|(message, is_void)| *is_void != void.contains(message.as_str()));
+        wrong.extend(marked.map(|found| format!("{words}: a rollback and its mark do not agree: {found:?}")));
     }
     wrong
 }
 
 /// Every transcript is taken by each dialect: the service looks at the request of one more turn.
-async fn taken(address: std::net::SocketAddr, sessions: &BTreeMap<String, Session>) -> Vec<String> {
+async fn taken(address: SocketAddr, sessions: &BTreeMap<String, Session>) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in sessions.keys() {
         for dialect in DIALECTS {
             let request = turn(name, &format!("{dialect}/m"), "words=1 tools=0 pace=0");
             let mut stream = try_turns(address).await.unwrap().execute_turn(request).await.unwrap().into_inner();
             let seen = all(&mut stream).await;
-            let end = seen.last().map(crate::harness::events::kind);
+            let end = seen.last().map(kind);
             if end != Some("turn_completed") {
                 wrong.push(format!("{name}: a last turn over {dialect} ended as {:?}", seen.last()));
             }

@@ -1,5 +1,5 @@
-//! Clients: they run turns one after the other, leave in the middle, come back, send results twice and cancel. Each remembers what it
-//! was shown.
+//! Clients: each has one session after the other, in which it runs turns while a meddler interferes and a reader reads. What they
+//! share: what was acknowledged, what they were shown, and what they complain of.
 
 use std::{
     collections::BTreeMap,
@@ -7,31 +7,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contextd::pb::{self, event::Payload, turn_service_client::TurnServiceClient};
+use contextd::pb::{
+    self, PruneMode, SessionState, TakeMode, event::Payload, part::Content, queue_service_client::QueueServiceClient,
+    session_service_client::SessionServiceClient,
+};
 use tokio::{
     sync::broadcast::{self, Receiver},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, Streaming, transport::Channel};
+use tonic::{Code, Response, Status, transport::Channel};
 
 use crate::{
     fleet::Fleet,
-    harness::{
-        process::try_turns,
-        requests::{result, submit, tools, turn},
-        survivor::{is_end, passes, waiting_calls},
-    },
+    harness::{process::try_channel, survivor::passes},
+    meddler,
     model::{Answer, DIALECTS, Service},
     random::Random,
+    reader,
+    visit::Visit,
 };
 
 /// No turn takes longer, whatever happens to it.
 const LONGEST_TURN: Duration = Duration::from_secs(120);
 /// A stream that is silent for so long is given up.
-const SILENCE: Duration = Duration::from_secs(5);
+pub(crate) const SILENCE: Duration = Duration::from_secs(5);
 /// How long any other call may take.
-const CALL: Duration = Duration::from_secs(10);
+pub(crate) const CALL: Duration = Duration::from_secs(10);
 
 /// What a replica is doing for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,8 +71,10 @@ pub(crate) struct Moment {
 /// What one session was told and shown.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Session {
-    /// Words that nobody else said, of inputs that were acknowledged.
-    pub(crate) inputs: Vec<String>,
+    /// Words that nobody else said, of inputs of turns that were acknowledged, and the request of each.
+    pub(crate) inputs: BTreeMap<String, String>,
+    /// The same of messages that were queued, by their ids.
+    pub(crate) queued: BTreeMap<String, String>,
     /// The durable events as they came, by seq.
     pub(crate) seen: BTreeMap<i64, pb::Event>,
 }
@@ -82,7 +86,6 @@ pub(crate) struct Clients {
     moments: broadcast::Sender<Moment>,
     sessions: Arc<Mutex<BTreeMap<String, Session>>>,
     violations: Arc<Mutex<Vec<String>>>,
-    ends: Arc<Mutex<BTreeMap<String, usize>>>,
     seed: u64,
 }
 
@@ -104,14 +107,7 @@ impl Clients {
                 }
             }
         });
-        Self {
-            fleet: Arc::clone(fleet),
-            moments,
-            sessions: Arc::default(),
-            violations: Arc::default(),
-            ends: Arc::default(),
-            seed,
-        }
+        Self { fleet: Arc::clone(fleet), moments, sessions: Arc::default(), violations: Arc::default(), seed }
     }
 
     /// Moments from now on.
@@ -129,18 +125,128 @@ impl Clients {
         self.violations.lock().unwrap().clone()
     }
 
-    /// How turns ended.
-    pub(crate) fn ends(&self) -> BTreeMap<String, usize> {
-        self.ends.lock().unwrap().clone()
-    }
-
-    fn tell(&self, phase: Phase, replica: usize) {
+    /// A replica was met in a phase.
+    pub(crate) fn tell(&self, phase: Phase, replica: usize) {
         let _ = self.moments.send(Moment { phase, replica, at: Instant::now(), mark: None, last: false });
     }
 
-    fn complain(&self, what: String) {
+    /// Something was wrong.
+    pub(crate) fn complain(&self, what: String) {
         self.violations.lock().unwrap().push(what);
     }
+
+    /// Notes something about a session.
+    pub(crate) fn note(&self, session: &str, note: impl FnOnce(&mut Session)) {
+        note(self.sessions.lock().unwrap().entry(session.to_owned()).or_default());
+    }
+
+    /// Notes a durable event that was shown; the same seq never carries another.
+    pub(crate) fn see(&self, session: &str, event: &pb::Event) {
+        let event = as_told_first(event.clone());
+        let mut before = None;
+        self.note(session, |known| before = known.seen.insert(event.seq, event.clone()));
+        if let Some(before) = before.filter(|before| *before != event) {
+            self.complain(format!("{session}: two events have the seq {}: {before:?}, {event:?}", event.seq));
+        }
+    }
+
+    /// Any replica.
+    pub(crate) fn any(&self, random: &mut Random) -> usize {
+        random.below(self.fleet.replicas.len())
+    }
+
+    /// A connection to a replica.
+    pub(crate) async fn reach(&self, replica: usize) -> Result<Channel, Status> {
+        let address = self.fleet.replicas[replica].clients.address;
+        timeout(CALL, try_channel(address)).await.unwrap_or_else(|_| Err(Status::unavailable("no connection")))
+    }
+
+    /// Repeats a call, at whichever replica, until it is answered. None: it was refused as something that another time is not; any
+    /// other refusal is complained of.
+    pub(crate) async fn insist<T, F>(&self, who: &str, random: &mut Random, call: impl Fn(Channel) -> F) -> Option<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let begun = Instant::now();
+        while begun.elapsed() < LONGEST_TURN {
+            let answer = match self.reach(self.any(random)).await {
+                Ok(channel) => {
+                    timeout(CALL, call(channel)).await.unwrap_or_else(|_| Err(Status::unavailable("no answer")))
+                }
+                Err(status) => Err(status),
+            };
+            match answer {
+                Ok(answer) => return Some(answer.into_inner()),
+                Err(status) if passes(&status) => pause(random, 5, 60).await,
+                Err(status) if [Code::Aborted, Code::ResourceExhausted].contains(&status.code()) => return None,
+                Err(status) => {
+                    self.complain(format!("{who}: {status:?}"));
+                    return None;
+                }
+            }
+        }
+        self.complain(format!("{who}: never answered"));
+        None
+    }
+
+    /// Empties the queue of a session and waits until nothing runs in it.
+    pub(crate) async fn bring_to_rest(&self, name: &str, random: &mut Random) {
+        let begun = Instant::now();
+        while begun.elapsed() < LONGEST_TURN {
+            let clear = pb::ClearQueueRequest { session_id: name.to_owned(), request_id: fresh_id() };
+            self.insist(name, random, |channel| {
+                let clear = clear.clone();
+                async move { QueueServiceClient::new(channel).clear_queue(clear).await }
+            })
+            .await;
+            let get = pb::GetSessionRequest { session_id: name.to_owned() };
+            let found = self
+                .insist(name, random, |channel| {
+                    let get = get.clone();
+                    async move { SessionServiceClient::new(channel).get_session(get).await }
+                })
+                .await;
+            if let Some(session) = found.and_then(|answer| answer.session)
+                && session.state() == SessionState::Idle
+                && session.queued_count == 0
+            {
+                return;
+            }
+            pause(random, 20, 60).await;
+        }
+        self.complain(format!("{name}: never came to rest"));
+    }
+}
+
+/// An event without what is only known later: that a message was voided, a result cleared, and that this is a repetition.
+pub(crate) fn as_told_first(mut event: pb::Event) -> pb::Event {
+    event.replay = false;
+    match event.payload.as_mut() {
+        Some(Payload::MessageCommitted(pb::MessageCommitted { message: Some(message), .. })) => {
+            (message.voided_at_seq, message.tokens) = (0, None);
+            for part in &mut message.parts {
+                part.tokens = None;
+                if let Some(Content::ToolResult(result)) = part.content.as_mut() {
+                    result.prune_mark = None;
+                }
+            }
+        }
+        Some(Payload::ToolCallCompleted(pb::ToolCallCompleted { result: Some(result), .. })) => {
+            result.prune_mark = None;
+        }
+        _ => {}
+    }
+    event
+}
+
+/// A key that no other request has.
+pub(crate) fn fresh_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// A pause of so many milliseconds, and up to so many more.
+pub(crate) async fn pause(random: &mut Random, least: usize, more: usize) {
+    tokio::time::sleep(Duration::from_millis(u64::try_from(least + random.below(more)).unwrap_or_default())).await;
 }
 
 /// One client's life: sessions of a few turns each.
@@ -150,176 +256,59 @@ pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToke
     while !stop.is_cancelled() {
         session += 1;
         let name = format!("client-{number}-{session}");
+        create(&clients, &name, &mut random).await;
+        let (over, at_rest) = (CancellationToken::new(), CancellationToken::new());
+        let meddler = tokio::spawn(meddler::meddle(clients.clone(), name.clone(), random.other(), over.clone()));
+        let reader = tokio::spawn(reader::read(clients.clone(), name.clone(), random.other(), at_rest.clone()));
         for turn in 0..1 + random.below(4) {
             if stop.is_cancelled() {
-                return;
+                break;
             }
             let mut visit = Visit::new(&clients, &name, turn, &mut random);
             if timeout(LONGEST_TURN, visit.until_the_end(&mut random)).await.is_err() {
                 clients.complain(format!("{name}: turn {turn} never ended; seen: {:?}", visit.kinds()));
-                return;
             }
         }
+        over.cancel();
+        meddler.await.unwrap();
+        clients.bring_to_rest(&name, &mut random).await;
+        at_rest.cancel();
+        reader.await.unwrap();
     }
 }
 
-/// One turn, over as many streams as it takes.
-struct Visit<'a> {
-    clients: &'a Clients,
-    request: pb::ExecuteTurnRequest,
-    input: String,
-    turn_id: String,
-    cancel_after: Option<usize>,
-    after: i64,
-    kinds: Vec<&'static str>,
+/// A session with any way to clear old results and to take what waits.
+async fn create(clients: &Clients, name: &str, random: &mut Random) {
+    let modes = [PruneMode::Always, PruneMode::WhenItPays, PruneMode::OnOverflow];
+    let takes = [TakeMode::All, TakeMode::All, TakeMode::OneAtATime, TakeMode::Latest];
+    let prune = pb::PrunePolicy {
+        mode: (*random.of(&modes)).into(),
+        minimum_tokens: Some(1),
+        protect_tokens: Some(0),
+        protect_turns: Some(i32::from(random.happens(50))),
+        protected_tools: Vec::new(),
+    };
+    let queue = pb::QueuePolicy { max_pending: None, take: (*random.of(&takes)).into() };
+    let policy = pb::Policy { prune: Some(prune), queue: Some(queue), ..pb::Policy::default() };
+    let session = pb::Session {
+        session_id: name.to_owned(),
+        model: any_model(random),
+        policy_overrides: Some(policy),
+        ..pb::Session::default()
+    };
+    let request = pb::CreateSessionRequest { session: Some(session), request_id: fresh_id() };
+    clients
+        .insist(name, random, |channel| {
+            let request = request.clone();
+            async move { SessionServiceClient::new(channel).create_session(request).await }
+        })
+        .await;
 }
 
-impl<'a> Visit<'a> {
-    fn new(clients: &'a Clients, session: &str, number: usize, random: &mut Random) -> Self {
-        let input = format!("{session}/{number};");
-        let (words, tool_count, pace) = (3 + random.below(15), random.below(3), 5 + random.below(25));
-        let model = match random.below(10) {
-            0..4 => "scripted/chaos".to_owned(),
-            _ => format!("{}/m", random.of(&DIALECTS)),
-        };
-        let wish = format!("{input} words={words} tools={tool_count} pace={pace}");
-        let request = pb::ExecuteTurnRequest { tools: tools(&["left", "right"]), ..turn(session, &model, &wish) };
-        let seen =
-            clients.sessions.lock().unwrap().get(session).and_then(|session| session.seen.keys().next_back().copied());
-        Self {
-            clients,
-            request,
-            input,
-            turn_id: String::new(),
-            cancel_after: random.happens(15).then(|| random.below(20)),
-            after: seen.unwrap_or_default(),
-            kinds: Vec::new(),
-        }
-    }
-
-    fn kinds(&self) -> &[&'static str] {
-        &self.kinds
-    }
-
-    async fn until_the_end(&mut self, random: &mut Random) {
-        loop {
-            let replica = random.below(self.clients.fleet.replicas.len());
-            match self.stay(replica, random).await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(status) if passes(&status) => {}
-                Err(status) => {
-                    self.clients.complain(format!("{}: {status:?}", self.input));
-                    return;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(u64::try_from(5 + random.below(60)).unwrap_or_default())).await;
-        }
-    }
-
-    async fn turns(&self, replica: usize) -> Result<TurnServiceClient<Channel>, Status> {
-        let address = self.clients.fleet.replicas[replica].clients.address;
-        timeout(CALL, try_turns(address)).await.unwrap_or_else(|_| Err(Status::unavailable("no connection")))
-    }
-
-    /// One stream. True: the turn has ended.
-    async fn stay(&mut self, replica: usize, random: &mut Random) -> Result<bool, Status> {
-        self.request.after_seq = if self.turn_id.is_empty() { 0 } else { self.after };
-        let opened = timeout(CALL, self.turns(replica).await?.execute_turn(self.request.clone())).await;
-        let mut stream = opened.unwrap_or_else(|_| Err(Status::unavailable("no answer")))?.into_inner();
-        loop {
-            let Some(event) = self.next(&mut stream).await? else { return Ok(true) };
-            self.take_in(&event, replica);
-            let waiting = waiting_calls(&event);
-            if !waiting.is_empty() && !self.turn_id.is_empty() {
-                self.clients.tell(Phase::AwaitingTools, replica);
-                tokio::time::sleep(Duration::from_millis(u64::try_from(random.below(40)).unwrap_or_default())).await;
-                self.answer(replica, &waiting, random).await?;
-            }
-            if random.happens(2) {
-                return Ok(false); // leaves without a word
-            }
-            match self.cancel_after.as_mut() {
-                Some(0) => {
-                    self.cancel(random).await?;
-                    self.cancel_after = None;
-                }
-                Some(left) => *left -= 1,
-                None => {}
-            }
-        }
-    }
-
-    async fn next(&self, stream: &mut Streaming<pb::ExecuteTurnResponse>) -> Result<Option<pb::Event>, Status> {
-        let message =
-            timeout(SILENCE, stream.message()).await.unwrap_or_else(|_| Err(Status::unavailable("silence")))?;
-        Ok(message.and_then(|message| message.event))
-    }
-
-    fn take_in(&mut self, event: &pb::Event, replica: usize) {
-        if let Some(Payload::Admitted(_)) = &event.payload
-            && self.turn_id.is_empty()
-        {
-            self.turn_id.clone_from(&event.turn_id);
-            let mut sessions = self.clients.sessions.lock().unwrap();
-            sessions.entry(self.request.session_id.clone()).or_default().inputs.push(self.input.clone());
-        }
-        match &event.payload {
-            Some(Payload::TurnRecovered(_)) if !event.replay => self.clients.tell(Phase::Resuming, replica),
-            _ => {}
-        }
-        if event.seq == 0 {
-            return;
-        }
-        let kind = crate::harness::events::kind(event);
-        self.kinds.push(kind);
-        if is_end(event) {
-            *self.clients.ends.lock().unwrap().entry(kind.to_owned()).or_default() += 1;
-        }
-        let event = pb::Event { replay: false, ..event.clone() };
-        let mut sessions = self.clients.sessions.lock().unwrap();
-        let session = sessions.entry(self.request.session_id.clone()).or_default();
-        if event.seq != self.after + 1 && self.after != 0 {
-            self.clients.complain(format!("{}: event {} came behind {}", self.input, event.seq, self.after));
-        }
-        self.after = event.seq;
-        if let Some(before) = session.seen.insert(event.seq, event.clone())
-            && before != event
-        {
-            self.clients
-                .complain(format!("{}: two events have the seq {}: {before:?}, {event:?}", self.input, event.seq));
-        }
-    }
-
-    /// Sends results: all at once or one by one, now and then twice and to two replicas at once.
-    async fn answer(&self, replica: usize, calls: &[String], random: &mut Random) -> Result<(), Status> {
-        let groups: Vec<&[String]> = if random.happens(30) { calls.chunks(1).collect() } else { vec![calls] };
-        for calls in groups {
-            self.clients.tell(Phase::Resuming, replica);
-            let results = || calls.iter().map(|call| result(call, "fine")).collect();
-            let first = self.submit(replica, results());
-            if random.happens(40) {
-                let elsewhere = random.below(self.clients.fleet.replicas.len());
-                let (one, other) = tokio::join!(first, self.submit(elsewhere, results()));
-                one.or(other)?;
-            } else {
-                first.await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn submit(&self, replica: usize, results: Vec<pb::ToolResult>) -> Result<(), Status> {
-        let request = submit(&self.request.session_id, results);
-        let answered = timeout(CALL, self.turns(replica).await?.submit_tool_results(request)).await;
-        answered.unwrap_or_else(|_| Err(Status::unavailable("no answer"))).map(drop)
-    }
-
-    async fn cancel(&self, random: &mut Random) -> Result<(), Status> {
-        let (session_id, turn_id) = (self.request.session_id.clone(), self.turn_id.clone());
-        let request = pb::CancelTurnRequest { session_id, turn_id, ..pb::CancelTurnRequest::default() };
-        let replica = random.below(self.clients.fleet.replicas.len());
-        let answered = timeout(CALL, self.turns(replica).await?.cancel_turn(request)).await;
-        answered.unwrap_or_else(|_| Err(Status::unavailable("no answer"))).map(drop)
+/// The scripted model, or one over HTTP.
+pub(crate) fn any_model(random: &mut Random) -> String {
+    match random.below(10) {
+        0..4 => "scripted/chaos".to_owned(),
+        _ => format!("{}/m", random.of(&DIALECTS)),
     }
 }

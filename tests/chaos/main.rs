@@ -1,5 +1,6 @@
 //! Chaos: three replicas of the built program over one PostgreSQL, killed with kill -9 and cut off at every link, while clients run
-//! turns, come and go, answer twice and cancel. Then an independent checker reads what is left.
+//! turns, come and go, answer twice and cancel, and others queue messages, interrupt, roll back and prune. Then an independent checker reads
+//! what is left.
 //!
 //! `script/chaos --kills 1000 --cuts 1000` makes a long run; `cargo test` a short one. docs/reliability.md says what is counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -9,8 +10,11 @@ mod checker;
 mod client;
 mod faults;
 mod fleet;
+mod meddler;
 mod model;
 mod random;
+mod reader;
+mod visit;
 
 #[path = "../it/harness/mod.rs"]
 mod harness;
@@ -84,7 +88,7 @@ async fn run(plan: Plan) -> ExitCode {
     tasks.close();
     tasks.wait().await;
     println!("{tally}");
-    let violations = checker::check(&database, &fleet, &clients, &service).await;
+    let violations = checker::check(&database, &fleet, &clients, &service, &plan).await;
     println!("took {:?}", begun.elapsed());
     for violation in violations.iter().take(50) {
         println!("VIOLATION: {violation}");

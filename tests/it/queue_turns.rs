@@ -7,8 +7,8 @@ use tonic::Streaming;
 use crate::harness::{
     Host, Options,
     events::{
-        PATIENCE, all, cancelled, completed, kinds, messages, next, said, turn_id, turn_state, until, until_action,
-        until_written,
+        PATIENCE, all, cancelled, completed, kinds, messages, next, said, seqs, turn_id, turn_state, until,
+        until_action, until_written,
     },
     host::{MODEL, call, until as eventually},
     requests::{enqueue, result, tools, turn},
@@ -262,8 +262,10 @@ async fn an_input_whose_turn_is_cancelled_gets_a_turn_of_its_own_with_its_own_wi
         panic!("no start")
     };
     assert_eq!((begun.tool_names, begun.request_id), (vec!["feel".to_owned()], request.request_id.clone()));
-    let again = all(&mut host.execute(request).await).await;
+    let again = all(&mut host.execute(request.clone()).await).await;
     assert!(kinds(&again).contains(&"turn_started"), "from the first event of the request: {:?}", kinds(&again));
+    let rest = all(&mut host.execute(pb::ExecuteTurnRequest { after_seq: seqs(&own)[0], ..request }).await).await;
+    assert_eq!(seqs(&rest), seqs(&own)[1..], "behind what was handled, the end of the earlier turn included");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -240,10 +240,15 @@ pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
+/// A connection to an address where there may be nobody.
+pub async fn try_channel(address: SocketAddr) -> Result<Channel, Status> {
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
+    channel.map_err(|error| Status::unavailable(error.to_string()))
+}
+
 /// TurnService at an address where there may be none.
 pub async fn try_turns(address: SocketAddr) -> Result<TurnServiceClient<Channel>, Status> {
-    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
-    Ok(TurnServiceClient::new(channel.map_err(|error| Status::unavailable(error.to_string()))?))
+    Ok(TurnServiceClient::new(try_channel(address).await?))
 }
 
 /// The database as a URL.

@@ -1,0 +1,44 @@
+//! Protobuf in gRPC's frames, in buffers that suit streams on which mostly nothing happens.
+//!
+//! Tonic's own codec keeps 8 KiB for each stream from its beginning, and puts 32 KiB together before it sends anything, which a reader that
+//! does not read holds on to.
+
+use std::marker::PhantomData;
+
+use prost::Message;
+use tonic::codec::BufferSettings;
+use tonic_prost::{ProstDecoder, ProstEncoder};
+
+/// Bytes that a stream begins with; a larger message makes room for itself.
+const BUFFER: usize = 1 << 10;
+/// Bytes of messages that are ready, from which on they are sent together.
+const SENT_AT: usize = 8 << 10;
+
+/// What the generated services and clients read and write with.
+#[derive(Debug, Clone)]
+pub struct Codec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for Codec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> tonic::codec::Codec for Codec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = ProstDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::new(BufferSettings::new(BUFFER, SENT_AT))
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::new(BufferSettings::new(BUFFER, SENT_AT))
+    }
+}
