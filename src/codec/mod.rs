@@ -10,6 +10,7 @@ pub mod generation;
 pub mod ledger;
 pub mod limits;
 pub mod mask;
+pub mod media;
 pub mod message;
 pub(crate) mod number;
 pub mod output;

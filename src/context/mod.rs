@@ -6,6 +6,8 @@ pub mod coalesce;
 pub mod count;
 pub mod estimate;
 pub mod generation;
+pub mod media;
+pub mod picture;
 pub mod predict;
 pub mod prompt;
 pub mod prune;

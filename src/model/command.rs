@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, Generation, InputMessage, LimitsOverride, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
-    ToolSet, TurnId, config::PruneOverrides, import::Appended,
+    BlobId, CallId, Generation, Given, InputMessage, LimitsOverride, NewContent, RequestId, Seq, SessionConfig,
+    SessionId, ToolOutcome, ToolSet, TurnId, config::PruneOverrides, import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -43,6 +43,8 @@ pub struct AppendMessages {
     pub idempotency: Idempotency,
     /// The messages in order; never empty.
     pub messages: Vec<Appended>,
+    /// Content that came with them.
+    pub contents: Vec<NewContent>,
     /// The version that the transcript must have; none: any.
     pub version: Option<i64>,
 }
@@ -56,6 +58,8 @@ pub struct CountTokens {
     pub model: Option<String>,
     /// The messages in order.
     pub messages: Vec<Appended>,
+    /// Content that came with them.
+    pub contents: Vec<NewContent>,
     /// System prompt where there is no session.
     pub system: String,
     /// The tools; none: those of the session.
@@ -145,6 +149,8 @@ pub struct ExecuteTurn {
     pub after: Seq,
     /// Where the turn begins.
     pub start: Start,
+    /// Content that came with the input.
+    pub contents: Vec<NewContent>,
     /// What this turn does differently from its session.
     pub request: TurnRequest,
     /// What to do when a turn is running.
@@ -236,6 +242,8 @@ pub struct SubmitToolResults {
     pub results: Vec<SubmittedResult>,
     /// The decisions in order.
     pub decisions: Vec<Decision>,
+    /// Content that came with the results.
+    pub contents: Vec<NewContent>,
 }
 
 /// What a person decided about one call.
@@ -267,8 +275,8 @@ pub enum Verdict {
 pub struct SubmittedResult {
     /// The call.
     pub call: CallId,
-    /// Text parts, cleaned but not cut.
-    pub texts: Vec<String>,
+    /// Texts, cleaned but not cut, and media.
+    pub parts: Vec<Given>,
     /// [`ToolOutcome::Success`] or [`ToolOutcome::Error`].
     pub outcome: ToolOutcome,
     /// Characters that cannot be stored were replaced.

@@ -81,8 +81,9 @@ fn bytes(prompt: &Prompt) -> usize {
     let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
     let said = parts.map(|stored| match &stored.part.content {
         Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => text.len(),
+        Content::Media(_) => 0,
         Content::ToolCall(call) => call.name.len() + call.arguments.len(),
-        Content::ToolResult(result) => result.texts.iter().map(String::len).sum(),
+        Content::ToolResult(result) => result.texts().map(str::len).sum(),
     });
     let tools =
         prompt.tools.iter().map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));

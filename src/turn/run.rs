@@ -17,6 +17,7 @@ use super::{
     following::{Ground, Planned},
     hub::Channel,
     leases::Lease,
+    media::Carried,
     next::{Facts, Last, Step, ending_of, next_step},
     retry::Failed,
     sessions::outside_tokens,
@@ -82,6 +83,7 @@ pub(super) async fn run(
         attended: false,
         calls: (0, 0),
         recovered: None,
+        carried: Carried::default(),
     };
     loop {
         match Box::pin(run.step()).await {
@@ -125,6 +127,8 @@ struct Run<'a> {
     calls: (u32, u32),
     /// The step whose prompt was made smaller because the provider found it too long.
     recovered: Option<u32>,
+    /// The media of its prompts.
+    carried: Carried,
 }
 
 /// What the end of a turn has to reckon with.
@@ -307,7 +311,7 @@ impl Run<'_> {
             max_output_tokens: scene.limits.max_output_tokens,
             generation,
         };
-        let prompt = Arc::new(prompt::build(config, scene.tools, transcript, &asked));
+        let prompt = self.prompt(scene, transcript, &asked).await?;
         let call = answer::Call {
             model: scene.model,
             prompt: Arc::clone(&prompt),
@@ -340,7 +344,7 @@ impl Run<'_> {
         timing: Timing,
     ) -> Result<Flow, Error> {
         let Assembled { parts, calls, finish } = answer;
-        let mut rows = Self::no_rows(scene);
+        let mut rows = self.told(scene);
         let response = response(scene.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response);
         let measured = finish.usage.as_ref().map(|usage| window::measured(scene, usage, &answer));
@@ -446,8 +450,8 @@ impl Run<'_> {
                 self.undoing(ending, Some(&request), (!partial.is_empty()).then_some(message)).await?
             }
         };
-        let mut rows = Self::no_rows(scene);
         let written = (!partial.is_empty()).then_some(message);
+        let mut rows = if written.is_some() { self.told(scene) } else { Self::no_rows(scene) };
         if written.is_some() {
             let finish = Finish {
                 reason: FinishReason::Cancelled,
@@ -664,7 +668,7 @@ impl Run<'_> {
             step_count: owned.step,
             final_message: owned.final_message.clone(),
             total_usage: owned.totals,
-            elapsed: elapsed(&owned),
+            elapsed: owned.elapsed(),
             ..TurnResult::default()
         };
         let end = TurnEnd { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
@@ -686,12 +690,7 @@ impl Run<'_> {
             finish,
             last_step_usage: self.last_usage.clone(),
             total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
-            elapsed: elapsed(owned) + scene.read.elapsed(),
+            elapsed: owned.elapsed() + scene.read.elapsed(),
         }
     }
-}
-
-/// From the start of the turn to the last look at it.
-fn elapsed(owned: &Owned) -> Duration {
-    Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
 }
