@@ -413,6 +413,16 @@ pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
     )
 }
 
+fn left_out() -> LeftOut {
+    LeftOut {
+        message: MessageId::new("m"),
+        part: 1,
+        media_type: "image/png".to_owned(),
+        filename: "a.png".to_owned(),
+        why: "The model takes no image/png.".to_owned(),
+    }
+}
+
 /// One payload of each kind. Those that refer to content name message `m1` and call `c1`.
 pub(super) fn payloads() -> Vec<Payload> {
     let (message, call, second) = (MessageId::new("m1"), CallId::new("c1"), Duration::from_secs(1));
@@ -458,13 +468,7 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
         Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
         Payload::UnsupportedPart {
-            left_out: LeftOut {
-                message: MessageId::new("m"),
-                part: 1,
-                media_type: "image/png".to_owned(),
-                filename: "a.png".to_owned(),
-                why: "The model takes no image/png.".to_owned(),
-            },
+            left_out: left_out(),
             provider: "scripted".to_owned(),
             model: "scripted/demo".to_owned(),
         },

@@ -5,11 +5,12 @@ use std::{
     sync::{Arc, Once},
 };
 
-use super::{Engine, Error};
+use super::{Engine, Error, media::cannot_read};
 use crate::{
     context::{
         count::{Counting, Counts},
         estimate,
+        media::leave_out,
         predict::Calibration,
         prompt,
         template::Template,
@@ -44,6 +45,8 @@ impl Engine {
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
         ground.messages.extend(messages.into_iter().map(unstored));
+        // Counted is what the model would read.
+        leave_out(&mut ground.messages, &model.reference, |media, role| cannot_read(&model, media, role));
         let counting = Counting {
             template: template(&model),
             calibration: self.calibration(&model.reference).await?,

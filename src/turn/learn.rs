@@ -37,7 +37,9 @@ impl Default for Lessons {
 impl Engine {
     /// Compares a prompt's prediction with what was reported, aside from the turn.
     pub(super) fn learn(self: &Arc<Self>, model: &Resolved, prompt: Arc<Prompt>, reported: u32) {
-        if bytes(&prompt) > MOST_BYTES || reported == 0 {
+        // What media cost is known far less well than text: it would spoil the ratio of both.
+        let shows = prompt.transcript.messages().iter().any(|message| message.media().next().is_some());
+        if bytes(&prompt) > MOST_BYTES || reported == 0 || shows {
             return;
         }
         let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else { return };

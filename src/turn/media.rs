@@ -139,7 +139,7 @@ impl Engine {
 }
 
 /// Why a model does not get a medium; none: it does.
-fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
+pub(super) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
     model.provider.cannot_read(&model.info, media, role)
 }
 

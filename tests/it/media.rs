@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options,
+    errors::refusal,
     events::{kinds, messages, requested, said, until, until_action, until_written},
     host::{MODEL, call, until as eventually},
     requests::{enqueue, result, text, tools, turn},
@@ -99,6 +100,15 @@ fn left_out(events: &[pb::Event]) -> Vec<&pb::UnsupportedInput> {
             _ => None,
         })
         .collect()
+}
+
+/// Without a word of what refers to stored content.
+fn without_references(sql: &'static str) -> &'static str {
+    if sql.contains("u.kind = 'media'") {
+        Box::leak(sql.replace("u.kind = 'media'", "false").into_boxed_str())
+    } else {
+        sql
+    }
 }
 
 async fn count(host: &Host, table: &str) -> i64 {
@@ -368,4 +378,50 @@ async fn a_call_that_a_replica_lost_is_made_again_with_its_media() {
     let events = until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
     assert!(kinds(&events).contains(&"turn_completed"));
     assert_eq!(told(&events)[0]["media"]["bytes"], 20);
+}
+
+/// What the references of messages are for.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_reference_content_that_is_shown_would_be_swept() {
+    let host = Host::with(Options { replace: Some(without_references), ..echoing() }).await;
+    host.run(asks("s", "scripted/sees", vec![picture()])).await;
+    let client = host.database.client().await;
+    client.execute("update blobs set touched_at = now() - interval '27 hours'", &[]).await.unwrap();
+    host.replica.engine.sweep_blobs().await.unwrap();
+    assert_eq!(count(&host, "blobs").await, 0);
+    let events = host.run(turn("s", "scripted/sees", "And now?")).await;
+    assert_eq!(kinds(&events).last(), Some(&"turn_completed"), "the model is told words instead");
+}
+
+/// Invariant I10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blob_of_another_tenant_is_none() {
+    let host = Host::with(echoing()).await;
+    let events = host.run(asks("s", "scripted/sees", vec![picture()])).await;
+    let id = blob(&messages(&events)[0].parts[0]);
+    let client = host.database.client().await;
+    client.batch_execute("
+        insert into blobs (tenant_id, blob_id, media_type, size_bytes, touched_at)
+        select 'other', blob_id, media_type, size_bytes, touched_at from blobs;
+        insert into blob_chunks (tenant_id, blob_id, idx, bytes) select 'other', blob_id, idx, bytes from blob_chunks;
+        delete from part_blobs; delete from blob_chunks where tenant_id = 'default'; delete from blobs where tenant_id = 'default'").await.unwrap();
+    let named = asks("t", "scripted/sees", vec![medium("image/gif", Source::BlobId(id))]);
+    let refused = refusal(&host.try_execute(named).await.unwrap_err());
+    assert_eq!(refused.fields, [("input.parts[0].media.blob_id".to_owned(), "UNKNOWN".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_is_of_what_the_model_would_read() {
+    let host = Host::with(echoing()).await;
+    let count = async |model: &str| {
+        let request = pb::CountTokensRequest {
+            model: model.to_owned(),
+            messages: vec![message(pb::Role::User, vec![picture()])],
+            ..pb::CountTokensRequest::default()
+        };
+        host.contexts().count_tokens(request).await.unwrap().into_inner().total.unwrap().tokens
+    };
+    let (sees, blind) = (count("scripted/sees").await, count("scripted/blind").await);
+    assert!((258..300).contains(&sees) && blind < 30, "{sees} {blind}");
+    assert_eq!(self::count(&host, "blobs").await, 0, "nothing is stored");
 }
