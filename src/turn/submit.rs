@@ -377,3 +377,55 @@ fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
     let pieces: Vec<_> = std::iter::once(Cow::Owned(format!("{outcome:?}"))).chain(given).collect();
     derive::fingerprint(pieces.iter().map(Cow::as_ref))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Media,
+        media::{Kept, Source},
+    };
+
+    fn result(parts: Vec<Given>) -> ToolResult {
+        let (call, name) = (CallId::new("c"), "look".to_owned());
+        ToolResult { call, name, parts, outcome: ToolOutcome::Success, truncation: None }
+    }
+
+    fn picture(id: &str) -> Given {
+        let source = Source::Blob(Kept { id: BlobId::new(id), bytes: 1, pixels: None });
+        Given::Media(Media { media_type: "image/png".to_owned(), source, filename: String::new() })
+    }
+
+    /// Row D4
+    #[test]
+    fn texts_are_cut_and_media_stay_whole_where_they_are() {
+        let table = [
+            (
+                vec![picture("a"), "long".into(), picture("b"), "longer".into()],
+                vec![picture("a"), "cut".into(), picture("b")],
+            ),
+            (vec!["long".into(), "longer".into()], vec!["cut".into()]),
+            (vec!["long".into(), picture("a")], vec!["cut".into(), picture("a")]),
+        ];
+        for (parts, expected) in table {
+            let mut result = result(parts);
+            replace_texts(&mut result, vec!["cut".to_owned()]);
+            assert_eq!(result.parts, expected);
+        }
+    }
+
+    #[test]
+    fn a_result_refers_to_each_of_its_blobs_once() {
+        let shown = result(vec![picture("b"), "text".into(), picture("a"), picture("b")]);
+        assert_eq!(blobs_of(&shown), [BlobId::new("a"), BlobId::new("b")]);
+        assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
+    }
+
+    #[test]
+    fn answers_are_the_same_when_they_show_the_same() {
+        let of = |parts: &[Given]| fingerprint(parts, ToolOutcome::Success);
+        assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
+        assert_ne!(of(&[picture("a")]), of(&[picture("b")]));
+        assert_ne!(of(&["text".into(), picture("a")]), of(&[picture("a"), "text".into()]));
+    }
+}
