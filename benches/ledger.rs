@@ -201,6 +201,7 @@ fn rules() -> Rules {
         retries: Retries { attempts: 1, base: second, most: second, most_asked: second },
         share_interval: None,
         poll_interval: second,
+        max_prompt_media_bytes: 20 << 20,
         uploads: UploadBounds { max_bytes: 1 << 20, max_at_once: 1, idle: second, total: second },
     }
 }

@@ -252,6 +252,7 @@ impl Bench {
         let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
         let idempotency = Idempotency { request: Some(contextd::model::RequestId::new(id)), hash: "hash".to_owned() };
         let new = NewQueued {
+            blobs: &[],
             message: &MessageId::new(id),
             body: &self.body,
             delivery: Delivery::Asap,

@@ -16,7 +16,7 @@ use std::{
 
 use contextd::{
     context::estimate,
-    model::{Generation, Prompt, Transcript},
+    model::{Contents, Generation, Prompt, Transcript},
     pb::{self, event::Payload, turn_service_client::TurnServiceClient},
     postgres::{Postgres, Settings},
     provider::{Chunk, Provider as _, scripted::Scripted},
@@ -131,6 +131,7 @@ impl Bench {
             model: "paced".to_owned(),
             system: String::new(),
             transcript: Transcript::new(Vec::new()).close().unwrap(),
+            contents: Contents::default(),
             tools: Vec::new(),
             max_output_tokens: None,
             generation: Generation::default(),

@@ -222,5 +222,6 @@ fn rules(config: &Config) -> Rules {
             idle: config.blobs.upload_idle_timeout,
             total: config.blobs.upload_timeout,
         },
+        max_prompt_media_bytes: config.blobs.max_prompt_bytes,
     }
 }

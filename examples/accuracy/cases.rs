@@ -7,8 +7,8 @@ use std::{
 };
 
 use contextd::model::{
-    CallId, Content, Generation, Message, MessageId, Part, Prompt, Role, Seq, TokenBasis, TokenCount, Tool, ToolCall,
-    ToolCategory, ToolOutcome, ToolResult, Transcript, generation::ToolChoice, message::StoredPart,
+    CallId, Content, Contents, Generation, Message, MessageId, Part, Prompt, Role, Seq, TokenBasis, TokenCount, Tool,
+    ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript, generation::ToolChoice, message::StoredPart,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -92,6 +92,7 @@ fn prompt(recorded: &Recorded) -> Prompt {
         model: recorded.model.clone(),
         system: system.join("\n\n"),
         transcript,
+        contents: Contents::default(),
         tools,
         max_output_tokens: None,
         generation: Generation { tool_choice: choice, ..Generation::default() },
@@ -263,7 +264,7 @@ impl Reading {
         let result = ToolResult {
             call,
             name: String::new(),
-            texts: vec![text],
+            parts: vec![text.into()],
             outcome: ToolOutcome::Success,
             truncation: None,
         };

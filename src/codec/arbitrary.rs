@@ -7,8 +7,8 @@ use proptest::{collection, option, prelude::*};
 
 use crate::model::{
     Applied, BlobId, CallId, CancelCause, CancelOutcome, Compaction, CompactionId, CompactionState, CompletionReason,
-    Content, DropReason, Ending, Failure, FailurePhase, FailureReason, FinishReason, Generation, Keep, Limits,
-    LimitsOverride, MessageId, ModelResponse, OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport,
+    Content, DropReason, Ending, Failure, FailurePhase, FailureReason, FinishReason, Generation, Given, Keep, Limits,
+    LimitsOverride, Media, MessageId, ModelResponse, OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport,
     Restored, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolExecution,
     ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, UsageTotals,
     command::TurnRequest,
@@ -17,6 +17,7 @@ use crate::model::{
     event::CallCancelReason,
     generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
     ledger::{Occupant, Share},
+    media::{Kept, LeftOut, Pixels, Source},
 };
 
 /// Any text that PostgreSQL can store.
@@ -64,7 +65,28 @@ fn content() -> impl Strategy<Value = Content> {
             .prop_map(|(id, name, arguments)| { Content::ToolCall(ToolCall { id: CallId::new(id), name, arguments }) }),
         result().prop_map(Content::ToolResult),
         text().prop_map(Content::Refusal),
+        media().prop_map(Content::Media),
     ]
+}
+
+/// A part of what a user says.
+pub(super) fn said() -> impl Strategy<Value = Part> {
+    prop_oneof![text().prop_map(Part::text), media().prop_map(|media| Part::new(Content::Media(media)))]
+}
+
+pub(super) fn media() -> impl Strategy<Value = Media> {
+    let pixels =
+        option::of((bound(), bound()).prop_map(|(width, height)| Pixels::new(width, height))).prop_map(Option::flatten);
+    let kept = (text(), any::<u32>(), pixels);
+    let source = prop_oneof![
+        kept.prop_map(|(id, bytes, pixels)| Source::Blob(Kept { id: BlobId::new(id), bytes: bytes.into(), pixels })),
+        text().prop_map(Source::Url),
+    ];
+    (text(), source, text()).prop_map(|(media_type, source, filename)| Media { media_type, source, filename })
+}
+
+fn given() -> impl Strategy<Value = Given> {
+    prop_oneof![text().prop_map(Given::Text), media().prop_map(Given::Media)]
 }
 
 fn result() -> impl Strategy<Value = ToolResult> {
@@ -75,11 +97,11 @@ fn result() -> impl Strategy<Value = ToolResult> {
         Just(ToolOutcome::TimedOut),
         Just(ToolOutcome::Cancelled),
     ];
-    (text(), text(), collection::vec(text(), 0..4), outcome, option::of(truncation())).prop_map(
-        |(call, name, texts, outcome, truncation)| ToolResult {
+    (text(), text(), collection::vec(given(), 0..4), outcome, option::of(truncation())).prop_map(
+        |(call, name, parts, outcome, truncation)| ToolResult {
             call: CallId::new(call),
             name,
-            texts,
+            parts,
             outcome,
             truncation,
         },
@@ -508,6 +530,16 @@ pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
     )
 }
 
+fn left_out() -> LeftOut {
+    LeftOut {
+        message: MessageId::new("m"),
+        part: 1,
+        media_type: "image/png".to_owned(),
+        filename: "a.png".to_owned(),
+        why: "The model takes no image/png.".to_owned(),
+    }
+}
+
 /// One payload of each kind. Those that refer to content name message `m1` and call `c1`.
 pub(super) fn payloads() -> Vec<Payload> {
     let (message, call, second) = (MessageId::new("m1"), CallId::new("c1"), Duration::from_secs(1));
@@ -552,6 +584,11 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
         Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
         Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
+        Payload::UnsupportedPart {
+            left_out: left_out(),
+            provider: "scripted".to_owned(),
+            model: "scripted/demo".to_owned(),
+        },
         Payload::UnsupportedSetting {
             unsupported: Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() },
             provider: "a".to_owned(),

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    model::{BlobId, CallId, ToolCall, ToolOutcome, ToolResult, Truncation},
+    model::{BlobId, CallId, Given, ToolCall, ToolOutcome, ToolResult, Truncation},
     pb,
 };
 
 use super::{
-    DecodeError,
+    DecodeError, media,
     number::{signed, unsigned},
 };
 
@@ -34,29 +34,43 @@ pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {
 
 /// A result for the wire.
 pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
-    let ToolResult { call, name, texts, outcome, truncation } = result;
+    let ToolResult { call, name, parts, outcome, truncation } = result;
     pb::ToolResult {
         call_id: call.to_string(),
         tool_name: name.clone(),
-        parts: texts.iter().map(|text| text_to_pb(text)).collect(),
+        parts: parts.iter().map(given_to_pb).collect(),
         outcome: outcome_to_pb(*outcome).into(),
         truncation: truncation.as_ref().map(truncation_to_pb),
         prune_mark: None,
     }
 }
 
-/// One text of a result.
-pub(crate) fn text_to_pb(text: &str) -> pb::Part {
-    pb::Part { content: Some(pb::part::Content::Text(text.to_owned())), ..pb::Part::default() }
+/// A piece of a result.
+pub(crate) fn given_to_pb(given: &Given) -> pb::Part {
+    let content = match given {
+        Given::Text(text) => pb::part::Content::Text(text.clone()),
+        Given::Media(given) => pb::part::Content::Media(media::to_pb(given)),
+    };
+    pb::Part { content: Some(content), ..pb::Part::default() }
 }
 
-/// One text of a result as it was stored.
-pub(crate) fn text_from_pb(part: pb::Part) -> Result<String, DecodeError> {
+/// A piece of a result as it was stored.
+pub(crate) fn given_from_pb(part: pb::Part) -> Result<Given, DecodeError> {
     let pb::Part { content, citations: _, provider_metadata_json: _, tokens: _, preview_of: _, sanitized: _ } = part;
-    let Some(pb::part::Content::Text(text)) = content else {
-        return Err(DecodeError::new("tool result", "one of its parts is not a text"));
-    };
-    Ok(text)
+    match content {
+        Some(pb::part::Content::Text(text)) => Ok(Given::Text(text)),
+        Some(pb::part::Content::Media(given)) => media::from_pb(given).map(Given::Media),
+        Some(
+            pb::part::Content::Reasoning(_)
+            | pb::part::Content::ToolCall(_)
+            | pb::part::Content::ToolResult(_)
+            | pb::part::Content::Refusal(_)
+            | pb::part::Content::ProviderItem(_)
+            | pb::part::Content::StepStart(_)
+            | pb::part::Content::CompactionMarker(_),
+        )
+        | None => Err(DecodeError::new("tool result", "one of its parts is neither a text nor a medium")),
+    }
 }
 
 /// How a call ended.

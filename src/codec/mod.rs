@@ -12,6 +12,7 @@ pub mod json;
 pub mod ledger;
 pub mod limits;
 pub mod mask;
+pub mod media;
 pub mod message;
 pub(crate) mod number;
 pub mod output;

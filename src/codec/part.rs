@@ -4,13 +4,14 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        CallId, Content, Part, ToolCall, ToolOutcome, ToolResult,
+        CallId, Content, Given, Part, ToolCall, ToolOutcome, ToolResult,
+        media::Source,
         message::{Pruned, StoredPart},
     },
     pb,
 };
 
-use super::{DecodeError, call, number, read, time, usage};
+use super::{DecodeError, call, media, number, read, time, usage};
 
 pub use super::call::{call_to_pb, outcome_to_pb, result_to_pb};
 
@@ -19,11 +20,14 @@ const REASONING: &str = "reasoning";
 const TOOL_CALL: &str = "tool_call";
 const TOOL_RESULT: &str = "tool_result";
 const REFUSAL: &str = "refusal";
+/// A medium that is stored. Statements know it by this name: its body is the id of a blob, which it keeps.
+const MEDIA: &str = "media";
+const LINK: &str = "media_url";
 
 /// The columns of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartRow {
-    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result` or `refusal`.
+    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result`, `refusal`, `media` or `media_url`.
     pub kind: String,
     /// The call that is made or answered.
     pub call: Option<String>,
@@ -31,7 +35,7 @@ pub struct PartRow {
     pub name: Option<String>,
     /// How the call ended: a number of the proto's `ToolOutcome`.
     pub outcome: Option<i16>,
-    /// The part's words, unchanged: its text, a call's arguments, the first text of a result.
+    /// The part's words, unchanged: its text, a call's arguments, the first text of a result, the blob or address of a medium.
     pub body: String,
     /// What the other columns do not say, as an encoded `Part` without their words; none when that is nothing.
     pub rest: Option<Vec<u8>>,
@@ -64,13 +68,17 @@ fn columns(content: &Content) -> PartRow {
         Content::ToolCall(ToolCall { id, name, arguments }) => {
             PartRow { call: Some(id.to_string()), name: Some(name.clone()), ..words(TOOL_CALL, arguments) }
         }
-        Content::ToolResult(ToolResult { call, name, texts, outcome, truncation: _ }) => PartRow {
-            call: Some(call.to_string()),
-            name: Some(name.clone()),
-            outcome: Some(outcome_number(*outcome)),
-            ..words(TOOL_RESULT, texts.first().map_or("", String::as_str))
+        Content::ToolResult(result) => PartRow {
+            call: Some(result.call.to_string()),
+            name: Some(result.name.clone()),
+            outcome: Some(outcome_number(result.outcome)),
+            ..words(TOOL_RESULT, result.texts().next().unwrap_or_default())
         },
         Content::Refusal(text) => words(REFUSAL, text),
+        Content::Media(media) => match &media.source {
+            Source::Blob(kept) => words(MEDIA, kept.id.as_str()),
+            Source::Url(url) => words(LINK, url),
+        },
     }
 }
 
@@ -87,22 +95,31 @@ fn rest_of(content: &Content) -> Option<pb::part::Content> {
             Some(pb::part::Content::Reasoning(pb::Reasoning { text: String::new(), redacted: true }))
         }
         Content::ToolResult(result) => rest_of_result(result).map(pb::part::Content::ToolResult),
+        Content::Media(medium) => Some(pb::part::Content::Media(pb::Media { source: None, ..media::to_pb(medium) })),
     }
 }
 
-/// Every text of the result, the first one emptied because it is the row's body. One text, not cut, needs no rest.
+/// All that the result holds, the first text emptied because it is the row's body. One text, not cut, needs no rest.
 fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
-    let ToolResult { call: _, name: _, texts, outcome: _, truncation } = result;
-    if texts.len() == 1 && truncation.is_none() {
+    let ToolResult { call: _, name: _, parts, outcome: _, truncation } = result;
+    if matches!(parts.as_slice(), [Given::Text(_)]) && truncation.is_none() {
         return None;
     }
-    let first = texts.first().map(|_| "");
-    let parts = first.into_iter().chain(texts.iter().skip(1).map(String::as_str)).map(call::text_to_pb).collect();
+    let mut parts: Vec<pb::Part> = parts.iter().map(call::given_to_pb).collect();
+    if let Some(first) = parts.iter_mut().find_map(text_of) {
+        first.clear();
+    }
     Some(pb::ToolResult {
         parts,
         truncation: truncation.as_ref().map(call::truncation_to_pb),
         ..pb::ToolResult::default()
     })
+}
+
+/// The text of a part; none: it is something else.
+fn text_of(part: &mut pb::Part) -> Option<&mut String> {
+    let Some(pb::part::Content::Text(text)) = &mut part.content else { return None };
+    Some(text)
 }
 
 /// The part in these columns.
@@ -124,12 +141,14 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
             Content::ToolResult(ToolResult {
                 call: CallId::new(column("call", call)?),
                 name: column("name", name)?,
-                texts: texts(body, parts)?,
+                parts: given(body, parts)?,
                 outcome: call::outcome_from_pb(number::known("outcome", column("outcome", outcome)?.into())?)?,
                 truncation: truncation.map(call::truncation_from_pb).transpose()?,
             })
         }
         REFUSAL => Content::Refusal(body),
+        MEDIA => Content::Media(medium(rest, pb::media::Source::BlobId(body))?),
+        LINK => Content::Media(medium(rest, pb::media::Source::Url(body))?),
         _ => return Err(DecodeError::new("part", format_args!("its kind is {kind:?}"))),
     };
     Ok(Part { content, provider_metadata: Some(provider_metadata_json).filter(|json| !json.is_empty()), sanitized })
@@ -150,7 +169,7 @@ fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
 /// The rest of a result; where there is none, the body is its one text.
 fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
     let Some(rest) = rest else {
-        return Ok(pb::ToolResult { parts: vec![call::text_to_pb("")], ..pb::ToolResult::default() });
+        return Ok(pb::ToolResult { parts: vec![call::given_to_pb(&Given::from(""))], ..pb::ToolResult::default() });
     };
     let pb::part::Content::ToolResult(result) = rest else {
         return Err(DecodeError::new("part", "its rest is not that of a tool result"));
@@ -158,13 +177,20 @@ fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, Decode
     Ok(result)
 }
 
-/// The texts of a result: the body in place of the first one.
-fn texts(body: String, parts: Vec<pb::Part>) -> Result<Vec<String>, DecodeError> {
-    let mut texts = parts.into_iter().map(call::text_from_pb).collect::<Result<Vec<_>, _>>()?;
-    if let Some(first) = texts.first_mut() {
+/// What a result holds: the body in place of the first text.
+fn given(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<Given>, DecodeError> {
+    if let Some(first) = parts.iter_mut().find_map(text_of) {
         *first = body;
     }
-    Ok(texts)
+    parts.into_iter().map(call::given_from_pb).collect()
+}
+
+/// A medium whose content is there.
+fn medium(rest: Option<pb::part::Content>, source: pb::media::Source) -> Result<crate::model::Media, DecodeError> {
+    let Some(pb::part::Content::Media(medium)) = rest else {
+        return Err(DecodeError::new("part", "its rest is not that of a medium"));
+    };
+    media::from_pb(pb::Media { source: Some(source), ..medium })
 }
 
 /// A stored part for the wire, with its size.
@@ -217,6 +243,7 @@ fn content_to_pb(content: &Content) -> pb::part::Content {
         Content::ToolCall(call) => pb::part::Content::ToolCall(call_to_pb(call)),
         Content::ToolResult(result) => pb::part::Content::ToolResult(result_to_pb(result)),
         Content::Refusal(text) => pb::part::Content::Refusal(text.clone()),
+        Content::Media(medium) => pb::part::Content::Media(media::to_pb(medium)),
     }
 }
 
@@ -243,7 +270,11 @@ mod tests {
             let words = match &part.content {
                 Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => text.as_str(),
                 Content::ToolCall(call) => &call.arguments,
-                Content::ToolResult(result) => result.texts.first().map_or("", String::as_str),
+                Content::ToolResult(result) => result.texts().next().unwrap_or_default(),
+                Content::Media(medium) => match &medium.source {
+                    Source::Blob(kept) => kept.id.as_str(),
+                    Source::Url(url) => url,
+                },
             };
             prop_assert_eq!(row.body.as_bytes(), words.as_bytes());
         }
@@ -254,7 +285,7 @@ mod tests {
         let result = ToolResult {
             call: CallId::new("c1"),
             name: "bash".to_owned(),
-            texts: vec!["ok".to_owned()],
+            parts: vec!["ok".into()],
             outcome: ToolOutcome::Success,
             truncation: None,
         };
@@ -281,7 +312,7 @@ mod tests {
             rest: None,
         };
         let Content::ToolResult(result) = from_row(row).unwrap().content else { panic!("not a result") };
-        assert_eq!(result.texts, ["no result in time"]);
+        assert_eq!(result.parts, [Given::from("no result in time")]);
         assert_eq!(result.outcome, ToolOutcome::TimedOut);
     }
 
@@ -293,6 +324,7 @@ mod tests {
         assert!(from_row(PartRow { rest: Some(vec![0xff]), ..words(TEXT, "") }).is_err());
         let reasoning = to_row(&Part::new(Content::Reasoning { text: String::new(), redacted: true }));
         assert!(from_row(PartRow { kind: TOOL_RESULT.to_owned(), ..reasoning }).is_err());
+        check(words(MEDIA, "b"), "a stored part cannot be read: its rest is not that of a medium");
     }
 
     #[test]

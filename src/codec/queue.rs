@@ -7,7 +7,7 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, message::role_to_pb, part, read, time};
+use super::{DecodeError, media, message::role_to_pb, part, read, time};
 
 /// A message as it waits, as an encoded `InputMessage`.
 pub fn encode(message: &InputMessage) -> Vec<u8> {
@@ -41,11 +41,22 @@ pub fn to_pb(bytes: &[u8]) -> Result<pb::InputMessage, DecodeError> {
 /// Only what a user may say comes out of the queue.
 fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
     let pb::Part { content, citations: _, provider_metadata_json, tokens: _, preview_of: _, sanitized } = part;
-    let Some(pb::part::Content::Text(text)) = content else {
-        return Err(DecodeError::new("queued message", "a part of it is not what a user says"));
+    let content = match content {
+        Some(pb::part::Content::Text(text)) => Content::Text(text),
+        Some(pb::part::Content::Media(medium)) => Content::Media(media::from_pb(medium)?),
+        Some(
+            pb::part::Content::Reasoning(_)
+            | pb::part::Content::ToolCall(_)
+            | pb::part::Content::ToolResult(_)
+            | pb::part::Content::Refusal(_)
+            | pb::part::Content::ProviderItem(_)
+            | pb::part::Content::StepStart(_)
+            | pb::part::Content::CompactionMarker(_),
+        )
+        | None => return Err(DecodeError::new("queued message", "a part of it is not what a user says")),
     };
     let provider_metadata = Some(provider_metadata_json).filter(|json| !json.is_empty());
-    Ok(Part { content: Content::Text(text), provider_metadata, sanitized })
+    Ok(Part { content, provider_metadata, sanitized })
 }
 
 /// What was taken, for the wire.
@@ -97,8 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_survive(texts in proptest::collection::vec(".{0,20}", 1..4), pinned: bool, metadata in arbitrary::metadata()) {
-            let parts = texts.into_iter().map(Part::text).collect();
+        fn messages_survive(parts in proptest::collection::vec(arbitrary::said(), 1..4), pinned: bool, metadata in arbitrary::metadata()) {
             let message = InputMessage { role: Role::User, parts, pinned, metadata };
             prop_assert_eq!(decode(&encode(&message)), Ok(message));
         }

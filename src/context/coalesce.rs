@@ -40,7 +40,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Content;
+    use crate::model::{Content, Media, media::Source};
 
     fn message(parts: &[&str]) -> InputMessage {
         InputMessage {
@@ -57,7 +57,11 @@ mod tests {
             .iter()
             .filter_map(|part| match &part.content {
                 Content::Text(text) => Some(text.as_str()),
-                Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+                Content::Reasoning { .. }
+                | Content::ToolCall(_)
+                | Content::ToolResult(_)
+                | Content::Refusal(_)
+                | Content::Media(_) => None,
             })
             .collect()
     }
@@ -90,19 +94,37 @@ mod tests {
         assert!(merged.pinned && merged.metadata.is_empty());
     }
 
+    /// A text, or a medium of that name.
+    fn part() -> impl Strategy<Value = Part> {
+        ("[a-z]{1,5}", any::<bool>()).prop_map(|(name, is_text)| {
+            if is_text {
+                return Part::text(name);
+            }
+            let source = Source::Url(format!("https://example.org/{name}"));
+            Part::new(Content::Media(Media { media_type: "image/png".to_owned(), source, filename: name }))
+        })
+    }
+
     proptest! {
         /// Row D8
         #[test]
-        fn nothing_is_lost_and_the_order_stays(said in proptest::collection::vec(proptest::collection::vec("[a-z]{1,5}", 1..4), 0..15)) {
-            let parts: Vec<&str> = said.iter().flatten().map(String::as_str).collect();
-            let messages = said.iter().map(|parts| message(&parts.iter().map(String::as_str).collect::<Vec<_>>())).collect();
-            let merged = coalesce(messages);
-            let added = |text: &&str| text.ends_with(": ") || *text == SEPARATOR;
-            let kept: Vec<&str> = merged.as_ref().map(texts).unwrap_or_default().into_iter().filter(|text| !added(text)).collect();
-            prop_assert_eq!(kept, parts);
-            let all = merged.map_or(0, |merged| merged.parts.len());
-            let introduced = if said.len() > 1 { 2 * said.len() - 1 } else { 0 };
-            prop_assert_eq!(all, said.iter().map(Vec::len).sum::<usize>() + introduced);
+        fn nothing_is_lost_and_the_order_stays(said in proptest::collection::vec(proptest::collection::vec(part(), 1..4), 0..15)) {
+            let messages = said.iter().map(|parts| InputMessage { parts: parts.clone(), ..message(&[]) }).collect();
+            let merged = coalesce(messages).map(|merged| merged.parts).unwrap_or_default();
+            let mut rest = merged.as_slice();
+            for (at, parts) in said.iter().enumerate() {
+                let added = match (said.len(), at) {
+                    (1, _) => 0,
+                    (_, 0) => 1,
+                    (_, _) => 2,
+                };
+                let (introduction, after) = rest.split_at(added);
+                prop_assert!(introduction.iter().all(|part| matches!(&part.content, Content::Text(_))));
+                let (own, after) = after.split_at(parts.len());
+                prop_assert_eq!(own, parts.as_slice(), "each message stands together, its parts untouched");
+                rest = after;
+            }
+            prop_assert!(rest.is_empty());
         }
     }
 }

@@ -151,6 +151,7 @@ fn category(message: &Message, content: &Content) -> Category {
         Content::Reasoning { .. } => Category::Reasoning,
         Content::ToolCall(_) => Category::ToolCalls,
         Content::ToolResult(_) => Category::ToolResults,
+        Content::Media(_) => Category::Media,
     }
 }
 

@@ -1,6 +1,9 @@
 //! Predicts sizes in tokens from the number of characters alone, before any provider has counted.
 
-use crate::model::{Category, Closed, Content, Counted, Message, Part, Role, Tally, TokenBasis, TokenCount, Tool};
+use super::{media, template::Pictures};
+use crate::model::{
+    Category, Closed, Content, Counted, Message, Part, Role, Tally, TokenBasis, TokenCount, Tool, ToolResult,
+};
 
 /// The name under which these counts are stored.
 pub const ESTIMATOR: &str = "heuristic";
@@ -22,15 +25,24 @@ pub fn text(text: &str) -> u32 {
 /// Size of a part. What a provider attached to it is opaque and not counted.
 pub fn part(part: &Part, role: Role) -> Counted {
     let (tally, category) = match &part.content {
+        Content::Media(medium) => {
+            return Counted { tokens: media::tokens(medium, Pictures::default()), category: Category::Media };
+        }
+        Content::ToolResult(result) => {
+            return Counted { tokens: self::result(result), category: Category::ToolResults };
+        }
         Content::Text(text) => (Tally::default().plus(text), category_of_text(role)),
         Content::Refusal(text) => (Tally::default().plus(text), Category::Assistant),
         Content::Reasoning { text, redacted: _ } => (Tally::default().plus(text), Category::Reasoning),
         Content::ToolCall(call) => (Tally::default().plus(&call.name).plus(&call.arguments), Category::ToolCalls),
-        Content::ToolResult(result) => {
-            (result.texts.iter().fold(Tally::default(), |tally, text| tally.plus(text)), Category::ToolResults)
-        }
     };
     Counted { tokens: tally.tokens(), category }
+}
+
+/// Size of a result: its texts and its media.
+fn result(result: &ToolResult) -> u32 {
+    let words = result.texts().fold(Tally::default(), |tally, text| tally.plus(text)).tokens();
+    result.media().map(|medium| media::tokens(medium, Pictures::default())).fold(words, u32::saturating_add)
 }
 
 /// Size of a message: its parts and the overhead.
@@ -122,7 +134,7 @@ mod tests {
         let result = ToolResult {
             call: CallId::new("c1"),
             name: "read".into(),
-            texts: vec!["abc".into(), "de".into()],
+            parts: vec!["abc".into(), "de".into()],
             outcome: ToolOutcome::Success,
             truncation: None,
         };

@@ -1,7 +1,7 @@
 //! Builds the prompt: what the session says, what the model can take, and the transcript.
 
 use super::estimate;
-use crate::model::{Closed, Generation, Prompt, SessionConfig, Tool, ToolSet};
+use crate::model::{Closed, Contents, Generation, Prompt, SessionConfig, Tool, ToolSet};
 
 /// Whom one call goes to, and how it is to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Asked<'a> {
     pub generation: Generation,
 }
 
-/// The prompt for one call. `tools` are those of the turn.
+/// The prompt for one call. `tools` are those of the turn. The content of its media is for the caller to add.
 pub fn build(config: &SessionConfig, tools: &ToolSet, transcript: Closed, asked: &Asked<'_>) -> Prompt {
     let Asked { model, supports_tools, max_output_tokens, generation } = asked;
     let system = system(config);
@@ -26,6 +26,7 @@ pub fn build(config: &SessionConfig, tools: &ToolSet, transcript: Closed, asked:
         model: (*model).to_owned(),
         system,
         transcript,
+        contents: Contents::default(),
         tools,
         max_output_tokens: *max_output_tokens,
         generation: generation.clone(),

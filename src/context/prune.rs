@@ -141,7 +141,8 @@ fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<I
         | Content::Text(_)
         | Content::Reasoning { .. }
         | Content::ToolCall(_)
-        | Content::Refusal(_) => None,
+        | Content::Refusal(_)
+        | Content::Media(_) => None,
     })
 }
 

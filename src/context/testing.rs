@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::estimate;
 use crate::model::{
-    CallId, Closed, Content, Generation, Message, MessageId, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory,
-    ToolOutcome, ToolResult, Transcript, message::StoredPart,
+    CallId, Closed, Content, Contents, FinishReason, Generation, Message, MessageId, ModelResponse, Part, Prompt, Role,
+    Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript, message::StoredPart,
 };
 
 /// A message of that role with these parts.
@@ -50,6 +50,22 @@ pub(crate) fn assistant(text: &str) -> Message {
     message(Role::Assistant, vec![Part::text(text)])
 }
 
+/// The call of that model behind an assistant message.
+pub(crate) fn response(model: &str) -> ModelResponse {
+    ModelResponse {
+        provider: String::new(),
+        model: model.to_owned(),
+        provider_model: String::new(),
+        provider_response_id: String::new(),
+        finish: FinishReason::Stop,
+        provider_finish: String::new(),
+        usage: None,
+        failure: None,
+        time_to_first_token: None,
+        elapsed: std::time::Duration::ZERO,
+    }
+}
+
 /// A model calls these tools; the calls' ids are the tools' names.
 pub(crate) fn calls(names: &[&str]) -> Message {
     let call = |name: &&str| ToolCall { id: CallId::new(*name), name: (*name).to_owned(), arguments: "{}".to_owned() };
@@ -61,7 +77,7 @@ pub(crate) fn results(results: &[(&str, &str)]) -> Message {
     let result = |(name, text): &(&str, &str)| ToolResult {
         call: CallId::new(*name),
         name: (*name).to_owned(),
-        texts: vec![(*text).to_owned()],
+        parts: vec![(*text).into()],
         outcome: ToolOutcome::Success,
         truncation: None,
     };
@@ -81,6 +97,7 @@ pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
         model: "test".to_owned(),
         system: String::new(),
         transcript,
+        contents: Contents::default(),
         tools: Vec::new(),
         max_output_tokens: None,
         generation: Generation::default(),

@@ -103,7 +103,9 @@ impl ContextService for Contexts {
         request: Request<pb::CountTokensRequest>,
     ) -> Result<Response<pb::CountTokensResponse>, Status> {
         let tenant = tenant(&request);
-        let command = decode::count_tokens(request.into_inner())?;
+        let request = request.into_inner();
+        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.messages)).await?;
+        let command = decode::count_tokens(request, stored)?;
         let counts = self.engine.count_tokens(tenant, command).await?;
         Ok(Response::new(counts::counts(&counts)))
     }

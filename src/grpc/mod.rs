@@ -9,7 +9,6 @@ mod counts;
 pub mod decode;
 pub mod encode;
 pub mod health;
-pub mod loose_buffers;
 pub mod model;
 pub mod page;
 pub mod preview;

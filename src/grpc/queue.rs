@@ -72,7 +72,9 @@ impl QueueService for Queue {
         request: Request<pb::EnqueueMessageRequest>,
     ) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
         let tenant = tenant(&request);
-        let command = decode::enqueue_message(request.into_inner())?;
+        let request = request.into_inner();
+        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.message)).await?;
+        let command = decode::enqueue_message(request, stored)?;
         let (session, delivery) = (command.session.clone(), command.delivery);
         let starts_turn = command.starts_turn || delivery == Delivery::Interrupt;
         let body = codec::queue::encode(&command.message);

@@ -7,8 +7,8 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, loose_buffers::LooseBuffers, model::Models, queue::Queue,
-    session::Sessions, stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
+    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, model::Models, queue::Queue, session::Sessions,
+    stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
     pb::{
@@ -67,7 +67,6 @@ pub async fn serve(
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .layer(LooseBuffers)
         .layer(WholeBodies)
         .layer(WireErrors { max_request_bytes: bounds.max_request_bytes })
         .add_service(health)

@@ -166,7 +166,9 @@ impl SessionService for Sessions {
         request: Request<pb::AppendMessagesRequest>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
         let tenant = tenant(&request);
-        let command = decode::append_messages(request.into_inner())?;
+        let request = request.into_inner();
+        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.messages)).await?;
+        let command = decode::append_messages(request, stored)?;
         let receipt = self.engine.append_messages(tenant, command).await?;
         Ok(Response::new(pb::AppendMessagesResponse {
             message_ids: receipt.messages.into_iter().map(|message| message.into_string()).collect(),

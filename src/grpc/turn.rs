@@ -178,7 +178,9 @@ impl TurnService for Turns {
         request: Request<pb::ExecuteTurnRequest>,
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
         let tenant = tenant(&request);
-        let (command, options) = decode::execute_turn(request.into_inner())?;
+        let request = request.into_inner();
+        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.input)).await?;
+        let (command, options) = decode::execute_turn(request, stored)?;
         let Admitted { key, follows, how, after, news } = self.engine.execute(tenant, command).await?;
         let mut admitted = pb::Admitted::default();
         let replay_until = match how {
@@ -273,7 +275,9 @@ impl TurnService for Turns {
         request: Request<pb::SubmitToolResultsRequest>,
     ) -> Result<Response<pb::SubmitToolResultsResponse>, Status> {
         let tenant = tenant(&request);
-        let command = decode::submit_tool_results(request.into_inner())?;
+        let request = request.into_inner();
+        let stored = self.engine.stored(&tenant, &decode::named_in_results(&request.results)).await?;
+        let command = decode::submit_tool_results(request, stored)?;
         let receipts = self.engine.submit(tenant, command).await?;
         let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {
             call_id: call.into_string(),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, CompactionId, Generation, InputMessage, LimitsOverride, MessageId, PromptShape, RequestId, Seq,
-    SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId, Usage, UsagePurpose,
+    BlobId, CallId, CompactionId, Generation, Given, InputMessage, LimitsOverride, MessageId, NewContent, PromptShape,
+    RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId, Usage, UsagePurpose,
     compaction::{CompactionOverrides, InstructionsMode},
     config::PruneOverrides,
     import::Appended,
@@ -46,6 +46,8 @@ pub struct AppendMessages {
     pub idempotency: Idempotency,
     /// The messages in order; never empty.
     pub messages: Vec<Appended>,
+    /// Content that came with them.
+    pub contents: Vec<NewContent>,
     /// The version that the transcript must have; none: any.
     pub version: Option<i64>,
 }
@@ -59,6 +61,8 @@ pub struct CountTokens {
     pub model: Option<String>,
     /// The messages in order.
     pub messages: Vec<Appended>,
+    /// Content that came with them.
+    pub contents: Vec<NewContent>,
     /// System prompt where there is no session.
     pub system: String,
     /// The tools; none: those of the session.
@@ -193,6 +197,8 @@ pub struct ExecuteTurn {
     pub after: Seq,
     /// Where the turn begins.
     pub start: Start,
+    /// Content that came with the input.
+    pub contents: Vec<NewContent>,
     /// What this turn does differently from its session.
     pub request: TurnRequest,
     /// What to do when a turn is running.
@@ -314,6 +320,8 @@ pub struct SubmitToolResults {
     pub results: Vec<SubmittedResult>,
     /// The decisions in order.
     pub decisions: Vec<Decision>,
+    /// Content that came with the results.
+    pub contents: Vec<NewContent>,
 }
 
 /// What a person decided about one call.
@@ -345,8 +353,8 @@ pub enum Verdict {
 pub struct SubmittedResult {
     /// The call.
     pub call: CallId,
-    /// Text parts, cleaned but not cut.
-    pub texts: Vec<String>,
+    /// Texts, cleaned but not cut, and media.
+    pub parts: Vec<Given>,
     /// [`ToolOutcome::Success`] or [`ToolOutcome::Error`].
     pub outcome: ToolOutcome,
     /// Characters that cannot be stored were replaced.

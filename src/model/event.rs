@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     Applied, CallId, Compaction, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport, RequestId,
     Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
+    media::LeftOut,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -95,6 +96,15 @@ pub enum Payload {
     UnsupportedSetting {
         /// Which wish, and why.
         unsupported: Unsupported,
+        /// Configured name of the provider.
+        provider: String,
+        /// Model reference.
+        model: String,
+    },
+    /// The model could not take a medium: it read something else in its place.
+    UnsupportedPart {
+        /// Which, and why.
+        left_out: LeftOut,
         /// Configured name of the provider.
         provider: String,
         /// Model reference.

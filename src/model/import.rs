@@ -156,7 +156,7 @@ impl Fitting<'_> {
                     self.call(OpenCall { id: call.id.clone(), name: call.name.clone(), pinned }, place);
                 }
                 Content::ToolResult(result) => self.result(&result.call, message.pinned, place),
-                Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) => {}
+                Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => {}
             }
         }
     }

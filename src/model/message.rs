@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Applied, BlobId, CallId, CompactionId, Counted, Failure, MessageId, Seq, TurnId, Usage};
+use super::{Applied, BlobId, CallId, CompactionId, Counted, Failure, Media, MessageId, Seq, TurnId, Usage};
 
 /// What the model reads in place of a result that was pruned.
 pub const PRUNED_WORDS: &str = "[Old tool result content cleared]";
@@ -76,6 +76,32 @@ impl Message {
     pub fn seen(self) -> Self {
         Self { parts: self.parts.into_iter().map(StoredPart::seen).collect(), ..self }
     }
+
+    /// Its media, those in results included.
+    pub fn media(&self) -> impl Iterator<Item = &Media> {
+        self.parts.iter().flat_map(|stored| stored.part.media())
+    }
+
+    /// Replaces media by words, where there are some for it; told are the part that it is or stands in, and itself.
+    pub fn replace_media(&mut self, mut words: impl FnMut(usize, &Media) -> Option<String>) {
+        for (at, stored) in self.parts.iter_mut().enumerate() {
+            match &mut stored.part.content {
+                Content::Media(media) => {
+                    if let Some(words) = words(at, media) {
+                        stored.part.content = Content::Text(words);
+                    }
+                }
+                Content::ToolResult(result) => {
+                    for given in &mut result.parts {
+                        if let Some(words) = given.media().and_then(|media| words(at, media)) {
+                            *given = Given::Text(words);
+                        }
+                    }
+                }
+                Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::Refusal(_) => {}
+            }
+        }
+    }
 }
 
 /// A part with its size.
@@ -96,7 +122,7 @@ impl StoredPart {
     #[must_use]
     pub fn seen(mut self) -> Self {
         if let (Some(_), Content::ToolResult(result)) = (&self.pruned, &mut self.part.content) {
-            result.texts = vec![PRUNED_WORDS.to_owned()];
+            result.parts = vec![Given::Text(PRUNED_WORDS.to_owned())];
         }
         self
     }
@@ -134,6 +160,18 @@ impl Part {
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Content::Text(text.into()))
     }
+
+    /// The medium that it is, or those of the result that it is.
+    pub fn media(&self) -> impl Iterator<Item = &Media> {
+        let (own, given) = match &self.content {
+            Content::Media(media) => (Some(media), [].as_slice()),
+            Content::ToolResult(result) => (None, result.parts.as_slice()),
+            Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::Refusal(_) => {
+                (None, [].as_slice())
+            }
+        };
+        own.into_iter().chain(given.iter().filter_map(Given::media))
+    }
 }
 
 /// What a part is.
@@ -154,6 +192,8 @@ pub enum Content {
     ToolResult(ToolResult),
     /// The model's words of refusal.
     Refusal(String),
+    /// An image, document, sound or video.
+    Media(Media),
 }
 
 /// A tool call made by the model.
@@ -189,12 +229,63 @@ pub struct ToolResult {
     pub call: CallId,
     /// The tool's name.
     pub name: String,
-    /// Its text parts, cleaned and cut.
-    pub texts: Vec<String>,
+    /// What it holds in order: texts, cleaned and cut, and media.
+    pub parts: Vec<Given>,
     /// How the call ended.
     pub outcome: ToolOutcome,
     /// How the output was cut, if it was.
     pub truncation: Option<Truncation>,
+}
+
+impl ToolResult {
+    /// Its texts.
+    pub fn texts(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.parts.iter().filter_map(Given::text)
+    }
+
+    /// Its media.
+    pub fn media(&self) -> impl Iterator<Item = &Media> {
+        self.parts.iter().filter_map(Given::media)
+    }
+}
+
+/// A piece of what a tool gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Given {
+    /// Text.
+    Text(String),
+    /// An image, document, sound or video.
+    Media(Media),
+}
+
+impl Given {
+    /// The text; none: it is something else.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Media(_) => None,
+        }
+    }
+
+    /// The medium; none: it is something else.
+    pub fn media(&self) -> Option<&Media> {
+        match self {
+            Self::Text(_) => None,
+            Self::Media(media) => Some(media),
+        }
+    }
+}
+
+impl From<&str> for Given {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Given {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
 }
 
 /// How a tool's output was cut.

@@ -11,6 +11,7 @@ pub mod generation;
 pub mod id;
 pub mod import;
 pub mod ledger;
+pub mod media;
 pub mod message;
 pub mod prompt;
 pub mod queue;
@@ -28,8 +29,9 @@ pub use failure::{Failure, FailurePhase, FailureReason};
 pub use generation::Generation;
 pub use id::{BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
 pub use ledger::{Anchor, Held, Ledger, PrepareReport, PruneReport, Recorded, Restored};
+pub use media::{Contents, Media, NewContent};
 pub use message::{
-    Content, FinishReason, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
+    Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
     Truncation,
 };
 pub use prompt::{Prompt, PromptNote, PromptNoteKind, PromptShape};

@@ -1,6 +1,6 @@
 //! The prompt: everything a model is given for one call, in neutral form.
 
-use super::{Closed, Generation, MessageId, TokenCount, Tool};
+use super::{Closed, Contents, Generation, MessageId, TokenCount, Tool};
 
 /// What a model is given for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Prompt {
     pub system: String,
     /// The conversation. Every call in it has its result.
     pub transcript: Closed,
+    /// The content of its media.
+    pub contents: Contents,
     /// Tools the model may call; empty for a model without tool support.
     pub tools: Vec<Tool>,
     /// Tokens of the answer; none: the model's limit.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{InputMessage, MessageId, SessionId, command::Idempotency};
+use super::{InputMessage, MessageId, NewContent, SessionId, command::Idempotency};
 
 /// When a queued message is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +62,8 @@ pub struct EnqueueMessage {
     pub idempotency: Idempotency,
     /// What the user says.
     pub message: InputMessage,
+    /// Content that came with it.
+    pub contents: Vec<NewContent>,
     /// When it is to be taken.
     pub delivery: Delivery,
     /// It starts a turn when none runs.

@@ -49,7 +49,7 @@ impl Transcript {
                 let sound = match &part.part.content {
                     Content::ToolCall(call) => message.role == Role::Assistant && open.insert(call.id.clone()),
                     Content::ToolResult(result) => message.role == Role::Tool && open.remove(&result.call),
-                    Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) => true,
+                    Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => true,
                 };
                 if !sound {
                     return Err(NotClosed::Broken(index));
@@ -68,6 +68,11 @@ impl Closed {
     /// The messages.
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// The messages by themselves, to be changed and closed again.
+    pub fn into_messages(self) -> Vec<Message> {
+        self.messages
     }
 }
 
@@ -113,7 +118,7 @@ mod tests {
         let (id, name) = (CallId::new(call), "tool".to_owned());
         let content = if role == Role::Tool {
             let outcome = ToolOutcome::Success;
-            Content::ToolResult(ToolResult { call: id, name, texts: Vec::new(), outcome, truncation: None })
+            Content::ToolResult(ToolResult { call: id, name, parts: Vec::new(), outcome, truncation: None })
         } else {
             Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
         };

@@ -1,7 +1,7 @@
 //! What is known of a model, and who said it.
 
 use crate::model::{
-    Generation,
+    Generation, Media, Role,
     generation::{ReasoningEffort, Setting, Unsupported},
 };
 
@@ -108,6 +108,16 @@ impl ModelInfo {
         let refused = wanted.temperature.is_some() && self.takes_temperature == Some(false);
         let why = || "The model takes no temperature.".to_owned();
         refused.then(|| Unsupported { setting: Setting::Temperature, why: why() }).into_iter().collect()
+    }
+
+    /// Why it is not given a medium; none: it takes such types from whoever speaks.
+    pub fn cannot_read(&self, media: &Media, role: Role) -> Option<String> {
+        match role {
+            Role::System => return Some("Instructions have text only.".to_owned()),
+            Role::User | Role::Assistant | Role::Tool => {}
+        }
+        let takes = self.input_media.iter().any(|pattern| media.is(pattern));
+        (!takes).then(|| format!("The model is not known to take {}.", media.essence()))
     }
 
     /// The same with what an operator says, which wins.

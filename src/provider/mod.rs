@@ -4,7 +4,9 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 use futures_util::Stream;
 
-use crate::model::{FinishReason, Generation, Prompt, PromptNote, PromptShape, Usage, generation::Unsupported};
+use crate::model::{
+    FinishReason, Generation, Media, Prompt, PromptNote, PromptShape, Role, Usage, generation::Unsupported,
+};
 
 pub mod assemble;
 pub mod catalog;
@@ -47,6 +49,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// model, unless a provider knows better.
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
         model.cannot_take(wanted)
+    }
+
+    /// Why the model cannot be given a medium in a message of that role, in a sentence; none: it can. What is known of the model, unless
+    /// a provider knows better.
+    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        model.cannot_read(media, role)
     }
 
     /// Whether the reasoning of an answer is sent back with later prompts; where not, it occupies no window.

@@ -1,10 +1,17 @@
 //! Content too large for messages: content-addressed bytes in chunks, per tenant.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use tokio_postgres::Row;
 
-use super::{Error, Store, pipeline::Query, row::get, upload::CHUNK_BYTES};
+use super::{
+    Error, Store,
+    pipeline::{Param, Query},
+    row::get,
+    upload::CHUNK_BYTES,
+};
 use crate::model::{BlobId, TenantId};
 
 /// A stored piece of content.
@@ -19,6 +26,39 @@ pub struct Blob {
     /// When it was first stored.
     pub created_at: Timestamp,
 }
+
+/// The beginning of content, and how long all of it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beginning {
+    /// Under which id.
+    pub id: BlobId,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its first stored chunk.
+    pub beginning: Vec<u8>,
+}
+
+/// How far a walk over all blobs has come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Walk {
+    tenant: String,
+    blob: String,
+}
+
+/// What a piece of the walk came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Swept {
+    /// How many blobs were taken away.
+    pub swept: u64,
+    /// Where it goes on.
+    pub next: Walk,
+}
+
+/// Blobs that one round of the sweep looks at.
+const ROUND: i64 = 100;
+
+/// So long after it was touched content that nothing refers to stays: a day, and the hour for which a look does not touch it again.
+const UNUSED: Duration = Duration::from_hours(26);
 
 pub(super) const BLOB: &str = "-- store::blob::blob
     select media_type, size_bytes, created_at from blobs where tenant_id = $1 and blob_id = $2";
@@ -47,6 +87,63 @@ impl Store {
     pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
         let rows = self.database.read(BLOB, &[&tenant.as_str(), &id.as_str()]).await?;
         rows.first().map(|row| blob(id, row)).transpose()
+    }
+
+    /// The beginnings of these blobs, as far as they exist. A message is about to refer to them: they are not swept meanwhile.
+    pub async fn beginnings(&self, tenant: &TenantId, ids: &[BlobId]) -> Result<Vec<Beginning>, Error> {
+        const SQL: &str = "-- store::blob::beginnings
+            with touched as (
+              update blobs b set touched_at = now()
+                from (select t.tenant_id, t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
+                         and t.touched_at < now() - interval '1 hour' order by t.blob_id for no key update) t
+               where b.tenant_id = t.tenant_id and b.blob_id = t.blob_id)
+            select b.blob_id, b.size_bytes, c.bytes
+              from blobs b
+              join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
+             where b.tenant_id = $1 and b.blob_id = any($2::text[])";
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<&str> = ids.iter().map(BlobId::as_str).collect();
+        let rows = self.database.write(&Query::new(SQL, vec![&tenant.as_str() as Param<'_>, &ids])).await?;
+        let beginning = |row: &Row| {
+            let bytes: i64 = get(row, "size_bytes")?;
+            Ok(Beginning {
+                id: BlobId::new(get::<String>(row, "blob_id")?),
+                bytes: u64::try_from(bytes).unwrap_or_default(),
+                beginning: get(row, "bytes")?,
+            })
+        };
+        rows.iter().map(beginning).collect()
+    }
+
+    /// Looks at the next blobs of all tenants and takes away those that nothing refers to. None: the walk is at its end.
+    pub async fn sweep_blobs(&self, walk: &Walk) -> Result<Option<Swept>, Error> {
+        const SQL: &str = "-- store::blob::sweep_blobs
+            with seen as (
+              select b.tenant_id, b.blob_id, b.touched_at from blobs b
+               where (b.tenant_id, b.blob_id) > ($1, $2) order by b.tenant_id, b.blob_id limit $4),
+            unused as (
+              select s.tenant_id, s.blob_id from seen s
+               where s.touched_at < now() - make_interval(secs => $3)
+                 and not exists (select from part_blobs p where p.tenant_id = s.tenant_id and p.blob_id = s.blob_id)),
+            gone as (
+              delete from blobs b using unused u
+               where b.tenant_id = u.tenant_id and b.blob_id = u.blob_id and b.touched_at < now() - make_interval(secs => $3)
+              returning b.tenant_id, b.blob_id),
+            chunks as (
+              delete from blob_chunks c using gone g where c.tenant_id = g.tenant_id and c.blob_id = g.blob_id)
+            select s.tenant_id, s.blob_id, (select count(*) from gone) as swept
+              from seen s order by s.tenant_id desc, s.blob_id desc limit 1";
+        let unused = UNUSED.as_secs_f64();
+        let params: Vec<Param<'_>> = vec![&walk.tenant, &walk.blob, &unused, &ROUND];
+        let rows = self.database.write(&Query::new(SQL, params)).await?;
+        let swept = |row: &Row| {
+            let swept: i64 = get(row, "swept")?;
+            let next = Walk { tenant: get(row, "tenant_id")?, blob: get(row, "blob_id")? };
+            Ok(Swept { swept: u64::try_from(swept).unwrap_or_default(), next })
+        };
+        rows.first().map(swept).transpose()
     }
 
     /// Content from `offset` on: what is left of the stored chunk that holds it, empty at the end. Reading on from there gives

@@ -98,7 +98,7 @@ pub struct Import<'a> {
     pub calls: &'a [ImportedCall],
     /// Calls that were open, and where they are answered.
     pub answers: &'a [(CallId, PartPlace)],
-    /// Outputs that were cut, whole.
+    /// What results refer to: outputs that were cut, whole, and media.
     pub blobs: &'a [(PartPlace, BlobId)],
     /// Calls that are open after them.
     pub open: usize,

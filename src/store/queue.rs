@@ -47,6 +47,8 @@ pub struct NewQueued<'a> {
     pub message: &'a MessageId,
     /// The encoded message.
     pub body: &'a [u8],
+    /// The blobs that it refers to.
+    pub blobs: &'a [&'a str],
     /// When it is to be taken.
     pub delivery: Delivery,
     /// It starts a turn when none runs.
@@ -423,11 +425,12 @@ struct NewParams<'a> {
     limit: i64,
     request_id: Option<&'a str>,
     hash: &'a str,
+    blobs: &'a [&'a str],
 }
 
 impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
     fn from(new: &NewQueued<'a>) -> Self {
-        let NewQueued { message, body, delivery, starts_turn, execute, ttl, limit, idempotency } = new;
+        let NewQueued { message, body, blobs, delivery, starts_turn, execute, ttl, limit, idempotency } = new;
         Self {
             message: message.as_str(),
             body,
@@ -439,13 +442,14 @@ impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
             limit: i64::from(*limit),
             request_id: idempotency.request.as_ref().map(RequestId::as_str),
             hash: &idempotency.hash,
+            blobs,
         }
     }
 }
 
 impl NewParams<'_> {
-    /// $3 to $12
-    fn params(&self) -> [Param<'_>; 10] {
+    /// $3 to $13
+    fn params(&self) -> [Param<'_>; 11] {
         [
             &self.message,
             &self.body,
@@ -457,6 +461,7 @@ impl NewParams<'_> {
             &self.limit,
             &self.request_id,
             &self.hash,
+            &self.blobs,
         ]
     }
 }

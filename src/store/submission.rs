@@ -32,8 +32,8 @@ pub struct Answer {
     pub tokens: u32,
     /// The hash of the answer as it was sent.
     pub hash: String,
-    /// The whole output, when it was cut.
-    pub full_output: Option<BlobId>,
+    /// What it refers to, each once: the whole output, when it was cut, and media.
+    pub blobs: Vec<BlobId>,
 }
 
 /// What kind of answer closes a call. One that does not fit the call changes nothing.
@@ -154,7 +154,7 @@ struct AnswerColumns<'a> {
     rests: Vec<Option<Vec<u8>>>,
     tokens: Vec<i32>,
     hashes: Vec<&'a str>,
-    blobs: Vec<Option<&'a str>>,
+    blobs: Vec<Option<String>>,
     needs: Vec<Option<i16>>,
     becomes: Vec<i16>,
     edited: Vec<Option<bool>>,
@@ -171,12 +171,18 @@ impl<'a> From<&'a [Answer]> for AnswerColumns<'a> {
             rests: rows.into_iter().map(|row| row.rest).collect(),
             tokens: answers.iter().map(|answer| signed(answer.tokens)).collect(),
             hashes: answers.iter().map(|answer| answer.hash.as_str()).collect(),
-            blobs: answers.iter().map(|answer| answer.full_output.as_ref().map(BlobId::as_str)).collect(),
+            blobs: answers.iter().map(|answer| joined(&answer.blobs)).collect(),
             needs: kinds().map(AnswerKind::needs).collect(),
             becomes: kinds().map(AnswerKind::becomes).collect(),
             edited: kinds().map(AnswerKind::edited).collect(),
         }
     }
+}
+
+/// Ids as the statement takes them: with commas between; none: there are none.
+fn joined(blobs: &[BlobId]) -> Option<String> {
+    let ids: Vec<&str> = blobs.iter().map(BlobId::as_str).collect();
+    (!ids.is_empty()).then(|| ids.join(","))
 }
 
 impl AnswerColumns<'_> {

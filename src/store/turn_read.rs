@@ -90,6 +90,11 @@ impl Owned {
     pub fn in_force(&self) -> &Revision {
         self.newer.as_ref().unwrap_or(&self.made_for)
     }
+
+    /// From the start of the turn to this look at it.
+    pub fn elapsed(&self) -> Duration {
+        Duration::try_from(self.read_at.duration_since(self.started_at)).unwrap_or_default()
+    }
 }
 
 /// A turn as clients see it.

@@ -42,7 +42,11 @@ impl Handing<'_> {
         let mut out = HandedOut::default();
         let calls = parts.iter().enumerate().filter_map(|(position, part)| match &part.content {
             Content::ToolCall(call) => Some((position, call)),
-            Content::Text(_) | Content::Reasoning { .. } | Content::ToolResult(_) | Content::Refusal(_) => None,
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
         });
         let calls = calls
             .enumerate()

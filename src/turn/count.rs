@@ -5,18 +5,19 @@ use std::{
     sync::{Arc, Once},
 };
 
-use super::{Engine, Error, render::Standing};
+use super::{Engine, Error, media::cannot_read, render::Standing};
 use crate::{
     context::{
         count::{Counting, Counts},
         estimate,
+        media::leave_out,
         predict::Calibration,
         prompt,
         size::Size,
         template::Template,
     },
     model::{
-        Generation, Message, MessageId, Prompt, Seq, SessionKey, TenantId, Tool, ToolSet, Transcript,
+        Generation, Message, MessageId, NewContent, Prompt, Seq, SessionKey, TenantId, Tool, ToolSet, Transcript,
         command::CountTokens, import::Appended,
     },
     provider::registry::Resolved,
@@ -37,9 +38,9 @@ struct Ground {
 impl Engine {
     /// Counts. Where no provider counts, or the model has no counter, the numbers are predictions and say so.
     pub async fn count_tokens(&self, tenant: TenantId, command: CountTokens) -> Result<Counts, Error> {
-        let CountTokens { session, model, messages, system, tools, exact } = command;
+        let CountTokens { session, model, messages, contents, system, tools, exact } = command;
         let mut ground = match session {
-            Some(session) => self.ground(&SessionKey::new(tenant, session)).await?,
+            Some(session) => self.ground(&SessionKey::new(tenant.clone(), session)).await?,
             None => Ground { model: self.rules.default_model.clone(), system, ..Ground::default() },
         };
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
@@ -51,6 +52,8 @@ impl Engine {
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
         ground.messages.extend(messages.into_iter().map(unstored));
+        // Counted is what the model would read.
+        leave_out(&mut ground.messages, &model.reference, |media, role| cannot_read(&model, media, role));
         let counting = Counting {
             template: template(&model),
             calibration: self.calibration(&model.reference).await?,
@@ -61,7 +64,7 @@ impl Engine {
             single,
             measured,
         };
-        let reported = if exact { reported(&model, &counting).await? } else { None };
+        let reported = if exact { self.reported(&tenant, &model, &counting, &contents).await? } else { None };
         // A long conversation takes a while to count: others go on meanwhile.
         let counts = tokio::task::spawn_blocking(move || counting.count(reported)).await;
         counts.map_err(|error| Error::Internal(format!("counting failed: {error}")))
@@ -81,29 +84,37 @@ impl Engine {
         })
     }
 
+    /// What the provider counts; none: it does not count, or the conversation has open calls, which no model is sent.
+    async fn reported(
+        &self,
+        tenant: &TenantId,
+        model: &Resolved,
+        counting: &Counting,
+        own: &[NewContent],
+    ) -> Result<Option<u32>, Error> {
+        let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else { return Ok(None) };
+        if !model.provider.counts() {
+            return Ok(None);
+        }
+        let (transcript, contents) = self.contents(tenant, model, transcript, own).await?;
+        let prompt = Prompt {
+            model: model.info.name.clone(),
+            system: counting.system.clone(),
+            transcript,
+            contents,
+            tools: counting.tools.clone(),
+            max_output_tokens: None,
+            generation: counting.generation.clone(),
+            size: estimate::count(0),
+        };
+        Ok(model.provider.count(Arc::new(prompt)).await?)
+    }
+
     /// What was learnt from the calls of a model.
     pub(super) async fn calibration(&self, reference: &str) -> Result<Calibration, Error> {
         let learnt = self.store.calibrations(&[reference]).await?.remove(reference);
         Ok(learnt.map_or_else(Calibration::default, |learnt| Calibration { ratio: learnt.ratio, calls: learnt.calls }))
     }
-}
-
-/// What the provider counts; none: it does not count, or the conversation has open calls, which no model is sent.
-async fn reported(model: &Resolved, counting: &Counting) -> Result<Option<u32>, Error> {
-    let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else { return Ok(None) };
-    if !model.provider.counts() {
-        return Ok(None);
-    }
-    let prompt = Prompt {
-        model: model.info.name.clone(),
-        system: counting.system.clone(),
-        transcript,
-        tools: counting.tools.clone(),
-        max_output_tokens: None,
-        generation: counting.generation.clone(),
-        size: estimate::count(0),
-    };
-    Ok(model.provider.count(Arc::new(prompt)).await?)
 }
 
 /// The template of a model: by its service where that is known, else by the name that the operator gave it.

@@ -91,6 +91,7 @@ impl Engine {
         let request = command.idempotency.request.as_ref();
         let id = command.session.clone().unwrap_or_else(|| new_session_id(&tenant, request));
         let key = SessionKey::new(tenant, id);
+        self.keep(&key.tenant, &command.contents).await?;
         for _ in 0..ADMISSION_TRIES {
             if let Some(admitted) = self.try_admit(&key, command).await? {
                 return Ok(admitted);

@@ -8,6 +8,7 @@ use super::{
     Engine, Error,
     execute::{host_part, total},
     sessions::outside_tokens,
+    submit::blobs_of,
 };
 use crate::{
     context::{
@@ -61,6 +62,7 @@ impl Engine {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
+            engine.keep(&key.tenant, &command.contents).await?;
             for _ in 0..APPEND_TRIES {
                 if let Some(receipt) = engine.try_append(&key, &command).await? {
                     return Ok(receipt);
@@ -163,9 +165,7 @@ impl Engine {
                     result.name.clone_from(&call.name);
                     let own = config.tools.get(&call.name).and_then(|tool| tool.output_limits);
                     self.cut(key, result, &policy.limits_for(&call.name, own)).await?;
-                    if let Some(truncation) = &result.truncation {
-                        prepared.blobs.push(((id.clone(), position), truncation.full_output.clone()));
-                    }
+                    prepared.blobs.extend(blobs_of(result).into_iter().map(|blob| ((id.clone(), position), blob)));
                 }
                 parts.push(host_part(part, appended.role, pinned));
             }
@@ -186,7 +186,7 @@ impl Engine {
     }
 }
 
-/// Messages as they are written, and the outputs that were cut.
+/// Messages as they are written, and what their results refer to.
 #[derive(Default)]
 struct Prepared {
     messages: Vec<ImportedMessage>,
@@ -219,7 +219,7 @@ fn calls_of(message: &Appended) -> impl Iterator<Item = CallId> {
     message.parts.iter().filter_map(|part| match &part.content {
         Content::ToolCall(call) => Some(call.id.clone()),
         Content::ToolResult(result) => Some(result.call.clone()),
-        Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) => None,
+        Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => None,
     })
 }
 

@@ -37,7 +37,9 @@ impl Default for Lessons {
 impl Engine {
     /// Compares a prompt's prediction with what was reported, aside from the turn.
     pub(super) fn learn(self: &Arc<Self>, model: &Resolved, prompt: Arc<Prompt>, reported: u32) {
-        if bytes(&prompt) > MOST_BYTES || reported == 0 {
+        // What media cost is known far less well than text: it would spoil the ratio of both.
+        let shows = prompt.transcript.messages().iter().any(|message| message.media().next().is_some());
+        if bytes(&prompt) > MOST_BYTES || reported == 0 || shows {
             return;
         }
         let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else { return };
@@ -95,8 +97,9 @@ fn bytes(prompt: &Prompt) -> usize {
     let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
     let said = parts.map(|stored| match &stored.part.content {
         Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => text.len(),
+        Content::Media(_) => 0,
         Content::ToolCall(call) => call.name.len() + call.arguments.len(),
-        Content::ToolResult(result) => result.texts.iter().map(String::len).sum(),
+        Content::ToolResult(result) => result.texts().map(str::len).sum(),
     });
     let tools =
         prompt.tools.iter().map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));

@@ -20,6 +20,7 @@ pub mod hub;
 pub mod import;
 mod learn;
 pub mod leases;
+mod media;
 pub mod next;
 mod prepare;
 mod prune;
@@ -84,6 +85,8 @@ pub struct Rules {
     pub poll_interval: Duration,
     /// Bounds of uploads.
     pub uploads: UploadBounds,
+    /// Bytes of media in one prompt.
+    pub max_prompt_media_bytes: u64,
 }
 
 /// Name of the policy of sessions that name none.

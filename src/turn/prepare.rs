@@ -62,7 +62,7 @@ impl Engine {
         }
         let model = self.model(standing.model(command.model.as_deref()))?;
         // Nothing is done for a transcript that cannot be sent.
-        let shown = self.shown(&standing, &model, command.shape)?;
+        let shown = self.shown(key, &standing, &model, command.shape).await?;
         let policy = self.policy(&standing.session.config)?.context;
         let budget = budget(&policy, &model)?;
         if let Some(report) = done {
@@ -104,7 +104,7 @@ impl Engine {
         let report = PrepareReport { prune: Some(cleared), ..report };
         let standing = self.standing(key).await?;
         let model = self.model(standing.model(command.model.as_deref()))?;
-        let shown = self.shown(&standing, &model, command.shape)?;
+        let shown = self.shown(key, &standing, &model, command.shape).await?;
         let budget = budget(&self.policy(&standing.session.config)?.context, &model)?;
         self.fits(key, &model, &shown.prompt.size, budget).await?;
         Ok(Some((shown, report)))

@@ -11,7 +11,7 @@ use super::{Engine, Error, following::Ground, hub::Announced, wakeups::Wakeup};
 use crate::{
     codec,
     model::{
-        Delivery, InputMessage, MessageId, SessionKey, TenantId,
+        Delivery, InputMessage, Media, MessageId, Part, SessionKey, TenantId,
         command::{Idempotency, TurnRequest},
         queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
     },
@@ -49,9 +49,10 @@ impl Engine {
     pub async fn enqueue(self: &Arc<Self>, tenant: TenantId, command: EnqueueMessage) -> Result<Place, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
-            let EnqueueMessage { session, idempotency, message, delivery, starts_turn, ttl } = command;
+            let EnqueueMessage { session, idempotency, message, contents, delivery, starts_turn, ttl } = command;
             let key = SessionKey::new(tenant, session);
             let session = engine.session(&key).await?;
+            engine.keep(&key.tenant, &contents).await?;
             let incoming = Incoming {
                 message: &message,
                 delivery,
@@ -79,6 +80,7 @@ impl Engine {
         let limit = self.policy(&session.config)?.max_pending;
         let id = MessageId::new(Uuid::now_v7().to_string());
         let (body, request) = (codec::queue::encode(message), execute.map(codec::turn::encode_request));
+        let blobs: Vec<&str> = message.parts.iter().flat_map(Part::media).filter_map(blob).collect();
         let ground = Ground::of(session);
         let wanted = execute.cloned().unwrap_or_default();
         let planned = (starts_turn && self.may_start())
@@ -88,6 +90,7 @@ impl Engine {
         let new = NewQueued {
             message: &id,
             body: &body,
+            blobs: &blobs,
             delivery,
             starts_turn,
             execute: request.as_deref(),
@@ -195,6 +198,10 @@ impl Engine {
         }
         Ok(gone)
     }
+}
+
+fn blob(media: &Media) -> Option<&str> {
+    media.kept().map(|kept| kept.id.as_str())
 }
 
 fn mismatch(idempotency: &Idempotency) -> Error {

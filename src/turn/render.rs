@@ -65,20 +65,33 @@ impl Engine {
             Some(at) => {
                 let standing = self.standing_at(&key, at).await?;
                 let model = self.model(standing.model(model.as_deref()))?;
-                let prompt = self.prompt(&standing, &model)?;
+                let prompt = self.with_media(&key.tenant, &model, self.prompt(&standing, &model)?).await?;
                 Ok(rendered(&model, prompt, shape, 0))
             }
             None => {
                 let standing = self.standing(&key).await?;
                 let model = self.model(standing.model(model.as_deref()))?;
-                self.shown(&standing, &model, shape)
+                self.shown(&key, &standing, &model, shape).await
             }
         }
     }
 
+    /// A prompt with the content of its media, as far as the model takes them.
+    async fn with_media(&self, tenant: &TenantId, model: &Resolved, prompt: Prompt) -> Result<Prompt, Error> {
+        let (transcript, contents) = self.contents(tenant, model, prompt.transcript, &[]).await?;
+        Ok(Prompt { transcript, contents, ..prompt })
+    }
+
     /// The next prompt with its size, as it is shown.
-    pub(super) fn shown(&self, standing: &Standing, model: &Resolved, shape: PromptShape) -> Result<Rendered, Error> {
-        let prompt = Prompt { size: standing.size(model).count, ..self.prompt(standing, model)? };
+    pub(super) async fn shown(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        model: &Resolved,
+        shape: PromptShape,
+    ) -> Result<Rendered, Error> {
+        let prompt = self.with_media(&key.tenant, model, self.prompt(standing, model)?).await?;
+        let prompt = Prompt { size: standing.size(model).count, ..prompt };
         Ok(rendered(model, prompt, shape, standing.version.number()))
     }
 

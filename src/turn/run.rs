@@ -19,6 +19,7 @@ use super::{
     execute::step_started,
     hub::Channel,
     leases::Lease,
+    media::Carried,
     next::{Facts, Last, Step, ending_of, next_step},
     retry::Failed,
     sessions::outside_tokens,
@@ -81,6 +82,7 @@ pub(super) async fn run(
         calls: (0, 0),
         recovered: None,
         making: Making::default(),
+        carried: Carried::default(),
     };
     loop {
         match Box::pin(run.step()).await {
@@ -125,6 +127,8 @@ struct Run<'a> {
     /// The step whose prompt was made smaller because the provider found it too long.
     recovered: Option<u32>,
     making: Making,
+    /// The media of its prompts.
+    carried: Carried,
 }
 
 /// What one step works with.
@@ -301,7 +305,7 @@ impl Run<'_> {
             max_output_tokens: scene.limits.max_output_tokens,
             generation,
         };
-        let prompt = Arc::new(prompt::build(config, scene.tools, transcript, &asked));
+        let prompt = self.prompt(scene, transcript, &asked).await?;
         let call = answer::Call {
             model: scene.model,
             prompt: Arc::clone(&prompt),
@@ -335,7 +339,7 @@ impl Run<'_> {
         timing: Timing,
     ) -> Result<Flow, Error> {
         let Assembled { parts, calls, finish } = answer;
-        let mut rows = Self::no_rows(scene);
+        let mut rows = self.told(scene);
         let response = response(scene.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response);
         let measured = finish.usage.as_ref().map(|usage| window::measured(scene, usage, &answer));
@@ -442,8 +446,8 @@ impl Run<'_> {
                 self.undoing(ending, Some(&request), (!partial.is_empty()).then_some(message)).await?
             }
         };
-        let mut rows = Self::no_rows(scene);
         let written = (!partial.is_empty()).then_some(message);
+        let mut rows = if written.is_some() { self.told(scene) } else { Self::no_rows(scene) };
         if written.is_some() {
             let finish = Finish {
                 reason: FinishReason::Cancelled,

@@ -1,7 +1,12 @@
 //! SubmitToolResults: results are cut to the tool's limits, decisions become requests or denials, and all are written at once; the
 //! last answer makes this replica the turn's owner.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use super::{
     Engine, Error,
@@ -13,14 +18,15 @@ use super::{
 };
 use crate::{
     context::{
-        estimate,
+        estimate, media,
         room::{fitting, for_results},
         size::{offset, size, usable},
+        template::Pictures,
         truncate::{cut, cut_texts, join},
     },
     model::{
-        BlobId, CallId, Content, Limits, OutputLimits, Part, Payload, SessionKey, TenantId, ToolOutcome, ToolResult,
-        Truncation, TurnId,
+        BlobId, CallId, Content, Given, Limits, OutputLimits, Part, Payload, SessionKey, TenantId, ToolOutcome,
+        ToolResult, Truncation, TurnId,
         command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
         config::Policy,
         derive,
@@ -78,6 +84,7 @@ impl Engine {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
+            engine.keep(&key.tenant, &command.contents).await?;
             engine.answer(&key, command).await
         })
         .await
@@ -99,7 +106,7 @@ impl Engine {
             Some((turn, step)) => Some(self.addressee(key, &turn, step).await?),
             None => None,
         };
-        let SubmitToolResults { session: _, idempotency, results, decisions } = command;
+        let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
         let (mut answers, mut sent) = (Vec::with_capacity(results.len()), Vec::new());
         let mut room = addressee.as_ref().map_or(u32::MAX, |addressee| addressee.room);
         for result in results {
@@ -155,8 +162,8 @@ impl Engine {
                 WaitsFor::Result { .. } => OVERDUE_WORDS,
                 WaitsFor::Approval => UNDECIDED_WORDS,
             };
-            let (call, texts) = (pending.call.id, vec![words.to_owned()]);
-            let result = SubmittedResult { call, texts, outcome: ToolOutcome::TimedOut, sanitized: false };
+            let (call, parts) = (pending.call.id, vec![words.into()]);
+            let result = SubmittedResult { call, parts, outcome: ToolOutcome::TimedOut, sanitized: false };
             answers.push(self.prepare(key, result, AnswerKind::Overdue, &known, None, u32::MAX).await?);
         }
         let nobody = Idempotency { request: None, hash: String::new() };
@@ -199,39 +206,42 @@ impl Engine {
         addressee: Option<&Addressee>,
         room: u32,
     ) -> Result<Answer, Error> {
-        let SubmittedResult { call, texts, outcome, sanitized } = result;
-        let hash = fingerprint(&texts, outcome);
+        let SubmittedResult { call, parts, outcome, sanitized } = result;
+        let hash = fingerprint(&parts, outcome);
         let known = known.get(&call);
         let name = known.map(|call| call.name.clone()).unwrap_or_default();
-        let mut result = ToolResult { call: call.clone(), name, texts, outcome, truncation: None };
+        let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None };
         if let Some(Addressee { turn, policy, .. }) = addressee {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
             let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
-            let limits = fitting(&result.texts, &limits, room);
+            let texts: Vec<String> = result.texts().map(str::to_owned).collect();
+            let limits = fitting(&texts, &limits, room.saturating_sub(media_tokens(&result)));
             self.cut(key, &mut result, &limits).await?;
         }
         if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
-            result.texts.insert(0, edit_note(arguments));
+            result.parts.insert(0, edit_note(arguments).into());
         }
-        let full_output = result.truncation.as_ref().map(|truncation| truncation.full_output.clone());
+        let blobs = blobs_of(&result);
         let mut part = Part::new(Content::ToolResult(result));
         part.sanitized = sanitized;
         let tokens = estimate::part(&part, crate::model::Role::Tool).tokens;
-        Ok(Answer { call, kind, part, tokens, hash, full_output })
+        Ok(Answer { call, kind, part, tokens, hash, blobs })
     }
 
-    /// Cuts a result to its limits. What is cut is kept whole first, so that nothing ever refers to a blob that is not there.
+    /// Cuts the texts of a result to its limits; media stay whole. What is cut is kept whole first, so that nothing ever refers to a
+    /// blob that is not there.
     pub(super) async fn cut(
         &self,
         key: &SessionKey,
         result: &mut ToolResult,
         limits: &crate::model::OutputLimits,
     ) -> Result<(), Error> {
-        let cut = cut_texts(&result.texts, limits);
+        let texts: Vec<String> = result.texts().map(str::to_owned).collect();
+        let cut = cut_texts(&texts, limits);
         if !cut.truncated {
             return Ok(());
         }
-        let whole = join(&result.texts);
+        let whole = join(&texts);
         let id: BlobId = derive::blob(whole.as_bytes());
         self.store.put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes()).await?;
         let full_bytes = u64::try_from(whole.len()).unwrap_or(u64::MAX);
@@ -241,7 +251,7 @@ impl Engine {
             full_output: id,
             full_bytes,
         });
-        result.texts = cut.texts;
+        replace_texts(result, cut.texts);
         Ok(())
     }
 
@@ -281,6 +291,26 @@ impl Engine {
         }
         self.wake(super::wakeups::Wakeup::News(key.clone()));
     }
+}
+
+/// What a result refers to, each once: its whole output, when it was cut, and its media.
+pub(super) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
+    let whole = result.truncation.as_ref().map(|truncation| &truncation.full_output);
+    let media = result.media().filter_map(|media| media.kept()).map(|kept| &kept.id);
+    let all: BTreeSet<&BlobId> = whole.into_iter().chain(media).collect();
+    all.into_iter().cloned().collect()
+}
+
+/// Puts other texts in the place of the first one; media stay where they are among each other.
+fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
+    let first = result.parts.iter().position(|given| given.text().is_some()).unwrap_or(0);
+    result.parts.retain(|given| given.media().is_some());
+    result.parts.splice(first..first, texts.into_iter().map(Given::Text));
+}
+
+/// Tokens of a result's media, which are never cut.
+fn media_tokens(result: &ToolResult) -> u32 {
+    result.media().map(|media| media::tokens(media, Pictures::default())).fold(0, u32::saturating_add)
 }
 
 /// The calls that a submission names, results first.
@@ -326,9 +356,9 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
 
 /// A no, as the model reads it.
 fn denial(call: CallId, reason: String) -> SubmittedResult {
-    let mut texts = vec![DENIED_WORDS.to_owned()];
-    texts.extend(Some(reason).filter(|reason| !reason.is_empty()));
-    SubmittedResult { call, texts, outcome: ToolOutcome::Denied, sanitized: false }
+    let mut parts = vec![Given::from(DENIED_WORDS)];
+    parts.extend(Some(reason).filter(|reason| !reason.is_empty()).map(Given::Text));
+    SubmittedResult { call, parts, outcome: ToolOutcome::Denied, sanitized: false }
 }
 
 /// What tells the model that its call ran with other arguments.
@@ -338,7 +368,64 @@ fn edit_note(arguments: &str) -> String {
 }
 
 /// What makes two answers the same.
-fn fingerprint(texts: &[String], outcome: ToolOutcome) -> String {
-    let outcome = format!("{outcome:?}");
-    derive::fingerprint(std::iter::once(outcome.as_str()).chain(texts.iter().map(String::as_str)))
+fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
+    // No text has a NUL.
+    let given = parts.iter().map(|given| match given {
+        Given::Text(text) => Cow::Borrowed(text.as_str()),
+        Given::Media(media) => Cow::Owned(format!("\0{media:?}")),
+    });
+    let pieces: Vec<_> = std::iter::once(Cow::Owned(format!("{outcome:?}"))).chain(given).collect();
+    derive::fingerprint(pieces.iter().map(Cow::as_ref))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Media,
+        media::{Kept, Source},
+    };
+
+    fn result(parts: Vec<Given>) -> ToolResult {
+        let (call, name) = (CallId::new("c"), "look".to_owned());
+        ToolResult { call, name, parts, outcome: ToolOutcome::Success, truncation: None }
+    }
+
+    fn picture(id: &str) -> Given {
+        let source = Source::Blob(Kept { id: BlobId::new(id), bytes: 1, pixels: None });
+        Given::Media(Media { media_type: "image/png".to_owned(), source, filename: String::new() })
+    }
+
+    /// Row D4
+    #[test]
+    fn texts_are_cut_and_media_stay_whole_where_they_are() {
+        let table = [
+            (
+                vec![picture("a"), "long".into(), picture("b"), "longer".into()],
+                vec![picture("a"), "cut".into(), picture("b")],
+            ),
+            (vec!["long".into(), "longer".into()], vec!["cut".into()]),
+            (vec!["long".into(), picture("a")], vec!["cut".into(), picture("a")]),
+        ];
+        for (parts, expected) in table {
+            let mut result = result(parts);
+            replace_texts(&mut result, vec!["cut".to_owned()]);
+            assert_eq!(result.parts, expected);
+        }
+    }
+
+    #[test]
+    fn a_result_refers_to_each_of_its_blobs_once() {
+        let shown = result(vec![picture("b"), "text".into(), picture("a"), picture("b")]);
+        assert_eq!(blobs_of(&shown), [BlobId::new("a"), BlobId::new("b")]);
+        assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
+    }
+
+    #[test]
+    fn answers_are_the_same_when_they_show_the_same() {
+        let of = |parts: &[Given]| fingerprint(parts, ToolOutcome::Success);
+        assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
+        assert_ne!(of(&[picture("a")]), of(&[picture("b")]));
+        assert_ne!(of(&["text".into(), picture("a")]), of(&[picture("a"), "text".into()]));
+    }
 }

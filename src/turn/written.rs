@@ -75,7 +75,7 @@ pub(super) fn not_run(call: CallId, name: String, reason: CallCancelReason) -> P
         CallCancelReason::UnknownTool | CallCancelReason::Incomplete => ToolOutcome::Error,
         CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => ToolOutcome::Cancelled,
     };
-    Part::new(Content::ToolResult(ToolResult { call, name, texts: vec![words], outcome, truncation: None }))
+    Part::new(Content::ToolResult(ToolResult { call, name, parts: vec![words.into()], outcome, truncation: None }))
 }
 
 pub(super) fn synthetic(reason: CallCancelReason) -> Synthetic<'static> {
@@ -131,7 +131,11 @@ pub(super) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
     parts
         .filter_map(|part| match &part.part.content {
             Content::ToolCall(call) => Some(call.id.clone()),
-            Content::Text(_) | Content::Reasoning { .. } | Content::ToolResult(_) | Content::Refusal(_) => None,
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
         })
         .collect()
 }

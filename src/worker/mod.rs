@@ -17,6 +17,9 @@ const LOOKS_PER_LEASE: u32 = 30;
 /// How often to look for what uploads and late writers left behind.
 const SWEEP: Duration = Duration::from_mins(10);
 
+/// How often to look for content that nothing refers to.
+const SWEEP_BLOBS: Duration = Duration::from_hours(1);
+
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
 
@@ -58,6 +61,13 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         stop.clone(),
         each(engine),
         |engine| async move { engine.sweep_uploads().await },
+    ));
+    tasks.spawn(every(
+        "blobs",
+        SWEEP_BLOBS,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.sweep_blobs().await },
     ));
     tasks.spawn(every(
         "lessons",

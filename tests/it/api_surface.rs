@@ -14,7 +14,7 @@ use crate::harness::{
     errors::{Refusal, refusal},
     events::PATIENCE,
     raw,
-    requests::{result, submit, text, turn},
+    requests::{text, turn},
 };
 
 const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
@@ -138,12 +138,6 @@ fn policies() -> Vec<(String, pb::Policy)> {
     ]
 }
 
-fn media() -> pb::Part {
-    let source = Some(pb::media::Source::Url("https://example.org/a.png".to_owned()));
-    let media = pb::Media { media_type: "image/png".to_owned(), source, ..pb::Media::default() };
-    pb::Part { content: Some(pb::part::Content::Media(media)), ..pb::Part::default() }
-}
-
 /// Tools that a later version takes, each with its field.
 fn toolsets() -> [(&'static str, pb::ToolSet); 1] {
     let search = pb::ProviderTool { provider: "anthropic".to_owned(), definition_json: "{}".to_owned() };
@@ -167,12 +161,9 @@ fn session_asks() -> Vec<Ask> {
 fn turn_asks() -> Vec<Ask> {
     let raw_output = || Some(pb::StreamOptions { include_raw_tool_output: true, ..Default::default() });
     let watch = pb::WatchEventsRequest { session_id: "s".to_owned(), stream: raw_output(), ..Default::default() };
-    let picture = submit("s", vec![pb::ToolResult { parts: vec![text("a picture:"), media()], ..result("c", "") }]);
     let mut asks = vec![
-        execute("input.parts[1].media", |it| it.input.get_or_insert_default().parts.push(media())),
         execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
         ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
-        ask(SUBMIT_TOOL_RESULTS, &picture, "results[0].parts[1].media"),
     ];
     use pb::PromptFormat as F;
     for format in [F::OpenaiResponses, F::Anthropic, F::Gemini, F::AiSdk].map(i32::from) {
@@ -198,7 +189,6 @@ fn append_asks() -> Vec<Ask> {
     let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
     let cited = pb::Part { citations: vec![pb::Citation::default()], ..text("It is so.") };
     let parts = [
-        ("media", media()),
         ("citations", cited),
         ("provider_item", part(pb::part::Content::ProviderItem(pb::ProviderItem::default()))),
         ("step_start", part(pb::part::Content::StepStart(pb::StepStart { step: 1 }))),

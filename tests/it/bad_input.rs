@@ -4,6 +4,7 @@
 mod answers;
 mod context;
 mod history;
+mod media;
 mod models;
 mod queue;
 mod rows;

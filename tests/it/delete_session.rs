@@ -76,6 +76,7 @@ async fn enqueue(host: &Host, session: &str, id: &str) {
     let new = NewQueued {
         message: &message,
         body: b"",
+        blobs: &[],
         delivery: Delivery::Asap,
         starts_turn: false,
         execute: None,

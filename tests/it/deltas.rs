@@ -86,7 +86,7 @@ async fn deltas_come_before_the_commit_and_add_up_to_it() {
 async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
     let host = Host::scripted(&[json!([{"text": "One two three four."}, {"wait_for": "go"}])]).await;
     let engine = &host.replica.engine;
-    let (command, options) = decode::execute_turn(turn("s", MODEL, "Hello")).unwrap();
+    let (command, options) = decode::execute_turn(turn("s", MODEL, "Hello"), decode::Stored::new()).unwrap();
     let Admitted { key, follows, how: _, after, news } =
         engine.execute(TenantId::new("default"), command).await.unwrap();
     let Follows::Turn(turn) = follows else { panic!("no turn was started") };

@@ -131,7 +131,8 @@ async fn the_model_is_told_what_the_live_view_shows() {
     let read = told.iter().flat_map(|message| &message.parts).map(|stored| match &stored.part.content {
         Told::Text(text) | Told::Refusal(text) | Told::Reasoning { text, .. } => text.as_str(),
         Told::ToolCall(call) => &call.arguments,
-        Told::ToolResult(result) => &result.texts[0],
+        Told::ToolResult(result) => result.texts().next().unwrap(),
+        Told::Media(_) => panic!("nobody shows anything"),
     });
     assert_eq!(read.collect::<Vec<_>>().split_last().unwrap().1, words(&live));
     let now = host.live("chat").await;

@@ -58,7 +58,9 @@ async fn a_prompt_that_the_provider_finds_too_long_is_made_smaller_and_sent_agai
     let prompts = host.replica.scripted.prompts();
     let cleared = |n: usize| {
         let parts = prompts[n].transcript.messages().iter().flat_map(|message| &message.parts);
-        parts.filter(|part| matches!(&part.part.content, Content::ToolResult(it) if it.texts == [PRUNED_WORDS])).count()
+        parts
+            .filter(|part| matches!(&part.part.content, Content::ToolResult(it) if it.texts().eq([PRUNED_WORDS])))
+            .count()
     };
     assert_eq!((prompts.len(), cleared(0), cleared(1)), (2, 0, 1), "the newest one stays");
 }

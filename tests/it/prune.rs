@@ -33,7 +33,7 @@ fn results_in(prompt: &Prompt) -> Vec<&str> {
     let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
     parts
         .filter_map(|part| match &part.part.content {
-            Content::ToolResult(result) => Some(result.texts[0].as_str()),
+            Content::ToolResult(result) => result.texts().next(),
             _ => None,
         })
         .collect()

@@ -147,7 +147,9 @@ pub(super) fn beside(part: &pb::Part) -> Option<String> {
         return Some(format!("(only the beginning; the whole, {} bytes, is blob {})", blob.size_bytes, blob.blob_id));
     }
     match part.content.as_ref()? {
-        Content::Media(media) => Some(format!("({} {})", one_line(&media.media_type), one_line(&media.filename))),
+        Content::Media(media) => {
+            Some(format!("({})", one_line(format!("{} {}", media.media_type, media.filename).trim())))
+        }
         Content::ProviderItem(item) if item.title.is_empty() => Some(format!("({})", one_line(&item.kind))),
         Content::ProviderItem(item) => Some(format!("({})", one_line(&item.title))),
         Content::Text(_)

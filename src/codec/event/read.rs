@@ -296,7 +296,7 @@ mod tests {
         let result = ToolResult {
             call: CallId::new("c1"),
             name: "bash".to_owned(),
-            texts: vec!["ok".to_owned()],
+            parts: vec!["ok".into()],
             outcome: ToolOutcome::Success,
             truncation: None,
         };

@@ -18,6 +18,7 @@ use crate::{
         TurnResult, Undone, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         generation::Unsupported,
+        media::{LeftOut, UNSUPPORTED_WORDS},
     },
     pb,
 };
@@ -76,6 +77,9 @@ pub fn encode(payload: &Payload) -> Encoded {
         ),
         Payload::UnsupportedSetting { unsupported, provider, model } => {
             encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(unsupported, provider, model))
+        }
+        Payload::UnsupportedPart { left_out, provider, model } => {
+            encoded(kind::UNSUPPORTED_INPUT, &unsupported_part(left_out, provider, model))
         }
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
@@ -187,6 +191,21 @@ fn unsupported_setting(unsupported: &Unsupported, provider: &str, model: &str) -
         model: model.to_owned(),
         errors: vec![why.clone()],
         ..pb::UnsupportedInput::default()
+    }
+}
+
+fn unsupported_part(left_out: &LeftOut, provider: &str, model: &str) -> pb::UnsupportedInput {
+    let LeftOut { message, part, media_type, filename, why } = left_out;
+    pb::UnsupportedInput {
+        message_id: message.to_string(),
+        part_index: i32::try_from(*part).unwrap_or(i32::MAX),
+        field: String::new(),
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        media_type: media_type.clone(),
+        filename: filename.clone(),
+        errors: vec![why.clone()],
+        replacement: UNSUPPORTED_WORDS.to_owned(),
     }
 }
 

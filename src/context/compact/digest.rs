@@ -2,7 +2,10 @@
 
 use crate::{
     context::estimate,
-    model::{Content, Message, Role, ToolOutcome, message::StoredPart},
+    model::{
+        Content, Message, Role, ToolOutcome, ToolResult,
+        message::{Given, StoredPart},
+    },
 };
 
 /// Characters that are shown of a tool's result (feature row S9).
@@ -40,6 +43,7 @@ fn part(stored: &StoredPart) -> Option<String> {
     match &stored.part.content {
         Content::Text(text) | Content::Refusal(text) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
         Content::Reasoning { .. } => None,
+        Content::Media(media) => Some(format!("[{}]", media.title())),
         Content::ToolCall(call) => Some(format!("[Called {} with: {}]", call.name, call.arguments)),
         Content::ToolResult(result) => {
             let how = match result.outcome {
@@ -51,11 +55,20 @@ fn part(stored: &StoredPart) -> Option<String> {
             };
             let words = match &stored.pruned {
                 Some(_) => "(cleared)".to_owned(),
-                None => shortened(&result.texts.join("\n")),
+                None => shortened(&given(result)),
             };
             Some(format!("[{} {how}: {words}]", result.name))
         }
     }
+}
+
+/// What a tool gave: its texts, and the names of its media.
+fn given(result: &ToolResult) -> String {
+    let pieces = result.parts.iter().map(|given| match given {
+        Given::Text(text) => text.clone(),
+        Given::Media(media) => format!("[{}]", media.title()),
+    });
+    pieces.collect::<Vec<_>>().join("\n")
 }
 
 /// The beginning of a text, and how much of it is missing.

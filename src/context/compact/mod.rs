@@ -351,7 +351,11 @@ fn calls(message: &Message) -> Vec<&str> {
     parts
         .filter_map(|stored| match &stored.part.content {
             Content::ToolCall(call) => Some(call.name.as_str()),
-            Content::ToolResult(_) | Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) => None,
+            Content::ToolResult(_)
+            | Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
         })
         .collect()
 }

@@ -6,11 +6,12 @@
 
 use std::borrow::Cow;
 
-use super::tokens::Counter;
+use super::{media, tokens::Counter};
 use crate::model::{Content, Generation, Message, Part, Prompt, Role, Tool, generation::ToolChoice};
 
 mod definitions;
 mod family;
+mod pictures;
 mod table;
 mod terms;
 
@@ -19,6 +20,7 @@ mod tests;
 
 pub use definitions::Definitions;
 pub use family::Template;
+pub use pictures::Pictures;
 pub use terms::{Costs, TERMS, Term, Terms};
 
 impl Template {
@@ -29,7 +31,8 @@ impl Template {
 
     /// What a prompt is made of, as this family counts it.
     pub fn terms(&self, prompt: &Prompt) -> Terms {
-        let Prompt { model: _, system, transcript, tools, max_output_tokens: _, generation, size: _ } = prompt;
+        let Prompt { model: _, system, transcript, contents: _, tools, max_output_tokens: _, generation, size: _ } =
+            prompt;
         self.terms_of(system, tools, transcript.messages(), generation)
     }
 
@@ -77,6 +80,7 @@ impl Template {
     /// Of one part, without its message. What a provider attached to it is opaque and not counted.
     pub fn terms_of_part(&self, part: &Part, role: Role) -> Terms {
         let mut terms = Terms::default();
+        terms.set(Term::Media, part.media().map(|medium| f64::from(media::tokens(medium, self.pictures()))).sum());
         match &part.content {
             Content::Text(text) => terms.set(Term::Text, self.tokens(&self.sent(text, role))),
             Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
@@ -88,8 +92,9 @@ impl Template {
             }
             Content::ToolResult(result) => {
                 terms.set(Term::Result, 1.0);
-                terms.set(Term::ResultText, result.texts.iter().map(|text| self.tokens(text)).sum());
+                terms.set(Term::ResultText, result.texts().map(|text| self.tokens(text)).sum());
             }
+            Content::Media(_) => {}
         }
         terms
     }

@@ -49,10 +49,12 @@ pub enum Term {
     ResultText,
     /// Any call in the conversation, once.
     History,
+    /// Tokens of media, by the family's own formulas.
+    Media,
 }
 
 /// How many there are.
-pub const TERMS: usize = 23;
+pub const TERMS: usize = 24;
 
 /// How much of each term a prompt or a piece of one has.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -101,9 +103,10 @@ impl Terms {
 pub struct Costs([f64; TERMS]);
 
 impl Costs {
-    /// These costs, nothing for the rest.
+    /// These costs, nothing for the rest. Media are counted in tokens already.
     pub const fn new(costs: &[(Term, f64)]) -> Self {
         let mut all = [0.0; TERMS];
+        all[Term::Media as usize] = 1.0;
         let mut at = 0;
         while at < costs.len() {
             all[costs[at].0 as usize] = costs[at].1;

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use super::{
     Findings, Path,
     hash::{idempotency, request_hash},
-    id, ignored, json, number, part,
+    id, ignored, json,
+    media::Stored,
+    number, part,
     text::{self, AtMost, KIB, MIB},
 };
 use crate::{
     context::sanitize::{self, Clean},
     grpc::violations::Refused,
     model::{
-        ToolOutcome,
+        Given, ToolOutcome,
         command::{Decision, SubmitToolResults, SubmittedResult, Verdict},
     },
     pb::{self, FieldReason},
@@ -30,8 +32,11 @@ const LONGEST_ARGUMENTS: AtMost = AtMost::Bytes(256 * KIB);
 const LONGEST_REASON: AtMost = AtMost::Chars(16_384);
 
 /// Reads a SubmitToolResultsRequest.
-pub fn submit_tool_results(mut request: pb::SubmitToolResultsRequest) -> Result<SubmitToolResults, Refused> {
-    let mut found = Findings::of(SUBMIT_TOOL_RESULTS);
+pub fn submit_tool_results(
+    mut request: pb::SubmitToolResultsRequest,
+    stored: Stored,
+) -> Result<SubmitToolResults, Refused> {
+    let mut found = Findings::with(SUBMIT_TOOL_RESULTS, stored);
     request.results.iter_mut().for_each(ignored::clear_result);
     let hash = request_hash(SUBMIT_TOOL_RESULTS, &request);
     let pb::SubmitToolResultsRequest { session_id, request_id, results, approvals } = request;
@@ -47,6 +52,7 @@ pub fn submit_tool_results(mut request: pb::SubmitToolResultsRequest) -> Result<
             .enumerate()
             .filter_map(|(i, a)| decision(at_approvals.index(i), a, &mut found))
             .collect(),
+        contents: found.take_contents(),
     };
     found.finish(submit)
 }
@@ -83,25 +89,34 @@ fn check_once(
 /// Reads a result. Which tool gave it, the call knows.
 pub(super) fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
     let pb::ToolResult { call_id, tool_name: _, parts, outcome, truncation: _, prune_mark: _ } = result;
-    let (texts, sanitized) = texts(at.field("parts"), parts, found);
+    let (parts, sanitized) = given(at.field("parts"), parts, found);
     SubmittedResult {
         call: id::call(at.field("call_id"), call_id, found),
-        texts,
+        parts,
         outcome: self::outcome(at.field("outcome"), outcome, found),
         sanitized,
     }
 }
 
 /// Reads what a tool gave. A tool may well print nothing: empty texts are left out rather than refused.
-fn texts(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<String>, bool) {
-    let texts: Vec<_> =
+fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given>, bool) {
+    let given: Vec<_> =
         parts.into_iter().enumerate().filter_map(|(i, part)| part::given(at.index(i), part, found)).collect();
-    if texts.iter().map(String::len).sum::<usize>() > LARGEST_RESULT {
-        found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_RESULT} bytes together"));
+    if given.iter().filter_map(Given::text).map(str::len).sum::<usize>() > LARGEST_RESULT {
+        found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_RESULT} bytes of text together"));
     }
-    let (texts, replaced): (Vec<_>, Vec<_>) =
-        texts.into_iter().filter(|text| !text.is_empty()).map(|text| cleaned(&text)).unzip();
-    (texts, replaced.contains(&true))
+    let (given, replaced): (Vec<_>, Vec<_>) = given
+        .into_iter()
+        .filter(|given| given.text() != Some(""))
+        .map(|given| match given {
+            Given::Text(text) => {
+                let (text, replaced) = cleaned(&text);
+                (Given::Text(text), replaced)
+            }
+            Given::Media(medium) => (Given::Media(medium), false),
+        })
+        .unzip();
+    (given, replaced.contains(&true))
 }
 
 /// What of a tool's text can be stored and read, and whether something in it was replaced.

@@ -5,7 +5,9 @@ use jiff::Timestamp;
 use super::{
     Findings, Path, answers,
     hash::{idempotency, request_hash},
-    id, ignored, input, json, labels, media, number, part, response,
+    id, ignored, input, json, labels,
+    media::{self, Stored},
+    number, part, response,
     text::{self, AtMost, MIB},
     tools,
 };
@@ -30,8 +32,8 @@ const LONGEST: AtMost = AtMost::Bytes(MIB);
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// Reads an AppendMessagesRequest.
-pub fn append_messages(mut request: pb::AppendMessagesRequest) -> Result<AppendMessages, Refused> {
-    let mut found = Findings::of(APPEND_MESSAGES);
+pub fn append_messages(mut request: pb::AppendMessagesRequest, stored: Stored) -> Result<AppendMessages, Refused> {
+    let mut found = Findings::with(APPEND_MESSAGES, stored);
     request.messages.iter_mut().flat_map(|message| &mut message.parts).for_each(ignored::clear_part);
     let hash = request_hash(APPEND_MESSAGES, &request);
     let pb::AppendMessagesRequest { session_id, request_id, messages, messages_json, messages_format, context_version } =
@@ -42,6 +44,7 @@ pub fn append_messages(mut request: pb::AppendMessagesRequest) -> Result<AppendM
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         messages: messages.into_iter().enumerate().map(|(i, m)| message(at.index(i), m, &mut found)).collect(),
+        contents: found.take_contents(),
         version: number::large_count(Path::to("context_version"), context_version, &mut found),
     };
     found.finish(append)
@@ -135,10 +138,7 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
             let (text, sanitized) = cleaned(at.field("refusal"), text, found);
             (Content::Refusal(text), sanitized)
         }
-        Some(Wire::Media(media)) => {
-            media::check(at.field("media"), media, found);
-            return None;
-        }
+        Some(Wire::Media(media)) => (Content::Media(media::read(at.field("media"), media, found)?), false),
         Some(Wire::ProviderItem(_)) => {
             found.not_implemented(at.field("provider_item"));
             return None;
@@ -170,10 +170,10 @@ fn resulted(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
     let provider_metadata = json::optional_object(metadata, provider_metadata_json, found);
     let other = match content {
         Some(Wire::ToolResult(result)) => {
-            let SubmittedResult { call, texts, outcome, sanitized } =
+            let SubmittedResult { call, parts, outcome, sanitized } =
                 answers::result(at.field("tool_result"), result, found);
             let content =
-                Content::ToolResult(ToolResult { call, name: String::new(), texts, outcome, truncation: None });
+                Content::ToolResult(ToolResult { call, name: String::new(), parts, outcome, truncation: None });
             return Some(Part { content, provider_metadata, sanitized });
         }
         Some(Wire::Text(_)) => "text",

@@ -1,6 +1,6 @@
 //! The request to count tokens.
 
-use super::{Findings, Path, append_messages, config, id, text, tools};
+use super::{Findings, Path, append_messages, config, id, media::Stored, text, tools};
 use crate::{
     grpc::violations::Refused,
     model::command::CountTokens,
@@ -11,8 +11,8 @@ use crate::{
 pub const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
 
 /// Reads a CountTokensRequest.
-pub fn count_tokens(request: pb::CountTokensRequest) -> Result<CountTokens, Refused> {
-    let mut found = Findings::of(COUNT_TOKENS);
+pub fn count_tokens(request: pb::CountTokensRequest, stored: Stored) -> Result<CountTokens, Refused> {
+    let mut found = Findings::with(COUNT_TOKENS, stored);
     let pb::CountTokensRequest { model, session_id, messages, system_prompt, tools, exact } = request;
     let at = Path::to("messages");
     if messages.len() > append_messages::MOST {
@@ -27,6 +27,7 @@ pub fn count_tokens(request: pb::CountTokensRequest) -> Result<CountTokens, Refu
         session: id::optional_session(Path::to("session_id"), session_id, &mut found),
         model: (!model.is_empty()).then_some(model),
         messages: messages.map(|(i, it)| append_messages::message(at.index(i), it, &mut found)).collect(),
+        contents: found.take_contents(),
         system: text::clean(system_prompt).0,
         tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
         exact,

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::{
     Findings, Path, StreamOptions, config, duration, generation,
     hash::{idempotency, request_hash},
-    id, ignored, input, limits, number, stream, tools,
+    id, ignored, input, limits,
+    media::Stored,
+    number, stream, tools,
 };
 use crate::{
     grpc::violations::Refused,
@@ -19,8 +21,11 @@ const SHORTEST_ABSENCE: Duration = Duration::from_secs(1);
 pub const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
 /// Reads an ExecuteTurnRequest.
-pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn, StreamOptions), Refused> {
-    let mut found = Findings::of(EXECUTE_TURN);
+pub fn execute_turn(
+    mut request: pb::ExecuteTurnRequest,
+    stored: Stored,
+) -> Result<(ExecuteTurn, StreamOptions), Refused> {
+    let mut found = Findings::with(EXECUTE_TURN, stored);
     let (after_seq, stream) = take_call(&mut request);
     let hash = request_hash(EXECUTE_TURN, &request);
     let pb::ExecuteTurnRequest {
@@ -44,6 +49,7 @@ pub fn execute_turn(mut request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn,
         idempotency: idempotency(request_id, hash, &mut found),
         after: number::seq(Path::to("after_seq"), after_seq, &mut found),
         start: start(input, continue_transcript, &mut found),
+        contents: found.take_contents(),
         request: TurnRequest {
             tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
             limits: limits::read(Path::to("limits"), limits, &mut found),

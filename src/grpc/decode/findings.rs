@@ -1,8 +1,9 @@
 //! What was found while a request was read.
 
-use super::Path;
+use super::{Path, Stored};
 use crate::{
     grpc::violations::{Refused, Violation, Violations},
+    model::{BlobId, NewContent, media::Kept},
     pb::FieldReason,
 };
 
@@ -12,12 +13,37 @@ pub(super) struct Findings {
     rpc: &'static str,
     violations: Violations,
     not_implemented: Option<String>,
+    stored: Stored,
+    contents: Vec<NewContent>,
 }
 
 impl Findings {
     /// Nothing found yet in a request of this RPC.
     pub(super) fn of(rpc: &'static str) -> Self {
-        Self { rpc, violations: Violations::default(), not_implemented: None }
+        let (violations, stored, contents) = (Violations::default(), Stored::new(), Vec::new());
+        Self { rpc, violations, not_implemented: None, stored, contents }
+    }
+
+    /// The same where these of the blobs that the request names are stored.
+    pub(super) fn with(rpc: &'static str, stored: Stored) -> Self {
+        Self { stored, ..Self::of(rpc) }
+    }
+
+    /// What is stored of a blob; none: nobody looked it up, or it does not exist.
+    pub(super) fn stored(&self, id: &BlobId) -> Option<Kept> {
+        self.stored.get(id).cloned()
+    }
+
+    /// Takes content out of the request. The same content counts once.
+    pub(super) fn lay_aside(&mut self, content: NewContent) {
+        if self.contents.iter().all(|known| known.id() != content.id()) {
+            self.contents.push(content);
+        }
+    }
+
+    /// All content that was laid aside.
+    pub(super) fn take_contents(&mut self) -> Vec<NewContent> {
+        std::mem::take(&mut self.contents)
     }
 
     /// Notes a wrong field.
@@ -37,7 +63,7 @@ impl Findings {
 
     /// The value, unless something was found. What is invalid wins: it stays so whatever the server learns.
     pub(super) fn finish<T>(self, value: T) -> Result<T, Refused> {
-        let Self { rpc, violations, not_implemented } = self;
+        let Self { rpc, violations, not_implemented, stored: _, contents: _ } = self;
         if !violations.is_empty() {
             return Err(Refused::Invalid(violations));
         }

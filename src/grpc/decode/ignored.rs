@@ -74,6 +74,8 @@ pub(super) fn clear_part(part: &mut pb::Part) {
 }
 
 fn clear_media(media: &mut pb::Media) {
-    let pb::Media { media_type: _, filename: _, size_bytes, source: _ } = media;
+    let pb::Media { media_type: _, filename: _, size_bytes, width, height, source: _ } = media;
     *size_bytes = 0;
+    *width = 0;
+    *height = 0;
 }

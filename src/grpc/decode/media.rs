@@ -1,30 +1,130 @@
-//! Images, documents, sounds and videos, which a later version takes.
+//! Images, documents, sounds and videos.
 
-use super::{Findings, Path, text::MIB};
-use crate::pb::{self, FieldReason, media};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Findings, Path, media_type,
+    text::{self, AtMost, MIB},
+};
+use crate::{
+    context::picture,
+    model::{
+        BlobId, Media, NewContent,
+        media::{Kept, Source},
+    },
+    pb::{self, FieldReason, media, part},
+};
 
 /// Most bytes of content in a request; more goes through PutBlob.
 const LARGEST_DATA: usize = 3 * MIB;
-/// Notes what is wrong with a media part, and that it is not implemented.
-pub(super) fn check(at: Path<'_>, media: pb::Media, found: &mut Findings) {
-    let pb::Media { media_type, filename: _, size_bytes: _, source } = media;
-    if media_type.is_empty() {
-        found.required(at.field("media_type"));
-    }
-    check_source(at, source, found);
-    found.not_implemented(at);
+/// Most characters of a file's name.
+const LONGEST_FILENAME: AtMost = AtMost::Chars(255);
+/// Most characters of an address.
+const LONGEST_URL: AtMost = AtMost::Chars(8_192);
+/// Most blobs that a request names.
+const MOST_NAMED: usize = 256;
+
+/// What is stored of the blobs that a request names.
+pub type Stored = BTreeMap<BlobId, Kept>;
+
+/// The blobs that these messages name, to be looked up before they are read.
+pub fn named_in_messages<'a>(messages: impl IntoIterator<Item = &'a pb::InputMessage>) -> Vec<BlobId> {
+    named(messages.into_iter().flat_map(|message| &message.parts))
 }
 
-fn check_source(at: Path<'_>, source: Option<media::Source>, found: &mut Findings) {
-    match source {
-        Some(media::Source::Data(data)) if data.is_empty() => found.required(at.field("data")),
-        Some(media::Source::Data(data)) if data.len() > LARGEST_DATA => {
-            let description = format!("must be at most {LARGEST_DATA} bytes");
-            found.invalid(at.field("data"), FieldReason::TooLarge, description);
+/// The blobs that these results name, to be looked up before they are read.
+pub fn named_in_results(results: &[pb::ToolResult]) -> Vec<BlobId> {
+    named(results.iter().flat_map(|result| &result.parts))
+}
+
+fn named<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
+    let mut named = BTreeSet::new();
+    parts.for_each(|part| collect(part, &mut named));
+    named.into_iter().take(MOST_NAMED).map(BlobId::new).collect()
+}
+
+fn collect<'a>(part: &'a pb::Part, named: &mut BTreeSet<&'a str>) {
+    match &part.content {
+        Some(part::Content::Media(pb::Media { source: Some(media::Source::BlobId(id)), .. })) => {
+            named.insert(id);
         }
-        Some(media::Source::BlobId(id)) if id.is_empty() => found.required(at.field("blob_id")),
-        Some(media::Source::Url(url)) if url.is_empty() => found.required(at.field("url")),
-        Some(media::Source::Data(_) | media::Source::BlobId(_) | media::Source::Url(_)) => {}
-        None => found.invalid(at, FieldReason::Invalid, "must have a source: data, blob_id or url"),
+        Some(part::Content::ToolResult(result)) => result.parts.iter().for_each(|part| collect(part, named)),
+        Some(
+            part::Content::Media(_)
+            | part::Content::Text(_)
+            | part::Content::Reasoning(_)
+            | part::Content::ToolCall(_)
+            | part::Content::Refusal(_)
+            | part::Content::ProviderItem(_)
+            | part::Content::StepStart(_)
+            | part::Content::CompactionMarker(_),
+        )
+        | None => {}
     }
+}
+
+/// Reads a medium; none, and noted, when it cannot be one. Content that comes with it is laid aside, to be stored.
+pub(super) fn read(at: Path<'_>, media: pb::Media, found: &mut Findings) -> Option<Media> {
+    let pb::Media { media_type, filename, size_bytes: _, width: _, height: _, source } = media;
+    let media_type = media_type::required(at.field("media_type"), media_type, found);
+    let filename = text::line(at.field("filename"), filename, LONGEST_FILENAME, found);
+    let source = self::source(at, &media_type, source, found)?;
+    Some(Media { media_type, source, filename })
+}
+
+fn source(at: Path<'_>, media_type: &str, source: Option<media::Source>, found: &mut Findings) -> Option<Source> {
+    match source {
+        Some(media::Source::Data(data)) => data_source(at.field("data"), media_type, data, found).map(Source::Blob),
+        Some(media::Source::BlobId(id)) => blob_source(at.field("blob_id"), id, found).map(Source::Blob),
+        Some(media::Source::Url(url)) => url_source(at.field("url"), url, found).map(Source::Url),
+        None => {
+            found.invalid(at, FieldReason::Invalid, "must have a source: data, blob_id or url");
+            None
+        }
+    }
+}
+
+fn data_source(at: Path<'_>, media_type: &str, data: Vec<u8>, found: &mut Findings) -> Option<Kept> {
+    if data.is_empty() {
+        found.required(at);
+        return None;
+    }
+    if data.len() > LARGEST_DATA {
+        found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_DATA} bytes"));
+        return None;
+    }
+    let (pixels, bytes) = (picture::pixels(&data), data.len() as u64);
+    let content = NewContent::new(media_type.to_owned(), data);
+    let id = content.id().clone();
+    found.lay_aside(content);
+    Some(Kept { id, bytes, pixels })
+}
+
+fn blob_source(at: Path<'_>, id: String, found: &mut Findings) -> Option<Kept> {
+    if id.is_empty() {
+        found.required(at);
+        return None;
+    }
+    let kept = found.stored(&BlobId::new(id));
+    if kept.is_none() {
+        let description = format!("no blob has this id, or the request names more than {MOST_NAMED}");
+        found.invalid(at, FieldReason::Unknown, description);
+    }
+    kept
+}
+
+fn url_source(at: Path<'_>, url: String, found: &mut Findings) -> Option<String> {
+    if url.is_empty() {
+        found.required(at);
+        return None;
+    }
+    let shown = |c: char| !c.is_whitespace() && !c.is_control();
+    let well_formed = ["https://", "http://"].iter().any(|scheme| {
+        // Schemes are read in either case.
+        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)) && url.len() > scheme.len()
+    });
+    if text::bounded(at, &url, LONGEST_URL, found) && !(well_formed && url.chars().all(shown)) {
+        found.invalid(at, FieldReason::Invalid, "must begin with https:// or http://, and hold no white space");
+    }
+    Some(url)
 }

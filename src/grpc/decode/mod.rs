@@ -69,6 +69,7 @@ pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_event
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
 pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
+pub use media::{Stored, named_in_messages, named_in_results};
 pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;
 pub use queue::{

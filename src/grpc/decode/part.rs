@@ -5,35 +5,37 @@ use super::{
     text::{self, AtMost, MIB},
 };
 use crate::{
-    model::{Content, Part},
+    model::{Content, Given, Part},
     pb::{self, FieldReason, part},
 };
 
 /// Most bytes of a text that is said.
 const LONGEST_TEXT: AtMost = AtMost::Bytes(MIB);
 
-/// Reads a part of a user's message; none, and noted, when it is not text.
+/// Reads a part of a user's message; none, and noted, when it is neither text nor a medium.
 pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
     if !citations.is_empty() {
         found.invalid(at.field("citations"), FieldReason::Unsupported, "belong to the model's text");
     }
-    let text = text_only(at, content, found)?;
-    if text.is_empty() && provider_metadata_json.is_empty() {
-        found.required(at.field("text"));
-    }
-    text::bounded(at.field("text"), &text, LONGEST_TEXT, found);
-    let (text, sanitized) = text::clean(text);
-    let metadata = at.field("provider_metadata_json");
-    Some(Part {
-        content: Content::Text(text),
-        provider_metadata: json::optional_object(metadata, provider_metadata_json, found),
-        sanitized,
-    })
+    let bare = provider_metadata_json.is_empty();
+    let provider_metadata = json::optional_object(at.field("provider_metadata_json"), provider_metadata_json, found);
+    let (content, sanitized) = match text_or_medium(at, content, found)? {
+        Given::Text(text) => {
+            if text.is_empty() && bare {
+                found.required(at.field("text"));
+            }
+            text::bounded(at.field("text"), &text, LONGEST_TEXT, found);
+            let (text, sanitized) = text::clean(text);
+            (Content::Text(text), sanitized)
+        }
+        Given::Media(medium) => (Content::Media(medium), false),
+    };
+    Some(Part { content, provider_metadata, sanitized })
 }
 
-/// Reads a part of a tool's result; none, and noted, when it is not text. The bound is on the whole result.
-pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<String> {
+/// Reads a part of a tool's result; none, and noted, when it is neither text nor a medium. The bound is on the whole result.
+pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Given> {
     let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
     if !citations.is_empty() {
         found.invalid(at.field("citations"), FieldReason::Unsupported, "belong to the model's text");
@@ -42,17 +44,14 @@ pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Optio
         let at = at.field("provider_metadata_json");
         found.invalid(at, FieldReason::Unsupported, "belongs to what a provider made");
     }
-    text_only(at, content, found)
+    text_or_medium(at, content, found)
 }
 
-fn text_only(at: Path<'_>, content: Option<part::Content>, found: &mut Findings) -> Option<String> {
+fn text_or_medium(at: Path<'_>, content: Option<part::Content>, found: &mut Findings) -> Option<Given> {
     use part::Content;
     let other = match content {
-        Some(Content::Text(text)) => return Some(text),
-        Some(Content::Media(media)) => {
-            media::check(at.field("media"), media, found);
-            return None;
-        }
+        Some(Content::Text(text)) => return Some(Given::Text(text)),
+        Some(Content::Media(media)) => return media::read(at.field("media"), media, found).map(Given::Media),
         Some(Content::Reasoning(_)) => "reasoning",
         Some(Content::ToolCall(_)) => "tool_call",
         Some(Content::ToolResult(_)) => "tool_result",

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::{
     Findings, PageRequest, Path, duration,
     hash::{idempotency, request_hash},
-    id, ignored, input, number, page,
+    id, ignored, input,
+    media::Stored,
+    number, page,
 };
 use crate::{
     grpc::violations::Refused,
@@ -38,8 +40,8 @@ pub struct ListQueuedMessages {
 }
 
 /// Reads an EnqueueMessageRequest.
-pub fn enqueue_message(mut request: pb::EnqueueMessageRequest) -> Result<EnqueueMessage, Refused> {
-    let mut found = Findings::of(ENQUEUE_MESSAGE);
+pub fn enqueue_message(mut request: pb::EnqueueMessageRequest, stored: Stored) -> Result<EnqueueMessage, Refused> {
+    let mut found = Findings::with(ENQUEUE_MESSAGE, stored);
     request.message.iter_mut().flat_map(|message| &mut message.parts).for_each(ignored::clear_part);
     let hash = request_hash(ENQUEUE_MESSAGE, &request);
     let pb::EnqueueMessageRequest { session_id, request_id, message, delivery, on_idle, ttl } = request;
@@ -56,6 +58,7 @@ pub fn enqueue_message(mut request: pb::EnqueueMessageRequest) -> Result<Enqueue
             Some(message) => input::user(Path::to("message"), message, &mut found),
             None => input::nothing(),
         },
+        contents: found.take_contents(),
     };
     found.finish(enqueue)
 }

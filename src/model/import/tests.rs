@@ -22,7 +22,7 @@ fn message(short: &str) -> Appended {
         let (id, name) = (CallId::new(call), "tool".to_owned());
         Part::new(if role == Role::Tool {
             let outcome = ToolOutcome::Success;
-            Content::ToolResult(ToolResult { call: id, name, texts: Vec::new(), outcome, truncation: None })
+            Content::ToolResult(ToolResult { call: id, name, parts: Vec::new(), outcome, truncation: None })
         } else {
             Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
         })

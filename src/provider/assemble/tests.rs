@@ -60,6 +60,7 @@ fn shown(parts: &[Part]) -> Vec<String> {
             }
             Content::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
             Content::ToolResult(_) => "result".to_owned(),
+            Content::Media(_) => "medium".to_owned(),
         };
         format!("{content}{}", part.provider_metadata.as_deref().unwrap_or(""))
     };
@@ -191,7 +192,7 @@ proptest! {
         let written = parts.iter().map(|part| match &part.content {
             Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, .. } => text.clone(),
             Content::ToolCall(call) => call.arguments.clone(),
-            Content::ToolResult(_) => "never".to_owned(),
+            Content::ToolResult(_) | Content::Media(_) => "never".to_owned(),
         });
         prop_assert_eq!(written.collect::<Vec<_>>(), texts);
         let ids: BTreeSet<_> = assembly.clone().finish(finish()).calls.into_iter().map(|call| call.id).collect();

@@ -41,6 +41,21 @@ pub struct Dialect {
     pub local: bool,
     /// How it counts a prompt; none: it does not.
     pub counter: Option<Counter>,
+    /// Which media it can be told of. Which of them a model takes is the model's matter.
+    pub takes: Takes,
+}
+
+/// Which media a service can be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Takes {
+    /// Pictures, as `image_url`.
+    pub pictures: bool,
+    /// Pictures by their address alone.
+    pub addresses: bool,
+    /// Files, as `file`.
+    pub files: bool,
+    /// Sounds, as `input_audio`.
+    pub sounds: bool,
 }
 
 /// How a service counts a prompt.
@@ -119,6 +134,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     most_stops: None,
     local: false,
     counter: None,
+    takes: Takes { pictures: true, addresses: true, files: false, sounds: true },
 };
 
 /// All of them; the last one is taken for whatever no host tells.
@@ -131,6 +147,7 @@ pub const DIALECTS: &[Dialect] = &[
         refusals: true,
         effort: Effort::Fine,
         most_stops: Some(4),
+        takes: Takes { files: true, ..COMPATIBLE.takes },
         ..COMPATIBLE
     },
     Dialect {
@@ -139,6 +156,7 @@ pub const DIALECTS: &[Dialect] = &[
         reasoning_back: ReasoningBack::Details,
         effort: Effort::Object,
         top_k: true,
+        takes: Takes { files: true, ..COMPATIBLE.takes },
         ..COMPATIBLE
     },
     Dialect {
@@ -147,6 +165,7 @@ pub const DIALECTS: &[Dialect] = &[
         reasoning_back: ReasoningBack::Content,
         effort: Effort::Thinking,
         json_schema: false,
+        takes: Takes { pictures: false, sounds: false, ..COMPATIBLE.takes },
         ..COMPATIBLE
     },
     Dialect { name: "groq", hosts: &["api.groq.com"], ..COMPATIBLE },
@@ -158,6 +177,7 @@ pub const DIALECTS: &[Dialect] = &[
         call_ids: CallIds::Nine,
         assistant_after_results: true,
         seed: "random_seed",
+        takes: Takes { sounds: false, ..COMPATIBLE.takes },
         ..COMPATIBLE
     },
     Dialect {
@@ -181,8 +201,19 @@ pub const DIALECTS: &[Dialect] = &[
         counter: Some(Counter::Text),
         ..COMPATIBLE
     },
-    Dialect { name: "lmstudio", top_k: true, local: true, ..COMPATIBLE },
-    Dialect { name: "ollama", local: true, ..COMPATIBLE },
+    Dialect {
+        name: "lmstudio",
+        top_k: true,
+        local: true,
+        takes: Takes { addresses: false, sounds: false, ..COMPATIBLE.takes },
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "ollama",
+        local: true,
+        takes: Takes { addresses: false, sounds: false, ..COMPATIBLE.takes },
+        ..COMPATIBLE
+    },
     Dialect {
         name: "vllm",
         budget: Some("thinking_token_budget"),

@@ -22,7 +22,11 @@ impl Ids {
     pub(super) fn of(messages: &[Message], rule: CallIds) -> Self {
         let calls = messages.iter().flat_map(|message| &message.parts).filter_map(|part| match &part.part.content {
             Content::ToolCall(call) => Some(&call.id),
-            Content::Text(_) | Content::Reasoning { .. } | Content::ToolResult(_) | Content::Refusal(_) => None,
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
         });
         let (good, bad): (Vec<&CallId>, Vec<&CallId>) = calls.partition(|id| takes(rule, id.as_str()));
         let mut taken: BTreeSet<String> = good.into_iter().map(|id| id.as_str().to_owned()).collect();

@@ -1,5 +1,7 @@
 //! The conversation in the form of Chat Completions.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -7,14 +9,17 @@ use super::{
     dialect::{Dialect, ReasoningBack},
     encode::Form,
     ids::Ids,
-    wire,
+    media, wire,
 };
-use crate::model::{Content, Message, Part, Prompt, Role, ToolOutcome, ToolResult, message::StoredPart};
+use crate::model::{
+    Content, Contents, Given, Message, Part, Prompt, Role, ToolOutcome, ToolResult, message::StoredPart,
+};
 
 /// What an assistant says between a result and the user, where the service wants that.
 const NOTED: &str = "OK";
 
-/// All messages, the instructions first. An assistant message with nothing to send is left out.
+/// All messages, the instructions first. An assistant message with nothing to send is left out. Media of results follow the results
+/// as a user's message, and what the user says next goes on there: not all services take two of them in a row.
 pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<wire::Message<'a>> {
     let stored = prompt.transcript.messages();
     let loop_begins = loop_begins(stored);
@@ -26,17 +31,23 @@ pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> 
         match message.role {
             Role::System => written.extend(texts(message).into_iter().map(|text| instructions(text, form.developer))),
             Role::User => {
-                if form.dialect.assistant_after_results && matches!(written.last(), Some(wire::Message::Tool { .. })) {
-                    let content = Some(NOTED.to_owned());
-                    written.push(wire::Message::Assistant(wire::Assistant { content, ..wire::Assistant::default() }));
+                let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
+                match written.last_mut() {
+                    Some(wire::Message::User { content: wire::UserContent::Parts(parts) }) if shown_before => {
+                        parts.extend(said(message, &prompt.contents));
+                    }
+                    Some(_) | None => say(&mut written, user(message, &prompt.contents), form),
                 }
-                written.extend(user(message));
             }
             Role::Assistant => {
                 let back = Back::of(message, at > loop_begins, prompt, form);
                 written.extend(assistant(message, back, ids).map(wire::Message::Assistant));
             }
-            Role::Tool => written.extend(message.parts.iter().filter_map(|part| result(&part.part, ids))),
+            Role::Tool => {
+                written.extend(message.parts.iter().filter_map(|part| result(&part.part, ids)));
+                let shown = shown(message, &prompt.contents);
+                say(&mut written, Some(wire::UserContent::Parts(shown)).filter(|_| holds_media(message)), form);
+            }
         }
     }
     written
@@ -47,25 +58,77 @@ pub(super) fn loop_begins(stored: &[Message]) -> usize {
     stored.iter().rposition(|message| message.role == Role::User).unwrap_or(0)
 }
 
+/// Lets the user say something.
+fn say<'a>(written: &mut Vec<wire::Message<'a>>, content: Option<wire::UserContent<'a>>, form: Form<'_>) {
+    if form.dialect.assistant_after_results
+        && matches!(written.last(), Some(wire::Message::Tool { .. }))
+        && content.is_some()
+    {
+        let content = Some(NOTED.to_owned());
+        written.push(wire::Message::Assistant(wire::Assistant { content, ..wire::Assistant::default() }));
+    }
+    written.extend(content.map(|content| wire::Message::User { content }));
+}
+
 fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
     if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
 }
 
 /// What a user says; none: nothing.
-fn user(message: &Message) -> Option<wire::Message<'_>> {
-    let content = match texts(message)[..] {
-        [] => return None,
-        [text] => wire::UserContent::Text(text),
-        ref texts => wire::UserContent::Parts(texts.iter().map(|text| wire::UserPart::Text { text }).collect()),
+fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserContent<'a>> {
+    match (texts(message).as_slice(), holds_media(message)) {
+        ([], false) => None,
+        ([text], false) => Some(wire::UserContent::Text(text)),
+        (_, _) => Some(wire::UserContent::Parts(said(message, contents))),
+    }
+}
+
+/// The parts of what a user says, empty texts left out.
+fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
+    let part = |part| match content(part) {
+        Content::Text(text) if !text.is_empty() => Some(wire::UserPart::Text { text: Cow::Borrowed(text) }),
+        Content::Media(medium) => Some(media::part(medium, contents)),
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_) => None,
     };
-    Some(wire::Message::User { content })
+    message.parts.iter().filter_map(part).collect()
+}
+
+/// The media of results, each after what says where it is from.
+fn shown<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
+    let of_result = |part: &'a StoredPart| {
+        let name = match content(part) {
+            Content::ToolResult(result) => result.name.as_str(),
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => "",
+        };
+        part.part.media().flat_map(move |medium| {
+            let from = format!("[From the result of {name}: {}]", medium.title());
+            [wire::UserPart::Text { text: Cow::Owned(from) }, media::part(medium, contents)]
+        })
+    };
+    message.parts.iter().flat_map(of_result).collect()
+}
+
+fn holds_media(message: &Message) -> bool {
+    message.media().next().is_some()
 }
 
 /// The texts of a message that are not empty.
 pub(super) fn texts(message: &Message) -> Vec<&str> {
     let text = |part| match content(part) {
         Content::Text(text) => Some(text.as_str()).filter(|text| !text.is_empty()),
-        Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+        Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_) => None,
     };
     message.parts.iter().filter_map(text).collect()
 }
@@ -116,8 +179,8 @@ pub(super) fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> O
                 ReasoningBack::Never => {}
             },
             Content::Reasoning { .. } => {}
-            // The transcript is checked: a result is never an assistant's.
-            Content::ToolResult(_) => {}
+            // The transcript is checked: a result is never an assistant's. A medium that it shows became words before.
+            Content::ToolResult(_) | Content::Media(_) => {}
         }
     }
     let sendable = written.content.is_some() || written.refusal.is_some() || !written.tool_calls.is_empty();
@@ -130,12 +193,25 @@ fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
         Content::ToolResult(result) => {
             Some(wire::Message::Tool { tool_call_id: ids.get(&result.call), content: words(result) })
         }
-        Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::Refusal(_) => None,
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::Refusal(_)
+        | Content::Media(_) => None,
     }
 }
 
+/// A result in words; where its media stand, that they follow.
 fn words(result: &ToolResult) -> String {
-    let text = result.texts.join("\n");
+    let given: Vec<Cow<'_, str>> = result
+        .parts
+        .iter()
+        .map(|given| match given {
+            Given::Text(text) => Cow::Borrowed(text.as_str()),
+            Given::Media(medium) => Cow::Owned(format!("[{}: shown after the results]", medium.title())),
+        })
+        .collect();
+    let text = given.join("\n");
     match (result.outcome, text.as_str()) {
         (ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled, _) => text,
         (ToolOutcome::Error, "") => "Error".to_owned(),

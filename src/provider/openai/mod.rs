@@ -8,7 +8,7 @@ use super::{
     http::{Client, Settings, Unusable},
     info::Declared,
 };
-use crate::model::{Generation, Prompt, PromptShape, generation::Unsupported};
+use crate::model::{Generation, Media, Prompt, PromptShape, Role, generation::Unsupported};
 
 mod calls;
 pub mod decode;
@@ -17,6 +17,7 @@ pub mod dialect;
 pub mod encode;
 mod exact;
 mod ids;
+mod media;
 mod messages;
 mod omitted;
 mod options;
@@ -101,6 +102,10 @@ impl Provider for OpenAi {
 
     fn is_local(&self) -> bool {
         self.dialect.local
+    }
+
+    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        media::cannot_read(self.dialect.takes, media, role).or_else(|| model.cannot_read(media, role))
     }
 
     fn takes_reasoning_back(&self) -> bool {

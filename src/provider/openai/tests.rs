@@ -18,6 +18,7 @@ use crate::{
 
 mod bodies;
 mod chunks;
+mod media;
 pub(super) mod requests;
 
 /// Bytes of a recording that is read at every split.

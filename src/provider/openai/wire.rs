@@ -1,6 +1,8 @@
 //! Chat Completions as it goes over the wire. What comes in is read as leniently as it is written: nearly every field may be
 //! missing or null.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -35,7 +37,33 @@ pub(super) enum UserContent<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum UserPart<'a> {
     /// A text.
-    Text { text: &'a str },
+    Text { text: Cow<'a, str> },
+    /// A picture.
+    ImageUrl { image_url: Url<'a> },
+    /// A sound.
+    InputAudio { input_audio: Audio },
+    /// A file.
+    File { file: File<'a> },
+}
+
+/// Where a picture is, or the picture itself as a `data:` address.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Url<'a> {
+    pub(super) url: Cow<'a, str>,
+}
+
+/// A sound in base64.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Audio {
+    pub(super) data: String,
+    pub(super) format: &'static str,
+}
+
+/// A file as a `data:` address.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct File<'a> {
+    pub(super) filename: &'a str,
+    pub(super) file_data: String,
 }
 
 /// What the model said. Its text is a plain string: some models imitate an array.

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::model::{
-    Content, Generation, Message, Prompt, Role, ToolOutcome,
+    Content, Contents, Generation, Media, Message, Prompt, Role, ToolOutcome, ToolResult,
     generation::{ReasoningEffort, ResponseFormat, ToolChoice, UpTo},
+    media::Source,
 };
 
 /// The prompt in one line of JSON.
@@ -12,7 +13,7 @@ pub(super) fn json(prompt: &Prompt) -> String {
     json!({
         "model": prompt.model,
         "system": prompt.system,
-        "messages": prompt.transcript.messages().iter().map(message).collect::<Vec<_>>(),
+        "messages": prompt.transcript.messages().iter().map(|it| message(it, &prompt.contents)).collect::<Vec<_>>(),
         "tools": prompt.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
         "max_output_tokens": prompt.max_output_tokens,
         "generation": generation(&prompt.generation),
@@ -82,13 +83,13 @@ fn format(format: &ResponseFormat) -> Value {
 }
 
 /// A message with its role and parts.
-fn message(message: &Message) -> Value {
-    let parts: Vec<Value> = message.parts.iter().map(|stored| part(&stored.part.content)).collect();
+fn message(message: &Message, contents: &Contents) -> Value {
+    let parts: Vec<Value> = message.parts.iter().map(|stored| part(&stored.part.content, contents)).collect();
     json!({ "role": role(message.role), "parts": parts })
 }
 
 /// A part under the name of its kind.
-fn part(content: &Content) -> Value {
+fn part(content: &Content, contents: &Contents) -> Value {
     match content {
         Content::Text(text) => json!({ "text": text }),
         Content::Reasoning { text, redacted } => json!({ "reasoning": { "text": text, "redacted": redacted } }),
@@ -96,12 +97,37 @@ fn part(content: &Content) -> Value {
         Content::ToolCall(call) => {
             json!({ "tool_call": { "call_id": call.id.as_str(), "tool_name": call.name, "arguments_json": call.arguments } })
         }
-        Content::ToolResult(result) => json!({ "tool_result": {
-            "call_id": result.call.as_str(),
-            "tool_name": result.name,
-            "outcome": outcome(result.outcome),
-            "texts": result.texts,
-        } }),
+        Content::Media(medium) => json!({ "media": media(medium, contents) }),
+        Content::ToolResult(result) => json!({ "tool_result": self::result(result, contents) }),
+    }
+}
+
+/// A result; its media are told only where it has some.
+fn result(result: &ToolResult, contents: &Contents) -> Value {
+    let mut told = json!({
+        "call_id": result.call.as_str(),
+        "tool_name": result.name,
+        "outcome": outcome(result.outcome),
+        "texts": result.texts().collect::<Vec<_>>(),
+    });
+    let media: Vec<Value> = result.media().map(|medium| media(medium, contents)).collect();
+    if !media.is_empty() {
+        told["media"] = Value::Array(media);
+    }
+    told
+}
+
+/// A medium: its address, or how many bytes of content came with the prompt.
+fn media(media: &Media, contents: &Contents) -> Value {
+    let Media { media_type, source, filename } = media;
+    match source {
+        Source::Blob(kept) => json!({
+            "media_type": media_type,
+            "filename": filename,
+            "blob_id": kept.id.as_str(),
+            "bytes": contents.get(&kept.id).map(|content| content.len()),
+        }),
+        Source::Url(url) => json!({ "media_type": media_type, "filename": filename, "url": url }),
     }
 }
 

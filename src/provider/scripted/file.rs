@@ -21,6 +21,8 @@ pub(super) struct ScriptFile {
     pub(super) max_output: u32,
     #[serde(default = "yes")]
     pub(super) tools: bool,
+    #[serde(default)]
+    pub(super) input_media_types: Vec<String>,
     pub(super) delay_ms: Option<u64>,
     pub(super) chunk_chars: Option<u32>,
     #[serde(default)]
@@ -58,6 +60,8 @@ pub(super) struct WhenFile {
     pub(super) offers: OneOrMany,
     #[serde(default)]
     pub(super) has_result_of: OneOrMany,
+    #[serde(default)]
+    pub(super) user_shows: OneOrMany,
     #[serde(default)]
     pub(super) otherwise: bool,
 }

@@ -53,10 +53,19 @@ impl<'a> Scene<'a> {
         self.prompt.tools.iter().any(|offered| offered.name == tool)
     }
 
+    /// Whether the user's last message has a medium of such a type.
+    pub(super) fn shows(&self, pattern: &str) -> bool {
+        let said = self.prompt.transcript.messages().iter().rfind(|message| message.role == Role::User);
+        said.is_some_and(|message| message.media().any(|media| media.is(pattern)))
+    }
+
     /// The newest result of the tool; empty when there is none.
     pub(super) fn result_of(&self, tool: &str) -> String {
         let mut newest = self.prompt.transcript.messages().iter().rev().flat_map(|message| results(message).rev());
-        newest.find(|result| result.name == tool).map(|result| result.texts.join("\n")).unwrap_or_default()
+        newest
+            .find(|result| result.name == tool)
+            .map(|result| result.texts().collect::<Vec<_>>().join("\n"))
+            .unwrap_or_default()
     }
 
     /// The word of that pick which the user mentioned first, else its default.
@@ -72,7 +81,11 @@ impl<'a> Scene<'a> {
 fn texts(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|stored| match &stored.part.content {
         Content::Text(text) => Some(text.as_str()),
-        Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+        Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_) => None,
     });
     texts.collect::<Vec<_>>().join("\n")
 }
@@ -81,7 +94,11 @@ fn texts(message: &Message) -> String {
 fn results(message: &Message) -> impl DoubleEndedIterator<Item = &ToolResult> {
     message.parts.iter().filter_map(|stored| match &stored.part.content {
         Content::ToolResult(result) => Some(result),
-        Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::Refusal(_) => None,
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::Refusal(_)
+        | Content::Media(_) => None,
     })
 }
 

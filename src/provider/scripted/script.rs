@@ -34,7 +34,7 @@ pub(super) struct Step {
     pub(super) played: AtomicU32,
 }
 
-/// Conditions; all must hold. Lists of texts to look for need one of them, lists of tools need all.
+/// Conditions; all must hold. Lists of texts to look for need one of them, lists of tools and types need all.
 #[derive(Debug)]
 pub(super) struct When {
     call: Option<usize>,
@@ -42,6 +42,7 @@ pub(super) struct When {
     system_contains: Vec<String>,
     offers: Vec<String>,
     has_result_of: Vec<String>,
+    user_shows: Vec<String>,
 }
 
 /// What is wrong with a script, and where in it.
@@ -63,7 +64,17 @@ impl Flaw {
 impl Script {
     /// Checks what a file says.
     pub(super) fn check(name: &str, file: ScriptFile) -> Result<Self, Flaw> {
-        let ScriptFile { display_name, context_window, max_output, tools, delay_ms, chunk_chars, picks, steps } = file;
+        let ScriptFile {
+            display_name,
+            context_window,
+            max_output,
+            tools,
+            input_media_types,
+            delay_ms,
+            chunk_chars,
+            picks,
+            steps,
+        } = file;
         if max_output == 0 || max_output > context_window {
             return Err(Flaw::at("max_output", "must be above 0 and at most context_window"));
         }
@@ -80,6 +91,7 @@ impl Script {
             display_name: display_name.unwrap_or_else(|| name.to_owned()),
             context_window: limit(context_window),
             max_output: limit(max_output),
+            input_media: input_media_types,
             supports_tools: tools,
             supports_parallel_tools: tools,
             source: Source::Configured,
@@ -109,31 +121,34 @@ impl Step {
 impl When {
     /// Checks the conditions.
     fn check(file: WhenFile) -> Result<Self, &'static str> {
-        let WhenFile { call, user_contains, system_contains, offers, has_result_of, otherwise } = file;
+        let WhenFile { call, user_contains, system_contains, offers, has_result_of, user_shows, otherwise } = file;
         let when = Self {
             call,
             user_contains: lowercase(user_contains.into_vec()),
             system_contains: lowercase(system_contains.into_vec()),
             offers: offers.into_vec(),
             has_result_of: has_result_of.into_vec(),
+            user_shows: user_shows.into_vec(),
         };
         if otherwise && !when.is_empty() { Err("otherwise stands alone") } else { Ok(when) }
     }
 
     /// Whether it holds for every prompt.
     fn is_empty(&self) -> bool {
-        let Self { call, user_contains, system_contains, offers, has_result_of } = self;
-        call.is_none() && [user_contains, system_contains, offers, has_result_of].iter().all(|list| list.is_empty())
+        let Self { call, user_contains, system_contains, offers, has_result_of, user_shows } = self;
+        call.is_none()
+            && [user_contains, system_contains, offers, has_result_of, user_shows].iter().all(|list| list.is_empty())
     }
 
     /// Whether it holds for this prompt.
     pub(super) fn holds(&self, scene: &Scene<'_>) -> bool {
-        let Self { call, user_contains, system_contains, offers, has_result_of } = self;
+        let Self { call, user_contains, system_contains, offers, has_result_of, user_shows } = self;
         call.is_none_or(|call| call == scene.call)
             && contains_any(&scene.user, user_contains)
             && contains_any(&scene.prompt.system, system_contains)
             && offers.iter().all(|tool| scene.offers(tool))
             && has_result_of.iter().all(|tool| scene.answered.contains(tool.as_str()))
+            && user_shows.iter().all(|pattern| scene.shows(pattern))
     }
 }
 

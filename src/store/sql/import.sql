@@ -4,7 +4,7 @@
 -- messages: $34 the ordinal of each one's event $35 ids $36 roles $37 overhead tokens $38 pinned $39 infos $40 times or null
 -- calls they make: $41 ids $42 tools $43 messages $44 parts $45 result messages, or '' $46 result parts
 -- calls that were open, and are answered: $47 ids $48 result messages $49 result parts
--- whole outputs: $50 messages $51 parts $52 blobs
+-- whole outputs and the media of results: $50 messages $51 parts $52 blobs
 -- changes by category: $53 messages $54 overhead $55 tokens $56 parts
 with shift as (select $53::int as messages, $54::bigint as overhead, $55::bigint[] as tokens, $56::int[] as parts),
 f as (

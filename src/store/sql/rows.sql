@@ -13,4 +13,9 @@ write_parts as (
   insert into parts (tenant_id, session_id, message_id, idx, kind, call_id, tool_name, outcome, body, rest, tokens, category, estimator)
   select $1, $2, u.message, u.idx, u.kind, u.call, u.name, u.outcome, u.body, u.rest, u.tokens, u.category, $25
     from f, unnest($15::text[], $16::int[], $17::text[], $18::text[], $19::text[], $20::smallint[], $21::text[], $22::bytea[],
-                   $23::int[], $24::smallint[]) as u(message, idx, kind, call, name, outcome, body, rest, tokens, category))
+                   $23::int[], $24::smallint[]) as u(message, idx, kind, call, name, outcome, body, rest, tokens, category)),
+-- A medium's body is the blob that holds its content.
+write_media as (
+  insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
+  select $1, $2, u.message, u.idx, u.body
+    from f, unnest($15::text[], $16::int[], $17::text[], $21::text[]) as u(message, idx, kind, body) where u.kind = 'media')

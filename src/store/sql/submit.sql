@@ -2,7 +2,7 @@
 -- call, an approval hands it out. Only open calls of the live turn count that the host was asked about (they have a deadline), each
 -- once however often it is named. When none of these is left, the next call that waits for its turn is asked about. The statement
 -- that closes the last open call closes the batch, whoever owns the turn; if nobody does, it takes the lease and begins the next step.
--- closing answers: $3 call ids $4 outcomes $5 words $6 rests $7 tokens $8 hashes $9 full outputs (blob ids or null)
+-- closing answers: $3 call ids $4 outcomes $5 words $6 rests $7 tokens $8 hashes $9 whole outputs and media (blob ids, commas between them, or null)
 -- $10 the status that the answer is for, or null $11 the status that it leads to (4 timed out: only past the deadline, its own or the turn's)
 -- $12 whether the arguments are those of an approver, or null
 -- approvals: $13 call ids $14 payloads of tool_call_requested $15 edited arguments or null
@@ -91,7 +91,7 @@ write_results as (
   select $1, $2, s.result_message_id, s.ord, 'tool_result', s.call, s.tool_name, s.outcome, s.body, s.rest, s.tokens, 5, $20 from f, s),
 write_blobs as (
   insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
-  select $1, $2, s.result_message_id, s.ord, s.blob from f, s where s.blob is not null),
+  select distinct $1, $2, s.result_message_id, s.ord, u.blob from f, s, unnest(string_to_array(s.blob, ',')) as u(blob)),
 write_batch as (
   insert into messages (tenant_id, session_id, seq, message_id, turn_id, role, step, tokens, info)
   select $1, $2, f.base + n.n, n.message_id, f.turn_id, 4, n.step, $21::int, '' from f, n where n.closes),

@@ -16,8 +16,8 @@ use crate::{
         estimate,
     },
     model::{
-        Content, Failure, FailurePhase, FailureReason, FinishReason, Generation, MessageId, Part, Prompt, Role, Seq,
-        Transcript, import::Appended,
+        Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, MessageId, Part, Prompt,
+        Role, Seq, Transcript, import::Appended,
     },
     provider::{
         Assembly,
@@ -150,6 +150,7 @@ fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> R
         tools: Vec::new(),
         max_output_tokens: Some(max_tokens),
         generation: Generation::default(),
+        contents: Contents::default(),
         size,
     })
 }
@@ -165,7 +166,11 @@ fn accepted(answer: Assembled) -> Result<String, Failure> {
     }
     let texts = answer.parts.iter().filter_map(|part| match &part.content {
         Content::Text(text) => Some(text.as_str()),
-        Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+        Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_) => None,
     });
     let summary = texts.collect::<String>().trim().to_owned();
     if summary.is_empty() { reason("the summary is empty") } else { Ok(summary) }

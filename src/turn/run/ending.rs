@@ -1,9 +1,6 @@
 //! The ends of a turn: as the model wants, or whatever waits; and what follows.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use super::{Flow, Run, Scene};
 use crate::{
@@ -17,7 +14,7 @@ use crate::{
         following::Starters,
         session::SessionState,
         turn::{End, StepCost, Written},
-        turn_read::{CancelRequest, Owned},
+        turn_read::CancelRequest,
     },
     turn::{
         Error,
@@ -174,7 +171,7 @@ impl Run<'_> {
             step_count: owned.step,
             final_message: owned.final_message.clone(),
             total_usage: owned.totals,
-            elapsed: elapsed(&owned),
+            elapsed: owned.elapsed(),
             ..TurnResult::default()
         };
         let end = End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
@@ -192,12 +189,7 @@ impl Run<'_> {
             finish,
             last_step_usage: self.last_usage.clone(),
             total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
-            elapsed: elapsed(owned) + scene.read.elapsed(),
+            elapsed: owned.elapsed() + scene.read.elapsed(),
         }
     }
-}
-
-/// From the start of the turn to the last look at it.
-fn elapsed(owned: &Owned) -> Duration {
-    Duration::try_from(owned.read_at.duration_since(owned.started_at)).unwrap_or_default()
 }

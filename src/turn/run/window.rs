@@ -1,14 +1,17 @@
 //! The prompt of a turn and its window: what a call measured, what is cleared before the next, and how a turn ends that does not fit.
 
+use std::sync::Arc;
+
 use super::{Flow, Run, Scene};
 use crate::{
     context::{
         compact::due,
+        prompt::{self, Asked},
         prune::{choose, is_due},
         stats::{Whole, breakdown},
     },
     model::{
-        Closed, Ending, Failure, FailureReason, MessageId, Payload, SessionConfig, Usage, compaction::Trigger,
+        Closed, Ending, Failure, FailureReason, MessageId, Payload, Prompt, SessionConfig, Usage, compaction::Trigger,
         config::PrunePolicy, ledger::Share,
     },
     store::{
@@ -103,6 +106,27 @@ impl Run<'_> {
             self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
         }
         Ok(flow)
+    }
+
+    /// The prompt of a step, its media as the model gets them.
+    pub(super) async fn prompt(
+        &mut self,
+        scene: &Scene<'_>,
+        transcript: Closed,
+        asked: &Asked<'_>,
+    ) -> Result<Arc<Prompt>, Error> {
+        let transcript = self.engine.carry(&self.key.tenant, scene.model, transcript, &mut self.carried).await?;
+        let prompt = prompt::build(&scene.owned.made_for.config, scene.tools, transcript, asked);
+        Ok(Arc::new(Prompt { contents: self.carried.contents(), ..prompt }))
+    }
+
+    /// No rows yet but those that tell which media the last prompt left out.
+    pub(super) fn told(&mut self, scene: &Scene<'_>) -> Rows {
+        let mut rows = Self::no_rows(scene);
+        for left_out in self.carried.told(scene.model) {
+            rows.event(&left_out, scene.at);
+        }
+        rows
     }
 
     /// The end of a turn whose prompt does not fit, with what fills the window.

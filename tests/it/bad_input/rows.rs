@@ -581,6 +581,7 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         models::rows,
         super::context::rows,
         super::history::table,
+        super::media::media,
         super::queue::queue,
     ];
     tables.into_iter().flat_map(|table| table(s)).collect()

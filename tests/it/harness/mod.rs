@@ -82,6 +82,8 @@ pub struct Options {
     pub max_takeovers: u32,
     /// Bounds of uploads.
     pub uploads: UploadBounds,
+    /// Bytes of media in one prompt.
+    pub max_prompt_media_bytes: u64,
     /// Calls of a model for one step. They follow each other at once; one only, unless a test is about the others.
     pub call_attempts: u32,
     /// Longest wait between them.
@@ -122,6 +124,7 @@ impl Default for Options {
                 idle: Duration::from_secs(30),
                 total: Duration::from_secs(600),
             },
+            max_prompt_media_bytes: 20 * 1024 * 1024,
             call_attempts: 1,
             retry_delay: Duration::ZERO,
             // Room for whatever a test is about.
@@ -269,6 +272,7 @@ fn rules(options: &Options) -> Rules {
         max_running: 100,
         delta_flush: options.delta_flush,
         max_answer_bytes: 768 * 1024,
+        max_prompt_media_bytes: options.max_prompt_media_bytes,
         retries: Retries {
             attempts: options.call_attempts,
             base: options.retry_delay,

@@ -121,6 +121,7 @@ impl Actor {
             let new = NewQueued {
                 message: &message,
                 body: b"body",
+                blobs: &[],
                 delivery,
                 starts_turn: starts,
                 execute: None,

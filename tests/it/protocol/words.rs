@@ -163,9 +163,9 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
     let part = Part::new(Content::ToolResult(ToolResult {
         call: call.id.clone(),
         name: call.name,
-        texts: vec!["seen".to_owned()],
+        parts: vec!["seen".into()],
         outcome: ToolOutcome::Success,
         truncation: None,
     }));
-    Ok(Answer { call: call.id, kind, part, tokens: 3, hash: "answer".to_owned(), full_output: None })
+    Ok(Answer { call: call.id, kind, part, tokens: 3, hash: "answer".to_owned(), blobs: Vec::new() })
 }

@@ -302,7 +302,7 @@ fn result(id: &CallId) -> StoredPart {
     part(Content::ToolResult(ToolResult {
         call: id.clone(),
         name: "look".to_owned(),
-        texts: Vec::new(),
+        parts: Vec::new(),
         outcome: ToolOutcome::Success,
         truncation: None,
     }))

@@ -19,7 +19,8 @@ async fn enqueue_without_commit(client: &tokio_postgres::Client, session: &str) 
     let enqueue = statement("enqueue");
     let outcome = statement("queue_outcome");
     client.batch_execute(&format!("prepare enqueue as {enqueue}; prepare outcome as {outcome}; begin")).await.unwrap();
-    let execute = format!("execute enqueue ('t', '{session}', 'q', '', 1, false, false, null, null, 100, null, null)");
+    let execute =
+        format!("execute enqueue ('t', '{session}', 'q', '', 1, false, false, null, null, 100, null, null, null)");
     client.batch_execute(&execute).await.unwrap();
     let answers = client.simple_query(&format!("execute outcome ('t', '{session}', null, 'q')")).await.unwrap();
     let state = answers.iter().find_map(|answer| {

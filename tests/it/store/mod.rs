@@ -284,13 +284,13 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
             part: Part::new(Content::ToolResult(ToolResult {
                 call: CallId::new(*call),
                 name: "look".to_owned(),
-                texts: vec!["seen".to_owned()],
+                parts: vec!["seen".into()],
                 outcome: ToolOutcome::Success,
                 truncation: None,
             })),
             tokens: 3,
             hash: "answer".to_owned(),
-            full_output: None,
+            blobs: Vec::new(),
         })
         .collect();
     let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
@@ -316,13 +316,13 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
         part: Part::new(Content::ToolResult(ToolResult {
             call: id.clone(),
             name: "look".to_owned(),
-            texts: vec!["no".to_owned()],
+            parts: vec!["no".into()],
             outcome: ToolOutcome::Denied,
             truncation: None,
         })),
         tokens: 2,
         hash: "denial".to_owned(),
-        full_output: None,
+        blobs: Vec::new(),
     };
     let asked = ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() };
     let request = Payload::ToolCallRequested { call: asked, timeout: Duration::from_secs(60), edited: false };
@@ -346,6 +346,7 @@ fn asap<'a>(message: &'a MessageId, idempotency: &'a Idempotency) -> NewQueued<'
     NewQueued {
         message,
         body: b"body",
+        blobs: &[],
         delivery: Delivery::Asap,
         starts_turn: false,
         execute: None,

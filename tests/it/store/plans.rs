@@ -143,7 +143,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => in_session("'long'", &["100", "50"]),
         "enqueue" => {
-            with(in_session("'queue'", &["'new-queued'", "''", "1", "true", "false", "null", "60", "100"]), &REQUEST)
+            let message = ["'new-queued'", "''", "1", "true", "false", "null", "60", "100"];
+            with(with(in_session("'queue'", &message), &REQUEST), &["array['blob']"])
         }
         "start_idle" => {
             with(tail("'idle'"), &["'new-turn'", "'one'", "30", "600", "1", "'r'", "''", "'scripted/demo'", "'waits'"])

@@ -33,11 +33,11 @@ fn results_are_read_in_order() {
     let expected = [
         SubmittedResult {
             call: CallId::new("a"),
-            texts: vec!["x\u{FFFD}".into(), "y".into()],
+            parts: vec!["x\u{FFFD}".into(), "y".into()],
             outcome: ToolOutcome::Success,
             sanitized: true,
         },
-        SubmittedResult { call: CallId::new("b"), texts: vec![], outcome: ToolOutcome::Error, sanitized: false },
+        SubmittedResult { call: CallId::new("b"), parts: vec![], outcome: ToolOutcome::Error, sanitized: false },
     ];
     assert_eq!(results, expected);
 }
@@ -104,13 +104,6 @@ fn a_result_holds_no_other_parts() {
         submit(vec![result("a", vec![decorated])]),
         &[("results[0].parts[0].citations", Unsupported), ("results[0].parts[0].provider_metadata_json", Unsupported)],
     );
-    let media = pb::Media {
-        media_type: "image/png".into(),
-        source: Some(pb::media::Source::Data(vec![1])),
-        ..Default::default()
-    };
-    let media = part(Content::Media(media));
-    check_not_implemented(submit(vec![result("a", vec![text("x"), media])]), "results[0].parts[1].media");
 }
 
 #[test]

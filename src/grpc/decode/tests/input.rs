@@ -105,35 +105,6 @@ fn nul_is_replaced_and_flagged() {
     assert_eq!(message.parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(), [true, false]);
 }
 
-fn media(source: Option<pb::media::Source>) -> pb::Media {
-    pb::Media { media_type: "image/png".into(), source, ..Default::default() }
-}
-
-#[test]
-fn valid_media_is_for_later() {
-    use pb::media::Source;
-    for source in [Source::Data(vec![1]), Source::BlobId("b".into()), Source::Url("https://x".into())] {
-        let part = part(pb::part::Content::Media(media(Some(source))));
-        check_not_implemented(said(|m| m.parts.push(part)), "input.parts[1].media");
-    }
-}
-
-#[test]
-fn media_has_a_type_and_a_source_of_at_most_three_mebibytes() {
-    use pb::media::Source;
-    let check_media = |media, field: &str, reason| {
-        let part = part(pb::part::Content::Media(media));
-        check_input(|m| m.parts = vec![part], &[(&format!("input.parts[0].media{field}"), reason)]);
-    };
-    check_media(media(None), "", Invalid);
-    check_media(media(Some(Source::Data(vec![]))), ".data", Required);
-    check_media(media(Some(Source::BlobId(String::new()))), ".blob_id", Required);
-    check_media(media(Some(Source::Url(String::new()))), ".url", Required);
-    check_media(media(Some(Source::Data(vec![0; 3 * 1024 * 1024 + 1]))), ".data", TooLarge);
-    let untyped = pb::Media { media_type: String::new(), ..media(Some(Source::Data(vec![1]))) };
-    check_media(untyped, ".media_type", Required);
-}
-
 #[test]
 fn labels_are_few_and_short() {
     let labels = |count: usize| (0..count).map(|i| (i.to_string(), "v".to_owned())).collect();

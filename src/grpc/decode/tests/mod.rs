@@ -5,6 +5,7 @@ mod config;
 mod execute_turn;
 mod generation;
 mod input;
+mod media;
 mod reads;
 mod same;
 mod tools;
@@ -15,9 +16,21 @@ use std::fmt::Debug;
 use super::*;
 use crate::{grpc::violations::Refused, pb};
 
+use crate::model::command::{ExecuteTurn, SubmitToolResults};
+
 pub(super) use crate::pb::FieldReason::{
     self, Conflict, Invalid, NotJson, OutOfRange, Required, TooLarge, Unknown, Unsupported,
 };
+
+/// Reads a request that names no blob.
+pub(super) fn execute_turn(request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn, StreamOptions), Refused> {
+    super::execute_turn(request, Stored::new())
+}
+
+/// Reads a request that names no blob.
+pub(super) fn submit_tool_results(request: pb::SubmitToolResultsRequest) -> Result<SubmitToolResults, Refused> {
+    super::submit_tool_results(request, Stored::new())
+}
 
 /// Checks which violations a request is refused with.
 #[track_caller]

@@ -61,15 +61,27 @@ fn every_recorded_answer_is_decoded_as_expected() {
         let answer = assembled(&chunks);
         let said = texts(&answer.parts, |content| match content {
             Content::Text(text) => Some(text),
-            Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+            Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
         });
         let thought = texts(&answer.parts, |content| match content {
             Content::Reasoning { text, .. } => Some(text),
-            Content::Text(_) | Content::ToolCall(_) | Content::ToolResult(_) | Content::Refusal(_) => None,
+            Content::Text(_)
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
         });
         let refused = texts(&answer.parts, |content| match content {
             Content::Refusal(text) => Some(text),
-            Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::ToolResult(_) => None,
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Media(_) => None,
         });
         assert_eq!(said, expected["text"].as_str().unwrap(), "{file}");
         assert_eq!(thought.chars().count(), expected["reasoning_text_len"].as_u64().unwrap() as usize, "{file}");

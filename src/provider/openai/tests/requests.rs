@@ -30,9 +30,9 @@ fn assistant(parts: Vec<Part>) -> Message {
 
 fn results(results: Vec<(&str, ToolOutcome, &[&str])>) -> Message {
     let part = |(call, outcome, texts): (&str, ToolOutcome, &[&str])| {
-        let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        let parts = texts.iter().map(|text| (*text).into()).collect();
         let (call, name) = (CallId::new(call), "look".to_owned());
-        Part::new(Content::ToolResult(ToolResult { call, name, texts, outcome, truncation: None }))
+        Part::new(Content::ToolResult(ToolResult { call, name, parts, outcome, truncation: None }))
     };
     message(Role::Tool, results.into_iter().map(part).collect())
 }

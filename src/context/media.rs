@@ -1,0 +1,130 @@
+//! What media cost before any provider has counted, and which of them a model gets.
+
+use super::template::Pictures;
+use crate::model::{
+    Media, Message, Role,
+    media::{Kind, LeftOut, Source, UNSUPPORTED_WORDS},
+};
+
+/// What media are taken for whose model is not known, in tokens, and what of them in bytes makes a token more.
+const DOCUMENT: Rate = Rate { least: 2_000, most: 200_000, bytes: 50 }; // a page in 100 KB
+const AUDIO: Rate = Rate { least: 32, most: 200_000, bytes: 500 }; // 32 tokens and 16 KB in a second
+const VIDEO: Rate = Rate { least: 263, most: 1_000_000, bytes: 1_000 }; // 263 tokens and 256 KB in a second
+
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    least: u32,
+    most: u32,
+    bytes: u64,
+}
+
+/// Size of a medium for a model whose pictures cost so much. By what it is, never by the length of its encoded form.
+pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
+    let rate = match media.kind() {
+        Kind::Image => return pictures.tokens(media.kept().and_then(|kept| kept.pixels)),
+        Kind::Document => DOCUMENT,
+        Kind::Audio => AUDIO,
+        Kind::Video => VIDEO,
+    };
+    match &media.source {
+        Source::Blob(kept) => {
+            let tokens = u32::try_from(kept.bytes / rate.bytes).unwrap_or(u32::MAX);
+            tokens.clamp(rate.least, rate.most)
+        }
+        Source::Url(_) => rate.least,
+    }
+}
+
+/// Replaces each medium for which there is a reason by words. What is told of it is what this model is shown for the first time: what
+/// came before its own last answer was told then.
+pub fn leave_out(
+    messages: &mut [Message],
+    model: &str,
+    refused: impl Fn(&Media, Role) -> Option<String>,
+) -> Vec<LeftOut> {
+    let own = |message: &Message| message.response.as_ref().is_some_and(|response| response.model == model);
+    let news = messages.iter().rposition(own).map_or(0, |last| last + 1);
+    let mut left_out = Vec::new();
+    for (at, message) in messages.iter_mut().enumerate() {
+        let (id, role) = (message.id.clone(), message.role);
+        message.replace_media(|part, media| {
+            let why = refused(media, role)?;
+            if at >= news {
+                let (media_type, filename) = (media.media_type.clone(), media.filename.clone());
+                left_out.push(LeftOut { message: id.clone(), part, media_type, filename, why });
+            }
+            Some(UNSUPPORTED_WORDS.to_owned())
+        });
+    }
+    left_out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        context::testing,
+        model::{
+            BlobId, Content, Given, Part,
+            media::{Kept, Pixels},
+        },
+    };
+
+    fn kept(media_type: &str, bytes: u64, pixels: Option<Pixels>) -> Media {
+        let source = Source::Blob(Kept { id: BlobId::new("b"), bytes, pixels });
+        Media { media_type: media_type.to_owned(), source, filename: String::new() }
+    }
+
+    #[test]
+    fn media_cost_what_they_are_and_not_what_their_bytes_would() {
+        let url = |media_type: &str| Media {
+            source: Source::Url("https://example.org".to_owned()),
+            ..kept(media_type, 0, None)
+        };
+        let table = [
+            (kept("image/png", 3_000_000, None), 1_600),
+            (kept("image/png", 3_000_000, Pixels::new(280, 280)), 258),
+            (kept("image/png", 3_000_000, Pixels::new(1_920, 1_080)), 2_691),
+            (kept("image/png", 1, Pixels::new(100_000, 100_000)), 3_969),
+            (url("image/png"), 1_600),
+            (kept("application/pdf", 1_000, None), 2_000),
+            (kept("application/pdf", 1_000_000, None), 20_000),
+            (url("application/pdf"), 2_000),
+            (kept("audio/wav", 160_000, None), 320),
+            (kept("video/mp4", 1_000_000, None), 1_000),
+            (kept("video/mp4", u64::MAX, None), 1_000_000),
+        ];
+        for (media, expected) in table {
+            assert_eq!(tokens(&media, Pictures::default()), expected, "{media:?}");
+        }
+    }
+
+    /// Row D4
+    #[test]
+    fn what_a_model_cannot_take_becomes_words_and_is_told_of_once() {
+        let picture = || kept("image/png", 1, None);
+        let mut given = testing::results(&[("look", "seen")]);
+        let Content::ToolResult(result) = &mut given.parts[0].part.content else { panic!("not a result") };
+        result.parts.push(Given::Media(picture()));
+        let said = || {
+            let parts = vec![Part::text("a"), Part::new(Content::Media(picture())), Part::text("b")];
+            testing::message(Role::User, parts)
+        };
+        let mut messages = vec![said(), testing::calls(&["look"]), given];
+        let why = |_: &Media, role| (role == Role::User).then(|| "no pictures".to_owned());
+        let left_out = leave_out(&mut messages, "a/b", why);
+        let at: Vec<usize> = left_out.iter().map(|left| left.part).collect();
+        assert_eq!((at, left_out[0].why.as_str()), (vec![1], "no pictures"));
+        assert_eq!(messages[0].parts[1].part.content, Content::Text(UNSUPPORTED_WORDS.to_owned()));
+        let Content::ToolResult(result) = &messages[2].parts[0].part.content else { panic!("not a result") };
+        assert_eq!(result.media().count(), 1, "it is taken there");
+
+        let all = |_: &Media, _| Some("nothing".to_owned());
+        let mut answered = testing::assistant("I see.");
+        answered.response = Some(testing::response("a/b"));
+        let mut messages = vec![said(), answered, said()];
+        assert_eq!(leave_out(&mut messages.clone(), "a/b", all).len(), 1, "the first was told of before");
+        assert_eq!(leave_out(&mut messages, "a/c", all).len(), 2, "another model sees both for the first time");
+        assert!(messages.iter().all(|message| message.media().next().is_none()));
+    }
+}

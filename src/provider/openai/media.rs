@@ -1,0 +1,74 @@
+//! Media in the form of Chat Completions: pictures, files and sounds as parts of what a user says.
+
+use std::borrow::Cow;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use super::{dialect::Takes, wire};
+use crate::model::{
+    Contents, Media, Role,
+    media::{Kind, Source, UNSUPPORTED_WORDS},
+};
+
+/// Pictures that every service reads which reads any.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Why a service cannot be told of a medium, whatever the model; none: it can.
+pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
+    let why = match (role, media.kind(), &media.source) {
+        (Role::Assistant, ..) => "The service takes media from users and tools only.",
+        (_, Kind::Image, _) if !takes.pictures => "The service takes no pictures.",
+        (_, Kind::Image, _) if !PICTURES.contains(&media.essence().as_str()) => {
+            "The service takes PNG, JPEG, GIF and WebP pictures only."
+        }
+        (_, Kind::Image, Source::Url(_)) if !takes.addresses => "The service fetches nothing: store the content.",
+        (_, Kind::Audio, _) if !takes.sounds => "The service takes no sounds.",
+        (_, Kind::Audio, _) if sound(media).is_none() => "The service takes WAV and MP3 sounds only.",
+        (_, Kind::Document, _) if !takes.files => "The service takes no files.",
+        (_, Kind::Video, _) => "The service takes no videos.",
+        (_, Kind::Audio | Kind::Document, Source::Url(_)) => "The service fetches pictures only: store the content.",
+        (_, Kind::Image | Kind::Audio | Kind::Document, _) => return None,
+    };
+    Some(why.to_owned())
+}
+
+/// A medium as a part; words where its content did not come with the prompt.
+pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<'a> {
+    let text = |text: &'static str| wire::UserPart::Text { text: Cow::Borrowed(text) };
+    let kept = match &media.source {
+        Source::Url(url) => {
+            let image_url = wire::Url { url: Cow::Borrowed(url) };
+            return if media.kind() == Kind::Image {
+                wire::UserPart::ImageUrl { image_url }
+            } else {
+                text(UNSUPPORTED_WORDS)
+            };
+        }
+        Source::Blob(kept) => kept,
+    };
+    let Some(content) = contents.get(&kept.id) else { return text(UNSUPPORTED_WORDS) };
+    let data = STANDARD.encode(content);
+    match (media.kind(), sound(media)) {
+        (Kind::Image, _) => wire::UserPart::ImageUrl { image_url: wire::Url { url: Cow::Owned(inline(media, &data)) } },
+        (Kind::Audio, Some(format)) => wire::UserPart::InputAudio { input_audio: wire::Audio { data, format } },
+        (Kind::Document, _) => {
+            let filename = if media.filename.is_empty() { "file" } else { &media.filename };
+            wire::UserPart::File { file: wire::File { filename, file_data: inline(media, &data) } }
+        }
+        (Kind::Audio | Kind::Video, _) => text(UNSUPPORTED_WORDS),
+    }
+}
+
+/// Content as an address that holds it.
+fn inline(media: &Media, data: &str) -> String {
+    format!("data:{};base64,{data}", media.essence())
+}
+
+/// The name of a sound's format.
+fn sound(media: &Media) -> Option<&'static str> {
+    match media.essence().as_str() {
+        "audio/wav" | "audio/x-wav" | "audio/wave" | "audio/vnd.wave" => Some("wav"),
+        "audio/mpeg" | "audio/mp3" => Some("mp3"),
+        _ => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! Media: which services can be told of them, and how.
+
+use serde_json::json;
+
+use super::{requests::body, *};
+use crate::{
+    context::testing::{self, message, user},
+    model::{
+        BlobId, Content, Given, Media, Message, Prompt, Role,
+        media::{Kept, Source},
+    },
+    provider::openai::media::cannot_read,
+};
+
+fn kept(media_type: &str) -> Media {
+    let source = Source::Blob(Kept { id: BlobId::new("b"), bytes: 3, pixels: None });
+    Media { media_type: media_type.to_owned(), source, filename: String::new() }
+}
+
+fn at_address(media_type: &str) -> Media {
+    Media { source: Source::Url("https://example.org/a".to_owned()), ..kept(media_type) }
+}
+
+fn medium(media: Media) -> Part {
+    Part::new(Content::Media(media))
+}
+
+fn sent(dialect: &str, messages: Vec<Message>) -> Value {
+    let mut prompt = Prompt { model: "gpt".to_owned(), ..testing::prompt(messages) };
+    prompt.contents.insert(BlobId::new("b"), b"abc".as_slice().into());
+    body(dialect, &prompt)["messages"].take()
+}
+
+/// Row D4
+#[test]
+fn a_service_is_told_only_of_what_it_takes() {
+    let table = [
+        ("openai", kept("image/png"), Role::User, true),
+        ("openai", kept("image/png"), Role::Tool, true),
+        ("openai", kept("image/png"), Role::Assistant, false),
+        ("openai", kept("IMAGE/PNG; a=b"), Role::User, true),
+        ("openai", kept("image/tiff"), Role::User, false),
+        ("openai", at_address("image/png"), Role::User, true),
+        ("openai", kept("application/pdf"), Role::User, true),
+        ("openai", at_address("application/pdf"), Role::User, false),
+        ("openai", kept("audio/wav"), Role::User, true),
+        ("openai", kept("audio/ogg"), Role::User, false),
+        ("openai", at_address("audio/wav"), Role::User, false),
+        ("openai", kept("video/mp4"), Role::User, false),
+        ("groq", kept("application/pdf"), Role::User, false),
+        ("deepseek", kept("image/png"), Role::User, false),
+        ("mistral", kept("audio/wav"), Role::User, false),
+        ("ollama", kept("image/png"), Role::User, true),
+        ("ollama", at_address("image/png"), Role::User, false),
+    ];
+    for (dialect, media, role, takes) in table {
+        let why = cannot_read(dialect::named(dialect).unwrap().takes, &media, role);
+        assert_eq!(why.is_none(), takes, "{dialect} {media:?} {role:?}: {why:?}");
+    }
+}
+
+/// Row D5
+#[test]
+fn each_kind_has_its_form() {
+    let parts = [kept("image/png"), at_address("image/png"), kept("audio/mpeg"), kept("application/pdf")];
+    let content = json!([
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a"}},
+        {"type": "input_audio", "input_audio": {"data": "YWJj", "format": "mp3"}},
+        {"type": "file", "file": {"filename": "file", "file_data": "data:application/pdf;base64,YWJj"}}
+    ]);
+    let said = message(Role::User, parts.map(medium).into());
+    assert_eq!(sent("openai", vec![said]), json!([{"role": "user", "content": content}]));
+}
+
+#[test]
+fn what_the_user_says_behind_media_of_results_goes_on_there() {
+    let mut given = testing::results(&[("look", "seen"), ("read", "")]);
+    for part in &mut given.parts {
+        let Content::ToolResult(result) = &mut part.part.content else { panic!("not a result") };
+        result.parts.push(Given::Media(kept("image/png")));
+    }
+    let messages = vec![user("Look."), testing::calls(&["look", "read"]), given, user("And now?"), user("Well?")];
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}});
+    let from = |tool: &str| json!({"type": "text", "text": format!("[From the result of {tool}: image/png]")});
+    let shown = json!([from("look"), image, from("read"), image, {"type": "text", "text": "And now?"}]);
+    let sent = sent("openai", messages);
+    assert_eq!(sent[2]["content"], "seen\n[image/png: shown after the results]");
+    assert_eq!(sent[3]["content"], "\n[image/png: shown after the results]");
+    assert_eq!(sent[4], json!({"role": "user", "content": shown}));
+    assert_eq!(sent[5], json!({"role": "user", "content": "Well?"}));
+}
+
+#[test]
+fn content_that_did_not_come_with_the_prompt_is_words() {
+    let prompt = testing::prompt(vec![message(Role::User, vec![medium(kept("image/png"))])]);
+    let content = body("openai", &prompt)["messages"][0]["content"].take();
+    assert_eq!(content, json!([{"type": "text", "text": "[unsupported content]"}]));
+}
