@@ -99,7 +99,8 @@ pub(super) fn stored(compaction: &Compaction) -> pb::Compaction {
     }
 }
 
-fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeError> {
+/// A compaction as it was stored, without its session.
+pub(super) fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeError> {
     let pb::Compaction {
         compaction_id,
         session_id: _,

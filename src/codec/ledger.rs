@@ -2,14 +2,14 @@
 
 use crate::{
     model::{
-        CallId, PrepareReport, PruneReport, Restored, Seq,
+        CallId, PrepareReport, PruneReport, Restored, Seq, SessionId,
         ledger::{Occupant, Share},
     },
     pb,
 };
 
 use super::{
-    DecodeError,
+    DecodeError, compaction,
     number::{known, signed, unsigned},
     usage::{count_from_pb, count_to_pb},
 };
@@ -45,16 +45,17 @@ fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, Decod
     })
 }
 
-/// What was done to make a prompt fit, for the wire; the prompt in the answer has its own size.
-pub fn prepared_to_pb(report: &PrepareReport) -> pb::PrepareReport {
-    let PrepareReport { before, pruned, compacted, prune } = report;
+/// What was done to make a prompt of a session fit, for the wire; the prompt in the answer has its own size.
+pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::PrepareReport {
+    let PrepareReport { before, pruned, compacted, prune, compaction } = report;
     pb::PrepareReport {
         tokens_before: Some(count_to_pb(before)),
         tokens_after_prune: Some(count_to_pb(pruned)),
         tokens_after_compaction: Some(count_to_pb(compacted)),
         tokens_final: Some(count_to_pb(compacted)),
         prune: prune.as_ref().map(pruned_to_pb),
-        ..pb::PrepareReport::default()
+        compaction: compaction.as_ref().map(|made| compaction::to_pb(made, session)),
+        applied_messages: Vec::new(),
     }
 }
 
@@ -66,7 +67,7 @@ pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<Pre
         tokens_after_compaction,
         tokens_final: _,
         prune,
-        compaction: _,
+        compaction,
         applied_messages: _,
     } = report;
     Ok(PrepareReport {
@@ -74,6 +75,7 @@ pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<Pre
         pruned: count_from_pb(tokens_after_prune.unwrap_or_default())?,
         compacted: count_from_pb(tokens_after_compaction.unwrap_or_default())?,
         prune: prune.map(|prune| pruned_from_pb(prune, at)).transpose()?,
+        compaction: compaction.map(compaction::from_pb).transpose()?.map(Box::new),
     })
 }
 

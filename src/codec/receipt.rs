@@ -5,7 +5,7 @@ use prost::Message;
 
 use super::{DecodeError, ledger, usage};
 use crate::{
-    model::{PrepareReport, Recorded, Seq},
+    model::{PrepareReport, Recorded, Seq, SessionId},
     pb,
 };
 
@@ -30,7 +30,7 @@ pub fn read_recorded(text: &str) -> Result<Recorded, DecodeError> {
 
 /// What was done to make a prompt fit. The statement that writes it puts the seq of the prune before it; where there is none, 0.
 pub fn write_prepared(report: &PrepareReport) -> String {
-    format!(" {}", write(&ledger::prepared_to_pb(report)))
+    format!(" {}", write(&ledger::prepared_to_pb(report, &SessionId::new(""))))
 }
 
 /// The same as it was remembered, behind its seq.
@@ -77,7 +77,13 @@ mod tests {
             rebilled: 1,
             at: None,
         };
-        let report = PrepareReport { before: size(20), pruned: size(11), compacted: size(11), prune: Some(prune) };
+        let report = PrepareReport {
+            before: size(20),
+            pruned: size(11),
+            compacted: size(11),
+            prune: Some(prune),
+            compaction: None,
+        };
         let read = read_prepared(&format!("7{}", write_prepared(&report))).expect("it was written so");
         let named = report.prune.clone().map(|prune| PruneReport { at: Some(Seq(7)), ..prune });
         assert_eq!(read, PrepareReport { prune: named, ..report });

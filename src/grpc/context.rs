@@ -81,7 +81,7 @@ impl ContextService for Contexts {
         let command = decode::prepare_context(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
-        let report = Some(codec::ledger::prepared_to_pb(&report));
+        let report = Some(codec::ledger::prepared_to_pb(&report, &key.session));
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
         Ok(Response::new(pb::PrepareContextResponse { prompt: Some(prompt), report }))
     }

@@ -1,6 +1,6 @@
 //! Where the tokens of a session are: its counters, and the last call that was measured.
 
-use super::{CallId, Category, Seq, TokenBasis, TokenCount, event::Estimate};
+use super::{CallId, Category, Compaction, Seq, TokenBasis, TokenCount, event::Estimate};
 
 /// Tokens, and the parts that have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +112,8 @@ pub struct PrepareReport {
     pub compacted: TokenCount,
     /// What was pruned; none: nothing.
     pub prune: Option<PruneReport>,
+    /// The compaction; none: none was needed.
+    pub compaction: Option<Box<Compaction>>,
 }
 
 /// What was made of the report of a call.

@@ -83,15 +83,26 @@ pub(super) struct Order {
 
 /// How a compaction began.
 #[derive(Debug)]
-pub(super) enum Begun {
+enum Begun {
     /// It did.
-    Mine(Compaction),
+    Mine(Box<Compaction>),
     /// Another one runs.
     Running(CompactionId),
     /// The same request began this one before.
     Known(CompactionId),
     /// The context is another one by now.
     Moved,
+}
+
+/// What became of a compaction that nobody asked for by name.
+#[derive(Debug)]
+pub(super) enum Tried {
+    /// There is nothing that may go.
+    Nothing,
+    /// The context is another one by now, or another compaction had to be waited for.
+    Changed,
+    /// It is in force, or given up.
+    Ended(Box<Compaction>),
 }
 
 /// A compaction that is worked out.
@@ -167,21 +178,23 @@ impl Engine {
             Begun::Running(running) => Err(Error::CompactionInProgress(running)),
             Begun::Known(known) => self.seen_through(key, &known, *wait).await.map(Some),
             Begun::Mine(begun) => {
-                let (engine, key, made) = (Arc::clone(self), key.clone(), begun.clone());
+                let (engine, key, made) = (Arc::clone(self), key.clone(), Compaction::clone(&begun));
                 let task = self.tasks.spawn(async move {
-                    let cut = async {
-                        tokio::select! {
-                            () = engine.aborting.cancelled() => "the server is shutting down",
-                            () = tokio::time::sleep(timeout) => "it took longer than a turn may",
-                        }
-                    };
-                    Box::pin(engine.make_compaction(&key, &survey, &order, made, cut)).await
+                    Box::pin(engine.make_compaction(&key, &survey, &order, made, engine.cut_short(timeout))).await
                 });
                 if !*wait {
-                    return Ok(Some(begun));
+                    return Ok(Some(*begun));
                 }
                 task.await.map_err(|error| Error::Internal(format!("a task ended early: {error}")))?.map(Some)
             }
+        }
+    }
+
+    /// Comes when a compaction that belongs to no turn has to end; says why.
+    pub(super) async fn cut_short(&self, timeout: Duration) -> &'static str {
+        tokio::select! {
+            () = self.aborting.cancelled() => "the server is shutting down",
+            () = tokio::time::sleep(timeout) => "it took longer than a turn may",
         }
     }
 
@@ -242,7 +255,7 @@ impl Engine {
     }
 
     /// Writes down that a compaction begins.
-    pub(super) async fn begin_compaction(
+    async fn begin_compaction(
         &self,
         key: &SessionKey,
         survey: &Survey,
@@ -273,7 +286,7 @@ impl Engine {
         };
         if let Some(moved) = begun.moved {
             self.nudge(key, moved.last_seq);
-            return Ok(Begun::Mine(compaction));
+            return Ok(Begun::Mine(Box::new(compaction)));
         }
         if let Some(remembered) = begun.remembered {
             if remembered.hash != idempotency.hash {
@@ -284,14 +297,39 @@ impl Engine {
         match (begun.context_version, begun.running) {
             (None, _) => Err(Error::SessionNotFound(key.session.clone())),
             // Its begin had landed, and the answer was lost.
-            (Some(_), Some(running)) if running == id => Ok(Begun::Mine(compaction)),
+            (Some(_), Some(running)) if running == id => Ok(Begun::Mine(Box::new(compaction))),
             (Some(_), Some(running)) => Ok(Begun::Running(running)),
             (Some(_), None) => Ok(Begun::Moved),
         }
     }
 
+    /// Compacts what was surveyed, if there is something to be gained. `cut` ends it early, and says why.
+    pub(super) async fn compact_now(
+        &self,
+        key: &SessionKey,
+        survey: &Survey,
+        order: &Order,
+        cut: impl Future<Output = &'static str> + Send,
+    ) -> Result<Tried, Error> {
+        let Some(plan) = survey.plan(order) else { return Ok(Tried::Nothing) };
+        match self.begin_compaction(key, survey, forecast(survey, order, &plan), &unasked()).await? {
+            Begun::Moved => Ok(Tried::Changed),
+            Begun::Known(other) | Begun::Running(other) => {
+                tokio::select! {
+                    _ = cut => {}
+                    seen = self.seen_through(key, &other, true) => drop(seen?),
+                }
+                Ok(Tried::Changed)
+            }
+            Begun::Mine(begun) => {
+                let made = self.make_compaction(key, survey, order, *begun, cut).await?;
+                Ok(Tried::Ended(Box::new(made)))
+            }
+        }
+    }
+
     /// Makes a compaction that is begun, and puts it in force or gives it up. `cut` ends it early, and says why.
-    pub(super) async fn make_compaction(
+    async fn make_compaction(
         &self,
         key: &SessionKey,
         survey: &Survey,
@@ -332,7 +370,7 @@ impl Engine {
                     Ok(written) => Some(written),
                     Err(reason) => {
                         tracing::warn!(?strategy, reason = reason.message, "no summary was written");
-                        failure = Some(reason);
+                        failure = Some(*reason);
                         continue;
                     }
                 }
@@ -452,12 +490,7 @@ impl Engine {
     }
 
     /// A compaction as it is, or as it ends.
-    pub(super) async fn seen_through(
-        &self,
-        key: &SessionKey,
-        id: &CompactionId,
-        wait: bool,
-    ) -> Result<Compaction, Error> {
+    async fn seen_through(&self, key: &SessionKey, id: &CompactionId, wait: bool) -> Result<Compaction, Error> {
         loop {
             let found = self.store.compaction(key, id).await?;
             let found = found.ok_or_else(|| Error::CompactionNotFound(id.clone()))?;
@@ -495,13 +528,8 @@ impl Engine {
     }
 }
 
-/// A compaction that no request asked for.
-pub(super) fn by_itself() -> Idempotency {
-    unasked()
-}
-
 /// What a compaction would do.
-pub(super) fn forecast(survey: &Survey, order: &Order, plan: &Plan) -> Compaction {
+fn forecast(survey: &Survey, order: &Order, plan: &Plan) -> Compaction {
     let expected = if plan.strategy.summarises() {
         order.policy.summary_max_tokens.saturating_add(estimate::MESSAGE_OVERHEAD)
     } else {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::{
     Engine, Error,
-    prune::report,
+    compact::{Order, Tried},
+    prune::{report, unasked},
     render::{Rendered, Standing},
     stats::budget,
 };
@@ -13,12 +14,14 @@ use crate::{
     codec,
     context::{
         budget::Budget,
+        compact,
         prune::{Pruning, choose, is_due},
         size::{size, usable},
     },
     model::{
-        PrepareReport, PruneReport, SessionKey, TenantId, TokenCount,
+        CompactionState, PrepareReport, PruneReport, SessionKey, TenantId, TokenCount,
         command::PrepareContext,
+        compaction::{CompactionPolicy, InstructionsMode, Trigger},
         config::PrunePolicy,
         ledger::{Occupant, Share},
     },
@@ -39,8 +42,9 @@ impl Engine {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
+            let mut so_far = None;
             for _ in 0..TRIES {
-                if let Some(prepared) = engine.try_prepare(&key, &command).await? {
+                if let Some(prepared) = Box::pin(engine.try_prepare(&key, &command, &mut so_far)).await? {
                     return Ok(prepared);
                 }
             }
@@ -54,6 +58,7 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &PrepareContext,
+        so_far: &mut Option<PrepareReport>,
     ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
         let standing = self.standing(key).await?;
         let done = self.prepared(key, command).await?;
@@ -69,12 +74,31 @@ impl Engine {
             self.fits(key, &model, &shown.prompt.size, budget).await?;
             return Ok(Some((shown, report)));
         }
-        if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget) {
-            return self.prune_for(key, command, &standing, &pruning, report).await;
+        let due = |at_most| compact::due(&policy.compaction, budget, at_most, model.provider.is_local());
+        let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
+        let now = due(at_most(&shown.prompt.size));
+        if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some()) {
+            if so_far.is_none() && due(at_most(&report.pruned)).is_none() {
+                return self.prune_for(key, command, &standing, &pruning, report).await;
+            }
+            // More is to be done: what all of it comes to is remembered at the end.
+            let (planned, version) = (report.prune.clone().unwrap_or_default(), standing.session.context_version);
+            if let Some(cleared) = self.clear(key, &pruning, planned, version, (&unasked(), "")).await? {
+                *so_far = Some(PrepareReport { prune: Some(cleared), ..report });
+            }
+            return Ok(None);
+        }
+        let size = || shown.prompt.size.clone();
+        let nothing =
+            || PrepareReport { before: size(), pruned: size(), compacted: size(), prune: None, compaction: None };
+        let report = so_far.get_or_insert_with(nothing);
+        if let Some(trigger) = now.filter(|_| report.compaction.is_none())
+            && self.compact_for(key, &standing, &policy.compaction, (&model, budget), trigger, report).await?
+        {
+            return Ok(None);
         }
         self.fits(key, &model, &shown.prompt.size, budget).await?;
-        let size = || shown.prompt.size.clone();
-        let report = PrepareReport { before: size(), pruned: size(), compacted: size(), prune: None };
+        let report = PrepareReport { compacted: size(), ..report.clone() };
         let known = self.remember_prepared(key, command, &report).await?;
         Ok(Some((shown, known.unwrap_or(report))))
     }
@@ -110,7 +134,42 @@ impl Engine {
         Ok(Some((shown, report)))
     }
 
-    /// Remembers that nothing had to be done. What it returns was done a moment ago by the same request.
+    /// Compacts. False: there is nothing to be gained, or it was given up.
+    async fn compact_for(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        policy: &CompactionPolicy,
+        (model, budget): (&Resolved, Budget),
+        trigger: Trigger,
+        report: &mut PrepareReport,
+    ) -> Result<bool, Error> {
+        let count = standing.size(model).count;
+        let survey = self.survey(key, model.clone(), budget, standing.outside(model), count).await?;
+        if survey.version != standing.session.context_version {
+            return Ok(true);
+        }
+        let order = Order {
+            trigger,
+            policy: policy.clone(),
+            wishes: (String::new(), InstructionsMode::Append),
+            target: None,
+            was_pruned: report.prune.is_some(),
+            must: trigger != Trigger::Threshold,
+        };
+        let timeout = self.limits(&standing.session.config, &standing.request).turn_timeout;
+        match self.compact_now(key, &survey, &order, self.cut_short(timeout)).await? {
+            Tried::Nothing => Ok(false),
+            Tried::Changed => Ok(true),
+            Tried::Ended(made) => {
+                let applied = made.state == CompactionState::Applied;
+                report.compaction = Some(made);
+                Ok(applied)
+            }
+        }
+    }
+
+    /// Remembers what was done. What it returns was done a moment ago by the same request.
     async fn remember_prepared(
         &self,
         key: &SessionKey,
@@ -138,20 +197,32 @@ impl Engine {
 }
 
 impl Standing {
-    /// What a prune by the policy would clear, and the report of a preparation that does no more; none: nothing is to be cleared, or
+    /// What a prune by the policy would clear, where the context is to be compacted otherwise or not, and the report of a preparation that does no more; none: nothing is to be cleared, or
     /// it does not pay.
-    fn due(&self, policy: &PrunePolicy, model: &Resolved, budget: Budget) -> Option<(Pruning, PrepareReport)> {
+    fn due(
+        &self,
+        policy: &PrunePolicy,
+        model: &Resolved,
+        budget: Budget,
+        compacts: bool,
+    ) -> Option<(Pruning, PrepareReport)> {
         let pruning = choose(&self.messages, policy)?;
         let (before, outside) = (self.size(model), self.outside(model));
         let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
         let rebilled = pruning.rebilled(anchor.map_or(0, |anchor| anchor.cached), outside);
-        if !is_due(policy.mode, &pruning, rebilled, budget.overflows(before.at_most())) {
+        if !is_due(policy.mode, &pruning, rebilled, compacts || budget.overflows(before.at_most())) {
             return None;
         }
         // What was measured before is of no use for what is left.
         let left = size(None, self.session.context_tokens - i64::from(pruning.saved) + i64::from(outside)).count;
         let prune: PruneReport = report(&pruning, rebilled);
-        let report = PrepareReport { before: before.count, pruned: left.clone(), compacted: left, prune: Some(prune) };
+        let report = PrepareReport {
+            before: before.count,
+            pruned: left.clone(),
+            compacted: left,
+            prune: Some(prune),
+            compaction: None,
+        };
         Some((pruning, report))
     }
 }

@@ -458,3 +458,32 @@ async fn a_fork_has_what_its_source_was_compacted_to() {
     assert_eq!((live.len(), live[0].is_summary), (9, true));
     assert_eq!(host.stats("f").await.compacted_count, made.messages_compacted);
 }
+
+/// Rows S12 and D14
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preparation_compacts_what_does_not_fit_and_reports_it() {
+    let host = host().await;
+    session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
+    host.append("s", vec![crate::harness::transcripts::says(pb::Role::User, "Well?")]).await;
+    let before = host.stats("s").await.used;
+    let prepare = async |request: &str| {
+        let request = pb::PrepareContextRequest {
+            session_id: "s".to_owned(),
+            request_id: request.to_owned(),
+            ..pb::PrepareContextRequest::default()
+        };
+        let answer = host.contexts().prepare_context(request).await.unwrap().into_inner();
+        (answer.prompt.unwrap(), answer.report.unwrap())
+    };
+    let (prompt, report) = prepare("once").await;
+    assert_eq!((&report.tokens_before, &report.tokens_after_prune), (&before, &before));
+    assert_eq!((&report.tokens_after_compaction, &report.tokens_final), (&prompt.tokens, &prompt.tokens));
+    let made = report.compaction.clone().unwrap();
+    assert_eq!((made.state(), made.trigger()), (CompactionState::Applied, CompactionTrigger::Overflow));
+    assert_eq!(listed(&host).await, [made]);
+    assert!(prompt.messages[0].is_summary && prompt.tokens.unwrap().tokens < 2_600);
+    assert_eq!(prepare("once").await.1, report, "the same request is told the same");
+    assert_eq!(prepare("twice").await.1.compaction, None);
+    assert_eq!(asked(&host).len(), 1);
+    assert_recount(&host, "s").await;
+}

@@ -41,11 +41,12 @@ async fn managed(served: &Served, id: &str) -> (i32, i32, i32, usize) {
     let mut contexts = ContextServiceClient::new(served.channel().await);
     let prepare = pb::PrepareContextRequest { session_id: id.to_owned(), ..Default::default() };
     let prompt = contexts.prepare_context(prepare).await.unwrap().into_inner().prompt.unwrap();
-    let results = prompt.messages.iter().flat_map(|message| &message.parts).filter_map(|part| match &part.content {
-        Some(Content::ToolResult(result)) => Some(result.parts[0].clone()),
-        _ => None,
-    });
-    let Some(Content::Text(last)) = results.last().unwrap().content else { panic!("no text") };
+    let mut results =
+        prompt.messages.iter().flat_map(|message| &message.parts).filter_map(|part| match &part.content {
+            Some(Content::ToolResult(result)) => Some(result.parts[0].clone()),
+            _ => None,
+        });
+    let Some(Content::Text(last)) = results.next_back().unwrap().content else { panic!("no text") };
     let stats = pb::GetContextStatsRequest { session_id: id.to_owned(), ..Default::default() };
     let stats = contexts.get_context_stats(stats).await.unwrap().into_inner().stats.unwrap();
     (stats.context_window, stats.output_reserve, stats.pruned_count, last.chars().count())

@@ -121,7 +121,10 @@ async fn what_fits_is_left_alone_and_is_measured_by_the_last_report() {
 async fn a_prompt_that_cannot_be_made_or_does_not_fit_is_refused_and_nothing_is_cleared_for_an_open_one() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
     host.with_turns("s", &[300]).await;
-    policy(&host, "s", pb::Policy { context_window: Some(200), ..Default::default() }).await;
+    // What is pruned or compacted would fit.
+    let off = pb::CompactionPolicy { enabled: Some(false), ..Default::default() };
+    let small = pb::Policy { context_window: Some(200), compaction: Some(off), ..Default::default() };
+    policy(&host, "s", small.clone()).await;
     let status = try_prepare(&host, of("s", "one")).await.unwrap_err();
     let refused = refusal(&status);
     assert_eq!((refused.code, refused.reason.as_str()), (Code::FailedPrecondition, "CONTEXT_OVERFLOW"));
@@ -138,7 +141,7 @@ async fn a_prompt_that_cannot_be_made_or_does_not_fit_is_refused_and_nothing_is_
         mode: pb::PruneMode::OnOverflow.into(),
         ..Default::default()
     };
-    policy(&host, "s", pb::Policy { context_window: Some(200), prune: Some(prune), ..Default::default() }).await;
+    policy(&host, "s", pb::Policy { prune: Some(prune), ..small }).await;
     host.append("s", vec![calls(&["open"])]).await;
     let refused = refusal(&try_prepare(&host, of("s", "one")).await.unwrap_err());
     assert_eq!((refused.reason.as_str(), refused.metadata["call_ids"].as_str()), ("TRANSCRIPT_OPEN", "open"));

@@ -64,13 +64,9 @@ pub fn encode(payload: &Payload) -> Encoded {
                 reason: cancel_reason_to_pb(*reason).into(),
             },
         ),
-        Payload::ActionRequired { results, approvals } => encoded(
-            kind::ACTION_REQUIRED,
-            &pb::ActionRequired {
-                result_call_ids: results.iter().map(ToString::to_string).collect(),
-                approval_call_ids: approvals.iter().map(ToString::to_string).collect(),
-            },
-        ),
+        Payload::ActionRequired { results, approvals } => {
+            encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
+        }
         Payload::UsageRecorded { purpose, model, usage, estimate, message } => encoded(
             kind::USAGE_RECORDED,
             &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref()),
@@ -149,6 +145,11 @@ pub fn encode_compaction_lost() -> Vec<u8> {
         ..pb::Compaction::default()
     };
     pb::CompactionFailed { compaction: Some(lost) }.encode_to_vec()
+}
+
+fn action_required(results: &[CallId], approvals: &[CallId]) -> pb::ActionRequired {
+    let ids = |calls: &[CallId]| calls.iter().map(ToString::to_string).collect();
+    pb::ActionRequired { result_call_ids: ids(results), approval_call_ids: ids(approvals) }
 }
 
 /// All events about compactions have one form.

@@ -285,9 +285,9 @@ impl<'a> Field<'a> {
         // A question without its answer is no beginning.
         let asked = |at: &usize| messages.get(*at).is_some_and(|message| message.role == Role::User);
         let head = (0..=head.min(self.unread)).rev().find(asked).unwrap_or_default();
-        let tails = (head..=self.unread).filter(|at| self.may_begin(*at));
+        let mut tails = (head..=self.unread).filter(|at| self.may_begin(*at));
         let tail = tails.clone().find(|at| self.fits(head, *at, self.carried()));
-        (head, tail.or_else(|| tails.last()).unwrap_or(self.unread))
+        (head, tail.or_else(|| tails.next_back()).unwrap_or(self.unread))
     }
 
     fn newest_that_fits(&self) -> usize {

@@ -45,7 +45,7 @@ impl Engine {
         order: &Order,
         plan: &Plan,
         cost: &mut Cost,
-    ) -> Result<(String, String), Failure> {
+    ) -> Result<(String, String), Box<Failure>> {
         let policy = &order.policy;
         let model = match &policy.summary_model {
             Some(reference) => {
@@ -89,7 +89,12 @@ impl Engine {
     }
 
     /// One call, made again where that may help.
-    async fn ask_for_summary(&self, model: &Resolved, prompt: Arc<Prompt>, cost: &mut Cost) -> Result<String, Failure> {
+    async fn ask_for_summary(
+        &self,
+        model: &Resolved,
+        prompt: Arc<Prompt>,
+        cost: &mut Cost,
+    ) -> Result<String, Box<Failure>> {
         let mut calls = 0;
         loop {
             calls += 1;
@@ -101,7 +106,7 @@ impl Engine {
             };
             let failed = Failed { error: &error, calls, time_left: Duration::MAX, jitter: 1.0 };
             let Some(wait) = self.rules.retries.wait(failed) else {
-                return Err(error.to_failure(FailurePhase::Generate));
+                return Err(Box::new(error.to_failure(FailurePhase::Generate)));
             };
             tracing::warn!(model = %model.reference, ?wait, %error, "a call for a summary failed and is made again");
             tokio::time::sleep(wait).await;
@@ -130,7 +135,7 @@ fn window(survey: &Survey, model: &Resolved) -> u32 {
     model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens)
 }
 
-fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Failure> {
+fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Box<Failure>> {
     let message = unstored(Appended {
         role: Role::User,
         parts: vec![Part::text(request)],
@@ -156,7 +161,7 @@ fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> R
 }
 
 /// The words of a summary, if it is whole and says something (feature row D15).
-fn accepted(answer: Assembled) -> Result<String, Failure> {
+fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
     let reason = |words| Err(rejected(FailureReason::ProviderBroken, words));
     match answer.finish.reason {
         FinishReason::Stop | FinishReason::ToolCalls => {}
@@ -176,6 +181,6 @@ fn accepted(answer: Assembled) -> Result<String, Failure> {
     if summary.is_empty() { reason("the summary is empty") } else { Ok(summary) }
 }
 
-fn rejected(reason: FailureReason, words: &str) -> Failure {
-    Failure::local(reason, words, true)
+fn rejected(reason: FailureReason, words: &str) -> Box<Failure> {
+    Box::new(Failure::local(reason, words, true))
 }

@@ -13,7 +13,7 @@ use crate::{
     store::turn::StepCost,
     turn::{
         Error,
-        compact::{Begun, Order, Survey, by_itself, forecast},
+        compact::{Order, Survey, Tried},
         stats::budget,
         written::usage_recorded,
     },
@@ -151,18 +151,10 @@ impl Run<'_> {
         if survey.version != scene.owned.context_version {
             return Ok(true);
         }
-        let Some(plan) = survey.plan(&order) else { return Ok(false) };
-        match engine.begin_compaction(key, &survey, forecast(&survey, &order, &plan), &by_itself()).await? {
-            Begun::Moved => Ok(true),
-            Begun::Known(other) | Begun::Running(other) => {
-                tokio::select! {
-                    _ = self.called_away(scene) => {}
-                    seen = engine.seen_through(key, &other, true) => drop(seen?),
-                }
-                Ok(true)
-            }
-            Begun::Mine(begun) => {
-                let made = engine.make_compaction(key, &survey, &order, begun, self.called_away(scene)).await?;
+        match engine.compact_now(key, &survey, &order, self.called_away(scene)).await? {
+            Tried::Nothing => Ok(false),
+            Tried::Changed => Ok(true),
+            Tried::Ended(made) => {
                 self.making.step = Some(scene.at.step);
                 self.making.pruned = false;
                 Ok(made.state == CompactionState::Applied || self.is_called_away(scene))

@@ -57,7 +57,7 @@ impl Actor {
             Visit::Cancel => self.cancel(session).await,
             Visit::Wait => self.time_passes(session).await,
             Visit::TakeOver => self.take_over(session).await,
-            Visit::Compact => self.compact(session).await,
+            Visit::Compact => Box::pin(self.compact(session)).await,
             Visit::Revert => self.revert(session).await,
             Visit::Update => self.update(session).await,
             Visit::Import => Box::pin(self.import(session)).await,
