@@ -85,7 +85,7 @@ impl Reader {
             Reading { reader: self, client, settled: Seq(0), state: None }.run().await;
         });
         // The room is free again once tonic has the event.
-        Box::pin(ReceiverStream::new(stream).map(|(item, _room)| *item))
+        Box::pin(ReceiverStream::new(stream).map(|sent| sent.0))
     }
 }
 
@@ -123,7 +123,7 @@ struct Client<T> {
 }
 
 /// What waits for a client, and the room that it takes. Boxed, since a channel makes room for many at once.
-type Sent<T> = (Box<Result<T, Status>>, Option<OwnedSemaphorePermit>);
+type Sent<T> = Box<(Result<T, Status>, Option<OwnedSemaphorePermit>)>;
 
 impl<T> Client<T> {
     async fn send(&mut self, event: pb::Event) -> Result<(), Stop> {
@@ -133,8 +133,8 @@ impl<T> Client<T> {
             room = Arc::clone(&self.room).acquire_many_owned(size) => room.ok(),
             () = self.to_client.closed() => return Err(Stop::Left),
         };
-        let item = Box::new(Ok((self.wrap)(event)));
-        self.to_client.send((item, room)).await.map_err(|_| Stop::Left)
+        let item = Ok((self.wrap)(event));
+        self.to_client.send(Box::new((item, room))).await.map_err(|_| Stop::Left)
     }
 
     /// What an event takes of the room, which an event that is larger has for itself.
@@ -178,7 +178,7 @@ impl<T: Send + 'static> Reading<T> {
             Err(Stop::Over) => trailer(self.state),
             Err(Stop::Failed(status)) => status,
         };
-        let _ = self.client.to_client.send((Box::new(Err(status)), None)).await;
+        let _ = self.client.to_client.send(Box::new((Err(status), None))).await;
     }
 
     async fn serve(&mut self) -> Result<(), Stop> {
