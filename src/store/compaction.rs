@@ -242,7 +242,7 @@ impl Store {
         params.extend([&parts as Param<'_>, &replacement.info]);
         params.extend([&summary.id as Param<'_>, &summary.role, &summary.overhead, &summary.info, &kept]);
         let queries =
-            [lock_run(&key), spend(&key, &id, replacement.cost), Query::new(SWAP, params), outcome(&key, &id)];
+            [lock_run(&key), spend(&key, &id, replacement.cost, &false), Query::new(SWAP, params), outcome(&key, &id)];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
@@ -257,7 +257,7 @@ impl Store {
     ) -> Result<Compacted, Error> {
         let (key, id) = (Key::from(key), compaction.as_str());
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &info, &failed];
-        let queries = [lock_run(&key), spend(&key, &id, cost), Query::new(FAIL, params), outcome(&key, &id)];
+        let queries = [lock_run(&key), spend(&key, &id, cost, &true), Query::new(FAIL, params), outcome(&key, &id)];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
@@ -321,13 +321,17 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     }
 }
 
-/// What the calls for a compaction cost, for as long as it runs: nobody counts it twice.
+/// What the calls for a compaction cost, with the write that ends it and before it: for as long as it runs, so that nobody counts it twice.
+/// What cannot come in force since the context is another one is counted when it is given up.
 pub(super) const SPEND: &str = "-- store::compaction::spend
     insert into usage_totals as u (tenant_id, session_id, purpose, model, calls, input_tokens, output_tokens, reasoning_tokens,
                                    cache_read_tokens, cache_write_tokens)
     select $1, $2, 2, $4, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint
       from compactions c
      where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3 and c.status = 1 and $5::bigint > 0
+       and ($11::boolean
+            or c.context_version = (select r.context_version from session_run r
+                                     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3))
     on conflict (tenant_id, session_id, purpose, model) do update
        set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
            output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
@@ -335,11 +339,11 @@ pub(super) const SPEND: &str = "-- store::compaction::spend
            cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens
     returning 1";
 
-fn spend<'a>(key: &'a Key, compaction: &'a &'a str, cost: &'a Cost) -> Query<'a> {
+fn spend<'a>(key: &'a Key, compaction: &'a &'a str, cost: &'a Cost, given_up: &'a bool) -> Query<'a> {
     let Cost { model, usage } = cost;
     let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = usage;
     let mut params: Vec<Param<'a>> = vec![&key.tenant, &key.session, compaction, model, calls];
-    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write]);
+    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write, given_up]);
     Query::new(SPEND, params)
 }
 

@@ -223,7 +223,7 @@ impl Engine {
         let must = target.is_some() || budget.overflows(survey.at_most());
         let order = Order {
             trigger: Trigger::Manual,
-            policy: compaction,
+            policy: compaction.within(budget.window),
             wishes: wishes.clone(),
             target,
             was_pruned: false,

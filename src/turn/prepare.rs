@@ -151,7 +151,7 @@ impl Engine {
         }
         let order = Order {
             trigger,
-            policy: policy.clone(),
+            policy: policy.clone().within(budget.window),
             wishes: (String::new(), InstructionsMode::Append),
             target: None,
             was_pruned: report.prune.is_some(),

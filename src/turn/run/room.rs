@@ -118,15 +118,15 @@ impl Run<'_> {
         trigger: Trigger,
         target: Option<u32>,
     ) -> Result<(Survey, Order), Error> {
+        let budget = budget(&scene.policy.context, scene.model)?;
         let order = Order {
             trigger,
-            policy: scene.policy.context.compaction.clone(),
+            policy: scene.policy.context.compaction.clone().within(budget.window),
             wishes: (String::new(), InstructionsMode::Append),
             target,
             was_pruned: self.making.pruned,
             must: trigger != Trigger::Threshold || target.is_some(),
         };
-        let budget = budget(&scene.policy.context, scene.model)?;
         let count = scene.size.count.clone();
         Ok((self.engine.survey(self.key, scene.model.clone(), budget, scene.outside, count).await?, order))
     }
