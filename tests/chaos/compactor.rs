@@ -32,6 +32,9 @@ impl Meddler {
             request.wait = self.random.happens(50);
             let Some(made) = compact(&self.clients, &request, &mut self.random).await else { return };
             self.clients.note(&self.session, |session| session.compactions.push((request.clone(), made)));
+            if !request.wait && self.random.happens(50) {
+                self.prune().await; // what is being made is of another context by then
+            }
             pause(&mut self.random, 0, 60).await;
         }
     }

@@ -119,7 +119,7 @@ impl Meddler {
     }
 
     /// Clears every result there is; now and then they come back, twice.
-    async fn prune(&mut self) {
+    pub(crate) async fn prune(&mut self) {
         let request = pb::PruneToolOutputsRequest {
             session_id: self.session.clone(),
             request_id: fresh_id(),
