@@ -5,9 +5,9 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    compaction::{FAIL, status},
+    compaction::{expire, status},
     lease::lock_run,
-    pipeline::{Param, Query},
+    pipeline::Param,
     row::get,
     rows::Key,
 };
@@ -99,8 +99,7 @@ impl Store {
     /// `compaction_failed`.
     pub async fn expire_compaction(&self, key: &SessionKey, failed: &[u8]) -> Result<(), Error> {
         let key = Key::from(key);
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &None::<&str>, &None::<&[u8]>, &failed];
-        self.database.transact(&[lock_run(&key), Query::new(FAIL, params)]).await.map(drop)
+        self.database.transact(&[lock_run(&key), expire(&key, &failed)]).await.map(drop)
     }
 }
 

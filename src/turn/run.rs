@@ -224,11 +224,11 @@ impl Run<'_> {
         if let Some(transcript) = &transcript
             && self.prune(&scene, transcript).await?
         {
-            self.making.pruned = true;
+            self.making.pruned = Some(owned.step);
             return Ok(Flow::On);
         }
         match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
-            (Step::Call, Some(transcript)) => match self.make_room(&scene).await? {
+            (Step::Call, Some(transcript)) => match self.make_room(&scene, transcript.messages()).await? {
                 Room::Fits => self.call(&scene, transcript).await,
                 Room::Changed => Ok(Flow::On),
                 Room::Over(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,

@@ -15,6 +15,16 @@ use crate::harness::{
     transcripts::one_turn,
 };
 
+/// The calls that are accounted for: the compaction that each was for, and the message that it wrote.
+async fn accounts(host: &Host) -> Vec<(String, String)> {
+    let events = host.events("s", "", 0, 1_000).await;
+    let calls = events.into_iter().filter_map(|event| match event.payload {
+        Some(Payload::UsageRecorded(call)) => Some((call.compaction_id, call.message_id)),
+        _ => None,
+    });
+    calls.collect()
+}
+
 /// The model that summarises.
 const SUMMARISER: &str = "scripted/sum";
 
@@ -329,7 +339,8 @@ async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
         let before = stored(&relaxed).await;
         let failed = compact(&relaxed, "").await;
         assert_eq!(failed.state(), CompactionState::Failed, "{what}");
-        assert!(!failed.failure.unwrap().message.is_empty());
+        assert!(!failed.failure.clone().unwrap().message.is_empty());
+        assert_eq!(accounts(&relaxed).await, [(failed.compaction_id, String::new())], "{what}");
         assert_eq!(stored(&relaxed).await, before, "{what}");
     }
 }
@@ -442,6 +453,7 @@ async fn a_compaction_whose_replica_dies_leaves_the_old_context_in_force_and_is_
     assert_eq!(states, [CompactionState::Applied, CompactionState::Failed]);
     // The one that was lost wakes up, and cannot come in force.
     host.release("go");
+    host.at_rest().await;
     assert_recount(&other, "s").await;
     assert_eq!(other.stats("s").await.compacted_count, listed(&other).await[0].messages_compacted);
 }

@@ -17,7 +17,7 @@ use crate::{
     },
     model::{
         Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, MessageId, Part, Prompt,
-        Role, Seq, Transcript, import::Appended,
+        Role, Transcript, import::Appended,
     },
     provider::{
         Assembly,
@@ -99,7 +99,7 @@ impl Engine {
         loop {
             calls += 1;
             let answer = self.one_answer(model, Arc::clone(&prompt)).await;
-            cost.usage = cost.usage.plus(answer.as_ref().ok().and_then(|answer| answer.finish.usage.as_ref()));
+            cost.calls.push(answer.as_ref().ok().and_then(|answer| answer.finish.usage.clone()));
             let error = match answer {
                 Ok(answer) => return accepted(answer),
                 Err(error) => error,
@@ -144,7 +144,6 @@ fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> R
         response: None,
         created_at: None,
     });
-    debug_assert_eq!(message.seq, Seq(0));
     let transcript = Transcript::new(vec![message]).close();
     let transcript = transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
     let size = estimate::prompt(system, &[], &transcript);

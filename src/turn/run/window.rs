@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{Flow, Run, Scene};
 use crate::{
     context::{
-        compact::due,
         prompt::{self, Asked},
         prune::{choose, is_due},
         stats::{Whole, breakdown},
@@ -36,10 +35,10 @@ impl Run<'_> {
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
         let rebilled = pruning.rebilled(scene.cached, scene.outside);
         // A window that nobody knows overflows never: the provider says when. Before a summary is asked for, what can be cleared is.
-        let (size, local) = (scene.size.at_most(), scene.model.provider.is_local());
-        let overflows = budget(policy, scene.model)
-            .is_ok_and(|budget| budget.overflows(size) || due(&policy.compaction, budget, size, local).is_some());
-        if !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
+        let overflows = self.due(scene).is_some()
+            || budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        let waits = !overflows && self.is_written_beside(scene);
+        if waits || !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
             return Ok(false);
         }
         let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
@@ -83,8 +82,9 @@ impl Run<'_> {
         let cleared = chosen.as_ref().map_or(0, |(pruning, _)| pruning.saved);
         // A little less will not do: nobody knows how much too long it is.
         let forced = (Trigger::ProviderOverflow, scene.size.count.tokens / 2);
-        let compacts =
-            again && cleared < scene.size.count.tokens / WORTH_A_TRY && self.can_compact(scene, forced).await?;
+        let compacts = again
+            && cleared < scene.size.count.tokens / WORTH_A_TRY
+            && self.can_compact(scene, &seen.messages, forced).await?;
         if !again || chosen.is_none() && !compacts {
             let ending = self.overflow(scene, failure).await?;
             return self.stop(scene, rows, Some(cost), ending, None).await;

@@ -244,7 +244,7 @@ impl Driver<'_> {
             info: b"",
             completed: b"",
             cost: &Cost::default(),
-            usage_recorded: None,
+            accounts: Vec::new(),
         };
         let id = CompactionId::new(id);
         self.world.store.swap_compaction(&self.key, &id, &replacement).await.unwrap().moved.unwrap();

@@ -185,7 +185,7 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
             &["30", "'r'", "'hash'", "'session deleted'"],
         ),
         "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
-        "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''"]),
+        "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''", "array[]::bytea[]"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
         "prune" => {
             with(in_session("'cleared'", &["0", "array['cleared-results']", "array[0]", "1", "''"]), &REQUEST_LED)
