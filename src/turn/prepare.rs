@@ -198,7 +198,7 @@ impl Engine {
 impl Standing {
     /// What a prune by the policy would clear, and the report of a preparation that does no more; none: nothing is to be cleared, or it
     /// does not pay. `compacts`: the context is compacted otherwise.
-    fn due(
+    pub(super) fn due(
         &self,
         policy: &PrunePolicy,
         model: &Resolved,
