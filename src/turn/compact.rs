@@ -186,7 +186,7 @@ impl Engine {
         let timeout = self.limits(config, &looked.request).turn_timeout;
         let order = Order {
             trigger: Trigger::Manual,
-            policy: compaction,
+            policy: compaction.within(survey.budget.window),
             wishes: wishes.clone(),
             target,
             was_pruned: false,

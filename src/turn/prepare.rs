@@ -146,7 +146,7 @@ impl Engine {
         report: &mut PrepareReport,
     ) -> Result<bool, Error> {
         let survey = self.survey(key, standing, model, budget).await?;
-        let order = Order::of_policy(policy, trigger, None, report.prune.is_some());
+        let order = Order::of_policy(policy, budget, trigger, None, report.prune.is_some());
         let timeout = self.limits(&standing.session.config, &standing.request).turn_timeout;
         match self.compact_now(key, &survey, &order, self.cut_short(timeout)).await? {
             Tried::Nothing => Ok(false),

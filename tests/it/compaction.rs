@@ -419,6 +419,25 @@ async fn messages_that_come_while_a_context_is_compacted_are_in_the_very_next_ca
     assert_recount(&host, "s").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_come_in_force_is_paid_for_once() {
+    let host = Host::with(options(&json!([{"wait_for": "go"}, {"text": "In short."}]))).await;
+    session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
+    try_compact(&host, pb::CompactRequest { wait: false, ..request("once") }).await.unwrap();
+    let prune = pb::PruneToolOutputsRequest {
+        session_id: "s".to_owned(),
+        minimum_tokens: Some(1),
+        protect_tokens: Some(0),
+        ..pb::PruneToolOutputsRequest::default()
+    };
+    host.contexts().prune_tool_outputs(prune).await.unwrap();
+    host.release("go");
+    let made = compact(&host, "once").await;
+    assert_eq!((made.state(), made.usage.as_ref().unwrap().calls), (CompactionState::Failed, 1));
+    let spent = host.stats("s").await.usage;
+    assert_eq!(spent.iter().map(|spent| spent.usage.clone()).collect::<Vec<_>>(), [made.usage]);
+}
+
 /// Rows D18 and F38
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_ends_a_turn_that_is_being_compacted() {

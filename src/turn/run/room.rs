@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use super::{Flow, Run, Scene};
 use crate::{
-    context::compact::{due, is_ahead, room_for_answer},
+    context::{
+        budget::Budget,
+        compact::{due, is_ahead, room_for_answer},
+    },
     model::{CompactionState, Ending, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger},
     store::turn::StepCost,
     turn::{
@@ -131,9 +134,9 @@ impl Run<'_> {
         })
     }
 
-    fn order(&self, scene: &Scene<'_>, trigger: Trigger, target: Option<u32>) -> Order {
+    fn order(&self, scene: &Scene<'_>, budget: Budget, trigger: Trigger, target: Option<u32>) -> Order {
         let was_pruned = self.making.pruned == Some(scene.at.step);
-        Order::of_policy(&scene.policy.context.compaction, trigger, target, was_pruned)
+        Order::of_policy(&scene.policy.context.compaction, budget, trigger, target, was_pruned)
     }
 
     /// Whether the context can be made smaller for this reason.
@@ -147,8 +150,8 @@ impl Run<'_> {
         if !policy.compaction.enabled || budget(policy, scene.model).is_err() {
             return Ok(false);
         }
-        let order = self.order(scene, trigger, Some(target));
-        Ok(self.survey(scene, messages).await?.plan(&order).is_some())
+        let survey = self.survey(scene, messages).await?;
+        Ok(survey.plan(&self.order(scene, survey.budget, trigger, Some(target))).is_some())
     }
 
     /// Compacts. False: there is nothing to be gained.
@@ -159,7 +162,8 @@ impl Run<'_> {
         trigger: Trigger,
         target: Option<u32>,
     ) -> Result<bool, Error> {
-        let (survey, order) = (self.survey(scene, messages).await?, self.order(scene, trigger, target));
+        let survey = self.survey(scene, messages).await?;
+        let order = self.order(scene, survey.budget, trigger, target);
         match self.engine.compact_now(self.key, &survey, &order, self.called_away(scene)).await? {
             Tried::Nothing => Ok(false),
             Tried::Changed => Ok(true),
@@ -179,7 +183,8 @@ impl Run<'_> {
         if !ahead || self.engine.tried_last(self.key, version).await?.is_some() {
             return Ok(());
         }
-        let (survey, order) = (self.survey(scene, messages).await?, self.order(scene, Trigger::Threshold, None));
+        let survey = self.survey(scene, messages).await?;
+        let order = self.order(scene, survey.budget, Trigger::Threshold, None);
         self.engine.compact_beside(self.key, survey, order, scene.limits.turn_timeout).await
     }
 
