@@ -280,12 +280,8 @@ impl Store {
         let GivenUp { info, failed, cost, accounts } = given_up;
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, info, failed, accounts];
         let totals = cost.totals();
-        let queries = [
-            lock_run(&key),
-            spend(&key, &id, &cost.model, &totals, &true),
-            Query::new(FAIL, params),
-            outcome(&key, &id),
-        ];
+        let charge = spend(&key, &id, &cost.model, &totals, &true);
+        let queries = [lock_run(&key), charge, Query::new(FAIL, params), outcome(&key, &id)];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 

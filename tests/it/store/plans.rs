@@ -208,7 +208,7 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         }
         "compactions" => in_session("'compacted'", &["null", "10"]),
         "compaction" => in_session("'compacted'", &["'k'"]),
-        "compaction_in_force" => in_session("'compacted'", &[]),
+        "compaction_in_force" | "newest_compaction" => in_session("'compacted'", &[]),
         other => transcript_arguments(other),
     }
 }
