@@ -68,6 +68,7 @@ fn compaction_policy(config: &config::CompactionPolicyConfig) -> CompactionPolic
         summary_max_tokens,
         instructions,
         instructions_mode,
+        background,
         guard,
         guard_request_ratio,
         guard_stream_ratio,
@@ -87,6 +88,7 @@ fn compaction_policy(config: &config::CompactionPolicyConfig) -> CompactionPolic
         summary_model: Some(summary_model).filter(|model| !model.is_empty()),
         summary_max_tokens,
         instructions,
+        background,
         instructions_mode: match instructions_mode {
             config::InstructionsMode::Append => InstructionsMode::Append,
             config::InstructionsMode::Replace => InstructionsMode::Replace,

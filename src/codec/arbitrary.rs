@@ -451,10 +451,11 @@ fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
     let guard = prop_oneof![Just(Guard::None), Just(Guard::TwoLevel)];
     let number = || option::of(tokens());
     let ratio = || option::of(up_to());
-    let what = (option::of(any::<bool>()), option::of(way()), number(), number(), number());
+    let flag = || option::of(any::<bool>());
+    let what = (flag(), flag(), option::of(way()), number(), number(), number());
     let words = (option::of(words()), option::of(words()), option::of(mode), option::of(guard));
     let all = (what, (ratio(), ratio(), ratio(), ratio()), words).prop_map(|(what, ratios, words)| {
-        let (enabled, strategy, keep_turns, summary_max_tokens, guard_max_restarts) = what;
+        let (enabled, background, strategy, keep_turns, summary_max_tokens, guard_max_restarts) = what;
         let (threshold, keep_ratio, guard_request_ratio, guard_stream_ratio) = ratios;
         let (summary_model, instructions, instructions_mode, guard) = words;
         CompactionOverrides {
@@ -467,6 +468,7 @@ fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
             summary_max_tokens,
             instructions,
             instructions_mode,
+            background,
             guard,
             guard_request_ratio,
             guard_stream_ratio,
@@ -583,7 +585,14 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ToolCallCompleted { call: call.clone() },
         Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
         Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
-        Payload::UsageRecorded { purpose: UsagePurpose::Turn, model, usage: None, estimate: None, message: None },
+        Payload::UsageRecorded {
+            purpose: UsagePurpose::Turn,
+            model,
+            usage: None,
+            estimate: None,
+            message: None,
+            compaction: None,
+        },
         Payload::UnsupportedPart {
             left_out: left_out(),
             provider: "scripted".to_owned(),

@@ -28,6 +28,8 @@ pub struct CompactionPolicyConfig {
     pub instructions: String,
     /// Whether they are added to the built-in instructions or replace them.
     pub instructions_mode: InstructionsMode,
+    /// Whether summaries are written beside the turn, ahead of need: no pause, for a call of the model now and then that was not needed.
+    pub background: bool,
     /// How closely the size is watched; not set: in two levels at local model servers.
     pub guard: Option<ContextGuard>,
     /// The share of the window at which the guard acts before a request.
@@ -86,6 +88,7 @@ impl Default for CompactionPolicyConfig {
             summary_max_tokens: 2_000,
             instructions: String::new(),
             instructions_mode: InstructionsMode::default(),
+            background: false,
             guard: None,
             guard_request_ratio: 0.8,
             guard_stream_ratio: 0.9,
@@ -106,6 +109,7 @@ impl CompactionPolicyConfig {
             summary_max_tokens,
             instructions,
             instructions_mode: _,
+            background: _,
             guard: _,
             guard_request_ratio,
             guard_stream_ratio,

@@ -157,6 +157,8 @@ pub struct CompactionPolicy {
     pub instructions: String,
     /// How they are used.
     pub instructions_mode: InstructionsMode,
+    /// Summaries are written beside the turn, ahead of need; only what does not fit waits for one.
+    pub background: bool,
     /// How closely the size is watched; none: closely at model servers of one's own.
     pub guard: Option<Guard>,
     /// The share of the window at which the guard has the context made smaller before a request.
@@ -179,6 +181,7 @@ impl Default for CompactionPolicy {
             summary_max_tokens: 2_000,
             instructions: String::new(),
             instructions_mode: InstructionsMode::default(),
+            background: false,
             guard: None,
             guard_request_ratio: Ratio::clamped(0.8),
             guard_stream_ratio: Ratio::clamped(0.9),
@@ -208,6 +211,8 @@ pub struct CompactionOverrides {
     pub instructions: Option<String>,
     /// How they are used.
     pub instructions_mode: Option<InstructionsMode>,
+    /// Whether summaries are written beside the turn.
+    pub background: Option<bool>,
     /// How closely the size is watched.
     pub guard: Option<Guard>,
     /// The share of the window at which the guard has the context made smaller before a request.
@@ -218,7 +223,22 @@ pub struct CompactionOverrides {
     pub guard_max_restarts: Option<u32>,
 }
 
+/// A summary is at most this part of the window that it is made for.
+const SUMMARY_SHARE: u32 = 8;
+
 impl CompactionPolicy {
+    /// Whether a summary is written while the turn goes on.
+    pub fn summarises_beside(&self) -> bool {
+        self.background && self.strategy.summarises()
+    }
+
+    /// The policy as it holds within a window of so many tokens: a summary leaves room for what is to be said.
+    #[must_use]
+    pub fn within(self, window: u32) -> Self {
+        let summary_max_tokens = self.summary_max_tokens.min((window / SUMMARY_SHARE).max(1));
+        Self { summary_max_tokens, ..self }
+    }
+
     /// The policy with changes.
     #[must_use]
     pub fn with(&self, overrides: &CompactionOverrides) -> Self {
@@ -232,6 +252,7 @@ impl CompactionPolicy {
             summary_max_tokens,
             instructions,
             instructions_mode,
+            background,
             guard,
             guard_request_ratio,
             guard_stream_ratio,
@@ -247,6 +268,7 @@ impl CompactionPolicy {
             summary_max_tokens: summary_max_tokens.unwrap_or(self.summary_max_tokens),
             instructions: instructions.clone().unwrap_or_else(|| self.instructions.clone()),
             instructions_mode: instructions_mode.unwrap_or(self.instructions_mode),
+            background: background.unwrap_or(self.background),
             guard: guard.or(self.guard),
             guard_request_ratio: guard_request_ratio.unwrap_or(self.guard_request_ratio),
             guard_stream_ratio: guard_stream_ratio.unwrap_or(self.guard_stream_ratio),

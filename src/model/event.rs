@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Applied, CallId, Compaction, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport, RequestId,
-    Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, generation::Unsupported,
-    media::LeftOut,
+    Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport,
+    RequestId, Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose,
+    generation::Unsupported, media::LeftOut,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
@@ -91,6 +91,8 @@ pub enum Payload {
         estimate: Option<Estimate>,
         /// The message that was written.
         message: Option<MessageId>,
+        /// The compaction that the call was for.
+        compaction: Option<CompactionId>,
     },
     /// The model could not take a wish about its answer: it was left out.
     UnsupportedSetting {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, UsageTotals, command::Idempotency,
+        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage, UsageTotals, command::Idempotency,
         event::StepPosition,
     },
 };
@@ -143,8 +143,8 @@ pub struct Replacement<'a> {
     pub completed: &'a [u8],
     /// What it cost.
     pub cost: &'a Cost,
-    /// That it is accounted for; none: no model was asked.
-    pub usage_recorded: Option<Payload>,
+    /// How its calls are told.
+    pub accounts: Vec<Payload>,
 }
 
 /// What was spent on a compaction.
@@ -152,8 +152,28 @@ pub struct Replacement<'a> {
 pub struct Cost {
     /// The model that was called.
     pub model: String,
-    /// The calls.
-    pub usage: UsageTotals,
+    /// The calls, those that failed too; none: nobody knows what it took.
+    pub calls: Vec<Option<Usage>>,
+}
+
+impl Cost {
+    /// All calls together.
+    pub fn totals(&self) -> UsageTotals {
+        self.calls.iter().fold(UsageTotals::default(), |sum, usage| sum.plus(usage.as_ref()))
+    }
+}
+
+/// A compaction that is given up.
+#[derive(Debug, Clone, Copy)]
+pub struct GivenUp<'a> {
+    /// The encoded compaction.
+    pub info: &'a [u8],
+    /// The encoded `compaction_failed`.
+    pub failed: &'a [u8],
+    /// What was spent on it.
+    pub cost: &'a Cost,
+    /// The encoded `usage_recorded` of its calls.
+    pub accounts: &'a [Vec<u8>],
 }
 
 /// The head after a write that was made.
@@ -210,10 +230,9 @@ impl Store {
         let (id, request) = (begin.compaction.as_str(), begin.idempotency.request.as_ref().map(RequestId::as_str));
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &begin.seen, &lease];
         params.extend([&begin.info as Param<'_>, &begin.started, &request, &begin.idempotency.hash]);
-        let expired: Vec<Param<'_>> = vec![&key.tenant, &key.session, &None::<&str>, &None::<&[u8]>, &begin.expired];
         let known = Request::new(&key, request, &begin.idempotency.hash, "");
         let queries =
-            [lock_run(&key), Query::new(FAIL, expired), Query::new(BEGIN, params), outcome(&key, &id), known.read()];
+            [lock_run(&key), expire(&key, &begin.expired), Query::new(BEGIN, params), outcome(&key, &id), known.read()];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
@@ -236,13 +255,17 @@ impl Store {
         let rows = swap_rows(compaction, replacement);
         let Shift { messages, overhead, tokens, parts } = replacement.shift;
         let (tokens, parts) = (tokens.as_slice(), parts.as_slice());
-        let summary = SummaryColumns::from(replacement.summary);
+        let (summary, totals) = (SummaryColumns::from(replacement.summary), replacement.cost.totals());
         let mut params = rows.params(&key);
         params.extend([&id as Param<'_>, &replacement.from.0, &replacement.to.0, &messages, &overhead, &tokens]);
         params.extend([&parts as Param<'_>, &replacement.info]);
         params.extend([&summary.id as Param<'_>, &summary.role, &summary.overhead, &summary.info, &kept]);
-        let queries =
-            [lock_run(&key), spend(&key, &id, replacement.cost), Query::new(SWAP, params), outcome(&key, &id)];
+        let queries = [
+            lock_run(&key),
+            spend(&key, &id, &replacement.cost.model, &totals, &false),
+            Query::new(SWAP, params),
+            outcome(&key, &id),
+        ];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
@@ -251,13 +274,14 @@ impl Store {
         &self,
         key: &SessionKey,
         compaction: &CompactionId,
-        info: &[u8],
-        failed: &[u8],
-        cost: &Cost,
+        given_up: &GivenUp<'_>,
     ) -> Result<Compacted, Error> {
         let (key, id) = (Key::from(key), compaction.as_str());
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &info, &failed];
-        let queries = [lock_run(&key), spend(&key, &id, cost), Query::new(FAIL, params), outcome(&key, &id)];
+        let GivenUp { info, failed, cost, accounts } = given_up;
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, info, failed, accounts];
+        let totals = cost.totals();
+        let charge = spend(&key, &id, &cost.model, &totals, &true);
+        let queries = [lock_run(&key), charge, Query::new(FAIL, params), outcome(&key, &id)];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
@@ -285,8 +309,8 @@ fn swap_rows(compaction: &CompactionId, replacement: &Replacement<'_>) -> Rows {
     let mut rows = Rows::new(replacement.estimator, 0);
     let (id, payload) = (compaction.as_str().to_owned(), replacement.completed.to_vec());
     rows.encoded_event("compaction_completed", id, payload, StepPosition::default());
-    if let Some(usage) = &replacement.usage_recorded {
-        rows.event(usage, StepPosition::default());
+    for call in &replacement.accounts {
+        rows.event(call, StepPosition::default());
     }
     if let Some(summary) = replacement.summary {
         for (position, part) in summary.parts.iter().enumerate() {
@@ -321,13 +345,17 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     }
 }
 
-/// What the calls for a compaction cost, for as long as it runs: nobody counts it twice.
+/// What the calls for a compaction cost, with the write that ends it and before it: for as long as it runs, so that nobody counts it twice.
+/// What cannot come in force since the context is another one is counted when it is given up.
 pub(super) const SPEND: &str = "-- store::compaction::spend
     insert into usage_totals as u (tenant_id, session_id, purpose, model, calls, input_tokens, output_tokens, reasoning_tokens,
                                    cache_read_tokens, cache_write_tokens)
     select $1, $2, 2, $4, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint
       from compactions c
      where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3 and c.status = 1 and $5::bigint > 0
+       and ($11::boolean
+            or c.context_version = (select r.context_version from session_run r
+                                     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3))
     on conflict (tenant_id, session_id, purpose, model) do update
        set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
            output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
@@ -335,11 +363,23 @@ pub(super) const SPEND: &str = "-- store::compaction::spend
            cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens
     returning 1";
 
-fn spend<'a>(key: &'a Key, compaction: &'a &'a str, cost: &'a Cost) -> Query<'a> {
-    let Cost { model, usage } = cost;
+/// The running compaction whose lease passed is given up; the context stays as it is.
+pub(super) fn expire<'a>(key: &'a Key, failed: &'a &'a [u8]) -> Query<'a> {
+    const NOTHING: &[&[u8]] = &[];
+    let params: Vec<Param<'a>> = vec![&key.tenant, &key.session, &None::<&str>, &None::<&[u8]>, failed, &NOTHING];
+    Query::new(FAIL, params)
+}
+
+fn spend<'a>(
+    key: &'a Key,
+    compaction: &'a &'a str,
+    model: &'a String,
+    usage: &'a UsageTotals,
+    given_up: &'a bool,
+) -> Query<'a> {
     let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = usage;
     let mut params: Vec<Param<'a>> = vec![&key.tenant, &key.session, compaction, model, calls];
-    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write]);
+    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write, given_up]);
     Query::new(SPEND, params)
 }
 

@@ -5,9 +5,9 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    compaction::{FAIL, status},
+    compaction::{expire, status},
     lease::lock_run,
-    pipeline::{Param, Query},
+    pipeline::Param,
     row::get,
     rows::Key,
 };
@@ -43,6 +43,14 @@ pub(super) const ONE: &str = concat!(
       from compactions c
      where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3"
 );
+pub(super) const NEWEST: &str = concat!(
+    "-- store::compaction_read::newest
+",
+    columns!(),
+    ", c.context_version
+      from compactions c
+     where c.tenant_id = $1 and c.session_id = $2 order by c.compaction_id desc limit 1"
+);
 pub(super) const IN_FORCE: &str = concat!(
     "-- store::compaction_read::in_force
 ",
@@ -76,6 +84,13 @@ impl Store {
         rows.first().map(compaction).transpose()
     }
 
+    /// The newest compaction, with the version of the context that it was made from.
+    pub async fn newest_compaction(&self, key: &SessionKey) -> Result<Option<(Compaction, i64)>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(NEWEST, &[&key.tenant, &key.session]).await?;
+        rows.first().map(|row| Ok((compaction(row)?, get(row, "context_version")?))).transpose()
+    }
+
     /// The compaction in force.
     pub async fn compaction_in_force(&self, key: &SessionKey) -> Result<Option<Compaction>, Error> {
         let key = Key::from(key);
@@ -99,8 +114,7 @@ impl Store {
     /// `compaction_failed`.
     pub async fn expire_compaction(&self, key: &SessionKey, failed: &[u8]) -> Result<(), Error> {
         let key = Key::from(key);
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &None::<&str>, &None::<&[u8]>, &failed];
-        self.database.transact(&[lock_run(&key), Query::new(FAIL, params)]).await.map(drop)
+        self.database.transact(&[lock_run(&key), expire(&key, &failed)]).await.map(drop)
     }
 }
 

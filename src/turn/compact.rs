@@ -5,36 +5,38 @@
 //! until one statement puts it in force, which compares the version of the context with the one that it was made from. It is a task of
 //! the server's: whoever asked may leave.
 
+mod draft;
 mod revert;
 mod summary;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::{Engine, Error, prune::unasked, sessions::outside_tokens, stats::budget, written::message_tokens};
+use super::{Engine, Error, prune::unasked, render, stats::budget, written::message_tokens};
 use crate::{
     codec,
     context::{
         budget::Budget,
-        compact::{self, Plan, Situation, Standing, words},
-        estimate, prune,
-        size::{size, usable},
+        compact::{self, Standing},
+        estimate,
     },
     model::{
-        Category, Compaction, CompactionId, CompactionState, Failure, FailureReason, Message, MessageId, Part, Payload,
-        Role, SessionKey, TenantId, TokenCount, UsagePurpose, UsageTotals,
+        Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey, TenantId, UsagePurpose,
+        UsageTotals,
         command::{Compact, Idempotency},
-        compaction::{CompactionOverrides, CompactionPolicy, InstructionsMode, Summary, Trigger},
-        derive,
-        message::StoredPart,
+        compaction::{CompactionOverrides, InstructionsMode, Trigger},
     },
     provider::registry::Resolved,
     store::{
         self, NewMessage,
-        compaction::{Beginning, Compacted, CompactionStatus, Cost, Counter, Replacement, Shift},
+        compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
     },
 };
+
+use draft::{Draft, standing_of};
+pub(super) use draft::{Order, Survey};
 
 /// How often something is tried again that the session changed under.
 const TRIES: u32 = 10;
@@ -44,42 +46,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 const RENEWALS: u32 = 3;
 /// Sessions whose compactions are given up in one round.
 const ROUND: u32 = 32;
-
-/// What a compaction is made from.
-#[derive(Debug)]
-pub(super) struct Survey {
-    /// What the model sees.
-    pub(super) messages: Vec<Message>,
-    /// The version of that.
-    pub(super) version: i64,
-    /// The compaction in force.
-    pub(super) standing: Option<Standing>,
-    /// The model that the prompt is for.
-    pub(super) model: Resolved,
-    /// Its window.
-    pub(super) budget: Budget,
-    /// Estimated size of the prompt beside the messages.
-    pub(super) outside: u32,
-    /// Size of the prompt.
-    pub(super) size: TokenCount,
-}
-
-/// What is wanted of a compaction.
-#[derive(Debug)]
-pub(super) struct Order {
-    /// Why.
-    pub(super) trigger: Trigger,
-    /// When and how, with what one request wants otherwise.
-    pub(super) policy: CompactionPolicy,
-    /// Wishes of one request.
-    pub(super) wishes: (String, InstructionsMode),
-    /// The size that is asked for; none: by the room.
-    pub(super) target: Option<u32>,
-    /// Old tool results were cleared for it.
-    pub(super) was_pruned: bool,
-    /// It has to become smaller, whatever is lost.
-    pub(super) must: bool,
-}
 
 /// How a compaction began.
 #[derive(Debug)]
@@ -94,6 +60,15 @@ enum Begun {
     Moved,
 }
 
+/// Why a context is not compacted by itself for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TriedLast {
+    /// It is being compacted.
+    Running,
+    /// It was tried, and would fail again.
+    InVain,
+}
+
 /// What became of a compaction that nobody asked for by name.
 #[derive(Debug)]
 pub(super) enum Tried {
@@ -103,45 +78,6 @@ pub(super) enum Tried {
     Changed,
     /// It is in force, or given up.
     Ended(Box<Compaction>),
-}
-
-/// A compaction that is worked out.
-struct Draft {
-    compaction: Compaction,
-    shift: Shift,
-    summary: Option<NewMessage>,
-    plan: Plan,
-}
-
-impl Survey {
-    fn situation<'a>(&'a self, order: &'a Order) -> Situation<'a> {
-        Situation {
-            messages: &self.messages,
-            standing: self.standing.as_ref(),
-            outside: self.outside,
-            size: self.at_most(),
-            budget: self.budget,
-            policy: &order.policy,
-            target: order.target,
-        }
-    }
-
-    /// The size that triggers compare.
-    fn at_most(&self) -> u32 {
-        self.size.tokens.saturating_add(self.size.margin)
-    }
-
-    /// The size of the prompt with a summary of so many tokens in place of what a plan hides, as it is shown.
-    fn left(&self, order: &Order, plan: &Plan, summary: u32) -> TokenCount {
-        let shown = Situation { size: self.size.tokens, ..self.situation(order) };
-        estimate::count(plan.after(&shown, summary))
-    }
-
-    /// What the first way that leads anywhere would stand for.
-    pub(super) fn plan(&self, order: &Order) -> Option<Plan> {
-        let situation = self.situation(order);
-        compact::ladder(order.policy.strategy, order.must).find_map(|strategy| compact::plan(strategy, &situation))
-    }
 }
 
 impl Engine {
@@ -169,7 +105,7 @@ impl Engine {
         let (survey, timeout, order) = self.survey_idle(key, overrides, wishes, *target).await?;
         let before = survey.size.tokens;
         let plan = survey.plan(&order).ok_or(Error::CompactionNoGain { before, after: before })?;
-        let forecast = forecast(&survey, &order, &plan);
+        let forecast = survey.forecast(&order, &plan);
         if *dry_run {
             return Ok(Some(forecast));
         }
@@ -178,16 +114,48 @@ impl Engine {
             Begun::Running(running) => Err(Error::CompactionInProgress(running)),
             Begun::Known(known) => self.seen_through(key, &known, *wait).await.map(Some),
             Begun::Mine(begun) => {
-                let (engine, key, made) = (Arc::clone(self), key.clone(), Compaction::clone(&begun));
-                let task = self.tasks.spawn(async move {
-                    Box::pin(engine.make_compaction(&key, &survey, &order, made, engine.cut_short(timeout))).await
-                });
+                let made = Compaction::clone(&begun);
+                let task = self.make_beside(key, survey, order, made, timeout);
                 if !*wait {
                     return Ok(Some(*begun));
                 }
                 task.await.map_err(|error| Error::Internal(format!("a task ended early: {error}")))?.map(Some)
             }
         }
+    }
+
+    /// Makes a compaction that is begun in a task of the server's.
+    fn make_beside(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        survey: Survey,
+        order: Order,
+        begun: Compaction,
+        timeout: Duration,
+    ) -> JoinHandle<Result<Compaction, Error>> {
+        let (engine, key) = (Arc::clone(self), key.clone());
+        self.tasks.spawn(async move {
+            let made = engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
+            Box::pin(made).await.inspect_err(|error| {
+                tracing::warn!(session.id = %key.session, %error, "a compaction is left to its lease");
+            })
+        })
+    }
+
+    /// Compacts what was surveyed while its turn goes on, if there is something to be gained.
+    pub(super) async fn compact_beside(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        survey: Survey,
+        order: Order,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let Some(plan) = survey.plan(&order) else { return Ok(()) };
+        match self.begin_compaction(key, &survey, survey.forecast(&order, &plan), &unasked()).await? {
+            Begun::Mine(begun) => drop(self.make_beside(key, survey, order, *begun, timeout)),
+            Begun::Moved | Begun::Running(_) | Begun::Known(_) => {}
+        }
+        Ok(())
     }
 
     /// Comes when a compaction that belongs to no turn has to end; says why.
@@ -206,52 +174,61 @@ impl Engine {
         wishes: &(String, InstructionsMode),
         target: Option<u32>,
     ) -> Result<(Survey, Duration, Order), Error> {
-        let session = self.session(key).await?;
-        let config = &session.config;
+        let looked = self.standing(key).await?;
+        let config = &looked.session.config;
         let policy = self.policy(config)?.context;
-        let model = self.model(&config.model)?;
+        let model = self.model(looked.model(None))?;
         let compaction = policy.compaction.with(overrides);
         if let Some(model) = &compaction.summary_model {
             self.model(model)?;
         }
-        let outside = outside_tokens(config, &config.tools, model.info.supports_tools);
-        let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
-        let count = size(anchor, session.context_tokens + i64::from(outside)).count;
-        let budget = budget(&policy, &model)?;
-        let survey = self.survey(key, model, budget, outside, count).await?;
-        let timeout = self.limits(config, &crate::model::command::TurnRequest::default()).turn_timeout;
-        let must = target.is_some() || budget.overflows(survey.at_most());
+        let survey = self.survey(key, &looked, &model, budget(&policy, &model)?).await?;
+        let timeout = self.limits(config, &looked.request).turn_timeout;
         let order = Order {
             trigger: Trigger::Manual,
-            policy: compaction,
+            policy: compaction.within(survey.budget.window),
             wishes: wishes.clone(),
             target,
             was_pruned: false,
-            must,
+            must: target.is_some() || survey.budget.overflows(survey.at_most()),
         };
         Ok((survey, timeout, order))
     }
 
-    /// What a compaction of this prompt would be made from.
+    /// What a compaction of a session's next prompt would be made from.
     pub(super) async fn survey(
         &self,
         key: &SessionKey,
-        model: Resolved,
+        looked: &render::Standing,
+        model: &Resolved,
         budget: Budget,
-        outside: u32,
-        size: TokenCount,
     ) -> Result<Survey, Error> {
-        let (seen, standing) =
-            futures_util::future::try_join(self.store.transcript(key), self.store.compaction_in_force(key)).await?;
         Ok(Survey {
-            messages: seen.messages,
-            version: seen.context_version.unwrap_or_default(),
-            standing: standing.and_then(standing_of),
-            model,
+            messages: looked.messages.clone(),
+            version: looked.session.context_version,
+            standing: self.in_force(key).await?,
+            model: model.clone(),
             budget,
-            outside,
-            size,
+            outside: looked.outside(model),
+            size: looked.size(model).count,
         })
+    }
+
+    /// What became of the newest compaction, as far as that is a reason to let this version of the context be.
+    pub(super) async fn tried_last(&self, key: &SessionKey, version: i64) -> Result<Option<TriedLast>, Error> {
+        let Some((newest, made_from)) = self.store.newest_compaction(key).await? else { return Ok(None) };
+        let in_vain = newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
+        Ok(match newest.state {
+            CompactionState::Running => Some(TriedLast::Running),
+            CompactionState::Failed => in_vain.then_some(TriedLast::InVain),
+            CompactionState::Planned | CompactionState::Applied | CompactionState::Reverted => None,
+        })
+    }
+
+    /// The compaction in force, as the next one has to know it. One of another version of the context than was looked at does no
+    /// harm: nothing begins there.
+    pub(super) async fn in_force(&self, key: &SessionKey) -> Result<Option<Standing>, Error> {
+        Ok(self.store.compaction_in_force(key).await?.and_then(standing_of))
     }
 
     /// Writes down that a compaction begins.
@@ -312,7 +289,7 @@ impl Engine {
         cut: impl Future<Output = &'static str> + Send,
     ) -> Result<Tried, Error> {
         let Some(plan) = survey.plan(order) else { return Ok(Tried::Nothing) };
-        match self.begin_compaction(key, survey, forecast(survey, order, &plan), &unasked()).await? {
+        match self.begin_compaction(key, survey, survey.forecast(order, &plan), &unasked()).await? {
             Begun::Moved => Ok(Tried::Changed),
             Begun::Known(other) | Begun::Running(other) => {
                 tokio::select! {
@@ -378,10 +355,10 @@ impl Engine {
                 let carried = survey.standing.as_ref().and_then(|standing| standing.summary.clone());
                 carried.filter(|_| plan.carries).map(|text| (text, String::new()))
             };
-            let draft = drafted(survey, order, begun, plan, written);
+            let draft = survey.draft(order, begun, plan, written);
             let after = draft.plan.after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
             if compact::is_progress(situation.size, after) {
-                return Ok(Draft { compaction: Compaction { usage: cost.usage, ..draft.compaction }, ..draft });
+                return Ok(draft);
             }
             tracing::warn!(
                 ?strategy,
@@ -389,15 +366,20 @@ impl Engine {
                 tokens.after = after,
                 "a compaction would gain too little"
             );
-            failure = Some(given_up("it would have made the context hardly smaller"));
+            failure = Some(in_vain("it would have made the context hardly smaller"));
         }
-        Err(failure.unwrap_or_else(|| given_up("there is nothing that may go")))
+        Err(failure.unwrap_or_else(|| in_vain("there is nothing that may go")))
     }
 
     /// Puts a compaction in force, unless the context is another one by now: then it is given up.
     async fn put_in_force(&self, key: &SessionKey, id: &CompactionId, draft: Draft, cost: &Cost) -> Result<(), Error> {
         let Draft { compaction, shift, summary, plan } = draft;
-        let compaction = Compaction { state: CompactionState::Applied, ended_at: Some(self.now()), ..compaction };
+        let compaction = Compaction {
+            state: CompactionState::Applied,
+            usage: cost.totals(),
+            ended_at: Some(self.now()),
+            ..compaction
+        };
         let completed = Payload::CompactionCompleted(Box::new(compaction.clone()));
         let replacement = Replacement {
             from: plan.from,
@@ -409,7 +391,7 @@ impl Engine {
             info: &codec::compaction::encode(&compaction),
             completed: &codec::event::encode(&completed).payload,
             cost,
-            usage_recorded: (cost.usage.calls > 0).then(|| accounted(cost, summary.as_ref())),
+            accounts: accounts(cost, id, summary.as_ref()),
         };
         let swapped = self.insist(|| self.store.swap_compaction(key, id, &replacement)).await?;
         if let Some(moved) = swapped.moved {
@@ -438,14 +420,16 @@ impl Engine {
         let compaction = Compaction {
             state: CompactionState::Failed,
             tokens_after: None,
-            usage: cost.usage,
+            usage: cost.totals(),
             failure: Some(failure),
             ended_at: Some(self.now()),
             ..compaction
         };
         let info = codec::compaction::encode(&compaction);
         let failed = codec::event::encode(&Payload::CompactionFailed(Box::new(compaction))).payload;
-        let failed = self.insist(|| self.store.fail_compaction(key, id, &info, &failed, cost)).await?;
+        let accounts: Vec<_> = accounts(cost, id, None).iter().map(|call| codec::event::encode(call).payload).collect();
+        let failed = GivenUp { info: &info, failed: &failed, cost, accounts: &accounts };
+        let failed = self.insist(|| self.store.fail_compaction(key, id, &failed)).await?;
         if let Some(moved) = failed.moved {
             self.nudge(key, moved.last_seq);
         }
@@ -528,142 +512,23 @@ impl Engine {
     }
 }
 
-/// What a compaction would do.
-fn forecast(survey: &Survey, order: &Order, plan: &Plan) -> Compaction {
-    let expected = if plan.strategy.summarises() {
-        order.policy.summary_max_tokens.saturating_add(estimate::MESSAGE_OVERHEAD)
-    } else {
-        0
-    };
-    let carried = survey.messages.iter().filter(|message| plan.carries && message.is_summary).map(prune::size);
-    let after = survey.left(order, plan, expected.saturating_add(carried.sum()));
-    let read = plan.gone(&survey.messages).map(|message| i64::from(prune::size(message))).sum();
-    let input = if plan.strategy.summarises() { read } else { 0 };
-    let (referenced_tools, unreferenced_tools) = plan.tools(&survey.messages);
-    Compaction {
-        id: None,
-        state: CompactionState::Planned,
-        trigger: order.trigger,
-        strategy: plan.strategy,
-        range: Some((plan.from, plan.to)),
-        messages_compacted: plan.stands_for,
-        messages_before: number(survey.messages.len()),
-        messages_after: number(
-            survey.messages.len() - plan.hidden.len() + usize::from(plan.strategy.summarises() || plan.carries),
-        ),
-        tokens_before: survey.size.clone(),
-        tokens_after: Some(after),
-        limit: order.target.unwrap_or_else(|| survey.budget.room()),
-        was_pruned: order.was_pruned,
-        summary: None,
-        usage: UsageTotals { calls: i64::from(input > 0), input, ..UsageTotals::default() },
-        predecessor: survey.standing.as_ref().map(|standing| standing.id.clone()),
-        referenced_tools,
-        unreferenced_tools,
-        failure: None,
-        created_at: None,
-        ended_at: None,
-        reverted_at: None,
-    }
-}
-
-/// A plan with what is to stand there: words, and who wrote them.
-fn drafted(survey: &Survey, order: &Order, begun: &Compaction, plan: Plan, written: Option<(String, String)>) -> Draft {
-    let id = begun.id.clone();
-    let named = id.as_ref().zip(written);
-    let summary = named.map(|(id, (text, model))| Summary { text, message: derive::summary(id), model });
-    let message = summary.as_ref().map(summary_message);
-    let after = survey.left(order, &plan, message.as_ref().map_or(0, message_tokens));
-    let compaction = Compaction {
-        id,
-        state: begun.state,
-        tokens_after: Some(after),
-        messages_after: number(survey.messages.len() - plan.hidden.len() + usize::from(summary.is_some())),
-        summary,
-        created_at: begun.created_at,
-        ..forecast(survey, order, &plan)
-    };
-    let shift = shift(&survey.messages, &plan, message.as_ref());
-    Draft { compaction, shift, summary: message, plan }
-}
-
-/// The message that stands for what was compacted.
-fn summary_message(summary: &Summary) -> NewMessage {
-    let part = Part::text(words::message(&summary.text));
-    let mut size = estimate::part(&part, Role::User);
-    size.category = Category::Summary;
-    NewMessage {
-        id: summary.message.clone(),
-        role: Role::User,
-        parts: vec![StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None }],
-        overhead: estimate::MESSAGE_OVERHEAD,
-        pinned: false,
-        metadata: std::collections::BTreeMap::new(),
-        response: None,
-        queued: Vec::new(),
-    }
-}
-
-/// What the counters change by.
-fn shift(messages: &[Message], plan: &Plan, summary: Option<&NewMessage>) -> Shift {
-    let mut shift = Shift::default();
-    for message in plan.hidden.iter().map(|at| &messages[*at]) {
-        shift.messages(-1, -i64::from(message.overhead));
-        for part in &message.parts {
-            shift.count(counter(part.size.category), -1, -i64::from(part.size.tokens));
-            if let Some(pruned) = &part.pruned {
-                let saved = i64::from(pruned.original_tokens) - i64::from(part.size.tokens);
-                shift.count(Counter::Pruned, -1, -saved);
-            }
-        }
-    }
-    if let Some(summary) = summary {
-        shift.messages(1, i64::from(summary.overhead));
-        for part in &summary.parts {
-            shift.count(Counter::Summary, 1, i64::from(part.size.tokens));
-        }
-    }
-    shift
-}
-
-fn counter(category: Category) -> Counter {
-    match category {
-        Category::User => Counter::User,
-        Category::Assistant => Counter::Assistant,
-        Category::Reasoning => Counter::Reasoning,
-        Category::ToolCalls => Counter::ToolCalls,
-        Category::ToolResults => Counter::ToolResults,
-        Category::Media => Counter::Media,
-        Category::Summary => Counter::Summary,
-        Category::Pinned => Counter::Pinned,
-    }
-}
-
-/// The calls for a compaction as they are told.
-fn accounted(cost: &Cost, summary: Option<&NewMessage>) -> Payload {
-    let usage = cost.usage;
-    let tokens = |sum: i64| u32::try_from(sum.max(0)).unwrap_or(u32::MAX);
-    Payload::UsageRecorded {
+/// The calls for a compaction, each as it is told. The last one wrote the summary.
+fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>) -> Vec<Payload> {
+    let last = cost.calls.len().saturating_sub(1);
+    let call = |(at, usage): (usize, &Option<crate::model::Usage>)| Payload::UsageRecorded {
         purpose: UsagePurpose::Compaction,
         model: cost.model.clone(),
-        usage: Some(crate::model::Usage {
-            input: tokens(usage.input),
-            output: tokens(usage.output),
-            reasoning: tokens(usage.reasoning),
-            cache_read: tokens(usage.cache_read),
-            cache_write: tokens(usage.cache_write),
-            provider_json: String::new(),
-        }),
+        usage: usage.clone(),
         estimate: None,
-        message: summary.map(|message| MessageId::clone(&message.id)),
-    }
+        message: summary.filter(|_| at == last).map(|message| message.id.clone()),
+        compaction: Some(id.clone()),
+    };
+    cost.calls.iter().enumerate().map(call).collect()
 }
 
-/// The compaction in force, as the next one has to know it.
-fn standing_of(compaction: Compaction) -> Option<Standing> {
-    let Compaction { id, range, messages_compacted, summary, .. } = compaction;
-    let (from, to) = range?;
-    Some(Standing { id: id?, from, to, messages: messages_compacted, summary: summary.map(|summary| summary.text) })
+/// The same would come of it again.
+fn in_vain(why: &str) -> Failure {
+    Failure { recoverable: false, ..given_up(why) }
 }
 
 fn given_up(why: &str) -> Failure {
@@ -679,8 +544,4 @@ fn mismatch(idempotency: &Idempotency) -> Error {
 
 fn kept_changing() -> Error {
     Error::Store(store::Error::Conflict("the context kept changing".to_owned()))
-}
-
-fn number(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -19,9 +19,9 @@ use crate::{
         size::{size, usable},
     },
     model::{
-        CompactionState, PrepareReport, PruneReport, SessionKey, TenantId, TokenCount,
+        CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
         command::PrepareContext,
-        compaction::{CompactionPolicy, InstructionsMode, Trigger},
+        compaction::{CompactionPolicy, Trigger},
         config::PrunePolicy,
         ledger::{Occupant, Share},
     },
@@ -67,16 +67,19 @@ impl Engine {
         }
         let model = self.model(standing.model(command.model.as_deref()))?;
         // Nothing is done for a transcript that cannot be sent.
-        let shown = self.shown(key, &standing, &model, command.shape).await?;
+        self.prompt(&standing, &model)?;
+        let size = standing.size(&model);
         let policy = self.policy(&standing.session.config)?.context;
         let budget = budget(&policy, &model)?;
         if let Some(report) = done {
-            self.fits(key, &model, &shown.prompt.size, budget).await?;
-            return Ok(Some((shown, report)));
+            return self
+                .fitting(key, &standing, &model, command.shape, budget)
+                .await
+                .map(|shown| Some((shown, report)));
         }
         let due = |at_most| compact::due(&policy.compaction, budget, at_most, model.provider.is_local());
         let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
-        let now = due(at_most(&shown.prompt.size));
+        let now = due(size.at_most());
         if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some()) {
             if so_far.is_none() && due(at_most(&report.pruned)).is_none() {
                 return self.prune_for(key, command, &standing, &pruning, report).await;
@@ -88,7 +91,7 @@ impl Engine {
             }
             return Ok(None);
         }
-        let size = || shown.prompt.size.clone();
+        let size = || size.count.clone();
         let nothing =
             || PrepareReport { before: size(), pruned: size(), compacted: size(), prune: None, compaction: None };
         let report = so_far.get_or_insert_with(nothing);
@@ -97,7 +100,7 @@ impl Engine {
         {
             return Ok(None);
         }
-        self.fits(key, &model, &shown.prompt.size, budget).await?;
+        let shown = self.fitting(key, &standing, &model, command.shape, budget).await?;
         let report = PrepareReport { compacted: size(), ..report.clone() };
         let known = self.remember_prepared(key, command, &report).await?;
         Ok(Some((shown, known.unwrap_or(report))))
@@ -128,10 +131,8 @@ impl Engine {
         let report = PrepareReport { prune: Some(cleared), ..report };
         let standing = self.standing(key).await?;
         let model = self.model(standing.model(command.model.as_deref()))?;
-        let shown = self.shown(key, &standing, &model, command.shape).await?;
         let budget = budget(&self.policy(&standing.session.config)?.context, &model)?;
-        self.fits(key, &model, &shown.prompt.size, budget).await?;
-        Ok(Some((shown, report)))
+        self.fitting(key, &standing, &model, command.shape, budget).await.map(|shown| Some((shown, report)))
     }
 
     /// Compacts. False: there is nothing to be gained, or it was given up.
@@ -144,19 +145,8 @@ impl Engine {
         trigger: Trigger,
         report: &mut PrepareReport,
     ) -> Result<bool, Error> {
-        let count = standing.size(model).count;
-        let survey = self.survey(key, model.clone(), budget, standing.outside(model), count).await?;
-        if survey.version != standing.session.context_version {
-            return Ok(true);
-        }
-        let order = Order {
-            trigger,
-            policy: policy.clone(),
-            wishes: (String::new(), InstructionsMode::Append),
-            target: None,
-            was_pruned: report.prune.is_some(),
-            must: trigger != Trigger::Threshold,
-        };
+        let survey = self.survey(key, standing, model, budget).await?;
+        let order = Order::of_policy(policy, budget, trigger, None, report.prune.is_some());
         let timeout = self.limits(&standing.session.config, &standing.request).turn_timeout;
         match self.compact_now(key, &survey, &order, self.cut_short(timeout)).await? {
             Tried::Nothing => Ok(false),
@@ -179,27 +169,36 @@ impl Engine {
         if command.idempotency.request.is_none() {
             return Ok(None);
         }
-        let led = format!("0{}", codec::receipt::write_prepared(report));
+        let pruned_at = report.prune.as_ref().and_then(|prune| prune.at).map_or(0, |seq| seq.0);
+        let led = format!("{pruned_at}{}", codec::receipt::write_prepared(report));
         let first = self.store.remember(key, &command.idempotency, &led).await?;
         first.map(|first| same(&first, command)).transpose()
     }
 
-    /// Refuses a prompt that is larger than a window that is known.
-    async fn fits(&self, key: &SessionKey, model: &Resolved, size: &TokenCount, budget: Budget) -> Result<(), Error> {
-        if budget.assumed || size.tokens <= budget.window {
-            return Ok(());
+    /// The prompt, unless it is larger than a window that is known.
+    async fn fitting(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        model: &Resolved,
+        shape: PromptShape,
+        budget: Budget,
+    ) -> Result<Rendered, Error> {
+        let used = standing.size(model).count.tokens;
+        if budget.assumed || used <= budget.window {
+            return self.shown(key, standing, model, shape).await;
         }
         let shares = self.context_stats(key, Some(&model.reference)).await?.breakdown.shares;
         let largest = shares.iter().filter(|share| share.in_total()).max_by_key(|share| share.tokens);
         let largest = largest.map_or(Occupant::User, |Share { occupant, .. }| *occupant);
-        Err(Error::ContextOverflow { used: size.tokens, window: budget.window, largest })
+        Err(Error::ContextOverflow { used, window: budget.window, largest })
     }
 }
 
 impl Standing {
-    /// What a prune by the policy would clear, where the context is to be compacted otherwise or not, and the report of a preparation that does no more; none: nothing is to be cleared, or
-    /// it does not pay.
-    fn due(
+    /// What a prune by the policy would clear, and the report of a preparation that does no more; none: nothing is to be cleared, or it
+    /// does not pay. `compacts`: the context is compacted otherwise.
+    pub(super) fn due(
         &self,
         policy: &PrunePolicy,
         model: &Resolved,

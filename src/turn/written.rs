@@ -110,6 +110,7 @@ pub(super) fn usage_recorded(
             basis: predicted.basis,
         }),
         message: message.cloned(),
+        compaction: None,
     }
 }
 
@@ -122,7 +123,7 @@ pub(super) fn usage_event(
     message: Option<&MessageId>,
 ) -> Payload {
     let (usage, message) = (Some(usage.clone()), message.cloned());
-    Payload::UsageRecorded { purpose, model: model.to_owned(), usage, estimate, message }
+    Payload::UsageRecorded { purpose, model: model.to_owned(), usage, estimate, message, compaction: None }
 }
 
 /// The ids of all calls in these messages.

@@ -6,7 +6,6 @@ use std::sync::{
 };
 
 use contextd::{
-    context::compact::words::HEADING,
     model::{Content, FinishReason, Message, Prompt, Usage, config::ContextPolicy},
     pb::{self, CompactionState, CompactionStrategy},
     provider::{
@@ -61,7 +60,11 @@ struct Strict {
 
 impl Strict {
     fn new(window: u32, writes: Writes) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::of(window, writes))
+    }
+
+    fn of(window: u32, writes: Writes) -> Self {
+        Self {
             window,
             declared: window,
             writes,
@@ -70,7 +73,7 @@ impl Strict {
             refused: AtomicU32::new(0),
             summaries: AtomicU32::new(0),
             forgetful: AtomicU32::new(0),
-        })
+        }
     }
 
     fn summary(&self, prompt: &Prompt) -> Vec<Result<Chunk, provider::Error>> {
@@ -202,7 +205,7 @@ async fn check(strict: Arc<Strict>, strategy: CompactionStrategy) {
     assert!(small, "{what}: {made:?}");
 }
 
-/// Rows D12, D16, S1 and S20
+/// Rows D12, D16, S1, S20 and I7
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_steps_run_through_windows_of_8_16_and_128_thousand_tokens() {
     for window in [8_000, 16_000, 128_000] {
@@ -232,32 +235,43 @@ async fn they_run_with_summarisers_that_are_no_good() {
     }
 }
 
-/// Rows D15 and D20
+/// Rows D15, D20 and I7
 #[tokio::test(flavor = "multi_thread")]
 async fn a_window_that_was_declared_too_large_is_found_out_and_recovered_from() {
-    let strict = Strict {
-        window: 8_000,
-        declared: 20_000,
-        writes: Writes::Well,
-        steps: 6,
-        calls: AtomicU32::new(0),
-        refused: AtomicU32::new(0),
-        summaries: AtomicU32::new(0),
-        forgetful: AtomicU32::new(0),
-    };
-    let strict = Arc::new(strict);
+    let strict = Arc::new(Strict { declared: 20_000, steps: 6, ..Strict::of(8_000, Writes::Well) });
     let (events, host) = run(&strict, CompactionStrategy::ReactiveOverflow).await;
     assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
     assert_eq!((strict.refused.load(Ordering::Relaxed), strict.forgetful.load(Ordering::Relaxed)), (1, 0));
     assert_eq!(kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count(), 1);
-    let live = host.listed("long", pb::MessageView::Live, 0, false, 1_000).await;
-    let made = host.stats("long").await.recent_compactions;
-    let forced: Vec<_> = made.iter().map(pb::Compaction::trigger).collect();
-    assert!(live.iter().filter(|message| message.is_summary).count() <= 1);
-    assert!(made.is_empty() || forced.contains(&pb::CompactionTrigger::ProviderOverflow), "{forced:?}");
-    if let Some(summary) = live.iter().find(|message| message.is_summary) {
-        assert!(crate::harness::events::said(summary).starts_with(HEADING));
+    assert!(kinds(&events).contains(&"context_pruned"), "clearing old results was enough");
+    assert!(host.stats("long").await.recent_compactions.is_empty());
+}
+
+/// Rows D15, D20 and I7
+#[tokio::test(flavor = "multi_thread")]
+async fn words_that_turn_out_too_long_for_the_provider_are_summarised() {
+    let strict = Arc::new(Strict { declared: 20_000, steps: 0, ..Strict::of(8_000, Writes::Well) });
+    let options = Options { context: ContextPolicy::default(), ..Options::default() };
+    let host = Host::with(options.provider("strict", Arc::clone(&strict) as Arc<dyn Provider>)).await;
+    let (session_id, model) = ("s".to_owned(), "strict/m".to_owned());
+    host.create(pb::Session { session_id, model, tools: tools(&["look"]), ..pb::Session::default() }).await;
+    for _ in 0..6 {
+        host.append("s", vec![says(pb::Role::User, &"x".repeat(8_000)), says(pb::Role::Assistant, "I see.")]).await;
     }
+    let events = host.run(turn("s", "", "Go on.")).await;
+    let all = kinds(&events);
+    let about: Vec<_> = all.iter().filter(|kind| kind.starts_with("compaction") || kind.starts_with("turn_")).collect();
+    let expected =
+        [&"turn_started", &"turn_retrying", &"compaction_started", &"compaction_completed", &"turn_completed"];
+    assert_eq!(about, expected);
+    let made = &host.stats("s").await.recent_compactions[0];
+    assert_eq!(made.trigger(), pb::CompactionTrigger::ProviderOverflow);
+    assert!(made.tokens_after.as_ref().unwrap().tokens * 2 <= made.tokens_before.as_ref().unwrap().tokens, "{made:?}");
+    // Nor is the summariser, which is the same model, given as much as was refused.
+    assert_eq!(strict.refused.load(Ordering::Relaxed), 1);
+    assert_eq!(made.usage.unwrap().calls, i64::from(strict.summaries.load(Ordering::Relaxed)));
+    assert!(made.was_summarized);
+    assert_recount(&host, "s").await;
 }
 
 /// A local model server: it writes on and on, once or always.
@@ -311,7 +325,7 @@ async fn talks(always: bool) -> (Vec<pb::Event>, Host) {
     (host.run(turn("s", "", "Go on.")).await, host)
 }
 
-/// Rows L3 and L5
+/// Rows L3, L5 and L7
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_fills_the_window_of_a_local_model_is_stopped_and_made_again_after_a_compaction() {
     let (events, host) = talks(false).await;
@@ -320,6 +334,11 @@ async fn an_answer_that_fills_the_window_of_a_local_model_is_stopped_and_made_ag
     let expected =
         [&"turn_started", &"turn_retrying", &"compaction_started", &"compaction_completed", &"turn_completed"];
     assert_eq!(about, expected);
+    let told = events.iter().find_map(|event| match &event.payload {
+        Some(pb::event::Payload::Notice(notice)) => Some((notice.code(), notice.text.as_str())),
+        _ => None,
+    });
+    assert_eq!(told, Some((pb::NoticeCode::Compacting, "Compacting conversation history...")));
     let voided = events.iter().find_map(|event| match &event.payload {
         Some(pb::event::Payload::TurnRetrying(it)) => Some(it.voided_message_id.clone()),
         _ => None,

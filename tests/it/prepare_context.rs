@@ -96,6 +96,40 @@ async fn a_preparation_clears_what_the_policy_says_and_reports_each_size() {
     assert_eq!(third.tokens_final, prompt.tokens);
 }
 
+/// Rows S12 and D14
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preparation_that_clears_and_compacts_is_told_again_as_it_was() {
+    let host = host().await;
+    host.with_turns("s", &[2_000, 2_000]).await;
+    for _ in 0..3 {
+        let words = "x".repeat(8_000);
+        host.append("s", vec![says(pb::Role::User, &words), says(pb::Role::Assistant, "I see.")]).await;
+    }
+    let prune = pb::PrunePolicy {
+        minimum_tokens: Some(0),
+        protect_tokens: Some(0),
+        protect_turns: Some(0),
+        mode: pb::PruneMode::OnOverflow.into(),
+        ..Default::default()
+    };
+    let window = Some(6_000);
+    let reserve = Some(1_000);
+    policy(
+        &host,
+        "s",
+        pb::Policy { context_window: window, output_reserve: reserve, prune: Some(prune), ..Default::default() },
+    )
+    .await;
+    let (_, report) = prepare(&host, of("s", "both")).await;
+    let (cleared, made) = (report.prune.clone().unwrap(), report.compaction.clone().unwrap());
+    assert_eq!((cleared.outputs_pruned, made.was_pruned, made.state()), (2, true, pb::CompactionState::Applied));
+    let events = host.events("s", "", 0, 100).await;
+    let seq = |kind: &str| events.iter().zip(kinds(&events)).find(|(_, it)| *it == kind).map(|(event, _)| event.seq);
+    assert_eq!(Some(cleared.pruned_at_seq), seq("context_pruned"));
+    assert!(seq("context_pruned") < seq("compaction_started"));
+    assert_eq!(prepare(&host, of("s", "both")).await.1, report, "the same request is told the same");
+}
+
 /// Row S12
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fits_is_left_alone_and_is_measured_by_the_last_report() {

@@ -67,9 +67,12 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::ActionRequired { results, approvals } => {
             encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
         }
-        Payload::UsageRecorded { purpose, model, usage, estimate, message } => encoded(
+        Payload::UsageRecorded { purpose, model, usage, estimate, message, compaction } => encoded(
             kind::USAGE_RECORDED,
-            &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref()),
+            &pb::UsageRecorded {
+                compaction_id: compaction.as_ref().map(ToString::to_string).unwrap_or_default(),
+                ..usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref())
+            },
         ),
         Payload::UnsupportedSetting { unsupported, provider, model } => {
             encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(unsupported, provider, model))

@@ -21,6 +21,8 @@ mod tests;
 const PROACTIVE: f64 = 0.5;
 /// The same of the removal of the middle.
 const MIDDLE: f64 = 0.8;
+/// The share of the size at which a context is compacted from which on a summary is written beside the turn.
+const AHEAD: f64 = 0.8;
 /// A compacted context is to have at most one part in so many of the room: it has to last for a while.
 const ROOM_LEFT: u32 = 2;
 /// The removal of the middle keeps one part in so many of that at the beginning.
@@ -103,6 +105,11 @@ pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Opti
     let guard = (guard(policy, local) == Guard::TwoLevel).then(|| policy.guard_request_ratio.get());
     let shares = [threshold(policy), guard].into_iter().flatten().map(|ratio| share(budget.window, ratio));
     Some(shares.fold(budget.room().saturating_add(1), u32::min))
+}
+
+/// Whether a summary is to be written beside the turn by now: soon one is needed, and who needs it is not to wait.
+pub fn is_ahead(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> bool {
+    policy.summarises_beside() && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
 }
 
 /// The size of prompt and answer together at which the guard stops an answer; none: nobody watches.

@@ -75,6 +75,7 @@ pub(super) static RULES: &[Rule] = &[
     rule(&[], &["deepseek"], "deepseek-v4"),
     rule(&[], &["qwen3.5", "qwen3-5", "qwen3.6", "qwen3-6", "qwen3.7", "qwen4"], "qwen-3.5"),
     rule(&[], &["qwen", "qwq"], "qwen-3"),
+    rule(&[], &["smollm2"], "smollm-2"),
     rule(&[], &["llama-2", "llama2"], "llama-2"),
     rule(&[], &["llama-4", "llama4"], "llama-4"),
     rule(&[], &["llama-3", "llama3"], "llama-3"),
@@ -273,6 +274,15 @@ pub(super) static TEMPLATES: &[Template] = &[
             (Prompt, 3.0), (Text, 1.0), (Message, 5.0), (System, 5.0), (Tools, 82.0), (ToolsBesideSystem, -5.0),
             (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 8.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0),
             (History, 4.0)
+        ]),
+    },
+    // ChatML with a system prompt of its own. Its vocabulary parts English and numbers as Qwen's does.
+    Template {
+        name: "smollm-2", vocabulary: Vocabulary::Qwen, own_vocabulary: false, definitions: Definitions::Functions,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 10,
+        costs: Costs::new(&[
+            (Prompt, 3.5), (Text, 1.0), (Message, 5.5), (System, 5.0), (NoSystem, 21.0), (Definition, 1.0),
+            (CallText, 1.0), (ResultText, 1.0)
         ]),
     },
     Template {

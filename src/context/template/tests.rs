@@ -44,6 +44,7 @@ fn models_find_their_family() {
         ("groq", "meta-llama/llama-4-scout-17b-16e-instruct", "groq-llama-4"),
         ("together", "meta-llama/Llama-4-Maverick-17B", "llama-4"),
         ("llamacpp", "Qwen3-1.7B-Q4_K_M", "qwen-3"),
+        ("llamacpp", "SmolLM2-135M-Instruct.Q4_1", "smollm-2"),
         ("compatible", "accounts/fireworks/models/qwen3p5-235b", "qwen-3"),
         ("xai", "grok-3-mini-fast", "grok-3"),
         ("xai", "grok-code-fast-1", "grok-4"),

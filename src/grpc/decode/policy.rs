@@ -124,9 +124,6 @@ fn compaction(at: Path<'_>, policy: pb::CompactionPolicy, found: &mut Findings) 
         guard_stream_ratio,
         guard_max_restarts,
     } = policy;
-    if background.is_some() {
-        found.not_implemented(at.field("background"));
-    }
     if summary_max_tokens == Some(0) {
         found.invalid(at.field("summary_max_tokens"), FieldReason::OutOfRange, "must be above 0");
     }
@@ -140,6 +137,7 @@ fn compaction(at: Path<'_>, policy: pb::CompactionPolicy, found: &mut Findings) 
         summary_max_tokens: optional_count(at.field("summary_max_tokens"), summary_max_tokens, found),
         instructions: self::instructions(at.field("instructions"), instructions, found),
         instructions_mode: self::instructions_mode(at.field("instructions_mode"), instructions_mode, found),
+        background,
         guard: number::known(at.field("guard"), guard, found).and_then(codec::policy::guard_from_pb),
         guard_request_ratio: share(at.field("guard_request_ratio"), guard_request_ratio, SMALLEST_SHARE, 1.0, found),
         guard_stream_ratio: share(at.field("guard_stream_ratio"), guard_stream_ratio, SMALLEST_SHARE, 1.0, found),

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use super::{TRIES, kept_changing};
 use crate::{
     codec,
-    context::size::{size, usable},
     model::{Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount, command::RevertCompaction},
     store,
-    turn::{Engine, Error, sessions::outside_tokens},
+    turn::{Engine, Error},
 };
 
 impl Engine {
@@ -23,12 +22,9 @@ impl Engine {
             let key = SessionKey::new(tenant, command.session.clone());
             for _ in 0..TRIES {
                 if let Some(reverted) = engine.try_revert(&key, &command).await? {
-                    let session = engine.session(&key).await?;
-                    let config = &session.config;
-                    let model = engine.model(&config.model)?;
-                    let outside = outside_tokens(config, &config.tools, model.info.supports_tools);
-                    let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
-                    return Ok((reverted, size(anchor, session.context_tokens + i64::from(outside)).count));
+                    let looked = engine.standing(&key).await?;
+                    let model = engine.model(looked.model(None))?;
+                    return Ok((reverted, looked.size(&model).count));
                 }
             }
             Err(kept_changing())

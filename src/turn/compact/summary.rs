@@ -17,7 +17,7 @@ use crate::{
     },
     model::{
         Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, MessageId, Part, Prompt,
-        Role, Seq, Transcript, import::Appended,
+        Role, Transcript, compaction::Trigger, import::Appended,
     },
     provider::{
         Assembly,
@@ -62,7 +62,7 @@ impl Engine {
         let (wishes, mode) = &order.wishes;
         let system = words::system(&[(&policy.instructions, policy.instructions_mode), (wishes, *mode)], most);
         let before = survey.standing.as_ref().and_then(|standing| standing.summary.clone());
-        let window = window(survey, &model);
+        let window = window(survey, order, &model);
         let taken =
             [most, estimate::system(&system), most.max(before.as_deref().map_or(0, estimate::text)), SMALLEST_PIECE];
         let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10 * USED_TENTHS;
@@ -99,7 +99,7 @@ impl Engine {
         loop {
             calls += 1;
             let answer = self.one_answer(model, Arc::clone(&prompt)).await;
-            cost.usage = cost.usage.plus(answer.as_ref().ok().and_then(|answer| answer.finish.usage.as_ref()));
+            cost.calls.push(answer.as_ref().ok().and_then(|answer| answer.finish.usage.clone()));
             let error = match answer {
                 Ok(answer) => return accepted(answer),
                 Err(error) => error,
@@ -127,12 +127,14 @@ impl Engine {
     }
 }
 
-/// How much the model that summarises holds. That of the session's own model may be set by the policy.
-fn window(survey: &Survey, model: &Resolved) -> u32 {
-    if model.reference == survey.model.reference {
-        return survey.budget.window;
+/// How much the model that summarises holds. That of the session's own model may be set by the policy; where it is smaller than anybody
+/// said, nobody knows more than what was asked for after its refusal.
+fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
+    if model.reference != survey.model.reference {
+        return model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens);
     }
-    model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens)
+    let found = order.target.filter(|_| order.trigger == Trigger::ProviderOverflow);
+    found.map_or(survey.budget.window, |target| target.min(survey.budget.window))
 }
 
 fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Box<Failure>> {
@@ -144,7 +146,6 @@ fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> R
         response: None,
         created_at: None,
     });
-    debug_assert_eq!(message.seq, Seq(0));
     let transcript = Transcript::new(vec![message]).close();
     let transcript = transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
     let size = estimate::prompt(system, &[], &transcript);
@@ -182,5 +183,5 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
 }
 
 fn rejected(reason: FailureReason, words: &str) -> Box<Failure> {
-    Box::new(Failure::local(reason, words, true))
+    Box::new(Failure::local(reason, words, false))
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::{Flow, Run, Scene};
 use crate::{
-    context::compact::{due, room_for_answer},
-    model::{
-        CompactionState, Ending, Failure, FailureReason, MessageId, Payload,
-        compaction::{InstructionsMode, Trigger},
+    context::{
+        budget::Budget,
+        compact::{due, is_ahead, room_for_answer},
     },
+    model::{CompactionState, Ending, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger},
     store::turn::StepCost,
     turn::{
         Error,
-        compact::{Order, Survey, Tried},
+        compact::{Order, Survey, Tried, TriedLast},
         stats::budget,
         written::usage_recorded,
     },
@@ -34,26 +34,27 @@ pub(super) enum Room {
 pub(super) struct Making {
     /// It was found too large, and has to get down to so many tokens.
     pub(super) forced: Option<(Trigger, u32)>,
-    /// Old results were cleared since the last compaction.
-    pub(super) pruned: bool,
+    /// The step that old results were cleared for.
+    pub(super) pruned: Option<u32>,
     /// The step that was compacted for: once each will do, unless it does not fit.
     step: Option<u32>,
-    /// The version of the context that could not be compacted.
-    tripped: Option<i64>,
     /// A step, and how often its answer was stopped because it filled the window.
     restarts: (u32, u32),
 }
 
 impl Run<'_> {
     /// Makes room, if there is none.
-    pub(super) async fn make_room(&mut self, scene: &Scene<'_>) -> Result<Room, Error> {
+    pub(super) async fn make_room(&mut self, scene: &Scene<'_>, messages: &[Message]) -> Result<Room, Error> {
         let forced = self.making.forced.take();
         let due = || self.due(scene).map(|trigger| (trigger, None));
-        if let Some((trigger, target)) = forced.map(|(why, target)| (why, Some(target))).or_else(due) {
-            if self.compact(scene, trigger, target).await? {
-                return Ok(Room::Changed);
+        match forced.map(|(why, target)| (why, Some(target))).or_else(due) {
+            Some((trigger, target)) if target.is_some() || self.may_compact(scene, trigger).await? => {
+                if self.compact(scene, messages, trigger, target).await? {
+                    return Ok(Room::Changed);
+                }
             }
-            self.making.tripped = Some(scene.owned.context_version);
+            Some(_) => {}
+            None => self.compact_beside(scene, messages).await?,
         }
         Ok(self.too_large(scene).await?.map_or(Room::Fits, Room::Over))
     }
@@ -97,69 +98,94 @@ impl Run<'_> {
         self.after(written)
     }
 
+    /// What does not fit has to become smaller in any case; what was compacted in vain is let be until it is another context.
+    async fn may_compact(&self, scene: &Scene<'_>, trigger: Trigger) -> Result<bool, Error> {
+        match trigger {
+            Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => Ok(true),
+            Trigger::Threshold => {
+                let last = self.engine.tried_last(self.key, scene.owned.context_version).await?;
+                Ok(last != Some(TriedLast::InVain))
+            }
+        }
+    }
+
     /// Why the context is to be compacted before the next call.
-    fn due(&self, scene: &Scene<'_>) -> Option<Trigger> {
+    pub(super) fn due(&self, scene: &Scene<'_>) -> Option<Trigger> {
         let policy = &scene.policy.context;
         // A window that nobody knows, under a policy that assumes none: the provider says when.
         let budget = budget(policy, scene.model).ok()?;
         let local = scene.model.provider.is_local();
         due(&policy.compaction, budget, scene.size.at_most(), local).filter(|trigger| match trigger {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => true,
-            Trigger::Threshold => {
-                self.making.step != Some(scene.at.step) && self.making.tripped != Some(scene.owned.context_version)
-            }
+            Trigger::Threshold => !policy.compaction.summarises_beside() && self.making.step != Some(scene.at.step),
         })
     }
 
-    /// What a compaction would be made from, and what is wanted of it.
-    async fn ordered(
-        &self,
-        scene: &Scene<'_>,
-        trigger: Trigger,
-        target: Option<u32>,
-    ) -> Result<(Survey, Order), Error> {
-        let order = Order {
-            trigger,
-            policy: scene.policy.context.compaction.clone(),
-            wishes: (String::new(), InstructionsMode::Append),
-            target,
-            was_pruned: self.making.pruned,
-            must: trigger != Trigger::Threshold || target.is_some(),
-        };
-        let budget = budget(&scene.policy.context, scene.model)?;
-        let count = scene.size.count.clone();
-        Ok((self.engine.survey(self.key, scene.model.clone(), budget, scene.outside, count).await?, order))
+    /// What a compaction would be made from.
+    async fn survey(&self, scene: &Scene<'_>, messages: &[Message]) -> Result<Survey, Error> {
+        Ok(Survey {
+            messages: messages.to_vec(),
+            version: scene.owned.context_version,
+            standing: self.engine.in_force(self.key).await?,
+            model: scene.model.clone(),
+            budget: budget(&scene.policy.context, scene.model)?,
+            outside: scene.outside,
+            size: scene.size.count.clone(),
+        })
+    }
+
+    fn order(&self, scene: &Scene<'_>, budget: Budget, trigger: Trigger, target: Option<u32>) -> Order {
+        let was_pruned = self.making.pruned == Some(scene.at.step);
+        Order::of_policy(&scene.policy.context.compaction, budget, trigger, target, was_pruned)
     }
 
     /// Whether the context can be made smaller for this reason.
     pub(super) async fn can_compact(
         &self,
         scene: &Scene<'_>,
+        messages: &[Message],
         (trigger, target): (Trigger, u32),
     ) -> Result<bool, Error> {
-        if budget(&scene.policy.context, scene.model).is_err() {
+        let policy = &scene.policy.context;
+        if !policy.compaction.enabled || budget(policy, scene.model).is_err() {
             return Ok(false);
         }
-        let (survey, order) = self.ordered(scene, trigger, Some(target)).await?;
-        Ok(order.policy.enabled && survey.plan(&order).is_some())
+        let survey = self.survey(scene, messages).await?;
+        Ok(survey.plan(&self.order(scene, survey.budget, trigger, Some(target))).is_some())
     }
 
     /// Compacts. False: there is nothing to be gained.
-    async fn compact(&mut self, scene: &Scene<'_>, trigger: Trigger, target: Option<u32>) -> Result<bool, Error> {
-        let (engine, key) = (self.engine, self.key);
-        let (survey, order) = self.ordered(scene, trigger, target).await?;
-        if survey.version != scene.owned.context_version {
-            return Ok(true);
-        }
-        match engine.compact_now(key, &survey, &order, self.called_away(scene)).await? {
+    async fn compact(
+        &mut self,
+        scene: &Scene<'_>,
+        messages: &[Message],
+        trigger: Trigger,
+        target: Option<u32>,
+    ) -> Result<bool, Error> {
+        let survey = self.survey(scene, messages).await?;
+        let order = self.order(scene, survey.budget, trigger, target);
+        match self.engine.compact_now(self.key, &survey, &order, self.called_away(scene)).await? {
             Tried::Nothing => Ok(false),
             Tried::Changed => Ok(true),
             Tried::Ended(made) => {
                 self.making.step = Some(scene.at.step);
-                self.making.pruned = false;
                 Ok(made.state == CompactionState::Applied || self.is_called_away(scene))
             }
         }
+    }
+
+    /// Has a summary written while the turn goes on, where the policy wants that and one is needed soon. It outlives the turn.
+    async fn compact_beside(&mut self, scene: &Scene<'_>, messages: &[Message]) -> Result<(), Error> {
+        let policy = &scene.policy.context;
+        let (version, size, local) =
+            (scene.owned.context_version, scene.size.at_most(), scene.model.provider.is_local());
+        let ahead = budget(policy, scene.model).is_ok_and(|it| is_ahead(&policy.compaction, it, size, local));
+        if !ahead || self.engine.tried_last(self.key, version).await?.is_some() {
+            return Ok(());
+        }
+        let survey = self.survey(scene, messages).await?;
+        let order = self.order(scene, survey.budget, Trigger::Threshold, None);
+        self.engine.compact_beside(self.key, survey, order, scene.limits.turn_timeout).await
     }
 
     /// Comes when the turn has something else to do than to wait; says what.

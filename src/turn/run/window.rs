@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{Flow, Run, Scene};
 use crate::{
     context::{
-        compact::due,
         prompt::{self, Asked},
         prune::{choose, is_due},
         stats::{Whole, breakdown},
@@ -20,6 +19,7 @@ use crate::{
     },
     turn::{
         Error,
+        compact::TriedLast,
         prune::{report, unasked},
         stats::budget,
         written::message_tokens,
@@ -35,12 +35,19 @@ impl Run<'_> {
         let policy = &scene.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
         let rebilled = pruning.rebilled(scene.cached, scene.outside);
-        // A window that nobody knows overflows never: the provider says when. Before a summary is asked for, what can be cleared is.
-        let (size, local) = (scene.size.at_most(), scene.model.provider.is_local());
-        let overflows = budget(policy, scene.model)
-            .is_ok_and(|budget| budget.overflows(size) || due(&policy.compaction, budget, size, local).is_some());
-        if !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
-            return Ok(false);
+        // A window that nobody knows overflows never: the provider says when.
+        let overflows = budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        if !overflows {
+            let by_itself = is_due(policy.prune.mode, &pruning, rebilled, false);
+            // Before a summary is asked for, what can be cleared is. While one is written, its context is let be.
+            if !by_itself && self.due(scene).is_none() {
+                return Ok(false);
+            }
+            match self.engine.tried_last(self.key, scene.owned.context_version).await? {
+                Some(TriedLast::Running) => return Ok(false),
+                Some(TriedLast::InVain) if !by_itself => return Ok(false),
+                Some(TriedLast::InVain) | None => {}
+            }
         }
         let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
         let cleared = self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
@@ -83,8 +90,9 @@ impl Run<'_> {
         let cleared = chosen.as_ref().map_or(0, |(pruning, _)| pruning.saved);
         // A little less will not do: nobody knows how much too long it is.
         let forced = (Trigger::ProviderOverflow, scene.size.count.tokens / 2);
-        let compacts =
-            again && cleared < scene.size.count.tokens / WORTH_A_TRY && self.can_compact(scene, forced).await?;
+        let compacts = again
+            && cleared < scene.size.count.tokens / WORTH_A_TRY
+            && self.can_compact(scene, &seen.messages, forced).await?;
         if !again || chosen.is_none() && !compacts {
             let ending = self.overflow(scene, failure).await?;
             return self.stop(scene, rows, Some(cost), ending, None).await;

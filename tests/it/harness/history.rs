@@ -131,7 +131,7 @@ impl<'a> History<'a> {
             info: b"",
             completed: b"",
             cost: &Cost::default(),
-            usage_recorded: None,
+            accounts: Vec::new(),
         };
         store.swap_compaction(&key, &compaction, &replacement).await.unwrap().moved.unwrap();
     }

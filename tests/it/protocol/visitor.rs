@@ -8,7 +8,7 @@ use contextd::{
         SessionKey, TurnId, TurnResult, command::TurnRequest, event::CallCancelReason,
     },
     store::{
-        compaction::{Beginning, CompactionStatus, Cost, Counter, Replacement, Shift},
+        compaction::{Beginning, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
         delete::Deletion,
         import::{Import, ImportedMessage},
         queue::{Delivery, Enqueued, NewQueued, QueueState, Which, Withdrawal},
@@ -344,7 +344,7 @@ impl Actor {
             info: b"",
             completed: b"",
             cost: &Cost::default(),
-            usage_recorded: None,
+            accounts: Vec::new(),
         };
         let swapped = self.insist(async || store.swap_compaction(&key, &id, &replacement).await).await;
         match swapped.and_then(|swapped| swapped.status) {
@@ -353,7 +353,8 @@ impl Actor {
                 self.tell(Told::Compacted { session, compaction, reverted: false });
             }
             Some(CompactionStatus::Running | CompactionStatus::Failed) | None => {
-                self.ask(store.fail_compaction(&key, &id, b"", b"", &Cost::default())).await;
+                let given_up = GivenUp { info: b"", failed: b"", cost: &Cost::default(), accounts: &[] };
+                self.ask(store.fail_compaction(&key, &id, &given_up)).await;
             }
         }
     }

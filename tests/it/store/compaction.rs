@@ -2,7 +2,7 @@
 
 use contextd::{
     model::{CompactionId, Seq},
-    store::compaction::{Beginning, Compacted, CompactionStatus, Cost, Counter, Replacement, Shift},
+    store::compaction::{Beginning, Compacted, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
 };
 
 use super::*;
@@ -44,7 +44,7 @@ pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted
         info: b"info",
         completed: b"",
         cost: &Cost::default(),
-        usage_recorded: None,
+        accounts: Vec::new(),
     };
     store.swap_compaction(key, &CompactionId::new(id), &replacement).await.unwrap()
 }
@@ -98,9 +98,10 @@ async fn a_swap_is_refused_once_the_context_is_another_one() {
     world.database.client().await.execute("update session_run set context_version = 1", &[]).await.unwrap();
     let swapped = swap(&world.store, &key, "k1").await;
     assert_eq!((swapped.moved, swapped.status), (None, Some(CompactionStatus::Running)));
-    let failed = world.store.fail_compaction(&key, &CompactionId::new("k1"), b"", b"", &Cost::default()).await.unwrap();
+    let given_up = GivenUp { info: b"", failed: b"", cost: &Cost::default(), accounts: &[] };
+    let failed = world.store.fail_compaction(&key, &CompactionId::new("k1"), &given_up).await.unwrap();
     assert_eq!((failed.moved.is_some(), failed.status), (true, Some(CompactionStatus::Failed)));
-    let again = world.store.fail_compaction(&key, &CompactionId::new("k1"), b"", b"", &Cost::default()).await.unwrap();
+    let again = world.store.fail_compaction(&key, &CompactionId::new("k1"), &given_up).await.unwrap();
     assert_eq!(again.moved, None);
     assert_eq!(begin(&world.store, &key, "k2", 0, &unremembered()).await.context_version, Some(1));
     begin(&world.store, &key, "k2", 1, &unremembered()).await.moved.unwrap();

@@ -244,7 +244,7 @@ impl Driver<'_> {
             info: b"",
             completed: b"",
             cost: &Cost::default(),
-            usage_recorded: None,
+            accounts: Vec::new(),
         };
         let id = CompactionId::new(id);
         self.world.store.swap_compaction(&self.key, &id, &replacement).await.unwrap().moved.unwrap();
@@ -312,6 +312,7 @@ async fn check(world: &World, session: &str, deeds: &[Deed]) {
     world.assert_dense(&key).await;
 }
 
+/// Row I6
 #[test]
 fn counters_equal_a_recount_after_whatever_happened() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -182,20 +182,12 @@ fn how_messages_are_queued_may_be_overridden() {
 #[test]
 fn every_other_override_is_for_later() {
     type Override = (&'static str, fn(&mut pb::Policy));
-    fn compaction(change: fn(&mut pb::CompactionPolicy)) -> Option<pb::CompactionPolicy> {
-        let mut policy = pb::CompactionPolicy::default();
-        change(&mut policy);
-        Some(policy)
-    }
     fn tools(change: fn(&mut pb::ToolPolicy)) -> Option<pb::ToolPolicy> {
         let mut policy = pb::ToolPolicy::default();
         change(&mut policy);
         Some(policy)
     }
-    let later: &[Override] = &[
-        ("compaction.background", |p| p.compaction = compaction(|c| c.background = Some(false))),
-        ("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1))),
-    ];
+    let later: &[Override] = &[("tools.cancel_wait", |p| p.tools = tools(|c| c.cancel_wait = seconds(1)))];
     for (field, change) in later {
         check_not_implemented(overrides(change), &format!("session.policy_overrides.{field}"));
     }
@@ -214,7 +206,7 @@ fn how_the_context_is_kept_may_be_overridden() {
             summary_max_tokens: Some(1),
             instructions: "Keep names.".into(),
             instructions_mode: pb::InstructionsMode::Replace.into(),
-            background: None,
+            background: Some(true),
             guard: pb::ContextGuard::TwoLevel.into(),
             guard_request_ratio: Some(0.25),
             guard_stream_ratio: Some(1.0),
@@ -243,6 +235,7 @@ fn how_the_context_is_kept_may_be_overridden() {
             summary_max_tokens: Some(1),
             instructions: Some("Keep names.".into()),
             instructions_mode: Some(InstructionsMode::Replace),
+            background: Some(true),
             guard: Some(Guard::TwoLevel),
             guard_request_ratio: Ratio::new(0.25),
             guard_stream_ratio: Ratio::new(1.0),

@@ -1,0 +1,225 @@
+//! What a compaction is made from and what is wanted of it, and what it comes to: before it is made as a forecast, and with the words
+//! that are to stand there.
+
+use crate::{
+    context::{
+        budget::Budget,
+        compact::{self, Plan, Situation, Standing, words},
+        estimate, prune,
+    },
+    model::{
+        Category, Compaction, CompactionState, Message, Part, Role, TokenCount, UsageTotals,
+        compaction::{CompactionPolicy, InstructionsMode, Summary, Trigger},
+        derive,
+        message::StoredPart,
+    },
+    provider::registry::Resolved,
+    store::{
+        NewMessage,
+        compaction::{Counter, Shift},
+    },
+    turn::written::{message_tokens, new_message},
+};
+
+/// What a compaction is made from.
+#[derive(Debug)]
+pub(in crate::turn) struct Survey {
+    /// What the model sees.
+    pub messages: Vec<Message>,
+    /// The version of that.
+    pub version: i64,
+    /// The compaction in force.
+    pub standing: Option<Standing>,
+    /// The model that the prompt is for.
+    pub model: Resolved,
+    /// Its window.
+    pub budget: Budget,
+    /// Estimated size of the prompt beside the messages.
+    pub outside: u32,
+    /// Size of the prompt.
+    pub size: TokenCount,
+}
+
+/// What is wanted of a compaction.
+#[derive(Debug)]
+pub(in crate::turn) struct Order {
+    /// Why.
+    pub trigger: Trigger,
+    /// When and how, with what one request wants otherwise.
+    pub policy: CompactionPolicy,
+    /// Wishes of one request.
+    pub wishes: (String, InstructionsMode),
+    /// The size that is asked for; none: by the room.
+    pub target: Option<u32>,
+    /// Old tool results were cleared for it.
+    pub was_pruned: bool,
+    /// It has to become smaller, whatever is lost.
+    pub must: bool,
+}
+
+/// A compaction that is worked out.
+pub(super) struct Draft {
+    pub compaction: Compaction,
+    pub shift: Shift,
+    pub summary: Option<NewMessage>,
+    pub plan: Plan,
+}
+
+impl Order {
+    /// What nobody asked for but the policy.
+    pub(in crate::turn) fn of_policy(
+        policy: &CompactionPolicy,
+        budget: Budget,
+        trigger: Trigger,
+        target: Option<u32>,
+        was_pruned: bool,
+    ) -> Self {
+        let (policy, wishes) = (policy.clone().within(budget.window), (String::new(), InstructionsMode::Append));
+        let must = trigger != Trigger::Threshold || target.is_some();
+        Self { trigger, policy, wishes, target, was_pruned, must }
+    }
+}
+
+impl Survey {
+    pub(super) fn situation<'a>(&'a self, order: &'a Order) -> Situation<'a> {
+        Situation {
+            messages: &self.messages,
+            standing: self.standing.as_ref(),
+            outside: self.outside,
+            size: self.at_most(),
+            budget: self.budget,
+            policy: &order.policy,
+            target: order.target,
+        }
+    }
+
+    /// The size that triggers compare.
+    pub(super) fn at_most(&self) -> u32 {
+        self.size.tokens.saturating_add(self.size.margin)
+    }
+
+    /// What the first way that leads anywhere would stand for.
+    pub(in crate::turn) fn plan(&self, order: &Order) -> Option<Plan> {
+        let situation = self.situation(order);
+        compact::ladder(order.policy.strategy, order.must).find_map(|strategy| compact::plan(strategy, &situation))
+    }
+
+    /// What a compaction would do.
+    pub(super) fn forecast(&self, order: &Order, plan: &Plan) -> Compaction {
+        if plan.strategy.summarises() {
+            let read = plan.gone(&self.messages).map(|message| i64::from(prune::size(message))).sum();
+            let usage = UsageTotals { calls: 1, input: read, ..UsageTotals::default() };
+            let most = order.policy.summary_max_tokens.saturating_add(estimate::MESSAGE_OVERHEAD);
+            return Compaction { usage, ..self.outlook(order, plan, Some(most)) };
+        }
+        let carried = self.messages.iter().find(|message| plan.carries && message.is_summary).map(prune::size);
+        self.outlook(order, plan, carried)
+    }
+
+    /// A plan with what is to stand there: words, and who wrote them.
+    pub(super) fn draft(
+        &self,
+        order: &Order,
+        begun: &Compaction,
+        plan: Plan,
+        written: Option<(String, String)>,
+    ) -> Draft {
+        let named = begun.id.as_ref().zip(written);
+        let summary = named.map(|(id, (text, model))| Summary { text, message: derive::summary(id), model });
+        let message = summary.as_ref().map(summary_message);
+        let compaction = Compaction {
+            id: begun.id.clone(),
+            state: begun.state,
+            summary,
+            created_at: begun.created_at,
+            ..self.outlook(order, &plan, message.as_ref().map(message_tokens))
+        };
+        let shift = shift(&self.messages, &plan, message.as_ref());
+        Draft { compaction, shift, summary: message, plan }
+    }
+
+    /// What a plan comes to with a summary of so many tokens in its place; none: messages are only left out.
+    fn outlook(&self, order: &Order, plan: &Plan, summary: Option<u32>) -> Compaction {
+        let shown = Situation { size: self.size.tokens, ..self.situation(order) };
+        let after = plan.after(&shown, summary.unwrap_or_default());
+        let (referenced_tools, unreferenced_tools) = plan.tools(&self.messages);
+        Compaction {
+            id: None,
+            state: CompactionState::Planned,
+            trigger: order.trigger,
+            strategy: plan.strategy,
+            range: Some((plan.from, plan.to)),
+            messages_compacted: plan.stands_for,
+            messages_before: number(self.messages.len()),
+            messages_after: number(self.messages.len() - plan.hidden.len() + usize::from(summary.is_some())),
+            tokens_before: self.size.clone(),
+            tokens_after: Some(estimate::count(after)),
+            limit: order.target.unwrap_or_else(|| self.budget.room()),
+            was_pruned: order.was_pruned,
+            summary: None,
+            usage: UsageTotals::default(),
+            predecessor: self.standing.as_ref().map(|standing| standing.id.clone()),
+            referenced_tools,
+            unreferenced_tools,
+            failure: None,
+            created_at: None,
+            ended_at: None,
+            reverted_at: None,
+        }
+    }
+}
+
+/// The compaction in force, as the next one has to know it.
+pub(super) fn standing_of(compaction: Compaction) -> Option<Standing> {
+    let Compaction { id, range, messages_compacted, summary, .. } = compaction;
+    let (from, to) = range?;
+    Some(Standing { id: id?, from, to, messages: messages_compacted, summary: summary.map(|summary| summary.text) })
+}
+
+/// The message that stands for what was compacted.
+fn summary_message(summary: &Summary) -> NewMessage {
+    let part = Part::text(words::message(&summary.text));
+    let mut size = estimate::part(&part, Role::User);
+    size.category = Category::Summary;
+    let part = StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None };
+    new_message(summary.message.clone(), Role::User, vec![part], None)
+}
+
+/// What the counters change by.
+fn shift(messages: &[Message], plan: &Plan, summary: Option<&NewMessage>) -> Shift {
+    let mut shift = Shift::default();
+    for message in plan.hidden.iter().map(|at| &messages[*at]) {
+        shift.messages(-1, -i64::from(message.overhead));
+        for part in &message.parts {
+            shift.count(counter(part.size.category), -1, -i64::from(part.size.tokens));
+            if let Some(pruned) = &part.pruned {
+                let saved = i64::from(pruned.original_tokens) - i64::from(part.size.tokens);
+                shift.count(Counter::Pruned, -1, -saved);
+            }
+        }
+    }
+    if let Some(summary) = summary {
+        shift.messages(1, i64::from(summary.overhead));
+        for part in &summary.parts {
+            shift.count(Counter::Summary, 1, i64::from(part.size.tokens));
+        }
+    }
+    shift
+}
+
+fn counter(category: Category) -> Counter {
+    match category {
+        Category::User => Counter::User,
+        Category::Assistant => Counter::Assistant,
+        Category::Reasoning => Counter::Reasoning,
+        Category::ToolCalls => Counter::ToolCalls,
+        Category::ToolResults => Counter::ToolResults,
+        Category::Media => Counter::Media,
+        Category::Summary => Counter::Summary,
+        Category::Pinned => Counter::Pinned,
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
