@@ -280,6 +280,8 @@ mod tests {
             response_format: format("below"),
             provider_options: Some("{}".to_owned()),
         };
+        assert_eq!(below.paths().count(), 11, "each field has a path");
+        assert_eq!(Generation::default().paths().count(), 0);
         let above = Generation {
             temperature: Temperature::new(0.0),
             top_p: TopP::new(0.0),

@@ -83,3 +83,28 @@ fn tools_that_may_not_be_called_are_left_out_where_the_family_does_that() {
         assert_eq!((terms.get(Term::Forbidden), terms.get(Term::Tool)), (1.0, definitions), "{name}");
     }
 }
+
+#[test]
+fn other_tools_than_the_one_that_must_be_called_are_left_out_where_the_family_does_that() {
+    let tools = [testing::tool("look"), testing::tool("listen")];
+    for (name, told) in [("mistral", 1.0), ("gpt-4-chat", 2.0)] {
+        let template = Template::named(name).unwrap();
+        let terms = |choice| template.terms_of_tools(&tools, Some(&choice));
+        let forced = terms(ToolChoice::Tool("listen".to_owned()));
+        assert_eq!((forced.get(Term::Forced), forced.get(Term::Tool)), (1.0, told), "{name}");
+        assert_eq!(terms(ToolChoice::Required).get(Term::Tool), 2.0, "{name}");
+    }
+    let template = Template::named("mistral").unwrap();
+    let forced = template.terms_of_tools(&tools, Some(&ToolChoice::Tool("listen".to_owned())));
+    assert_eq!(forced.get(Term::Definition), template.terms_of_tool(&tools[1]).get(Term::Definition));
+}
+
+#[test]
+fn what_a_model_thought_aloud_is_left_out_of_its_answers_where_the_family_does_that() {
+    let text = |name, message: &Message| Template::named(name).unwrap().terms_of_message(message).get(Term::Text);
+    let thought = "<think>Hmm, hmm, hmm.</think>\n\nYes";
+    let (said, asked, brief) = (testing::assistant(thought), testing::user(thought), testing::assistant("Yes"));
+    assert_eq!(text("qwen-3", &said), text("qwen-3", &brief));
+    assert!(text("qwen-3", &asked) > text("qwen-3", &brief), "a user's words stay");
+    assert!(text("mistral", &said) > text("mistral", &brief), "and so do those of a model whose family keeps them");
+}
