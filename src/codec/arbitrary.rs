@@ -542,6 +542,11 @@ fn left_out() -> LeftOut {
     }
 }
 
+fn accounted(model: String) -> Payload {
+    let (message, compaction) = (None, Some(CompactionId::new("k1")));
+    Payload::UsageRecorded { purpose: UsagePurpose::Compaction, model, usage: None, estimate: None, message, compaction }
+}
+
 /// One payload of each kind. Those that refer to content name message `m1` and call `c1`.
 pub(super) fn payloads() -> Vec<Payload> {
     let (message, call, second) = (MessageId::new("m1"), CallId::new("c1"), Duration::from_secs(1));
@@ -585,14 +590,7 @@ pub(super) fn payloads() -> Vec<Payload> {
         Payload::ToolCallCompleted { call: call.clone() },
         Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
         Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
-        Payload::UsageRecorded {
-            purpose: UsagePurpose::Turn,
-            model,
-            usage: None,
-            estimate: None,
-            message: None,
-            compaction: None,
-        },
+        accounted(model),
         Payload::UnsupportedPart {
             left_out: left_out(),
             provider: "scripted".to_owned(),

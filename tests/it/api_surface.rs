@@ -128,14 +128,9 @@ fn sessions(field: &str, session: pb::Session) -> [Ask; 3] {
 }
 
 /// Each part of a policy that is not built.
-fn policies() -> Vec<(String, pb::Policy)> {
-    let none = pb::Policy::default;
+fn policies() -> [(&'static str, pb::Policy); 1] {
     let cancel_wait = pb::ToolPolicy { cancel_wait: Some(Duration::default()), ..Default::default() };
-    let background = pb::CompactionPolicy { background: Some(false), ..Default::default() };
-    vec![
-        ("tools.cancel_wait".to_owned(), pb::Policy { tools: Some(cancel_wait), ..none() }),
-        ("compaction.background".to_owned(), pb::Policy { compaction: Some(background), ..none() }),
-    ]
+    [("tools.cancel_wait", pb::Policy { tools: Some(cancel_wait), ..Default::default() })]
 }
 
 /// Tools that a later version takes, each with its field.

@@ -121,8 +121,10 @@ impl Driver<'_> {
                 let new = format!("{}f", self.session);
                 self.host.try_fork(fork(&self.session, 0, &new)).await.unwrap();
                 let live = self.live().await;
-                self.session = new;
-                assert_eq!(self.live().await, live, "a fork has what its source has");
+                let there = |it: pb::Message| pb::Message { session_id: new.clone(), ..it };
+                let expected: Vec<_> = live.into_iter().map(there).collect();
+                self.session.clone_from(&new);
+                assert_eq!(self.live().await, expected, "a fork has what its source has");
                 // Its history is that of its source, where it cannot be changed from here.
                 self.pruned.clear();
                 self.said = self.everything().await;

@@ -67,13 +67,10 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::ActionRequired { results, approvals } => {
             encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
         }
-        Payload::UsageRecorded { purpose, model, usage, estimate, message, compaction } => encoded(
-            kind::USAGE_RECORDED,
-            &pb::UsageRecorded {
-                compaction_id: compaction.as_ref().map(ToString::to_string).unwrap_or_default(),
-                ..usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), message.as_ref())
-            },
-        ),
+        Payload::UsageRecorded { purpose, model, usage, estimate, message, compaction } => {
+            let wrote = (message.as_ref(), compaction.as_ref());
+            encoded(kind::USAGE_RECORDED, &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), wrote))
+        }
         Payload::UnsupportedSetting { unsupported, provider, model } => {
             encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(unsupported, provider, model))
         }
@@ -250,7 +247,7 @@ fn usage_recorded(
     model: &str,
     usage: Option<&Usage>,
     estimate: Option<&Estimate>,
-    message: Option<&MessageId>,
+    (message, compaction): (Option<&MessageId>, Option<&CompactionId>),
 ) -> pb::UsageRecorded {
     pb::UsageRecorded {
         purpose: usage::purpose_to_pb(purpose).into(),
@@ -259,7 +256,7 @@ fn usage_recorded(
         estimate: estimate.map(usage::estimate_to_pb),
         calibration_ratio: 1.0,
         message_id: message.map(ToString::to_string).unwrap_or_default(),
-        compaction_id: String::new(),
+        compaction_id: compaction.map(ToString::to_string).unwrap_or_default(),
     }
 }
 
