@@ -66,9 +66,9 @@ pub(super) const BLOB: &str = "-- store::blob::blob
 pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
     with touched as (
       update blobs b set touched_at = now()
-        from (select t.tenant_id, t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
+        from (select t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
                  and t.touched_at < now() - interval '1 hour' order by t.blob_id for no key update) t
-       where b.tenant_id = t.tenant_id and b.blob_id = t.blob_id)
+       where b.tenant_id = $1 and b.blob_id = any($2::text[]) and b.blob_id = t.blob_id)
     select b.blob_id, b.size_bytes, c.bytes
       from blobs b
       join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true

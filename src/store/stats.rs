@@ -91,12 +91,12 @@ pub(super) const STATS: &str = concat!(
            c.media_parts, c.summary_parts, c.pinned_parts, c.pruned_parts] as parts,
            v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums, n.request,
            k.hidden, k.summed, exists (select from compactions a where a.tenant_id = $1 and a.session_id = $2) as compacted,
-           coalesce($3::text, r.anchor_model, $4::text) as guessed, l.ratio
+           coalesce($3::text, r.anchor_model, $4::text) as guessed,
+           (select l.ratio from calibration l where l.model = coalesce($3::text, r.anchor_model, $4::text)) as ratio
       from session_run r
       join session_context c on c.tenant_id = $1 and c.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
       join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-      left join calibration l on l.model = coalesce($3::text, r.anchor_model, $4::text)
       cross join lateral (
         select count(*)::int as queued, coalesce(sum(octet_length(q.body)), 0)::bigint as queued_bytes
           from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) q
