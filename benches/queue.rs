@@ -23,10 +23,11 @@ use contextd::{
     postgres::{DATABASE, Postgres},
     store::{Database, Settings, Store, queue::NewQueued},
 };
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use futures_util::future::join_all;
 use place::{Served, turn};
 use tempfile::TempDir;
-use tokio_postgres::{Client, NoTls, Statement};
+use tokio_postgres::{Client, NoTls};
 use tonic::transport::Channel;
 
 /// Rounds of each comparison, and messages that are seen elsewhere; one and a few when `cargo test` only wants to see that it runs.
@@ -100,25 +101,15 @@ async fn connect(postgres: &Postgres) -> Client {
 
 const BINDIR: &str = "select setting from pg_config where name = 'BINDIR'";
 
-/// A plain insert of the same row into a table with the same indexes, over a connection of its own.
-struct Raw {
-    client: Client,
-    insert: Statement,
-}
+/// A plain insert of the same row into a table with the same columns and indexes.
+const RAW: &str =
+    "insert into raw_queue (tenant_id, session_id, message_id, body, request_id) values ($1, $2, $3, $4, $5)";
 
-impl Raw {
-    async fn new(postgres: &Postgres) -> Self {
-        let (client, connection) = postgres.config(DATABASE).connect(NoTls).await.unwrap();
-        tokio::spawn(connection);
-        let insert =
-            "insert into raw_queue (tenant_id, session_id, message_id, body, request_id) values ($1, $2, $3, $4, $5)";
-        let insert = client.prepare(insert).await.unwrap();
-        Self { client, insert }
-    }
-
-    async fn put(&self, session: &str, message: &str, body: &[u8]) {
-        self.client.execute(&self.insert, &[&"default", &session, &message, &body, &message]).await.unwrap();
-    }
+/// A pool like the store's.
+fn pool(postgres: &Postgres) -> Pool {
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = Manager::from_config(postgres.config(DATABASE), NoTls, recycling);
+    Pool::builder(manager).max_size(ABREAST).build().unwrap()
 }
 
 /// How a message is queued.
@@ -136,7 +127,7 @@ enum How {
 
 /// Everything that a round asks.
 struct Bench {
-    raw: Vec<Raw>,
+    raw: Pool,
     store: Store,
     queues: Vec<QueueServiceClient<Channel>>,
     sessions: SessionServiceClient<Channel>,
@@ -159,7 +150,6 @@ impl Bench {
         let store = Store::new(Database::new(&settings).unwrap(), "bench", Duration::from_secs(15));
         let table = "create table if not exists raw_queue (like queue including all)";
         connect(postgres).await.batch_execute(table).await.unwrap();
-        let raw = join_all((0..ABREAST).map(|_| Raw::new(postgres))).await;
         let connect = || async { Channel::from_shared(served.url()).unwrap().connect().await.unwrap() };
         let queues = join_all((0..ABREAST).map(|_| async { QueueServiceClient::new(connect().await) })).await;
         let sessions = SessionServiceClient::new(connect().await);
@@ -169,7 +159,7 @@ impl Bench {
             pinned: false,
             metadata: std::collections::BTreeMap::new(),
         };
-        Self { raw, store, queues, sessions, body: codec::queue::encode(&message), due: Arc::default() }
+        Self { raw: pool(postgres), store, queues, sessions, body: codec::queue::encode(&message), due: Arc::default() }
     }
 
     /// Messages a second, one way beside the other in each round.
@@ -228,7 +218,7 @@ impl Bench {
     async fn put(&self, n: usize, session: &str, how: How) {
         let id = uuid::Uuid::now_v7().to_string();
         match how {
-            How::Raw => self.raw[n].put(session, &id, &self.body).await,
+            How::Raw => self.insert(session, &id).await,
             How::Transaction => self.enqueue(session, &id).await,
             How::Woken => {
                 self.enqueue(session, &id).await;
@@ -246,6 +236,12 @@ impl Bench {
                 self.queues[n].clone().enqueue_message(request).await.unwrap();
             }
         }
+    }
+
+    async fn insert(&self, session: &str, id: &str) {
+        let client = self.raw.get().await.unwrap();
+        let insert = client.prepare_cached(RAW).await.unwrap();
+        client.execute(&insert, &[&"default", &session, &id, &self.body, &id]).await.unwrap();
     }
 
     async fn enqueue(&self, session: &str, id: &str) {

@@ -63,6 +63,17 @@ const UNUSED: Duration = Duration::from_hours(26);
 pub(super) const BLOB: &str = "-- store::blob::blob
     select media_type, size_bytes, created_at from blobs where tenant_id = $1 and blob_id = $2";
 
+pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
+    with touched as (
+      update blobs b set touched_at = now()
+        from (select t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
+                 and t.touched_at < now() - interval '1 hour' order by t.blob_id for no key update) t
+       where b.tenant_id = $1 and b.blob_id = any($2::text[]) and b.blob_id = t.blob_id)
+    select b.blob_id, b.size_bytes, c.bytes
+      from blobs b
+      join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
+     where b.tenant_id = $1 and b.blob_id = any($2::text[])";
+
 impl Store {
     /// Stores content under its id, or notes that it is needed again. In a transaction of its own, before anything refers to it:
     /// what was touched within a day is not swept.
@@ -91,21 +102,11 @@ impl Store {
 
     /// The beginnings of these blobs, as far as they exist. A message is about to refer to them: they are not swept meanwhile.
     pub async fn beginnings(&self, tenant: &TenantId, ids: &[BlobId]) -> Result<Vec<Beginning>, Error> {
-        const SQL: &str = "-- store::blob::beginnings
-            with touched as (
-              update blobs b set touched_at = now()
-                from (select t.tenant_id, t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
-                         and t.touched_at < now() - interval '1 hour' order by t.blob_id for no key update) t
-               where b.tenant_id = t.tenant_id and b.blob_id = t.blob_id)
-            select b.blob_id, b.size_bytes, c.bytes
-              from blobs b
-              join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
-             where b.tenant_id = $1 and b.blob_id = any($2::text[])";
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let ids: Vec<&str> = ids.iter().map(BlobId::as_str).collect();
-        let rows = self.database.write(&Query::new(SQL, vec![&tenant.as_str() as Param<'_>, &ids])).await?;
+        let rows = self.database.write(&Query::new(BEGINNINGS, vec![&tenant.as_str() as Param<'_>, &ids])).await?;
         let beginning = |row: &Row| {
             let bytes: i64 = get(row, "size_bytes")?;
             Ok(Beginning {

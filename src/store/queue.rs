@@ -207,7 +207,21 @@ pub struct Unqueued {
     pub hash: Option<String>,
 }
 
-pub(super) const ENQUEUE: &str = include_str!("sql/enqueue.sql");
+pub(super) const ENQUEUE: &str = concat!(
+    include_str!("sql/enqueue.sql"),
+    include_str!("sql/behind_gate.sql"),
+    "on conflict do nothing returning 1)\n",
+    include_str!("sql/into_queue.sql"),
+    "$11 from known returning 1"
+);
+/// The same for a request without an id: it repeats none.
+pub(super) const ENQUEUE_UNREMEMBERED: &str = concat!(
+    "-- store::queue::enqueue_unremembered\n",
+    include_str!("sql/into_queue.sql"),
+    "null\n",
+    include_str!("sql/behind_gate.sql"),
+    "returning 1"
+);
 pub(super) const START_IDLE: &str = concat!(
     include_str!("sql/start_idle.sql"),
     include_str!("sql/rows.sql"),
@@ -216,6 +230,18 @@ pub(super) const START_IDLE: &str = concat!(
     " select f.epoch, f.op, f.turn_id, f.next_seq from f"
 );
 pub(super) const INTERRUPT: &str = include_str!("sql/interrupt.sql");
+/// The blobs of a message that was just queued, under its own id for as long as the session lives: content stays while it waits.
+pub(super) const KEEP: &str = "-- store::queue::keep
+    insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
+    select $1, $2, $3, u.idx, u.blob from unnest($4::text[]) with ordinality as u(blob, idx)
+     where exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3) returning 1";
+/// Where a message stands that was just queued, and what it met: a statement of its own, with a snapshot behind the gate's lock.
+pub(super) const PLACED: &str = "-- store::queue::placed
+select r.state, r.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at,
+       (select count(*) from queue p where p.tenant_id = $1 and p.session_id = $2 and p.status = 0 and p.pos <= q.pos)::int as position
+  from session_run r
+  join queue q on q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3
+ where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 pub(super) const OUTCOME: &str = include_str!("sql/queue_outcome.sql");
 pub(super) const TAKE: &str = concat!(
     include_str!("sql/take.sql"),
@@ -259,7 +285,8 @@ pub(super) const QUEUED_MESSAGE: &str = concat!(
 );
 
 impl Store {
-    /// Queues a message, and with `start` begins a turn for it if the session is idle. One round trip, one commit.
+    /// Queues a message, and with `start` begins a turn for it if the session is idle. One round trip, one commit; a second look if
+    /// nothing was written.
     pub async fn enqueue(
         &self,
         key: &SessionKey,
@@ -267,11 +294,12 @@ impl Store {
         start: Option<&Admission<'_>>,
     ) -> Result<Enqueued, Error> {
         let (key, bound) = (Key::from(key), NewParams::from(new));
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
-        params.extend(bound.params());
         let start = start.map(|admission| (admission, StartParams::new(self, admission, new.message)));
         let (replica, lease) = (self.replica(), self.lease.as_secs_f64());
-        let mut queries = vec![Query::new(ENQUEUE, params)];
+        let mut queries = vec![bound.query(&key)];
+        if !new.blobs.is_empty() {
+            queries.push(Query::new(KEEP, vec![&key.tenant as Param<'_>, &key.session, &bound.message, &new.blobs]));
+        }
         // Before the start: what is started by this message is not what it interrupts.
         let interrupts = (new.delivery == Delivery::Interrupt).then_some(queries.len() + 1);
         if interrupts.is_some() {
@@ -280,13 +308,17 @@ impl Store {
         }
         let starts = start.as_ref().map(|_| queries.len());
         queries.extend(start.iter().map(|(admission, bound)| bound.query(&key, admission.rows)));
-        queries
-            .push(Query::new(OUTCOME, vec![&key.tenant as Param<'_>, &key.session, &bound.request_id, &bound.message]));
+        queries.push(Query::new(PLACED, vec![&key.tenant as Param<'_>, &key.session, &bound.message]));
         let answers = self.database.transact(&queries).await?;
         let first = |at: Option<usize>| at.and_then(|at| answers.get(at)).and_then(|rows| rows.first());
+        let Some(placed) = first(answers.len().checked_sub(1)) else {
+            let params: [Param<'_>; 4] = [&key.tenant, &key.session, &bound.request_id, &bound.message];
+            let rows = self.database.read(OUTCOME, &params).await?;
+            return not_queued(rows.first(), &new.idempotency.hash);
+        };
         let grant = first(starts).map(grant).transpose()?;
         let interrupts = first(interrupts).map(|row| interrupted(row, replica)).transpose()?.flatten();
-        enqueued(first(answers.len().checked_sub(1)), &new.idempotency.hash, grant, interrupts)
+        Ok(Enqueued::Queued(Place { grant, interrupts, ..place(placed)? }))
     }
 
     /// Begins a turn in an idle session for a message that waits. None: the session is not idle, its configuration changed, or the
@@ -425,12 +457,11 @@ struct NewParams<'a> {
     limit: i64,
     request_id: Option<&'a str>,
     hash: &'a str,
-    blobs: &'a [&'a str],
 }
 
 impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
     fn from(new: &NewQueued<'a>) -> Self {
-        let NewQueued { message, body, blobs, delivery, starts_turn, execute, ttl, limit, idempotency } = new;
+        let NewQueued { message, body, blobs: _, delivery, starts_turn, execute, ttl, limit, idempotency } = new;
         Self {
             message: message.as_str(),
             body,
@@ -442,27 +473,19 @@ impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
             limit: i64::from(*limit),
             request_id: idempotency.request.as_ref().map(RequestId::as_str),
             hash: &idempotency.hash,
-            blobs,
         }
     }
 }
 
 impl NewParams<'_> {
-    /// $3 to $13
-    fn params(&self) -> [Param<'_>; 11] {
-        [
-            &self.message,
-            &self.body,
-            &self.delivery,
-            &self.starts_turn,
-            &self.from_execute,
-            &self.execute,
-            &self.ttl,
-            &self.limit,
-            &self.request_id,
-            &self.hash,
-            &self.blobs,
-        ]
+    fn query<'q>(&'q self, key: &'q Key) -> Query<'q> {
+        let mut params: Vec<Param<'q>> = vec![&key.tenant, &key.session, &self.message, &self.body, &self.delivery];
+        params.extend([&self.starts_turn as Param<'q>, &self.from_execute, &self.execute, &self.ttl, &self.limit]);
+        if self.request_id.is_none() {
+            return Query::new(ENQUEUE_UNREMEMBERED, params);
+        }
+        params.extend([&self.request_id as Param<'q>, &self.hash]);
+        Query::new(ENQUEUE, params)
     }
 }
 
@@ -614,32 +637,34 @@ fn interrupted(row: &Row, replica: &str) -> Result<Option<(TurnId, Fence)>, Erro
     Ok((owner.as_deref() == Some(replica)).then_some((turn, fence)))
 }
 
-fn enqueued(
-    row: Option<&Row>,
-    hash: &str,
-    grant: Option<Grant>,
-    interrupts: Option<(TurnId, Fence)>,
-) -> Result<Enqueued, Error> {
+/// What became of an enqueue that wrote nothing.
+fn not_queued(row: Option<&Row>, hash: &str) -> Result<Enqueued, Error> {
     let Some(row) = row else { return Ok(Enqueued::NoSession) };
-    let known = get::<Option<String>>(row, "req_hash")?.map(|_| remembered(row)).transpose()?;
-    if known.as_ref().is_some_and(|known| known.hash != hash) {
+    let Some(_) = get::<Option<String>>(row, "req_hash")? else { return Ok(Enqueued::Full) };
+    let known = remembered(row)?;
+    if known.hash != hash {
         return Ok(Enqueued::Mismatch);
     }
-    let Some(message) = get::<Option<String>>(row, "message_id")? else {
-        return Ok(known.map_or(Enqueued::Full, Enqueued::Elsewhere));
-    };
+    match get::<Option<String>>(row, "message_id")? {
+        Some(_) => Ok(Enqueued::Queued(place(row)?)),
+        None => Ok(Enqueued::Elsewhere(known)),
+    }
+}
+
+/// Where a message stands, and what it meets.
+fn place(row: &Row) -> Result<Place, Error> {
     let met = SessionState::from_number(get(row, "state")?)?;
     let turn: Option<String> = get(row, "turn_id")?;
-    Ok(Enqueued::Queued(Place {
-        message: MessageId::new(message),
+    Ok(Place {
+        message: MessageId::new(get::<String>(row, "message_id")?),
         state: state(row)?,
         met,
         turn: turn.filter(|_| met.is_live()).map(TurnId::new),
-        grant,
-        interrupts,
+        grant: None,
+        interrupts: None,
         enqueued_at: get(row, "enqueued_at")?,
         expires_at: get(row, "expires_at")?,
-    }))
+    })
 }
 
 fn unqueued(answers: &[Vec<Row>]) -> Result<Unqueued, Error> {

@@ -42,6 +42,10 @@ pub struct Stats {
     pub turns: Vec<TurnSpent>,
     /// Messages that the model sees a summary of, or nothing.
     pub compacted: u32,
+    /// There are compactions, of whatever state.
+    pub has_compactions: bool,
+    /// A model, and the ratio that was learnt of it; 1 where nothing was.
+    pub learnt: (String, f64),
 }
 
 /// What was spent for one purpose on one model.
@@ -75,11 +79,20 @@ macro_rules! anchor_columns {
 }
 pub(super) use anchor_columns;
 
+/// Arrays are made of rows that come in order; to order them again in each would be a sort for each.
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
+    -- $3 the model that is asked for, or null $4 the model of sessions without one
     select r.next_seq, r.epoch, r.op, r.ctx_tokens, r.growth, ",
     anchor_columns!(),
-    ", c.*, v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums, n.request, k.hidden, k.summed
+    ", array[c.overhead_tokens, c.user_tokens, c.assistant_tokens, c.reasoning_tokens, c.tool_call_tokens, c.tool_result_tokens,
+           c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
+           array[c.messages, c.user_parts, c.assistant_parts, c.reasoning_parts, c.tool_call_parts, c.tool_result_parts,
+           c.media_parts, c.summary_parts, c.pinned_parts, c.pruned_parts] as parts,
+           v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums, n.request,
+           k.hidden, k.summed, exists (select from compactions a where a.tenant_id = $1 and a.session_id = $2) as compacted,
+           coalesce($3::text, r.anchor_model, $4::text) as guessed,
+           (select l.ratio from calibration l where l.model = coalesce($3::text, r.anchor_model, $4::text)) as ratio
       from session_run r
       join session_context c on c.tenant_id = $1 and c.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
@@ -88,38 +101,30 @@ pub(super) const STATS: &str = concat!(
         select count(*)::int as queued, coalesce(sum(octet_length(q.body)), 0)::bigint as queued_bytes
           from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) q
       cross join lateral (
-        select coalesce(array_agg(u.purpose order by u.purpose, u.model), '{}') as purposes,
-               coalesce(array_agg(u.model order by u.purpose, u.model), '{}') as models,
-               coalesce(array_agg(u.calls order by u.purpose, u.model), '{}')
-               || coalesce(array_agg(u.input_tokens order by u.purpose, u.model), '{}')
-               || coalesce(array_agg(u.output_tokens order by u.purpose, u.model), '{}')
-               || coalesce(array_agg(u.reasoning_tokens order by u.purpose, u.model), '{}')
-               || coalesce(array_agg(u.cache_read_tokens order by u.purpose, u.model), '{}')
-               || coalesce(array_agg(u.cache_write_tokens order by u.purpose, u.model), '{}') as sums
+        select coalesce(array_agg(u.purpose), '{}') as purposes, coalesce(array_agg(u.model), '{}') as models,
+               array_agg(u.calls) || array_agg(u.input_tokens) || array_agg(u.output_tokens) || array_agg(u.reasoning_tokens)
+               || array_agg(u.cache_read_tokens) || array_agg(u.cache_write_tokens) as sums
           from (select * from usage_totals u where u.tenant_id = $1 and u.session_id = $2 order by u.purpose, u.model limit 100) u) u
       cross join lateral (
-        select coalesce(array_agg(n.turn_id order by n.first_seq desc), '{}') as turns,
-               coalesce(array_agg(case when n.state = 1 then r.step else n.step_count end order by n.first_seq desc), '{}') as steps,
-               coalesce(array_agg(n.calls order by n.first_seq desc), '{}')
-               || coalesce(array_agg(n.input_tokens order by n.first_seq desc), '{}')
-               || coalesce(array_agg(n.output_tokens order by n.first_seq desc), '{}')
-               || coalesce(array_agg(n.reasoning_tokens order by n.first_seq desc), '{}')
-               || coalesce(array_agg(n.cache_read_tokens order by n.first_seq desc), '{}')
-               || coalesce(array_agg(n.cache_write_tokens order by n.first_seq desc), '{}') as turn_sums,
-               (array_agg(n.request order by n.first_seq desc))[1] as request
+        select coalesce(array_agg(n.turn_id), '{}') as turns,
+               coalesce(array_agg(case when n.state = 1 then r.step else n.step_count end), '{}') as steps,
+               array_agg(n.calls) || array_agg(n.input_tokens) || array_agg(n.output_tokens) || array_agg(n.reasoning_tokens)
+               || array_agg(n.cache_read_tokens) || array_agg(n.cache_write_tokens) as turn_sums,
+               (array_agg(n.request))[1] as request
           from (select * from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 10) n) n
       cross join lateral (
-        select coalesce(-sum(k.delta_messages), 0)::int as hidden,
-               coalesce((array_agg(k.summary_message is not null order by k.active_from_seq desc))[1], false) as summed
-          from compactions k where k.tenant_id = $1 and k.session_id = $2 and k.status = 2) k
+        select coalesce(-sum(k.delta_messages), 0)::int as hidden, coalesce((array_agg(k.summary_message is not null))[1], false) as summed
+          from (select * from compactions k where k.tenant_id = $1 and k.session_id = $2 and k.status = 2
+                 order by k.active_from_seq desc) k) k
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3"
 );
 
 impl Store {
-    /// Where a session's tokens are; none: there is no such session.
-    pub async fn stats(&self, key: &SessionKey) -> Result<Option<Stats>, Error> {
+    /// Where a session's tokens are; none: there is no such session. With them comes what was learnt of one model: of the one that is
+    /// asked for, else of the last one that was measured, else of the default one.
+    pub async fn stats(&self, key: &SessionKey, asked: Option<&str>, default: &str) -> Result<Option<Stats>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(STATS, &[&key.tenant, &key.session]).await?;
+        let rows = self.database.read(STATS, &[&key.tenant, &key.session, &asked, &default]).await?;
         rows.first().map(stats).transpose()
     }
 }
@@ -145,27 +150,37 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         usage: spent(row)?,
         turns: turns(row)?,
         compacted: u32::try_from(hidden.saturating_add(summaries)).unwrap_or_default(),
+        has_compactions: get(row, "compacted")?,
+        learnt: (get(row, "guessed")?, get::<Option<f64>>(row, "ratio")?.unwrap_or(1.0)),
     })
 }
 
 /// What waits is not taken apart: this is about right for text.
 const BYTES_PER_TOKEN: i64 = 4;
 
+/// The counters stand in two columns, in this order.
 fn ledger(row: &Row) -> Result<Ledger, Error> {
-    let held =
-        |tokens: &str, parts: &str| Ok::<_, Error>(Held { tokens: get(row, tokens)?, parts: count(row, parts)? });
+    let (tokens, parts): (Vec<i64>, Vec<i32>) = (get(row, "tokens")?, get(row, "parts")?);
+    let counts: Result<Vec<u32>, _> = parts.into_iter().map(u32::try_from).collect();
+    let counted = counts.ok().zip(<[i64; 10]>::try_from(tokens).ok());
+    let Some((Ok([messages, parts @ ..]), [overhead, tokens @ ..])) =
+        counted.map(|(counts, tokens)| (<[u32; 10]>::try_from(counts), tokens))
+    else {
+        return Err(Error::Corrupt("the counters of a context".to_owned()));
+    };
+    let held = |n: usize| Held { tokens: tokens[n], parts: parts[n] };
     Ok(Ledger {
-        messages: count(row, "messages")?,
-        overhead: get(row, "overhead_tokens")?,
-        user: held("user_tokens", "user_parts")?,
-        assistant: held("assistant_tokens", "assistant_parts")?,
-        reasoning: held("reasoning_tokens", "reasoning_parts")?,
-        tool_calls: held("tool_call_tokens", "tool_call_parts")?,
-        tool_results: held("tool_result_tokens", "tool_result_parts")?,
-        media: held("media_tokens", "media_parts")?,
-        summary: held("summary_tokens", "summary_parts")?,
-        pinned: held("pinned_tokens", "pinned_parts")?,
-        pruned: held("pruned_tokens", "pruned_parts")?,
+        messages,
+        overhead,
+        user: held(0),
+        assistant: held(1),
+        reasoning: held(2),
+        tool_calls: held(3),
+        tool_results: held(4),
+        media: held(5),
+        summary: held(6),
+        pinned: held(7),
+        pruned: held(8),
     })
 }
 
@@ -212,7 +227,7 @@ fn basis(number: Option<i16>) -> Result<TokenBasis, Error> {
 fn spent(row: &Row) -> Result<Vec<Spent>, Error> {
     let purposes: Vec<i16> = get(row, "purposes")?;
     let models: Vec<String> = get(row, "models")?;
-    let sums: Vec<i64> = get(row, "sums")?;
+    let sums: Vec<i64> = get::<Option<_>>(row, "sums")?.unwrap_or_default();
     let purpose = |number| match number {
         1 => Ok(UsagePurpose::Turn),
         2 => Ok(UsagePurpose::Compaction),
@@ -228,7 +243,7 @@ fn spent(row: &Row) -> Result<Vec<Spent>, Error> {
 fn turns(row: &Row) -> Result<Vec<TurnSpent>, Error> {
     let ids: Vec<String> = get(row, "turns")?;
     let steps: Vec<i32> = get(row, "steps")?;
-    let sums: Vec<i64> = get(row, "turn_sums")?;
+    let sums: Vec<i64> = get::<Option<_>>(row, "turn_sums")?.unwrap_or_default();
     let rows = ids.len();
     let turn = |(n, (id, steps)): (usize, (String, i32))| TurnSpent {
         turn: TurnId::new(id),

@@ -81,7 +81,7 @@ pub struct Rules {
     pub retries: Retries,
     /// How often text on its way is shared with other replicas; none: there are no others.
     pub share_interval: Option<Duration>,
-    /// How often the database is asked for what nobody told.
+    /// Within what time the database is asked for what nobody told.
     pub poll_interval: Duration,
     /// Bounds of uploads.
     pub uploads: UploadBounds,

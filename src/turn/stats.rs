@@ -1,7 +1,5 @@
 //! GetContextStats: what a session's window is spent on, from its counters.
 
-use futures_util::future::try_join;
-
 use super::{Engine, Error, sessions::outside_tokens};
 use crate::{
     context::{
@@ -42,10 +40,10 @@ pub struct ContextStats {
 const RECENT: u32 = 10;
 
 impl Engine {
-    /// Where a session's tokens are, with this model or its own.
+    /// Where a session's tokens are, with this model or its own. One statement, unless there are compactions to list, or the model is
+    /// another one than could be guessed.
     pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
-        let (stats, compactions) =
-            try_join(self.store().stats(key), self.store().compactions(key, None, RECENT)).await?;
+        let stats = self.store().stats(key, model, &self.rules().default_model).await?;
         let stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         // Whoever names the tools with each turn will name them again.
         let tools = stats.turn_tools.clone().unwrap_or_else(|| stats.config.tools.clone());
@@ -61,7 +59,14 @@ impl Engine {
             Whole { config, supports_tools, ledger: &stats.ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);
         let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
-        let learnt = self.calibration(&model.reference).await?.ratio;
+        let learnt = match &stats.learnt {
+            (guessed, ratio) if *guessed == model.reference => *ratio,
+            _ => self.calibration(&model.reference).await?.ratio,
+        };
+        let compactions = match stats.has_compactions {
+            true => self.store().compactions(key, None, RECENT).await?,
+            false => Vec::new(),
+        };
         Ok(ContextStats {
             learnt,
             compactions,

@@ -1,9 +1,14 @@
 //! The hands of contextd: long-running loops, all alike. Each waits, does one round, and stops when told to; a round that fails is
 //! told once and tried again at the next.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    time::Duration,
+};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::turn::{Engine, Error};
@@ -23,12 +28,42 @@ const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
 
+/// The share of the poll interval after which a poll comes at the soonest, and at the latest. The rest is for doing what was found, so
+/// that the interval bounds both; what is between is drawn, so that replicas do not all look at the same moment.
+const POLL_SHARE: (f64, f64) = (0.7, 0.9);
+
+/// When a loop does its next round, from the last one on.
+#[derive(Debug, Clone, Copy)]
+enum Pace {
+    /// After this long.
+    Each(Duration),
+    /// After a time that is drawn, so that what is looked for is found and done within this long.
+    Within(Duration),
+}
+
+impl Pace {
+    fn pause(self) -> Duration {
+        match self {
+            Self::Each(period) => period,
+            Self::Within(period) => {
+                let (soonest, latest) = POLL_SHARE;
+                period.mul_f64(soonest + (latest - soonest) * drawn())
+            }
+        }
+    }
+}
+
+/// A number from 0 to 1, drawn at random.
+fn drawn() -> f64 {
+    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
+}
+
 /// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns that are still being drained.
 pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
-    let poll = engine.rules().poll_interval;
-    let beat = engine.store().lease() / BEATS_PER_LEASE;
-    let look = engine.store().lease() / LOOKS_PER_LEASE;
+    let poll = Pace::Within(engine.rules().poll_interval);
+    let beat = Pace::Each(engine.store().lease() / BEATS_PER_LEASE);
+    let look = Pace::Each(engine.store().lease() / LOOKS_PER_LEASE);
     let each = |engine: &Arc<Engine>| Arc::clone(engine);
     tasks.spawn(every("heartbeat", beat, done.clone(), each(engine), |engine| async move { engine.beat().await }));
     tasks.spawn(every("leases", look, done.clone(), each(engine), |engine| async move {
@@ -55,40 +90,26 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         engine.tend_compactions().await
     }));
     tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
-    tasks.spawn(every(
-        "uploads",
-        SWEEP,
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.sweep_uploads().await },
-    ));
-    tasks.spawn(every(
-        "blobs",
-        SWEEP_BLOBS,
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.sweep_blobs().await },
-    ));
-    tasks.spawn(every(
-        "lessons",
-        LESSONS,
-        done.clone(),
-        each(engine),
-        |engine| async move { engine.keep_lessons().await },
-    ));
+    tasks.spawn(every("uploads", Pace::Each(SWEEP), stop.clone(), each(engine), |engine| async move {
+        engine.sweep_uploads().await
+    }));
+    tasks.spawn(every("blobs", Pace::Each(SWEEP_BLOBS), stop.clone(), each(engine), |engine| async move {
+        engine.sweep_blobs().await
+    }));
+    tasks.spawn(every("lessons", Pace::Each(LESSONS), done.clone(), each(engine), |engine| async move {
+        engine.keep_lessons().await
+    }));
     if let Some(share) = engine.rules().share_interval {
         tasks.spawn(Arc::clone(engine).tell_wakeups(done.clone()));
         tasks.spawn(Arc::clone(engine).hear_wakeups(done.clone()));
-        tasks.spawn(every("share", share, done.clone(), each(engine), |engine| async move { engine.share().await }));
-        tasks.spawn(every(
-            "chunks",
-            SWEEP,
-            stop.clone(),
-            each(engine),
-            |engine| async move { engine.sweep_chunks().await },
-        ));
+        tasks.spawn(every("share", Pace::Each(share), done.clone(), each(engine), |engine| async move {
+            engine.share().await
+        }));
+        tasks.spawn(every("chunks", Pace::Each(SWEEP), stop.clone(), each(engine), |engine| async move {
+            engine.sweep_chunks().await
+        }));
     }
-    let purge = engine.stay();
+    let purge = Pace::Each(engine.stay());
     tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
     tasks.close();
     tasks
@@ -97,21 +118,21 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
 /// One loop.
 async fn every<F>(
     name: &'static str,
-    period: Duration,
+    pace: Pace,
     stop: CancellationToken,
     engine: Arc<Engine>,
     round: impl Fn(Arc<Engine>) -> F + Send,
 ) where
     F: Future<Output = Result<(), Error>> + Send,
 {
-    let mut ticks = interval(period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next = Instant::now();
     let mut failing = false;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = ticks.tick() => {}
+            () = sleep_until(next) => {}
         }
+        next = Instant::now() + pace.pause();
         match round(Arc::clone(&engine)).await {
             Ok(()) => failing = false,
             Err(error) => {
@@ -121,5 +142,20 @@ async fn every<F>(
                 failing = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_leaves_time_to_do_what_it_finds_and_polls_are_spread() {
+        let interval = Duration::from_secs(1);
+        let pauses: Vec<Duration> = (0..1000).map(|_| Pace::Within(interval).pause()).collect();
+        let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
+        assert!(*least >= interval.mul_f64(0.7) && *most <= interval.mul_f64(0.9), "{least:?} to {most:?}");
+        assert!(*most - *least > interval.mul_f64(0.15), "{least:?} to {most:?}");
+        assert_eq!(Pace::Each(interval).pause(), interval);
     }
 }

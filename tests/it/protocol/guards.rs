@@ -89,7 +89,7 @@ impl Guard {
             }
             Self::IdempotencyRow => without(
                 "store::queue::enqueue",
-                &[("where $11::text is null or exists (select from known)", "")],
+                &[("$11 from known", "$11 from (select 1) always")],
             )
             .or_else(|| {
                 let known = "and ($32::text is null\n          or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2 and i.request_id = $32))";
@@ -127,7 +127,7 @@ fn kept(text: String) -> &'static str {
 
 fn slower(statement: &str) -> String {
     let at = [
-        ("store::queue::outcome", "  from session_run r\n", format!("  from {MOMENT} cross join session_run r\n")),
+        ("store::queue::placed", "  from session_run r\n", format!("  from {MOMENT} cross join session_run r\n")),
         (
             "store::submission::submit",
             "    from session_run r\n   where",

@@ -26,7 +26,7 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
             format!("{before} from f, pg_sleep(0.01){after}")
         });
     }
-    if is(sql, "queue::outcome") {
+    if is(sql, "queue::placed") {
         let slow = [("from session_run r", "from pg_sleep(0.005) cross join session_run r")];
         return changed(sql, |sql| replaced(sql, &slow));
     }

@@ -91,6 +91,9 @@ fn take_arguments() -> Vec<&'static str> {
     with(with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into), &["null"])
 }
 
+/// A message that starts a turn, for a minute, among 100 at most.
+const QUEUED: [&str; 8] = ["'new-queued'", "''", "1", "true", "false", "null", "60", "100"];
+
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
@@ -142,10 +145,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "save_chunks" => keys(&["array[1]", "array['open']", "array[3]", "array['']::bytea[]"]),
         "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => in_session("'long'", &["100", "50"]),
-        "enqueue" => {
-            let message = ["'new-queued'", "''", "1", "true", "false", "null", "60", "100"];
-            with(with(in_session("'queue'", &message), &REQUEST), &["array['blob']"])
-        }
+        "enqueue" => with(in_session("'queue'", &QUEUED), &REQUEST),
+        "enqueue_unremembered" => in_session("'queue'", &QUEUED),
         "start_idle" => {
             with(tail("'idle'"), &["'new-turn'", "'one'", "30", "600", "1", "'r'", "''", "'scripted/demo'", "'waits'"])
         }
@@ -153,6 +154,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "ahead" => in_session("'idle'", &["false"]),
         "adopt" => in_session("'run'", &["'run-t1'", "'one'"]),
         "fate" => in_session("'queue'", &["'q2'"]),
+        "queue_keep" => in_session("'queue'", &["'q1'", "array['blob']"]),
+        "queue_placed" => in_session("'queue'", &["'q1'"]),
         "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
         "look" => in_session("'queue'", &[]),
         "take" => take_arguments(),
@@ -175,7 +178,8 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         ),
         "session" => in_session("'run'", &["1"]),
         // A session spends on a handful of models, not on the thousand that the others are given.
-        "stats" => in_session("'long'", &[]),
+        "stats" => in_session("'long'", &["null", "'scripted/demo'"]),
+        "beginnings" => vec!["'t'", "array['blob']"],
         "doomed" => in_session("'run'", &["'r'"]),
         "delete" => with(
             in_session(
@@ -300,6 +304,7 @@ const IMPORTED: &str = "
                             ord, timeout)
     values ('t', 'imported', 'i1', '', 0, 1, 'look', 'calls', 0, '', 0, '0');
     insert into blobs (tenant_id, blob_id, media_type, size_bytes) values ('t', 'blob', 'text/plain', 1);
+    insert into blob_chunks (tenant_id, blob_id, idx, bytes) values ('t', 'blob', 0, 'x');
     update session_run set next_seq = 6, context_version = 1, open_calls = 1 where session_id = 'imported'";
 
 /// A long conversation, in part compacted; a call is open at its seq 399.
@@ -421,7 +426,12 @@ fn bound(condition: &str, index: &str, relation: &str) -> bool {
         let column = comparison.trim_start_matches('(').split(" = ").next().unwrap_or_default();
         column.rsplit('.').next().unwrap_or_default()
     });
-    let of_tenant = ["blobs", "toolsets"].iter().any(|table| relation == *table || index.starts_with(table));
+    // What was learnt of a model is nobody's.
+    if relation == "calibration" {
+        return columns.next() == Some("model");
+    }
+    let of_tenant =
+        ["blobs", "blob_chunks", "toolsets"].iter().any(|table| relation == *table || index.starts_with(table));
     columns.next() == Some("tenant_id") && (of_tenant || columns.next() == Some("session_id"))
 }
 
