@@ -108,6 +108,7 @@ pub struct Engine {
     draining: CancellationToken,
     aborting: CancellationToken,
     uploads: Semaphore,
+    stuck: following::Stuck,
 }
 
 impl Engine {
@@ -128,6 +129,7 @@ impl Engine {
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,
+            stuck: following::Stuck::default(),
         })
     }
 
