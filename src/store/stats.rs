@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    import::Version,
+    import::{Version, version},
     row::{count, get},
     rows::Key,
 };
@@ -77,7 +77,7 @@ pub(super) use anchor_columns;
 
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
-    select r.next_seq, r.epoch, r.op, r.ctx_tokens, r.growth, ",
+    select r.next_seq, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
     anchor_columns!(),
     ", c.*, v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums, n.request, k.hidden, k.summed
       from session_run r
@@ -137,7 +137,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         },
         ledger: ledger(row)?,
         context_tokens: get(row, "ctx_tokens")?,
-        version: Version { context: get(row, "context_version")?, epoch: get(row, "epoch")?, op: get(row, "op")? },
+        version: version(row)?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
         queued: Held { tokens: get::<i64>(row, "queued_bytes")? / BYTES_PER_TOKEN, parts: count(row, "queued")? },

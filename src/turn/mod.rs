@@ -108,6 +108,7 @@ pub struct Engine {
     draining: CancellationToken,
     aborting: CancellationToken,
     uploads: Semaphore,
+    renderings: Semaphore,
     stuck: following::Stuck,
 }
 
@@ -129,6 +130,7 @@ impl Engine {
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,
+            renderings: Semaphore::new(render::AT_ONCE),
             stuck: following::Stuck::default(),
         })
     }
