@@ -14,6 +14,7 @@ pub mod limits;
 pub mod mask;
 pub mod media;
 pub mod message;
+pub mod notice;
 pub(crate) mod number;
 pub mod output;
 pub mod part;

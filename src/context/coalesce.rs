@@ -106,6 +106,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
         /// Row D8
         #[test]
         fn nothing_is_lost_and_the_order_stays(said in proptest::collection::vec(proptest::collection::vec(part(), 1..4), 0..15)) {

@@ -75,10 +75,20 @@ impl Counting {
         let single: Vec<TokenCount> = messages[first..].iter().map(one).collect();
         let total = match (reported, measured) {
             (Some(reported), _) => reported_count(reported),
-            (None, Some(measured)) => single.iter().fold(measured.clone(), sum),
+            (None, Some(measured)) => single.iter().fold(self.framed(measured, first), sum),
             (None, None) => calibration.apply(template.count(&whole)),
         };
         Counts { shares: self.shares(&whole, total.tokens), total, messages: single }
+    }
+
+    /// What was measured, as it stands in the next prompt: the answer at its end gets the frame of a message.
+    fn framed(&self, measured: &TokenCount, first: usize) -> TokenCount {
+        let last = self.messages[..first].last();
+        if last.is_none_or(|last| last.role != Role::Assistant) {
+            return measured.clone();
+        }
+        let frame = self.template.count(&Terms::one(Term::Message)).tokens;
+        TokenCount { tokens: measured.tokens.saturating_add(frame), ..measured.clone() }
     }
 
     /// The total, divided among what it is spent on.

@@ -173,6 +173,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
         #[test]
         fn appending_never_makes_a_text_smaller(before in any::<String>(), after in any::<String>()) {
             let whole = format!("{before}{after}");

@@ -81,6 +81,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
         /// Row L4
         #[test]
         fn what_is_cut_fits(words in proptest::collection::vec("[a-zé語 \n]{0,4000}", 1..4), room in 0_u32..3_000) {

@@ -157,6 +157,9 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
+        /// Row I6
         #[test]
         fn the_offset_makes_the_size_of_any_transcript(
             known in any::<bool>(), input in 1_u32..1_000_000, output in 0_u32..100_000, described in 0_i64..1_000_000,

@@ -341,6 +341,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
         /// Row A6
         #[test]
         fn the_shares_add_up_to_the_size(

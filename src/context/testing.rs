@@ -10,6 +10,9 @@ use crate::model::{
     Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript, message::StoredPart,
 };
 
+/// How often what is pure is tried by chance.
+pub(crate) const CASES: u32 = 2_000;
+
 /// A message of that role with these parts.
 pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
     let parts = parts

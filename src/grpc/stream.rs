@@ -268,7 +268,12 @@ impl<T: Send + 'static> Reading<T> {
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
+                let told = event.payload.as_ref().filter(|_| !event.replay).and_then(codec::notice::behind);
                 self.client.send(event).await?;
+                if let Some(notice) = told {
+                    let line = self.ephemeral(stored.turn, StepPosition::default(), Payload::Notice(notice));
+                    self.client.send(line).await?;
+                }
             }
             if withdrawn {
                 return Err(Stop::Over);

@@ -223,10 +223,20 @@ pub struct CompactionOverrides {
     pub guard_max_restarts: Option<u32>,
 }
 
+/// A summary is at most this part of the window that it is made for.
+const SUMMARY_SHARE: u32 = 8;
+
 impl CompactionPolicy {
     /// Whether a summary is written while the turn goes on.
     pub fn summarises_beside(&self) -> bool {
         self.background && self.strategy.summarises()
+    }
+
+    /// The policy as it holds within a window of so many tokens: a summary leaves room for what is to be said.
+    #[must_use]
+    pub fn within(self, window: u32) -> Self {
+        let summary_max_tokens = self.summary_max_tokens.min((window / SUMMARY_SHARE).max(1));
+        Self { summary_max_tokens, ..self }
     }
 
     /// The policy with changes.

@@ -262,7 +262,7 @@ impl Store {
         params.extend([&summary.id as Param<'_>, &summary.role, &summary.overhead, &summary.info, &kept]);
         let queries = [
             lock_run(&key),
-            spend(&key, &id, &replacement.cost.model, &totals),
+            spend(&key, &id, &replacement.cost.model, &totals, &false),
             Query::new(SWAP, params),
             outcome(&key, &id),
         ];
@@ -280,8 +280,8 @@ impl Store {
         let GivenUp { info, failed, cost, accounts } = given_up;
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, info, failed, accounts];
         let totals = cost.totals();
-        let queries =
-            [lock_run(&key), spend(&key, &id, &cost.model, &totals), Query::new(FAIL, params), outcome(&key, &id)];
+        let charge = spend(&key, &id, &cost.model, &totals, &true);
+        let queries = [lock_run(&key), charge, Query::new(FAIL, params), outcome(&key, &id)];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
@@ -345,13 +345,17 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     }
 }
 
-/// What the calls for a compaction cost, for as long as it runs: nobody counts it twice.
+/// What the calls for a compaction cost, with the write that ends it and before it: for as long as it runs, so that nobody counts it twice.
+/// What cannot come in force since the context is another one is counted when it is given up.
 pub(super) const SPEND: &str = "-- store::compaction::spend
     insert into usage_totals as u (tenant_id, session_id, purpose, model, calls, input_tokens, output_tokens, reasoning_tokens,
                                    cache_read_tokens, cache_write_tokens)
     select $1, $2, 2, $4, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint
       from compactions c
      where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3 and c.status = 1 and $5::bigint > 0
+       and ($11::boolean
+            or c.context_version = (select r.context_version from session_run r
+                                     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3))
     on conflict (tenant_id, session_id, purpose, model) do update
        set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
            output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
@@ -366,10 +370,16 @@ pub(super) fn expire<'a>(key: &'a Key, failed: &'a &'a [u8]) -> Query<'a> {
     Query::new(FAIL, params)
 }
 
-fn spend<'a>(key: &'a Key, compaction: &'a &'a str, model: &'a String, usage: &'a UsageTotals) -> Query<'a> {
+fn spend<'a>(
+    key: &'a Key,
+    compaction: &'a &'a str,
+    model: &'a String,
+    usage: &'a UsageTotals,
+    given_up: &'a bool,
+) -> Query<'a> {
     let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = usage;
     let mut params: Vec<Param<'a>> = vec![&key.tenant, &key.session, compaction, model, calls];
-    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write]);
+    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write, given_up]);
     Query::new(SPEND, params)
 }
 

@@ -43,6 +43,14 @@ pub(super) const ONE: &str = concat!(
       from compactions c
      where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3"
 );
+pub(super) const NEWEST: &str = concat!(
+    "-- store::compaction_read::newest
+",
+    columns!(),
+    ", c.context_version
+      from compactions c
+     where c.tenant_id = $1 and c.session_id = $2 order by c.compaction_id desc limit 1"
+);
 pub(super) const IN_FORCE: &str = concat!(
     "-- store::compaction_read::in_force
 ",
@@ -74,6 +82,13 @@ impl Store {
         let key = Key::from(key);
         let rows = self.database.read(ONE, &[&key.tenant, &key.session, &id.as_str()]).await?;
         rows.first().map(compaction).transpose()
+    }
+
+    /// The newest compaction, with the version of the context that it was made from.
+    pub async fn newest_compaction(&self, key: &SessionKey) -> Result<Option<(Compaction, i64)>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(NEWEST, &[&key.tenant, &key.session]).await?;
+        rows.first().map(|row| Ok((compaction(row)?, get(row, "context_version")?))).transpose()
     }
 
     /// The compaction in force.

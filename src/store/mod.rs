@@ -159,5 +159,6 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("compactions", compaction_read::LIST),
         ("compaction", compaction_read::ONE),
         ("compaction_in_force", compaction_read::IN_FORCE),
+        ("newest_compaction", compaction_read::NEWEST),
     ]
 }

@@ -11,7 +11,7 @@ mod summary;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{Engine, Error, prune::unasked, render, stats::budget, written::message_tokens};
@@ -58,6 +58,15 @@ enum Begun {
     Known(CompactionId),
     /// The context is another one by now.
     Moved,
+}
+
+/// Why a context is not compacted by itself for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TriedLast {
+    /// It is being compacted.
+    Running,
+    /// It was tried, and would fail again.
+    InVain,
 }
 
 /// What became of a compaction that nobody asked for by name.
@@ -133,19 +142,20 @@ impl Engine {
         })
     }
 
-    /// Compacts what was surveyed while its turn goes on, if there is something to be gained. None: there is not, or one is being made.
+    /// Compacts what was surveyed while its turn goes on, if there is something to be gained.
     pub(super) async fn compact_beside(
         self: &Arc<Self>,
         key: &SessionKey,
         survey: Survey,
         order: Order,
         timeout: Duration,
-    ) -> Result<Option<AbortHandle>, Error> {
-        let Some(plan) = survey.plan(&order) else { return Ok(None) };
+    ) -> Result<(), Error> {
+        let Some(plan) = survey.plan(&order) else { return Ok(()) };
         match self.begin_compaction(key, &survey, survey.forecast(&order, &plan), &unasked()).await? {
-            Begun::Moved | Begun::Running(_) | Begun::Known(_) => Ok(None),
-            Begun::Mine(begun) => Ok(Some(self.make_beside(key, survey, order, *begun, timeout).abort_handle())),
+            Begun::Mine(begun) => drop(self.make_beside(key, survey, order, *begun, timeout)),
+            Begun::Moved | Begun::Running(_) | Begun::Known(_) => {}
         }
+        Ok(())
     }
 
     /// Comes when a compaction that belongs to no turn has to end; says why.
@@ -176,7 +186,7 @@ impl Engine {
         let timeout = self.limits(config, &looked.request).turn_timeout;
         let order = Order {
             trigger: Trigger::Manual,
-            policy: compaction,
+            policy: compaction.within(survey.budget.window),
             wishes: wishes.clone(),
             target,
             was_pruned: false,
@@ -201,6 +211,17 @@ impl Engine {
             budget,
             outside: looked.outside(model),
             size: looked.size(model).count,
+        })
+    }
+
+    /// What became of the newest compaction, as far as that is a reason to let this version of the context be.
+    pub(super) async fn tried_last(&self, key: &SessionKey, version: i64) -> Result<Option<TriedLast>, Error> {
+        let Some((newest, made_from)) = self.store.newest_compaction(key).await? else { return Ok(None) };
+        let in_vain = newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
+        Ok(match newest.state {
+            CompactionState::Running => Some(TriedLast::Running),
+            CompactionState::Failed => in_vain.then_some(TriedLast::InVain),
+            CompactionState::Planned | CompactionState::Applied | CompactionState::Reverted => None,
         })
     }
 
@@ -345,9 +366,9 @@ impl Engine {
                 tokens.after = after,
                 "a compaction would gain too little"
             );
-            failure = Some(given_up("it would have made the context hardly smaller"));
+            failure = Some(in_vain("it would have made the context hardly smaller"));
         }
-        Err(failure.unwrap_or_else(|| given_up("there is nothing that may go")))
+        Err(failure.unwrap_or_else(|| in_vain("there is nothing that may go")))
     }
 
     /// Puts a compaction in force, unless the context is another one by now: then it is given up.
@@ -503,6 +524,11 @@ fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>) -> Vec
         compaction: Some(id.clone()),
     };
     cost.calls.iter().enumerate().map(call).collect()
+}
+
+/// The same would come of it again.
+fn in_vain(why: &str) -> Failure {
+    Failure { recoverable: false, ..given_up(why) }
 }
 
 fn given_up(why: &str) -> Failure {

@@ -147,7 +147,7 @@ impl Engine {
         report: &mut PrepareReport,
     ) -> Result<bool, Error> {
         let survey = self.survey(key, standing, model, budget).await?;
-        let order = Order::of_policy(policy, trigger, None, report.prune.is_some());
+        let order = Order::of_policy(policy, budget, trigger, None, report.prune.is_some());
         let timeout = self.limits(&standing.session.config, &standing.request).turn_timeout;
         match self.compact_now(key, &survey, &order, self.cut_short(timeout)).await? {
             Tried::Nothing => Ok(false),
@@ -199,7 +199,7 @@ impl Engine {
 impl Standing {
     /// What a prune by the policy would clear, and the report of a preparation that does no more; none: nothing is to be cleared, or it
     /// does not pay. `compacts`: the context is compacted otherwise.
-    fn due(
+    pub(super) fn due(
         &self,
         policy: &PrunePolicy,
         model: &Resolved,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Engine, Error, sessions::outside_tokens};
+use super::{Engine, Error, sessions::outside_tokens, stats::budget};
 use crate::{
     codec,
     context::{
+        compact,
         prune::{Pruning, choose, placeholder},
         size::usable,
     },
@@ -87,6 +88,33 @@ impl Engine {
         );
         self.nudge(key, moved.last_seq);
         Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
+    }
+
+    /// Clears old results behind the end of a turn, however it ended, so that whoever comes next finds less (feature row S17). What is in
+    /// doubt is left to the next turn, which looks for itself.
+    pub(super) async fn prune_behind(&self, key: &SessionKey) {
+        if let Err(error) = self.try_prune_behind(key).await {
+            tracing::warn!(session.id = %key.session, %error, "old tool results are not cleared behind a turn");
+        }
+    }
+
+    async fn try_prune_behind(&self, key: &SessionKey) -> Result<(), Error> {
+        let looked = self.standing(key).await?;
+        let policy = self.policy(&looked.session.config)?.context;
+        let model = self.model(looked.model(None))?;
+        if looked.session.current_turn.is_some() {
+            return Ok(());
+        }
+        let Ok(budget) = budget(&policy, &model) else { return Ok(()) };
+        let size = looked.size(&model).at_most();
+        let compacts = compact::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
+        if let Some((pruning, planned)) = looked.due(&policy.prune, &model, budget, compacts)
+            && let Some(report) = planned.prune
+        {
+            let version = looked.session.context_version;
+            self.clear(key, &pruning, report, version, (&unasked(), "")).await?;
+        }
+        Ok(())
     }
 
     /// Takes a prune back.

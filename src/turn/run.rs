@@ -83,6 +83,8 @@ pub(super) async fn run(
         calls: (0, 0),
         recovered: None,
         making: Making::default(),
+        is_over: false,
+        is_worth_pruning: false,
         carried: Carried::default(),
     };
     loop {
@@ -97,6 +99,9 @@ pub(super) async fn run(
     }
     run.close_message();
     channel.advance(run.seq);
+    if run.is_over && run.is_worth_pruning {
+        engine.prune_behind(key).await;
+    }
 }
 
 /// Whether the loop goes on.
@@ -128,6 +133,10 @@ struct Run<'a> {
     /// The step whose prompt was made smaller because the provider found it too long.
     recovered: Option<u32>,
     making: Making,
+    /// It came to its end here.
+    is_over: bool,
+    /// The transcript is as large as what has to be saved at least.
+    is_worth_pruning: bool,
     /// The media of its prompts.
     carried: Carried,
 }
@@ -228,6 +237,7 @@ impl Run<'_> {
             at: StepPosition { step: owned.step, attempt: owned.attempt },
             read,
         };
+        self.is_worth_pruning = owned.context_tokens >= i64::from(scene.policy.context.prune.minimum_tokens);
         if let Some(transcript) = &transcript
             && self.prune(&scene, transcript).await?
         {
@@ -513,6 +523,7 @@ impl Run<'_> {
                 self.close_message();
                 self.channel.advance(last_seq);
                 self.engine.wake(Wakeup::News(self.key.clone()));
+                self.is_over = state == SessionState::Idle;
                 Ok(if state == SessionState::Running { Flow::On } else { Flow::Over })
             }
         }

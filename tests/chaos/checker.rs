@@ -1,13 +1,13 @@
 //! What is left, read by somebody who knows nothing of how it came about: every event once and without a gap, every turn ended once,
 //! every call closed, every acknowledged input there once, every acknowledged message of the queue there once or ended otherwise once,
-//! counters that a recount gives too, and a transcript that every dialect takes.
+//! compactions as [`overlays`] reads them, counters that a recount gives too, and a transcript that every dialect takes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
 };
 
-use contextd::pb::{self, event::Payload};
+use contextd::pb::{self, CompactionTrigger, event::Payload};
 use tokio_postgres::Client;
 
 use crate::{
@@ -22,12 +22,13 @@ use crate::{
         transcripts::check_books,
     },
     model::{DIALECTS, Service},
+    overlays,
     random::Random,
     reader,
 };
 
 /// What happens in every long run; one in which it does not shows nothing about it.
-const HAPPENS: [&str; 15] = [
+const HAPPENS: [&str; 23] = [
     "turn_completed",
     "turn_cancelled",
     "rolled back",
@@ -41,6 +42,14 @@ const HAPPENS: [&str; 15] = [
     "queued_message_dropped",
     "context_pruned",
     "context_restored",
+    "compaction_completed",
+    "compaction_failed",
+    "compaction_reverted",
+    "compacted for room",
+    "compacted at a share of the window",
+    "compacted by hand",
+    "compacted at the provider's word",
+    "summarised",
     "tool_call_completed",
     "tool_call_cancelled",
 ];
@@ -49,7 +58,7 @@ const HAPPENS: [&str; 15] = [
 const LONG: usize = 100;
 
 /// Each finds what must not be; its first column says what.
-const NEVER: [(&str, &str); 12] = [
+const NEVER: [(&str, &str); 13] = [
     (
         "a turn without exactly one terminal event",
         "select t.turn_id::text || ': ' || count(e.seq) from turns t
@@ -101,6 +110,7 @@ const NEVER: [(&str, &str); 12] = [
            left join events e on e.session_id = p.session_id and e.seq = p.pruned_at_seq
           where p.pruned_at_seq is not null and e.kind is distinct from 'context_pruned'",
     ),
+    ("a compaction that nobody ends", "select session_id || ' ' || compaction_id from compactions where status = 1"),
     ("a session that is not at rest", "select session_id || ' ' || state from session_run where state <> 0"),
     (
         "a connection that is left in a transaction",
@@ -139,6 +149,7 @@ pub(crate) async fn check(
         let listed = listed(address, name).await;
         wrong.extend(told(name, session, &listed));
         wrong.extend(said(&look, name, session, &listed).await);
+        wrong.extend(overlays::check(&look, address, name, clients, session, &listed, &mut random).await);
         count(&mut happened, &listed);
     }
     service.is_well();
@@ -202,9 +213,28 @@ fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb
             Some(Payload::TurnCancelled(end)) if end.mode() == pb::CancelMode::Rollback => "rolled back",
             Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::Interrupted => "interrupted",
             Some(Payload::MessagesApplied(applied)) if applied.coalesced => "coalesced",
+            Some(Payload::CompactionCompleted(told)) => {
+                let summarised = told.compaction.as_ref().is_some_and(|compaction| compaction.was_summarized);
+                *happened.entry("summarised").or_default() += usize::from(summarised);
+                set_off_by(event)
+            }
+            Some(Payload::TurnFailed(end)) => {
+                end.failure.as_ref().map_or("no reason", |why| why.reason().as_str_name())
+            }
             _ => continue,
         };
         *happened.entry(also).or_default() += 1;
+    }
+}
+
+/// What set a compaction off that came in force.
+fn set_off_by(event: &pb::Event) -> &'static str {
+    match overlays::about(event).map(pb::Compaction::trigger) {
+        Some(CompactionTrigger::Overflow) => "compacted for room",
+        Some(CompactionTrigger::Threshold) => "compacted at a share of the window",
+        Some(CompactionTrigger::Manual) => "compacted by hand",
+        Some(CompactionTrigger::ProviderOverflow) => "compacted at the provider's word",
+        Some(CompactionTrigger::Unspecified) | None => "compacted for no reason",
     }
 }
 
@@ -247,7 +277,7 @@ fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSe
 /// rollback took back is marked, and nothing else.
 async fn said(look: &Client, name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let holds = "select m.message_id, m.voided_at_seq is not null from messages m join parts p using (tenant_id, session_id, message_id)
-                  where m.session_id = $1 and m.role = 2 and p.body like $2";
+                  where m.session_id = $1 and m.role = 2 and not m.is_summary and p.body like $2";
     let waited = "select message_id from queue where session_id = $1 and request_id = $2";
     let (ends, void) = ends(listed);
     let twice = ends.iter().filter(|(_, ends)| ends.len() > 1);

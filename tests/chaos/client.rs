@@ -2,13 +2,13 @@
 //! share: what was acknowledged, what they were shown, and what they complain of.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use contextd::pb::{
-    self, PruneMode, SessionState, TakeMode, event::Payload, part::Content, queue_service_client::QueueServiceClient,
+    self, SessionState, event::Payload, part::Content, queue_service_client::QueueServiceClient,
     session_service_client::SessionServiceClient,
 };
 use tokio::{
@@ -17,12 +17,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status, transport::Channel};
+use tonic_types::StatusExt as _;
 
 use crate::{
     fleet::Fleet,
     harness::{process::try_channel, survivor::passes},
     meddler,
     model::{Answer, DIALECTS, Service},
+    policy,
     random::Random,
     reader,
     visit::Visit,
@@ -46,11 +48,14 @@ pub(crate) enum Phase {
     AwaitingTools,
     /// It goes on with a turn: the last results are on their way to it, or it has taken the turn over.
     Resuming,
+    /// It has a summary written, or puts it in force.
+    Compacting,
 }
 
 impl Phase {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Streaming, Self::Committing, Self::AwaitingTools, Self::Resuming];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Streaming, Self::Committing, Self::AwaitingTools, Self::Resuming, Self::Compacting];
 }
 
 /// A replica was seen in a phase.
@@ -64,7 +69,7 @@ pub(crate) struct Moment {
     pub(crate) at: Instant,
     /// Words of the answer that is committed.
     pub(crate) mark: Option<String>,
-    /// The turn ends with it.
+    /// What follows is a transaction: the end of a turn, or a compaction that comes in force.
     pub(crate) last: bool,
 }
 
@@ -77,6 +82,10 @@ pub(crate) struct Session {
     pub(crate) queued: BTreeMap<String, String>,
     /// The durable events as they came, by seq.
     pub(crate) seen: BTreeMap<i64, pb::Event>,
+    /// Compactions that were asked for, and what was answered, each time.
+    pub(crate) compactions: Vec<(pb::CompactRequest, pb::Compaction)>,
+    /// Compactions that were taken back, by the answer.
+    pub(crate) reverted: BTreeSet<String>,
 }
 
 /// What all clients share.
@@ -97,9 +106,13 @@ impl Clients {
         tokio::spawn(async move {
             loop {
                 match answers.recv().await {
-                    Ok(Answer { replica, mark, whole, last }) => {
-                        let phase = if whole { Phase::Committing } else { Phase::Streaming };
-                        let mark = whole.then_some(mark);
+                    Ok(Answer { replica, mark, whole, last, summary }) => {
+                        let phase = match (summary, whole) {
+                            (true, _) => Phase::Compacting,
+                            (false, true) => Phase::Committing,
+                            (false, false) => Phase::Streaming,
+                        };
+                        let (mark, last) = (whole.then_some(mark), whole && last);
                         let _ = told.send(Moment { phase, replica, at: Instant::now(), mark, last });
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
@@ -167,6 +180,20 @@ impl Clients {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        self.insist_unless(&[], who, random, call).await
+    }
+
+    /// The same; it may also be refused for these reasons.
+    pub(crate) async fn insist_unless<T, F>(
+        &self,
+        reasons: &[&str],
+        who: &str,
+        random: &mut Random,
+        call: impl Fn(Channel) -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
         let begun = Instant::now();
         while begun.elapsed() < LONGEST_TURN {
             let answer = match self.reach(self.any(random)).await {
@@ -179,6 +206,7 @@ impl Clients {
                 Ok(answer) => return Some(answer.into_inner()),
                 Err(status) if passes(&status) => pause(random, 5, 60).await,
                 Err(status) if [Code::Aborted, Code::ResourceExhausted].contains(&status.code()) => return None,
+                Err(status) if reasons.iter().any(|reason| is_refused_as(&status, reason)) => return None,
                 Err(status) => {
                     self.complain(format!("{who}: {status:?}"));
                     return None;
@@ -189,7 +217,7 @@ impl Clients {
         None
     }
 
-    /// Empties the queue of a session and waits until nothing runs in it.
+    /// Empties the queue of a session and waits until nothing runs in it and nobody compacts it.
     pub(crate) async fn bring_to_rest(&self, name: &str, random: &mut Random) {
         let begun = Instant::now();
         while begun.elapsed() < LONGEST_TURN {
@@ -209,6 +237,7 @@ impl Clients {
             if let Some(session) = found.and_then(|answer| answer.session)
                 && session.state() == SessionState::Idle
                 && session.queued_count == 0
+                && !session.currently_compacting
             {
                 return;
             }
@@ -223,13 +252,7 @@ pub(crate) fn as_told_first(mut event: pb::Event) -> pb::Event {
     event.replay = false;
     match event.payload.as_mut() {
         Some(Payload::MessageCommitted(pb::MessageCommitted { message: Some(message), .. })) => {
-            (message.voided_at_seq, message.tokens) = (0, None);
-            for part in &mut message.parts {
-                part.tokens = None;
-                if let Some(Content::ToolResult(result)) = part.content.as_mut() {
-                    result.prune_mark = None;
-                }
-            }
+            unmark(message);
         }
         Some(Payload::ToolCallCompleted(pb::ToolCallCompleted { result: Some(result), .. })) => {
             result.prune_mark = None;
@@ -237,6 +260,23 @@ pub(crate) fn as_told_first(mut event: pb::Event) -> pb::Event {
         _ => {}
     }
     event
+}
+
+/// Takes from a message what is only known later.
+pub(crate) fn unmark(message: &mut pb::Message) {
+    (message.voided_at_seq, message.tokens) = (0, None);
+    message.compacted_by.clear();
+    for part in &mut message.parts {
+        part.tokens = None;
+        if let Some(Content::ToolResult(result)) = part.content.as_mut() {
+            result.prune_mark = None;
+        }
+    }
+}
+
+/// Whether a call was refused for this reason.
+pub(crate) fn is_refused_as(status: &Status, reason: &str) -> bool {
+    status.get_error_details().error_info().is_some_and(|info| info.reason == reason)
 }
 
 /// A key that no other request has.
@@ -260,7 +300,7 @@ pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToke
         let (over, at_rest) = (CancellationToken::new(), CancellationToken::new());
         let meddler = tokio::spawn(meddler::meddle(clients.clone(), name.clone(), random.other(), over.clone()));
         let reader = tokio::spawn(reader::read(clients.clone(), name.clone(), random.other(), at_rest.clone()));
-        for turn in 0..1 + random.below(4) {
+        for turn in 0..1 + random.below(6) {
             if stop.is_cancelled() {
                 break;
             }
@@ -277,23 +317,12 @@ pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToke
     }
 }
 
-/// A session with any way to clear old results and to take what waits.
+/// A session that is kept in any way.
 async fn create(clients: &Clients, name: &str, random: &mut Random) {
-    let modes = [PruneMode::Always, PruneMode::WhenItPays, PruneMode::OnOverflow];
-    let takes = [TakeMode::All, TakeMode::All, TakeMode::OneAtATime, TakeMode::Latest];
-    let prune = pb::PrunePolicy {
-        mode: (*random.of(&modes)).into(),
-        minimum_tokens: Some(1),
-        protect_tokens: Some(0),
-        protect_turns: Some(i32::from(random.happens(50))),
-        protected_tools: Vec::new(),
-    };
-    let queue = pb::QueuePolicy { max_pending: None, take: (*random.of(&takes)).into() };
-    let policy = pb::Policy { prune: Some(prune), queue: Some(queue), ..pb::Policy::default() };
     let session = pb::Session {
         session_id: name.to_owned(),
         model: any_model(random),
-        policy_overrides: Some(policy),
+        policy_overrides: Some(policy::any(random)),
         ..pb::Session::default()
     };
     let request = pb::CreateSessionRequest { session: Some(session), request_id: fresh_id() };

@@ -46,7 +46,7 @@ enum Cut {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     kills: BTreeMap<Phase, usize>,
-    landed: [usize; 2],
+    landed: BTreeMap<Phase, [usize; 2]>,
     cuts: BTreeMap<Cut, usize>,
 }
 
@@ -68,12 +68,13 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [lost, landed] = self.landed;
         writeln!(f, "kill -9 of replicas: {}", self.killed())?;
         for (phase, times) in &self.kills {
             writeln!(f, "  {phase:?}: {times}")?;
         }
-        writeln!(f, "  of those committing, {landed} had landed and {lost} had not")?;
+        for (phase, [lost, landed]) in &self.landed {
+            writeln!(f, "  of those {phase:?} whose answer was whole, {landed} had landed and {lost} had not")?;
+        }
         writeln!(f, "connections broken: {}", self.broken())?;
         for (cut, times) in &self.cuts {
             writeln!(f, "  {cut:?}: {times}")?;
@@ -94,8 +95,8 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
         let Some(moment) = next_moment(&mut moments, fleet, wanted).await else { continue };
         let replica = &fleet.replicas[moment.replica];
         let pause = match moment.phase {
-            // The end of a turn is a transaction whose COMMIT can be met.
-            Phase::Committing if moment.last => {
+            // What ends a turn or puts a summary in force is a transaction whose COMMIT can be met.
+            Phase::Committing | Phase::Compacting if moment.last => {
                 if !met_at_commit(&replica.database, &mut random).await {
                     continue;
                 }
@@ -103,7 +104,7 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
             }
             Phase::Committing => random.below(8_000),
             Phase::Resuming => random.below(15_000),
-            Phase::Streaming | Phase::AwaitingTools => random.below(30_000),
+            Phase::Streaming | Phase::AwaitingTools | Phase::Compacting => random.below(30_000),
         };
         tokio::time::sleep(Duration::from_micros(u64::try_from(pause).unwrap_or_default())).await;
         replica.kill().await;
@@ -111,7 +112,7 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
         if let Some(mark) = &moment.mark {
             let sql = "select exists(select from parts where body like $1)";
             let landed: bool = look.query_one(sql, &[&format!("%{mark}%")]).await.unwrap().get(0);
-            tally.landed[usize::from(landed)] += 1;
+            tally.landed.entry(moment.phase).or_default()[usize::from(landed)] += 1;
         }
         if tally.killed().is_multiple_of(50) {
             println!("{} kills after {:?}: {:?}", tally.killed(), begun.elapsed(), tally.kills);

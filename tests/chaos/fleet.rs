@@ -17,7 +17,7 @@ use crate::{
         process::{Place, Served},
         proxy::{Link, Target, Traffic},
     },
-    model::{DIALECTS, Service},
+    model::{DIALECTS, SUMMARISER, Service},
 };
 
 /// How many.
@@ -67,7 +67,9 @@ impl Fleet {
         for number in 0..REPLICAS {
             let link = Link::to_database(database).await;
             let model = Link::to(Target::Tcp(service.address)).await;
-            let place = Place::new(&settings(number, model.address)).script("chaos", &script());
+            let place = Place::new(&settings(number, model.address))
+                .script("chaos", &script())
+                .script(SUMMARISER, &summariser());
             let reached = link.database(database);
             let served = place.serve_over(&reached).await;
             replicas.push(Arc::new(Replica {
@@ -159,5 +161,12 @@ fn script() -> serde_json::Value {
             { "text": words, "delay_ms": 15 }, { "tool_call": { "name": "left" } }
         ] },
         { "when": { "otherwise": true }, "say": [{ "text": words, "delay_ms": 25 }] }
+    ] })
+}
+
+/// Writes a summary; the first time in each process it breaks off.
+fn summariser() -> serde_json::Value {
+    json!({ "steps": [
+        { "say": [{ "error": { "kind": "broken", "message": "once", "times": 1 } }, { "text": "they talked and looked", "delay_ms": 20 }] }
     ] })
 }

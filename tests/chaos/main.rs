@@ -1,6 +1,6 @@
 //! Chaos: three replicas of the built program over one PostgreSQL, killed with kill -9 and cut off at every link, while clients run
-//! turns, come and go, answer twice and cancel, and others queue messages, interrupt, roll back and prune. Then an independent checker reads
-//! what is left.
+//! turns, come and go, answer twice and cancel, and others queue messages, interrupt, roll back, prune and compact. Then an independent
+//! checker reads what is left.
 //!
 //! `script/chaos --kills 1000 --cuts 1000` makes a long run; `cargo test` a short one. docs/reliability.md says what is counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -8,10 +8,13 @@
 
 mod checker;
 mod client;
+mod compactor;
 mod faults;
 mod fleet;
 mod meddler;
 mod model;
+mod overlays;
+mod policy;
 mod random;
 mod reader;
 mod visit;

@@ -1,5 +1,5 @@
 //! Whoever else is at a session while its client runs turns: messages are queued, withdrawn and left to expire, turns interrupted, cancelled
-//! and rolled back, old results cleared and brought back.
+//! and rolled back, old results cleared and brought back, contexts compacted and expanded again.
 
 use contextd::pb::{
     self, CancelMode, Delivery, IdleAction, QueuedMessageState, context_service_client::ContextServiceClient,
@@ -18,20 +18,23 @@ pub(crate) async fn meddle(clients: Clients, session: String, random: Random, ov
     let mut meddler = Meddler { clients, session, random, said: 0 };
     while !over.is_cancelled() {
         match meddler.random.below(100) {
-            0..60 => meddler.say().await,
-            60..64 => meddler.clear().await,
-            64..70 => meddler.cancel().await,
-            70..90 => meddler.prune().await,
+            0..50 => meddler.say().await,
+            50..54 => meddler.clear().await,
+            54..60 => meddler.cancel().await,
+            60..75 => meddler.prune().await,
+            75..88 => meddler.compact().await,
+            88..95 => meddler.revert().await,
             _ => {}
         }
         pause(&mut meddler.random, 20, 300).await;
     }
 }
 
-struct Meddler {
-    clients: Clients,
-    session: String,
-    random: Random,
+/// Somebody at a session.
+pub(crate) struct Meddler {
+    pub(crate) clients: Clients,
+    pub(crate) session: String,
+    pub(crate) random: Random,
     said: usize,
 }
 
@@ -116,7 +119,7 @@ impl Meddler {
     }
 
     /// Clears every result there is; now and then they come back, twice.
-    async fn prune(&mut self) {
+    pub(crate) async fn prune(&mut self) {
         let request = pb::PruneToolOutputsRequest {
             session_id: self.session.clone(),
             request_id: fresh_id(),

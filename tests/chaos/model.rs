@@ -21,13 +21,19 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::broadcast};
 
-use crate::{
-    harness::upstream::{event, finished},
-    random::Random,
-};
+use crate::{harness::upstream::event, random::Random};
 
 /// The dialects that differ most in what they take.
 pub(crate) const DIALECTS: [&str; 4] = ["openai", "mistral", "deepseek", "compatible"];
+
+/// The model that writes summaries, of each dialect.
+pub(crate) const SUMMARISER: &str = "summary";
+
+/// A prompt of so many messages is never said to be too long: hardly anything in it may go.
+const SHORT: usize = 5;
+
+/// Bytes of a request that make a token.
+const BYTES_PER_TOKEN: usize = 4;
 
 /// How far an answer has come.
 #[derive(Debug, Clone)]
@@ -40,6 +46,8 @@ pub(crate) struct Answer {
     pub(crate) whole: bool,
     /// It calls no tool: the turn ends with its commit.
     pub(crate) last: bool,
+    /// It is a summary: its compaction comes in force with its commit.
+    pub(crate) summary: bool,
 }
 
 /// The service. It ends with the run.
@@ -125,17 +133,22 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
         shared.violations.lock().unwrap().push(format!("{dialect} would refuse: {}: {messages:?}", flaws.join("; ")));
         return Ok(status(400));
     }
-    let last = tools_wished(&messages) == 0;
+    let (summary, mark) = (asked["model"] == SUMMARISER, format!("mark-{number}."));
+    let (last, tokens) = (summary || tools_wished(&messages) == 0, body.len() / BYTES_PER_TOKEN);
     let pieces = {
         let mut random = shared.random.lock().unwrap();
         let faulty = shared.faulty.load(Ordering::Relaxed);
         if faulty && random.happens(3) {
             return Ok(status(500));
         }
+        if faulty && messages.len() > SHORT && random.happens(8) {
+            return Ok(too_long());
+        }
         let cut = faulty && random.happens(3);
-        answer(&messages, &format!("mark-{number}."), cut)
+        let random = faulty.then_some(&mut *random);
+        if summary { self::summary(&mark, tokens, cut, random) } else { answer(&messages, &mark, tokens, cut) }
     };
-    let playing = Playing { pieces: pieces.into_iter(), shared, replica, mark: format!("mark-{number}."), last };
+    let playing = Playing { pieces: pieces.into_iter(), shared, replica, mark, last, summary };
     let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
     let response = Response::builder().header("content-type", "text/event-stream");
     Ok(response.body(StreamBody::new(frames).boxed_unsync()).unwrap())
@@ -148,6 +161,7 @@ struct Playing {
     replica: usize,
     mark: String,
     last: bool,
+    summary: bool,
 }
 
 impl Playing {
@@ -157,8 +171,9 @@ impl Playing {
                 Piece::Bytes(bytes) => return Some(Ok(Frame::data(Bytes::from(bytes)))),
                 Piece::Wait(pause) => tokio::time::sleep(pause).await,
                 Piece::Told(whole) => {
-                    let (replica, mark, last) = (self.replica, self.mark.clone(), self.last);
-                    drop(self.shared.answered.send(Answer { replica, mark, whole, last }));
+                    let Self { replica, last, summary, .. } = *self;
+                    let answer = Answer { replica, mark: self.mark.clone(), whole, last, summary };
+                    drop(self.shared.answered.send(answer));
                 }
                 Piece::Cut => return Some(Err(io::Error::other("cut"))),
             }
@@ -169,6 +184,14 @@ impl Playing {
 fn status(code: u16) -> Response<Body> {
     let body = StreamBody::new(stream::empty()).boxed_unsync();
     Response::builder().status(code).body(body).unwrap()
+}
+
+/// A refusal of a prompt that does not fit.
+fn too_long() -> Response<Body> {
+    let error = json!({ "error": { "message": "too long", "type": "invalid_request_error", "code": "context_length_exceeded" } });
+    let frame = Ok(Frame::data(Bytes::from(error.to_string())));
+    let body = StreamBody::new(stream::iter([frame])).boxed_unsync();
+    Response::builder().status(400).header("content-type", "application/json").body(body).unwrap()
 }
 
 /// The number that the last words of the user give for this.
@@ -185,9 +208,42 @@ fn tools_wished(messages: &[Value]) -> usize {
 }
 
 /// What the last words of the user ask for: words, then calls unless there were some.
-fn answer(messages: &[Value], mark: &str, cut: bool) -> Vec<Piece> {
-    let (tools, words) = (tools_wished(messages), wished(messages, "words").max(1));
-    let pause = Duration::from_millis(u64::try_from(wished(messages, "pace")).unwrap_or_default());
+fn answer(messages: &[Value], mark: &str, tokens: usize, cut: bool) -> Vec<Piece> {
+    let tools = tools_wished(messages);
+    let mut pieces = spoken(wished(messages, "words").max(1), wished(messages, "pace"), 1, cut);
+    if cut {
+        return pieces;
+    }
+    pieces.push(Piece::Bytes(event(&json!({ "content": mark }))));
+    for (index, name) in ["left", "right"].into_iter().take(tools).enumerate() {
+        let function = json!({ "name": name, "arguments": "{\"deep\": [1, 2]}" });
+        let call = json!({ "index": index, "id": format!("call_{}{index}", mark.trim_end_matches('.')), "type": "function", "function": function });
+        pieces.push(Piece::Bytes(event(&json!({ "tool_calls": [call] }))));
+    }
+    pieces.push(Piece::Bytes(finished(if tools > 0 { "tool_calls" } else { "stop" }, tokens)));
+    pieces.push(Piece::Told(true));
+    pieces
+}
+
+/// A summary. Where chance may, it is cut short or says nothing now and then.
+fn summary(mark: &str, tokens: usize, cut: bool, mut random: Option<&mut Random>) -> Vec<Piece> {
+    let mut chance = |percent| random.as_mut().is_some_and(|random| random.happens(percent));
+    let (empty, short) = (chance(5), chance(5));
+    let mut pieces = if empty { Vec::new() } else { spoken(12, 15, 6, cut) };
+    if cut {
+        return pieces;
+    }
+    if !empty {
+        pieces.push(Piece::Bytes(event(&json!({ "content": mark }))));
+    }
+    pieces.push(Piece::Bytes(finished(if short { "length" } else { "stop" }, tokens)));
+    pieces.push(Piece::Told(true));
+    pieces
+}
+
+/// So many words with pauses of so many milliseconds, told of now and then, and whether they break off in the middle.
+fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
+    let pause = Duration::from_millis(u64::try_from(pace).unwrap_or_default());
     let mut pieces = Vec::new();
     for n in 0..words {
         if cut && n == words / 2 {
@@ -196,19 +252,20 @@ fn answer(messages: &[Value], mark: &str, cut: bool) -> Vec<Piece> {
         }
         pieces.push(Piece::Bytes(event(&json!({ "content": format!("word-{n} ") }))));
         pieces.push(Piece::Wait(pause));
-        if n > 0 {
+        if n > 0 && n % told == 0 {
             pieces.push(Piece::Told(false));
         }
     }
-    pieces.push(Piece::Bytes(event(&json!({ "content": mark }))));
-    for (index, name) in ["left", "right"].into_iter().take(tools).enumerate() {
-        let function = json!({ "name": name, "arguments": "{\"deep\": [1, 2]}" });
-        let call = json!({ "index": index, "id": format!("call_{}{index}", mark.trim_end_matches('.')), "type": "function", "function": function });
-        pieces.push(Piece::Bytes(event(&json!({ "tool_calls": [call] }))));
-    }
-    pieces.push(Piece::Bytes(finished(if tools > 0 { "tool_calls" } else { "stop" })));
-    pieces.push(Piece::Told(true));
     pieces
+}
+
+/// The end of an answer to a prompt of so many tokens: why, usage, and the marker.
+fn finished(reason: &str, tokens: usize) -> Vec<u8> {
+    let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }], "usage": null });
+    let (spoken, total) = (20, tokens + 20);
+    let usage = json!({ "prompt_tokens": tokens, "completion_tokens": spoken, "total_tokens": total });
+    let usage = json!({ "choices": [], "usage": usage });
+    format!("data: {end}\n\ndata: {usage}\n\ndata: [DONE]\n\n").into_bytes()
 }
 
 fn text(message: &Value) -> String {

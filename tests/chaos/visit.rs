@@ -3,10 +3,9 @@
 use contextd::pb::{self, BusyPolicy, CancelMode, event::Payload, turn_service_client::TurnServiceClient};
 use tokio::time::timeout;
 use tonic::{Status, Streaming, transport::Channel};
-use tonic_types::StatusExt as _;
 
 use crate::{
-    client::{CALL, Clients, Phase, SILENCE, any_model, pause},
+    client::{CALL, Clients, Phase, SILENCE, any_model, is_refused_as, pause},
     harness::{
         events::kind,
         requests::{result, submit, tools, turn},
@@ -17,6 +16,8 @@ use crate::{
 
 /// A turn that is refused because another one runs is asked for so often.
 const REFUSALS: usize = 20;
+/// Words that make an input long enough that a window fills up.
+const FILLERS: usize = 40;
 /// Enough words that it pays to clear a result.
 const RESULT_WORDS: usize = 60;
 
@@ -39,7 +40,8 @@ impl<'a> Visit<'a> {
         let (words, tool_count, pace) = (3 + random.below(15), random.below(3), 5 + random.below(25));
         let model = any_model(random);
         let busy = [BusyPolicy::Enqueue, BusyPolicy::Enqueue, BusyPolicy::Reject, BusyPolicy::Interrupt];
-        let wish = format!("{input} words={words} tools={tool_count} pace={pace}");
+        let filler = "and so on ".repeat(random.below(FILLERS));
+        let wish = format!("{input} words={words} tools={tool_count} pace={pace} {filler}");
         let request = pb::ExecuteTurnRequest {
             tools: tools(&["left", "right"]),
             busy_policy: (*random.of(&busy)).into(),
@@ -71,7 +73,7 @@ impl<'a> Visit<'a> {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(status) if passes(&status) => {}
-                Err(status) if is_busy(&status) => self.refusals += 1,
+                Err(status) if is_refused_as(&status, "TURN_IN_PROGRESS") => self.refusals += 1,
                 Err(status) => {
                     self.clients.complain(format!("{}: {status:?}", self.input));
                     return;
@@ -173,9 +175,4 @@ impl<'a> Visit<'a> {
         let answered = timeout(CALL, self.turns(replica).await?.cancel_turn(request)).await;
         answered.unwrap_or_else(|_| Err(Status::unavailable("no answer"))).map(drop)
     }
-}
-
-/// Another turn runs.
-fn is_busy(status: &Status) -> bool {
-    status.get_error_details().error_info().is_some_and(|info| info.reason == "TURN_IN_PROGRESS")
 }

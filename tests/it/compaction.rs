@@ -10,8 +10,8 @@ use tonic::{Code, Status};
 use crate::harness::{
     Host, Options,
     events::{kinds, said, until},
-    host::{MODEL, refusal},
-    requests::{enqueue, turn},
+    host::{MODEL, call, refusal, script},
+    requests::{enqueue, result, tools, turn},
     transcripts::one_turn,
 };
 
@@ -26,14 +26,17 @@ async fn accounts(host: &Host) -> Vec<(String, String)> {
 }
 
 /// The model that summarises.
-const SUMMARISER: &str = "scripted/sum";
+pub(crate) const SUMMARISER: &str = "scripted/sum";
 
 /// A model that answers with one word, and one that summarises with these words.
 fn options(summary: &Value) -> Options {
-    let steps =
-        |say: &Value| json!({"context_window": 100_000, "max_output": 4_000, "steps": [{"say": say}]}).to_string();
-    let fine = steps(&json!([{"text": "Fine."}]));
-    Options { context: ContextPolicy::default(), ..Options::default() }.script("it", fine).script("sum", steps(summary))
+    answering(&[json!([{"text": "Fine."}])], summary)
+}
+
+/// The same with a model that answers like this.
+pub(crate) fn answering(answers: &[Value], summary: &Value) -> Options {
+    let sum = json!({"context_window": 100_000, "max_output": 4_000, "steps": [{"say": summary}]}).to_string();
+    Options { context: ContextPolicy::default(), ..Options::default() }.script("it", script(answers)).script("sum", sum)
 }
 
 fn in_short() -> Value {
@@ -45,7 +48,7 @@ async fn host() -> Host {
 }
 
 /// A session whose context is compacted by this policy within a window of so many tokens, with a turn for each size.
-async fn session(host: &Host, window: i32, policy: pb::CompactionPolicy, sizes: &[usize]) {
+pub(crate) async fn session(host: &Host, window: i32, policy: pb::CompactionPolicy, sizes: &[usize]) {
     let compaction = pb::CompactionPolicy { summary_model: SUMMARISER.to_owned(), ..policy };
     let policy = pb::Policy {
         compaction: Some(compaction),
@@ -65,11 +68,11 @@ async fn session(host: &Host, window: i32, policy: pb::CompactionPolicy, sizes: 
     }
 }
 
-fn request(id: &str) -> pb::CompactRequest {
+pub(crate) fn request(id: &str) -> pb::CompactRequest {
     pb::CompactRequest { session_id: "s".to_owned(), request_id: id.to_owned(), wait: true, ..Default::default() }
 }
 
-async fn try_compact(host: &Host, request: pb::CompactRequest) -> Result<pb::Compaction, Status> {
+pub(crate) async fn try_compact(host: &Host, request: pb::CompactRequest) -> Result<pb::Compaction, Status> {
     Ok(host.contexts().compact(request).await?.into_inner().compaction.unwrap())
 }
 
@@ -86,7 +89,7 @@ async fn try_revert(host: &Host, id: &str, request: &str) -> Result<pb::RevertCo
     Ok(host.contexts().revert_compaction(request).await?.into_inner())
 }
 
-async fn listed(host: &Host) -> Vec<pb::Compaction> {
+pub(crate) async fn listed(host: &Host) -> Vec<pb::Compaction> {
     let (mut all, mut page_token) = (Vec::new(), String::new());
     loop {
         let request = pb::ListCompactionsRequest { session_id: "s".to_owned(), page_size: 1, page_token };
@@ -100,7 +103,7 @@ async fn listed(host: &Host) -> Vec<pb::Compaction> {
 }
 
 /// What the model sees, in words.
-async fn seen(host: &Host) -> Vec<String> {
+pub(crate) async fn seen(host: &Host) -> Vec<String> {
     let live = host.listed("s", MessageView::Live, 0, false, 3).await;
     live.iter().map(|message| format!("{:?}: {}", message.role(), said(message))).collect()
 }
@@ -211,6 +214,7 @@ async fn a_look_at_what_would_be_compacted_changes_nothing() {
     assert!(made.tokens_after.unwrap().tokens <= after, "a summary was reckoned at its cap");
 }
 
+/// Row I5
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_taken_back_leaves_what_was_stored() {
     let host = host().await;
@@ -292,7 +296,7 @@ async fn a_turn_that_does_not_fit_is_compacted_before_its_first_call() {
     assert_recount(&host, "s").await;
 }
 
-/// Row D13
+/// Rows D13 and L7
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_of_the_window_sets_off_the_strategies_that_have_one() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold};
@@ -345,6 +349,25 @@ async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
     }
 }
 
+/// Row D15
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_compacted_in_vain_is_let_be_until_it_has_to_become_smaller() {
+    let answers = [json!([call("look")]), json!([{"text": "Fine."}])];
+    let host = Host::with(answering(&answers, &json!([{"text": " "}]))).await;
+    let policy = pb::CompactionPolicy { strategy: CompactionStrategy::ProactiveThreshold.into(), ..Default::default() };
+    session(&host, 10_000, policy, &[1_000; 5]).await;
+    for _ in 0..2 {
+        let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", "", "Well?") };
+        host.run_with(asks, |call| result(&call.call_id, "There.")).await;
+    }
+    let states = async || listed(&host).await.iter().map(pb::Compaction::state).collect::<Vec<_>>();
+    assert_eq!(states().await, [CompactionState::Failed], "four calls, and one try");
+    host.append("s", one_turn("c9", 3_500)).await;
+    host.run_with(turn("s", "", "Well?"), |call| result(&call.call_id, "There.")).await;
+    assert_eq!(states().await, [CompactionState::Applied, CompactionState::Failed]);
+    assert_recount(&host, "s").await;
+}
+
 /// Row S8
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_the_summarisers_window_is_folded_in_pieces() {
@@ -394,6 +417,25 @@ async fn messages_that_come_while_a_context_is_compacted_are_in_the_very_next_ca
     assert_eq!((session.compaction_count, session.currently_compacting), (1, false));
     assert!(session.last_compaction_time.is_some());
     assert_recount(&host, "s").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_come_in_force_is_paid_for_once() {
+    let host = Host::with(options(&json!([{"wait_for": "go"}, {"text": "In short."}]))).await;
+    session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
+    try_compact(&host, pb::CompactRequest { wait: false, ..request("once") }).await.unwrap();
+    let prune = pb::PruneToolOutputsRequest {
+        session_id: "s".to_owned(),
+        minimum_tokens: Some(1),
+        protect_tokens: Some(0),
+        ..pb::PruneToolOutputsRequest::default()
+    };
+    host.contexts().prune_tool_outputs(prune).await.unwrap();
+    host.release("go");
+    let made = compact(&host, "once").await;
+    assert_eq!((made.state(), made.usage.as_ref().unwrap().calls), (CompactionState::Failed, 1));
+    let spent = host.stats("s").await.usage;
+    assert_eq!(spent.iter().map(|spent| spent.usage.clone()).collect::<Vec<_>>(), [made.usage]);
 }
 
 /// Rows D18 and F38

@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::harness::{
     Host, Options,
-    events::requested,
+    events::{requested, until, until_action, until_written},
     host::{MODEL, answering, call, refusal},
     requests::{result, text, tools, turn},
 };
@@ -57,7 +57,7 @@ fn assert_adds_up(stats: &pb::ContextStats) {
     assert_eq!(total, used(stats).0, "{stats:?}");
 }
 
-/// Rows A3, A4 and A7
+/// Rows A3, A4, A7 and I6
 #[tokio::test(flavor = "multi_thread")]
 async fn the_size_is_the_last_call_and_what_is_new_and_is_the_one_that_decides() {
     let host = Host::scripted(&[says("Hello.", 5_000, 100)]).await;
@@ -87,7 +87,7 @@ async fn the_size_is_the_last_call_and_what_is_new_and_is_the_one_that_decides()
     assert_eq!(started.unwrap().tokens, 5_128);
 }
 
-/// Rows A5 and A2
+/// Rows A5, A2 and L8
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_kept() {
     let answers = [
@@ -269,4 +269,26 @@ fn unknown_window() -> Options {
     };
     let models = BTreeMap::from([("model".to_owned(), Declared::default())]);
     as_shipped(Options::default()).provider("vague", Arc::new(OpenAi::new("vague", settings, None, models).unwrap()))
+}
+
+/// Row L8
+#[tokio::test(flavor = "multi_thread")]
+async fn it_can_be_asked_at_any_time() {
+    let calls =
+        |stats: &pb::ContextStats| stats.usage.iter().map(|by_model| by_model.usage.unwrap().calls).sum::<i64>();
+    let answers = [json!([call("look")]), json!([{"text": "Once"}, {"wait_for": "go"}, {"text": "."}])];
+    let host = Host::scripted(&answers).await;
+    let mut stream =
+        host.execute(pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", MODEL, "Look.") }).await;
+    let (_, [open, _]) = until_action(&mut stream).await;
+    let waiting = host.stats("s").await;
+    assert_eq!(calls(&waiting), 1, "while results are awaited");
+    host.submit("s", vec![result(&open[0], "There.")]).await;
+    until_written(&mut stream, "Once").await;
+    let streaming = host.stats("s").await;
+    assert_eq!(calls(&streaming), 1, "while the model speaks");
+    assert!(streaming.used.unwrap().tokens > waiting.used.unwrap().tokens);
+    host.release("go");
+    until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    assert_eq!(calls(&host.stats("s").await), 2);
 }

@@ -95,6 +95,7 @@ async fn what_is_void_is_marked_in_the_view_of_all_and_missing_in_the_live_one()
     assert_eq!(ids(&rolled_back.live), ids(&point(&points, "a prune").live));
 }
 
+/// Row I5
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_as_of_a_seq_is_the_list_that_was_there_then() {
     let host = Host::with(looks()).await;

@@ -18,6 +18,8 @@ mod cli;
 mod coalescing;
 mod commits;
 mod compaction;
+mod compaction_beside;
+mod context_properties;
 mod context_stats;
 mod continue_turn;
 mod count_tokens;

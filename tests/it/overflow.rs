@@ -65,7 +65,7 @@ async fn a_prompt_that_the_provider_finds_too_long_is_made_smaller_and_sent_agai
     assert_eq!((prompts.len(), cleared(0), cleared(1)), (2, 0, 1), "the newest one stays");
 }
 
-/// Row D20
+/// Rows D20 and I7
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_tried_once_and_the_end_names_what_fills_the_window() {
     let host = too_long(9).await;
@@ -92,7 +92,7 @@ async fn where_nothing_can_be_cleared_the_turn_ends_at_once() {
     assert_eq!(host.replica.scripted.prompts().len(), 1);
 }
 
-/// Row S1
+/// Rows S1 and I7
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_window_cannot_hold_is_not_sent() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;

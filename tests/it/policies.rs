@@ -52,7 +52,7 @@ async fn managed(served: &Served, id: &str) -> (i32, i32, i32, usize) {
     (stats.context_window, stats.output_reserve, stats.pruned_count, last.chars().count())
 }
 
-/// Row D26
+/// Rows D26 and L7
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_kept_by_the_policy_that_it_names_and_by_what_it_overrides() {
     let (database, place) = (TestDatabase::new().await, Place::new(SETTINGS));

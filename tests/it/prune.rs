@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options,
-    events::{kinds, requested},
+    events::{kinds, requested, until, until_action, until_written},
     host::{MODEL, answering, call, script},
     requests::{result, tools, turn},
     transcripts::one_turn,
@@ -37,6 +37,43 @@ fn results_in(prompt: &Prompt) -> Vec<&str> {
             _ => None,
         })
         .collect()
+}
+
+/// Row S17
+#[tokio::test(flavor = "multi_thread")]
+async fn results_that_were_answered_are_cleared_behind_the_turn_however_it_ends() {
+    for (last, end) in
+        [(json!([{"text": "Done."}]), "turn_completed"), (json!([{"text": "We"}, {"stall": true}]), "turn_cancelled")]
+    {
+        let host = Host::with(answering(&[json!([call("look")]), last])).await;
+        let policy = pb::PrunePolicy {
+            mode: pb::PruneMode::Always.into(),
+            minimum_tokens: Some(100),
+            protect_tokens: Some(0),
+            protect_turns: Some(0),
+            ..Default::default()
+        };
+        host.create(pb::Session {
+            session_id: "s".to_owned(),
+            model: MODEL.to_owned(),
+            tools: tools(&["look"]),
+            policy_overrides: Some(pb::Policy { prune: Some(policy), ..pb::Policy::default() }),
+            ..pb::Session::default()
+        })
+        .await;
+        let mut stream = host.execute(turn("s", "", "Look.")).await;
+        let (_, [calls, _]) = until_action(&mut stream).await;
+        host.submit("s", vec![result(&calls[0], &"x".repeat(4_000))]).await;
+        let head = until_written(&mut stream, if end == "turn_completed" { "Done." } else { "We" }).await;
+        if end == "turn_cancelled" {
+            host.cancel("s", &head[0].turn_id).await;
+        }
+        let mut watch = host.watch("s", "", 0).await;
+        let events = until(&mut watch, |payload| matches!(payload, Payload::ContextPruned(_))).await;
+        let order: Vec<_> = kinds(&events).into_iter().filter(|kind| [end, "context_pruned"].contains(kind)).collect();
+        assert_eq!(order, [end, "context_pruned"]);
+        assert_eq!(host.stats("s").await.pruned_count, 1, "{end}");
+    }
 }
 
 /// What is stored of a session, its log left out.
@@ -90,7 +127,7 @@ async fn old_results_are_cleared_for_the_model_and_stay_for_everybody_else() {
     assert_eq!(host.messages("s").await.iter().map(marked).sum::<usize>(), 2, "and all of them can be read");
 }
 
-/// Rows D17 and A9
+/// Rows D17, A9 and I5
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prune_that_is_taken_back_leaves_what_was_stored() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;

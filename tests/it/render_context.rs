@@ -187,6 +187,7 @@ async fn the_neutral_prompt_is_the_live_view_with_its_size_and_version() {
     assert_eq!((&chat["model"], chat["messages"].as_array().unwrap().len()), (&json!("it"), 6));
 }
 
+/// Row I5
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_back_shows_what_was_the_next_prompt_then() {
     let upstream = Upstream::start().await;

@@ -81,7 +81,7 @@ async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutco
     assert!(end.result.as_ref().unwrap().total_usage.is_some(), "usage stays counted");
 }
 
-/// Row D18
+/// Rows D18 and I5
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
     let host = Host::with(options()).await;

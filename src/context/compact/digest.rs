@@ -135,6 +135,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
         /// Row S9
         #[test]
         fn pieces_fit_and_lose_nothing(words in proptest::collection::vec("[a-zé語]{0,400}", 1..20), most in 40_u32..400) {

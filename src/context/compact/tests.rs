@@ -213,7 +213,7 @@ fn a_removed_middle_is_covered_by_the_next_one() {
     assert_eq!((whole.from, whole.stands_for), (Seq(10), 4 + 36));
 }
 
-/// Rows D13 and D14
+/// Rows D13, D14, L3 and L7
 #[test]
 fn it_is_due_at_its_threshold_and_beyond_the_room() {
     let budget = Budget { window: 10_000, reserve: 2_000, assumed: false };
@@ -230,6 +230,8 @@ fn it_is_due_at_its_threshold_and_beyond_the_room() {
         (policy(Strategy::ProactiveThreshold, None), false, 5_000, Some(Trigger::Threshold)),
         (policy(Strategy::ProactiveThreshold, Some(0.8)), false, 7_999, None),
         (policy(Strategy::MiddleRemoval, Some(0.6)), false, 6_000, Some(Trigger::Threshold)),
+        (policy(Strategy::MiddleRemoval, None), false, 7_999, None),
+        (policy(Strategy::MiddleRemoval, None), false, 8_000, Some(Trigger::Threshold)),
         (policy(Strategy::MiddleRemoval, None), false, 8_001, Some(Trigger::Overflow)),
         (policy(Strategy::ReactiveOverflow, None), true, 8_000, Some(Trigger::Threshold)),
         (policy(Strategy::ReactiveOverflow, None), true, 7_999, None),
@@ -240,6 +242,26 @@ fn it_is_due_at_its_threshold_and_beyond_the_room() {
         assert_eq!(due(&policy, budget, size, local), expected, "{policy:?} {size}");
         let from = starts_at(&policy, budget, local);
         assert_eq!(from.is_some_and(|from| size >= from), expected.is_some(), "{from:?} {size}");
+    }
+}
+
+/// Row D11
+#[test]
+fn a_summary_is_due_ahead_of_need_from_four_fifths_on_where_one_is_written_beside_the_turn() {
+    let budget = Budget { window: 10_000, reserve: 2_000, assumed: false };
+    let policy = |strategy, background| CompactionPolicy { strategy, background, ..CompactionPolicy::default() };
+    // It is compacted from 8,001, and by its share from 5,000 on.
+    let table = [
+        (policy(Strategy::ReactiveOverflow, true), 6_400, false),
+        (policy(Strategy::ReactiveOverflow, true), 6_401, true),
+        (policy(Strategy::ReactiveOverflow, false), 8_000, false),
+        (policy(Strategy::ProactiveThreshold, true), 3_999, false),
+        (policy(Strategy::ProactiveThreshold, true), 4_000, true),
+        (policy(Strategy::MiddleRemoval, true), 8_000, false),
+        (CompactionPolicy { enabled: false, ..policy(Strategy::ReactiveOverflow, true) }, 99_999, false),
+    ];
+    for (policy, size, expected) in table {
+        assert_eq!(is_ahead(&policy, budget, size, false), expected, "{policy:?} {size}");
     }
 }
 
@@ -282,6 +304,8 @@ fn tools_are_told_apart_by_whether_what_stays_mentions_them() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
     /// Rows D15 and D16
     #[test]
     fn a_call_is_never_parted_from_its_result_and_the_newest_words_stay(
@@ -318,7 +342,15 @@ proptest! {
                 })
                 .collect();
             prop_assert_eq!(&hidden, &plan.hidden, "{:?}", strategy);
-            prop_assert!(plan.after(&case.situation(), 0) <= case.situation().size);
+            let after = plan.after(&case.situation(), 0);
+            prop_assert!(after <= case.situation().size);
+            if strategy == Strategy::Truncation {
+                // The last step of the ladder gets there, or leaves nothing that may go.
+                let aim = target.unwrap_or(case.window / 2);
+                let policy = case.policy.clone();
+                let left = Case { messages: left, standing: None, policy, window: case.window, target };
+                prop_assert!(after <= aim || left.plan(strategy).is_none(), "{after} of {aim}");
+            }
         }
     }
 }

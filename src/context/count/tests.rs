@@ -110,4 +110,8 @@ fn what_a_call_measured_is_added_to_and_no_surer_than_what_is_added() {
     );
     assert_eq!(counts.shares.iter().map(|share| share.tokens).sum::<u32>(), counts.total.tokens);
     assert_eq!(counting.count(Some(7)).total, reported_count(7));
+    counting.messages.insert(1, testing::assistant("Hi"));
+    let frame = counting.template.count(&Terms::one(Term::Message)).tokens;
+    assert!(frame > 0);
+    assert_eq!(counting.count(None).total.tokens, counts.total.tokens + frame, "an answer stands in a message");
 }

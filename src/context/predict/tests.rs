@@ -67,6 +67,8 @@ fn a_ratio_is_used_once_it_is_trusted() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
     #[test]
     fn a_prompt_never_shrinks_when_a_message_is_appended(texts in proptest::collection::vec(".{0,40}", 1..6)) {
         for template in Template::all() {

@@ -165,6 +165,8 @@ fn clearing_pays_when_it_saves_more_than_is_billed_again() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
     /// Row D17
     #[test]
     fn what_is_chosen_is_old_enough_worth_it_and_never_chosen_again(

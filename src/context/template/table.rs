@@ -63,6 +63,7 @@ pub(super) static RULES: &[Rule] = &[
     rule(&[], &["deepseek"], "deepseek-v4"),
     rule(&[], &["qwen3.5", "qwen3-5", "qwen3.6", "qwen3-6"], "qwen-3.5"),
     rule(&[], &["qwen", "qwq"], "qwen-3"),
+    rule(&[], &["smollm2"], "smollm-2"),
     rule(&[], &["llama-2", "llama2"], "llama-2"),
     rule(&[], &["llama-3", "llama3", "llama-4", "llama4"], "llama-3"),
     rule(&[], &["grok-4", "grok-5"], "grok-4"),
@@ -272,6 +273,15 @@ pub(super) static TEMPLATES: &[Template] = &[
             (Prompt, 4.5), (Text, 1.0), (Message, 4.5), (System, 4.0), (NoSystem, -1.0), (Tools, 82.0),
             (ToolsBesideSystem, -5.0), (Definition, 1.0), (DescribedTool, 1.0), (List, -2.0), (Nullable, 2.0),
             (Call, 3.0), (CallText, 1.32), (Result, 10.55), (ResultText, 0.89), (History, 2.5)
+        ]),
+    },
+    // ChatML with a system prompt of its own. Its vocabulary parts English and numbers as Qwen's does.
+    Template {
+        name: "smollm-2", vocabulary: Vocabulary::Qwen, own_vocabulary: false, definitions: Definitions::Functions,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 10,
+        costs: Costs::new(&[
+            (Prompt, 3.5), (Text, 1.0), (Message, 5.5), (System, 5.0), (NoSystem, 21.0), (Definition, 1.0),
+            (CallText, 1.0), (ResultText, 1.0)
         ]),
     },
     Template {

@@ -16,6 +16,7 @@ fn models_find_their_family() {
         ("anthropic", "claude-opus-4-8", "claude-4.7"),
         ("groq", "meta-llama/llama-4-scout-17b-16e-instruct", "groq-llama-4"),
         ("llamacpp", "Qwen3-1.7B-Q4_K_M", "qwen-3"),
+        ("llamacpp", "SmolLM2-135M-Instruct.Q4_1", "smollm-2"),
         ("compatible", "foo1-bar", "unknown"),
         ("compatible", "", "unknown"),
     ];

@@ -159,6 +159,8 @@ fn any_limits() -> impl Strategy<Value = OutputLimits> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
+
     #[test]
     fn nothing_exceeds_its_limit(text in "[ab\\r\\n語🎉]{0,40}", limits in any_limits()) {
         let cut = cut(&text, &limits);

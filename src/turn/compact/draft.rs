@@ -69,11 +69,12 @@ impl Order {
     /// What nobody asked for but the policy.
     pub(in crate::turn) fn of_policy(
         policy: &CompactionPolicy,
+        budget: Budget,
         trigger: Trigger,
         target: Option<u32>,
         was_pruned: bool,
     ) -> Self {
-        let (policy, wishes) = (policy.clone(), (String::new(), InstructionsMode::Append));
+        let (policy, wishes) = (policy.clone().within(budget.window), (String::new(), InstructionsMode::Append));
         let must = trigger != Trigger::Threshold || target.is_some();
         Self { trigger, policy, wishes, target, was_pruned, must }
     }

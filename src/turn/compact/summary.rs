@@ -17,7 +17,7 @@ use crate::{
     },
     model::{
         Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, MessageId, Part, Prompt,
-        Role, Transcript, import::Appended,
+        Role, Transcript, compaction::Trigger, import::Appended,
     },
     provider::{
         Assembly,
@@ -62,7 +62,7 @@ impl Engine {
         let (wishes, mode) = &order.wishes;
         let system = words::system(&[(&policy.instructions, policy.instructions_mode), (wishes, *mode)], most);
         let before = survey.standing.as_ref().and_then(|standing| standing.summary.clone());
-        let window = window(survey, &model);
+        let window = window(survey, order, &model);
         let taken =
             [most, estimate::system(&system), most.max(before.as_deref().map_or(0, estimate::text)), SMALLEST_PIECE];
         let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10 * USED_TENTHS;
@@ -127,12 +127,14 @@ impl Engine {
     }
 }
 
-/// How much the model that summarises holds. That of the session's own model may be set by the policy.
-fn window(survey: &Survey, model: &Resolved) -> u32 {
-    if model.reference == survey.model.reference {
-        return survey.budget.window;
+/// How much the model that summarises holds. That of the session's own model may be set by the policy; where it is smaller than anybody
+/// said, nobody knows more than what was asked for after its refusal.
+fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
+    if model.reference != survey.model.reference {
+        return model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens);
     }
-    model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens)
+    let found = order.target.filter(|_| order.trigger == Trigger::ProviderOverflow);
+    found.map_or(survey.budget.window, |target| target.min(survey.budget.window))
 }
 
 fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Box<Failure>> {
@@ -181,5 +183,5 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
 }
 
 fn rejected(reason: FailureReason, words: &str) -> Box<Failure> {
-    Box::new(Failure::local(reason, words, true))
+    Box::new(Failure::local(reason, words, false))
 }

@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
-
 use super::{Flow, Run, Scene};
 use crate::{
-    context::compact::{due, is_ahead, room_for_answer},
+    context::{
+        budget::Budget,
+        compact::{due, is_ahead, room_for_answer},
+    },
     model::{CompactionState, Ending, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger},
     store::turn::StepCost,
     turn::{
         Error,
-        compact::{Order, Survey, Tried},
+        compact::{Order, Survey, Tried, TriedLast},
         stats::budget,
         written::usage_recorded,
     },
@@ -37,10 +38,6 @@ pub(super) struct Making {
     pub(super) pruned: Option<u32>,
     /// The step that was compacted for: once each will do, unless it does not fit.
     step: Option<u32>,
-    /// The version of the context that could not be compacted.
-    tripped: Option<i64>,
-    /// The version that a summary is written of beside the turn, and who writes it. Once for each will do.
-    beside: Option<(i64, AbortHandle)>,
     /// A step, and how often its answer was stopped because it filled the window.
     restarts: (u32, u32),
 }
@@ -50,13 +47,14 @@ impl Run<'_> {
     pub(super) async fn make_room(&mut self, scene: &Scene<'_>, messages: &[Message]) -> Result<Room, Error> {
         let forced = self.making.forced.take();
         let due = || self.due(scene).map(|trigger| (trigger, None));
-        if let Some((trigger, target)) = forced.map(|(why, target)| (why, Some(target))).or_else(due) {
-            if self.compact(scene, messages, trigger, target).await? {
-                return Ok(Room::Changed);
+        match forced.map(|(why, target)| (why, Some(target))).or_else(due) {
+            Some((trigger, target)) if target.is_some() || self.may_compact(scene, trigger).await? => {
+                if self.compact(scene, messages, trigger, target).await? {
+                    return Ok(Room::Changed);
+                }
             }
-            self.making.tripped = Some(scene.owned.context_version);
-        } else {
-            self.compact_beside(scene, messages).await?;
+            Some(_) => {}
+            None => self.compact_beside(scene, messages).await?,
         }
         Ok(self.too_large(scene).await?.map_or(Room::Fits, Room::Over))
     }
@@ -100,6 +98,17 @@ impl Run<'_> {
         self.after(written)
     }
 
+    /// What does not fit has to become smaller in any case; what was compacted in vain is let be until it is another context.
+    async fn may_compact(&self, scene: &Scene<'_>, trigger: Trigger) -> Result<bool, Error> {
+        match trigger {
+            Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => Ok(true),
+            Trigger::Threshold => {
+                let last = self.engine.tried_last(self.key, scene.owned.context_version).await?;
+                Ok(last != Some(TriedLast::InVain))
+            }
+        }
+    }
+
     /// Why the context is to be compacted before the next call.
     pub(super) fn due(&self, scene: &Scene<'_>) -> Option<Trigger> {
         let policy = &scene.policy.context;
@@ -108,11 +117,7 @@ impl Run<'_> {
         let local = scene.model.provider.is_local();
         due(&policy.compaction, budget, scene.size.at_most(), local).filter(|trigger| match trigger {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => true,
-            Trigger::Threshold => {
-                !policy.compaction.summarises_beside()
-                    && self.making.step != Some(scene.at.step)
-                    && self.making.tripped != Some(scene.owned.context_version)
-            }
+            Trigger::Threshold => !policy.compaction.summarises_beside() && self.making.step != Some(scene.at.step),
         })
     }
 
@@ -129,9 +134,9 @@ impl Run<'_> {
         })
     }
 
-    fn order(&self, scene: &Scene<'_>, trigger: Trigger, target: Option<u32>) -> Order {
+    fn order(&self, scene: &Scene<'_>, budget: Budget, trigger: Trigger, target: Option<u32>) -> Order {
         let was_pruned = self.making.pruned == Some(scene.at.step);
-        Order::of_policy(&scene.policy.context.compaction, trigger, target, was_pruned)
+        Order::of_policy(&scene.policy.context.compaction, budget, trigger, target, was_pruned)
     }
 
     /// Whether the context can be made smaller for this reason.
@@ -145,8 +150,8 @@ impl Run<'_> {
         if !policy.compaction.enabled || budget(policy, scene.model).is_err() {
             return Ok(false);
         }
-        let order = self.order(scene, trigger, Some(target));
-        Ok(self.survey(scene, messages).await?.plan(&order).is_some())
+        let survey = self.survey(scene, messages).await?;
+        Ok(survey.plan(&self.order(scene, survey.budget, trigger, Some(target))).is_some())
     }
 
     /// Compacts. False: there is nothing to be gained.
@@ -157,7 +162,8 @@ impl Run<'_> {
         trigger: Trigger,
         target: Option<u32>,
     ) -> Result<bool, Error> {
-        let (survey, order) = (self.survey(scene, messages).await?, self.order(scene, trigger, target));
+        let survey = self.survey(scene, messages).await?;
+        let order = self.order(scene, survey.budget, trigger, target);
         match self.engine.compact_now(self.key, &survey, &order, self.called_away(scene)).await? {
             Tried::Nothing => Ok(false),
             Tried::Changed => Ok(true),
@@ -174,20 +180,12 @@ impl Run<'_> {
         let (version, size, local) =
             (scene.owned.context_version, scene.size.at_most(), scene.model.provider.is_local());
         let ahead = budget(policy, scene.model).is_ok_and(|it| is_ahead(&policy.compaction, it, size, local));
-        if !ahead || self.making.beside.as_ref().is_some_and(|(before, _)| *before == version) {
+        if !ahead || self.engine.tried_last(self.key, version).await?.is_some() {
             return Ok(());
         }
-        let (survey, order) = (self.survey(scene, messages).await?, self.order(scene, Trigger::Threshold, None));
-        let begun = self.engine.compact_beside(self.key, survey, order, scene.limits.turn_timeout).await?;
-        self.making.beside = begun.map(|writer| (version, writer));
-        Ok(())
-    }
-
-    /// Whether a summary of this context is being written beside the turn. What would make another context of it waits.
-    pub(super) fn is_written_beside(&self, scene: &Scene<'_>) -> bool {
-        let current =
-            |(version, writer): &(i64, AbortHandle)| *version == scene.owned.context_version && !writer.is_finished();
-        self.making.beside.as_ref().is_some_and(current)
+        let survey = self.survey(scene, messages).await?;
+        let order = self.order(scene, survey.budget, Trigger::Threshold, None);
+        self.engine.compact_beside(self.key, survey, order, scene.limits.turn_timeout).await
     }
 
     /// Comes when the turn has something else to do than to wait; says what.

@@ -19,6 +19,7 @@ use crate::{
     },
     turn::{
         Error,
+        compact::TriedLast,
         prune::{report, unasked},
         stats::{budget, known_window},
         written::message_tokens,
@@ -34,12 +35,19 @@ impl Run<'_> {
         let policy = &scene.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
         let rebilled = pruning.rebilled(scene.cached, scene.outside);
-        // A window that nobody knows overflows never: the provider says when. Before a summary is asked for, what can be cleared is.
-        let overflows = self.due(scene).is_some()
-            || budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
-        let waits = !overflows && self.is_written_beside(scene);
-        if waits || !is_due(policy.prune.mode, &pruning, rebilled, overflows) {
-            return Ok(false);
+        // A window that nobody knows overflows never: the provider says when.
+        let overflows = budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        if !overflows {
+            let by_itself = is_due(policy.prune.mode, &pruning, rebilled, false);
+            // Before a summary is asked for, what can be cleared is. While one is written, its context is let be.
+            if !by_itself && self.due(scene).is_none() {
+                return Ok(false);
+            }
+            match self.engine.tried_last(self.key, scene.owned.context_version).await? {
+                Some(TriedLast::Running) => return Ok(false),
+                Some(TriedLast::InVain) if !by_itself => return Ok(false),
+                Some(TriedLast::InVain) | None => {}
+            }
         }
         let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
         let cleared = self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;

@@ -312,6 +312,7 @@ async fn check(world: &World, session: &str, deeds: &[Deed]) {
     world.assert_dense(&key).await;
 }
 
+/// Row I6
 #[test]
 fn counters_equal_a_recount_after_whatever_happened() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

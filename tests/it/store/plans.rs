@@ -203,10 +203,12 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         .collect(),
         "revert" => with(in_session("'compacted'", &["'k'", "1", "''"]), &REQUEST),
         "compaction_outcome" => in_session("'compacting'", &["'k'"]),
-        "compaction_spend" => in_session("'compacting'", &["'k'", "'scripted/demo'", "1", "9", "9", "0", "0", "0"]),
+        "compaction_spend" => {
+            in_session("'compacting'", &["'k'", "'scripted/demo'", "1", "9", "9", "0", "0", "0", "true"])
+        }
         "compactions" => in_session("'compacted'", &["null", "10"]),
         "compaction" => in_session("'compacted'", &["'k'"]),
-        "compaction_in_force" => in_session("'compacted'", &[]),
+        "compaction_in_force" | "newest_compaction" => in_session("'compacted'", &[]),
         other => transcript_arguments(other),
     }
 }

@@ -1,0 +1,45 @@
+//! Lines for people, made of what an event tells programs.
+
+use crate::pb::{self, NoticeCode, event::Payload};
+
+/// The line that is shown behind an event; none: there is nothing to add.
+pub fn behind(payload: &Payload) -> Option<pb::Notice> {
+    if let Payload::CompactionStarted(_) = payload {
+        let text = "Compacting conversation history...".to_owned();
+        return Some(pb::Notice { code: NoticeCode::Compacting.into(), text });
+    }
+    if let Payload::CompactionFailed(pb::CompactionFailed { compaction: Some(compaction) }) = payload
+        && compaction.trigger() != pb::CompactionTrigger::Manual
+    {
+        let why = compaction.failure.as_ref().map(|failure| failure.message.as_str()).unwrap_or_default();
+        let text = format!("The conversation was not compacted and stays as it is: {why}");
+        return Some(pb::Notice { code: NoticeCode::CompactionTripped.into(), text });
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Row L5
+    #[test]
+    fn people_are_told_when_a_conversation_is_compacted_and_when_it_could_not_be() {
+        let check = |payload: Payload, expected: Option<(NoticeCode, &str)>| {
+            let told = behind(&payload);
+            assert_eq!(told.as_ref().map(|notice| (notice.code(), notice.text.as_str())), expected, "{payload:?}");
+        };
+        let failed = |trigger: pb::CompactionTrigger| {
+            let failure = Some(pb::Failure { message: "the summary is empty".to_owned(), ..pb::Failure::default() });
+            let compaction = pb::Compaction { trigger: trigger.into(), failure, ..pb::Compaction::default() };
+            Payload::CompactionFailed(pb::CompactionFailed { compaction: Some(compaction) })
+        };
+        let started = Payload::CompactionStarted(pb::CompactionStarted::default());
+        check(started, Some((NoticeCode::Compacting, "Compacting conversation history...")));
+        let words = "The conversation was not compacted and stays as it is: the summary is empty";
+        check(failed(pb::CompactionTrigger::Overflow), Some((NoticeCode::CompactionTripped, words)));
+        // Whoever asked for it is answered.
+        check(failed(pb::CompactionTrigger::Manual), None);
+        check(Payload::CompactionCompleted(pb::CompactionCompleted::default()), None);
+    }
+}
