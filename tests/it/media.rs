@@ -121,7 +121,8 @@ async fn count(host: &Host, table: &str) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picture_is_stored_once_and_shown_to_the_model_with_every_prompt() {
     let upstream = Upstream::start().await;
-    let host = Host::with(seeing(&upstream, "openai")).await;
+    let sees = json!({"input_media_types": ["image/*"], "steps": [{"say": [{"text": "Yes."}]}]});
+    let host = Host::with(seeing(&upstream, "openai").script("sees", sees.to_string())).await;
     for words in ["A cat.", "Yes.", "The same."] {
         upstream.answer(reply(words));
     }
@@ -149,7 +150,7 @@ async fn a_picture_is_stored_once_and_shown_to_the_model_with_every_prompt() {
     assert_eq!(sent[2], json!([{"role": "user", "content": [image, image]}]));
     let of_model = pb::GetContextStatsRequest {
         session_id: "s".to_owned(),
-        model: "main/gpt-4o".to_owned(),
+        model: "scripted/sees".to_owned(),
         ..Default::default()
     };
     let stats = host.contexts().get_context_stats(of_model).await.unwrap().into_inner().stats.unwrap();

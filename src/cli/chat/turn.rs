@@ -136,7 +136,7 @@ impl<'a> Turn<'a> {
 
     /// Follows the turn to its end. What was typed and did not arrive until then is named.
     pub(super) async fn follow(mut self) -> Result<End, Stop> {
-        match self.to_its_end().await {
+        match self.until_its_end().await {
             Ok(end) => Ok(end),
             Err(stop @ Stop::Mute(_)) => Err(stop),
             Err(stop @ (Stop::Left | Stop::Refused(_))) => {
@@ -146,7 +146,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    async fn to_its_end(&mut self) -> Result<End, Stop> {
+    async fn until_its_end(&mut self) -> Result<End, Stop> {
         let mut backoff = None;
         loop {
             let status = match self.attach(&mut backoff).await {
