@@ -112,6 +112,8 @@ mod tests {
         let next = size(Some(&last), 4_700 + 20);
         assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (5_120, 5_000, 100, 20));
         assert_eq!((next.count.margin, next.count.basis), (2, TokenBasis::Heuristic));
+        assert!(next.is_anchored());
+        assert_eq!(next.at_most(), 5_122);
     }
 
     /// Row A7
@@ -120,6 +122,7 @@ mod tests {
         let next = size(None, 1_000);
         assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (1_000, 0, 0, 1_000));
         assert_eq!((next.count.margin, next.count.basis), (100, TokenBasis::Heuristic));
+        assert!(!next.is_anchored());
         let last = anchor(5_000, 100, 4_700);
         assert!(usable(Some(&last), "main/m", 3).is_some());
         for (model, version) in [("main/other", 3), ("main/m", 4)] {

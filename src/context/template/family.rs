@@ -34,7 +34,8 @@ pub struct Template {
 pub(super) struct Rule {
     /// Services it is for; empty: whatever the service.
     pub services: &'static [&'static str],
-    /// What a model's name begins with or has behind a `-`, `/`, `.` or `_`; empty: whatever the model.
+    /// What a model's name begins with or has behind a `-`, `/`, `.` or `_`; empty: whatever the model. With a `$` at its end it is
+    /// the end of the name too, but for a variant such as `:free`.
     pub models: &'static [&'static str],
     /// The template's name.
     pub template: &'static str,
@@ -75,5 +76,10 @@ impl Rule {
 
 /// Whether a model's name has this at its beginning or at the beginning of one of its pieces.
 fn names(model: &str, name: &str) -> bool {
-    model.match_indices(name).any(|(at, _)| !model[..at].ends_with(|before: char| before.is_ascii_alphanumeric()))
+    let (name, whole) = name.strip_suffix('$').map_or((name, false), |name| (name, true));
+    model.match_indices(name).any(|(at, _)| {
+        let (before, behind) = (&model[..at], &model[at + name.len()..]);
+        let ends = behind.is_empty() || behind.starts_with(':');
+        !before.ends_with(|before: char| before.is_ascii_alphanumeric()) && (ends || !whole)
+    })
 }

@@ -4,7 +4,9 @@
 //! definitions rewritten as TypeScript or JSON. That form, not the vocabulary, is where simple estimates go wrong. Each family is one
 //! row of [`table`]: a vocabulary, how it writes definitions, and what each [`Term`] of a prompt costs.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::de::IgnoredAny;
 
 use super::{media, tokens::Counter};
 use crate::model::{Content, Generation, Message, Part, Prompt, Role, Tool, generation::ToolChoice};
@@ -46,10 +48,8 @@ impl Template {
         if terms.get(Term::Call) > 0.0 {
             terms.set(Term::History, 1.0);
         }
-        let choice = generation.tool_choice.as_ref();
-        let hidden = self.none_hides_tools && matches!(choice, Some(ToolChoice::None));
-        if !hidden && !tools.is_empty() {
-            terms.add(&self.terms_of_tools(tools, choice));
+        if !tools.is_empty() {
+            terms.add(&self.terms_of_tools(tools, generation.tool_choice.as_ref()));
         }
         if terms.get(Term::Tools) > 0.0 && !system.is_empty() {
             terms.set(Term::ToolsBesideSystem, 1.0);
@@ -70,6 +70,7 @@ impl Template {
     /// Of one message.
     pub fn terms_of_message(&self, message: &Message) -> Terms {
         let mut terms = Terms::one(if message.role == Role::System { Term::System } else { Term::Message });
+        terms.set(Term::Answer, f64::from(u8::from(message.role == Role::Assistant)));
         for stored in &message.parts {
             terms.add(&self.terms_of_part(&stored.part, message.role));
         }
@@ -89,6 +90,7 @@ impl Template {
             Content::ToolCall(call) => {
                 terms.set(Term::Call, 1.0);
                 terms.set(Term::CallText, self.tokens(&call.name) + self.tokens(&call.arguments));
+                terms.set(Term::Argument, arguments(&call.arguments));
             }
             Content::ToolResult(result) => {
                 terms.set(Term::Result, 1.0);
@@ -101,6 +103,9 @@ impl Template {
 
     /// Of the definitions of tools.
     pub fn terms_of_tools(&self, tools: &[Tool], choice: Option<&ToolChoice>) -> Terms {
+        if self.none_hides_tools && matches!(choice, Some(ToolChoice::None)) {
+            return Terms::one(Term::Forbidden);
+        }
         let mut terms = Terms::one(Term::Tools);
         for tool in tools.iter().filter(|tool| self.shows(tool, choice)) {
             terms.add(&self.terms_of_tool(tool));
@@ -148,4 +153,10 @@ impl Template {
     fn tokens(&self, text: &str) -> f64 {
         f64::from(self.counter().text(text))
     }
+}
+
+/// How many arguments a call has; of what is no object none.
+fn arguments(json: &str) -> f64 {
+    let members: BTreeMap<String, IgnoredAny> = serde_json::from_str(json).unwrap_or_default();
+    members.len() as f64
 }

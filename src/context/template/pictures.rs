@@ -39,7 +39,7 @@ pub enum Pictures {
 
 /// Which family's pictures cost what.
 static TABLE: &[(&[&str], Pictures)] = &[
-    (&["claude-3", "claude-4", "claude-4.5"], patches(28, 1_568, (1, 1_568), 100)),
+    (&["claude-4", "claude-4.5"], patches(28, 1_568, (1, 1_568), 100)),
     (&["claude-4.7"], patches(28, 2_000, (1, 4_000), 100)),
     (
         &["gpt-4-chat", "gpt-4-responses", "openrouter-gpt-4"],

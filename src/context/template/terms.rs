@@ -9,6 +9,8 @@ pub enum Term {
     Text,
     /// Each message that is not a system message.
     Message,
+    /// Each of them that the model said itself.
+    Answer,
     /// Each system message.
     System,
     /// There is no system message, once: some services put in their own.
@@ -19,7 +21,7 @@ pub enum Term {
     ToolsBesideSystem,
     /// A tool must be called.
     Forced,
-    /// No tool may be called.
+    /// No tool may be called, also where tools are left out for that.
     Forbidden,
     /// Tokens of the definitions as the family writes them.
     Definition,
@@ -41,6 +43,8 @@ pub enum Term {
     Call,
     /// Tokens of names and arguments of calls.
     CallText,
+    /// Each argument of a call: some families write each with a name and delimiters of its own.
+    Argument,
     /// Each call of a message but its first.
     ParallelCall,
     /// Each result.
@@ -54,7 +58,7 @@ pub enum Term {
 }
 
 /// How many there are.
-pub const TERMS: usize = 24;
+pub const TERMS: usize = 26;
 
 /// How much of each term a prompt or a piece of one has.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

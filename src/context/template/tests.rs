@@ -1,26 +1,85 @@
 //! Templates against what is known of them.
 
 use super::*;
+use crate::context::testing;
 
 #[test]
 fn models_find_their_family() {
     let table = [
         ("openai", "gpt-4o", "gpt-4-chat"),
         ("openai", "gpt-4o-2024-08-06", "gpt-4-chat"),
-        ("openai", "gpt-4", "unknown"),
+        ("openai", "ft:gpt-4.1-mini:org", "gpt-4-chat"),
+        ("openai", "gpt-4", "gpt-3.5"),
+        ("openai", "gpt-4-0613", "gpt-3.5"),
         ("openai", "gpt-4-turbo", "gpt-3.5"),
+        ("azure", "gpt-35-turbo", "gpt-3.5"),
         ("openai", "gpt-5-mini", "gpt-5-chat"),
+        ("openai", "gpt-5.9-2027-01-31", "gpt-5-chat"),
         ("openai-responses", "gpt-5.2", "gpt-5-responses"),
+        ("openai-responses", "chatgpt-4o-latest", "gpt-4-responses"),
         ("openrouter", "openai/gpt-4.1-mini", "openrouter-gpt-4"),
+        ("openrouter", "openai/gpt-oss-120b:free", "gpt-oss"),
         ("openrouter", "anthropic/claude-haiku-4.5", "claude-4.5"),
+        ("openrouter", "anthropic/claude-sonnet-4", "claude-4"),
+        ("openrouter", "anthropic/claude-sonnet-4:beta", "claude-4"),
+        ("openrouter", "anthropic/claude-3.7-sonnet:thinking", "claude-4"),
+        ("bedrock", "us.anthropic.claude-sonnet-4-20250514-v1:0", "claude-4"),
+        ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-4.5"),
+        ("vertex", "claude-opus-4@20250514", "claude-4"),
         ("anthropic", "claude-opus-4-8", "claude-4.7"),
+        ("anthropic", "claude-sonnet-6", "claude-4.7"),
+        ("gemini", "models/gemini-2.5-flash-lite", "gemini-2.5"),
+        ("gemini", "gemini-pro", "gemini-2.0"),
+        ("gemini", "gemini-pro-latest", "gemini-3"),
+        ("gemini", "gemini-4-flash", "gemini-3"),
+        ("gemini-vertex", "gemini-2.0-flash-001", "gemini-2.0"),
+        ("ollama", "gemma3:27b", "gemma"),
+        ("mistral", "mistral-small-latest", "mistral-small"),
+        ("mistral", "mistral-small-2506", "mistral"),
+        ("mistral", "mistral-medium-2604", "mistral"),
+        ("mistral", "ministral-8b-2512", "mistral"),
+        ("mistral", "open-mixtral-8x22b", "mixtral"),
+        ("venice", "llama-3.3-70b", "venice-mistral"),
+        ("together", "deepseek-ai/DeepSeek-V3.1", "deepseek-v4"),
         ("groq", "meta-llama/llama-4-scout-17b-16e-instruct", "groq-llama-4"),
+        ("together", "meta-llama/Llama-4-Maverick-17B", "llama-4"),
         ("llamacpp", "Qwen3-1.7B-Q4_K_M", "qwen-3"),
         ("llamacpp", "SmolLM2-135M-Instruct.Q4_1", "smollm-2"),
+        ("compatible", "accounts/fireworks/models/qwen3p5-235b", "qwen-3"),
+        ("xai", "grok-3-mini-fast", "grok-3"),
+        ("xai", "grok-code-fast-1", "grok-4"),
         ("compatible", "foo1-bar", "unknown"),
         ("compatible", "", "unknown"),
     ];
     for (service, model, name) in table {
         assert_eq!(Template::of(service, model).name, name, "{service} {model}");
+    }
+}
+
+#[test]
+fn what_a_template_writes_once_is_counted_once() {
+    let template = Template::named("mistral").unwrap();
+    let said = vec![testing::user("Hello"), testing::assistant("Hello"), testing::user("Hello")];
+    let terms = template.terms(&testing::prompt(said));
+    assert_eq!((terms.get(Term::Prompt), terms.get(Term::Message), terms.get(Term::Answer)), (1.0, 3.0, 1.0));
+    // <s>[INST]Hello[/INST]Hello</s>[INST]Hello[/INST]
+    assert_eq!(template.count(&terms).tokens, 9);
+}
+
+#[test]
+fn arguments_are_the_members_of_an_object() {
+    let table = [("{}", 0.0), (r#"{"a": {"b": 1, "c": 2}, "d": [1, 2]}"#, 2.0), ("[1, 2]", 0.0), ("", 0.0), ("{", 0.0)];
+    for (json, expected) in table {
+        assert_eq!(arguments(json), expected, "{json}");
+    }
+}
+
+#[test]
+fn tools_that_may_not_be_called_are_left_out_where_the_family_does_that() {
+    let tools = [testing::tool("look")];
+    for (name, definitions) in [("mistral", 0.0), ("gpt-4-chat", 1.0)] {
+        let template = Template::named(name).unwrap();
+        let terms = template.terms_of_tools(&tools, Some(&ToolChoice::None));
+        assert_eq!((terms.get(Term::Forbidden), terms.get(Term::Tool)), (1.0, definitions), "{name}");
     }
 }
