@@ -544,7 +544,14 @@ fn left_out() -> LeftOut {
 
 fn accounted(model: String) -> Payload {
     let (message, compaction) = (None, Some(CompactionId::new("k1")));
-    Payload::UsageRecorded { purpose: UsagePurpose::Compaction, model, usage: None, estimate: None, message, compaction }
+    Payload::UsageRecorded {
+        purpose: UsagePurpose::Compaction,
+        model,
+        usage: None,
+        estimate: None,
+        message,
+        compaction,
+    }
 }
 
 /// One payload of each kind. Those that refer to content name message `m1` and call `c1`.

@@ -1,8 +1,10 @@
 //! What media cost before any provider has counted, and which of them a model gets.
 
-use super::template::Pictures;
+use std::collections::BTreeMap;
+
+use super::{estimate, template::Pictures};
 use crate::model::{
-    Media, Message, Role,
+    Category, Media, Message, Part, Role,
     media::{Kind, LeftOut, Source, UNSUPPORTED_WORDS},
 };
 
@@ -35,28 +37,57 @@ pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
     }
 }
 
-/// Replaces each medium for which there is a reason by words. What is told of it is what this model is shown for the first time: what
-/// came before its own last answer was told then.
+/// Tokens by which the estimate of a part is more than what a model reads of it: each medium that it `refused` is words to it.
+pub fn unread(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
+    let words = estimate::text(UNSUPPORTED_WORDS);
+    let media = part.media().filter(|media| refused(media, role));
+    media.map(|media| tokens(media, Pictures::default()).saturating_sub(words)).fold(0, u32::saturating_add)
+}
+
+/// The same of messages, by where their parts are counted.
+pub fn unread_of(messages: &[Message], refused: impl Fn(&Media, Role) -> bool) -> BTreeMap<Category, u32> {
+    let mut held: BTreeMap<Category, u32> = BTreeMap::new();
+    for message in messages {
+        for stored in &message.parts {
+            let tokens = unread(&stored.part, message.role, &refused);
+            if tokens > 0 {
+                let sum = held.entry(stored.size.category).or_default();
+                *sum = sum.saturating_add(tokens);
+            }
+        }
+    }
+    held
+}
+
+/// A medium that became words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// Which.
+    pub left_out: LeftOut,
+    /// The model is shown it for the first time: what came before its own last answer was told then.
+    pub is_new: bool,
+}
+
+/// Replaces each medium for which there is a reason by words.
 pub fn leave_out(
     messages: &mut [Message],
     model: &str,
     refused: impl Fn(&Media, Role) -> Option<String>,
-) -> Vec<LeftOut> {
+) -> Vec<Replaced> {
     let own = |message: &Message| message.response.as_ref().is_some_and(|response| response.model == model);
     let news = messages.iter().rposition(own).map_or(0, |last| last + 1);
-    let mut left_out = Vec::new();
+    let mut replaced = Vec::new();
     for (at, message) in messages.iter_mut().enumerate() {
         let (id, role) = (message.id.clone(), message.role);
         message.replace_media(|part, media| {
             let why = refused(media, role)?;
-            if at >= news {
-                let (media_type, filename) = (media.media_type.clone(), media.filename.clone());
-                left_out.push(LeftOut { message: id.clone(), part, media_type, filename, why });
-            }
+            let (media_type, filename) = (media.media_type.clone(), media.filename.clone());
+            let left_out = LeftOut { message: id.clone(), part, media_type, filename, why };
+            replaced.push(Replaced { left_out, is_new: at >= news });
             Some(UNSUPPORTED_WORDS.to_owned())
         });
     }
-    left_out
+    replaced
 }
 
 #[cfg(test)]
@@ -101,6 +132,23 @@ mod tests {
 
     /// Row D4
     #[test]
+    fn what_a_model_cannot_take_is_counted_as_the_words_that_it_reads() {
+        let pdf = || kept("application/pdf", 1_000_000, None);
+        let mut given = testing::results(&[("look", "seen")]);
+        let Content::ToolResult(result) = &mut given.parts[0].part.content else { panic!("not a result") };
+        result.parts.push(Given::Media(kept("image/png", 1, None)));
+        let shown = Part::new(Content::Media(pdf()));
+        let said = testing::message(Role::User, vec![Part::text("a"), shown.clone(), shown]);
+        let words = estimate::text(UNSUPPORTED_WORDS);
+        let messages = [said, given];
+        let expected = [(Category::ToolResults, 1_600 - words), (Category::Media, 2 * (20_000 - words))];
+        assert_eq!(unread_of(&messages, |_, _| true), expected.into());
+        assert_eq!(unread_of(&messages, |_, role| role == Role::Tool), [expected[0]].into());
+        assert_eq!(unread_of(&messages, |_, _| false), BTreeMap::new());
+    }
+
+    /// Row D4
+    #[test]
     fn what_a_model_cannot_take_becomes_words_and_is_told_of_once() {
         let picture = || kept("image/png", 1, None);
         let mut given = testing::results(&[("look", "seen")]);
@@ -113,8 +161,8 @@ mod tests {
         let mut messages = vec![said(), testing::calls(&["look"]), given];
         let why = |_: &Media, role| (role == Role::User).then(|| "no pictures".to_owned());
         let left_out = leave_out(&mut messages, "a/b", why);
-        let at: Vec<usize> = left_out.iter().map(|left| left.part).collect();
-        assert_eq!((at, left_out[0].why.as_str()), (vec![1], "no pictures"));
+        let at: Vec<usize> = left_out.iter().map(|left| left.left_out.part).collect();
+        assert_eq!((at, left_out[0].left_out.why.as_str()), (vec![1], "no pictures"));
         assert_eq!(messages[0].parts[1].part.content, Content::Text(UNSUPPORTED_WORDS.to_owned()));
         let Content::ToolResult(result) = &messages[2].parts[0].part.content else { panic!("not a result") };
         assert_eq!(result.media().count(), 1, "it is taken there");
@@ -123,8 +171,14 @@ mod tests {
         let mut answered = testing::assistant("I see.");
         answered.response = Some(testing::response("a/b"));
         let mut messages = vec![said(), answered, said()];
-        assert_eq!(leave_out(&mut messages.clone(), "a/b", all).len(), 1, "the first was told of before");
-        assert_eq!(leave_out(&mut messages, "a/c", all).len(), 2, "another model sees both for the first time");
+        let new = |replaced: Vec<Replaced>| replaced.into_iter().map(|it| it.is_new).collect::<Vec<_>>();
+        let told = new(leave_out(&mut messages.clone(), "a/b", all));
+        assert_eq!(told, [false, true], "the first was told of before");
+        assert_eq!(
+            new(leave_out(&mut messages, "a/c", all)),
+            [true, true],
+            "another model sees both for the first time"
+        );
         assert!(messages.iter().all(|message| message.media().next().is_none()));
     }
 }

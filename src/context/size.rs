@@ -1,7 +1,7 @@
 //! How large a context is: the one function behind displays, triggers and boundaries.
 
-use super::estimate;
-use crate::model::{Anchor, TokenBasis, TokenCount};
+use super::{estimate, prune};
+use crate::model::{Anchor, Message, TokenBasis, TokenCount};
 
 /// The size of the next prompt, and what it was computed from: `last_input + last_output + new`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,27 @@ impl Size {
 /// The last call, if it tells of the prompts of this model: nothing that it was made from was replaced since, and this model made it.
 pub fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&'a Anchor> {
     anchor.filter(|anchor| anchor.model == model && anchor.version == version && anchor.input > 0)
+}
+
+/// The messages that the last call did not see; without one, all. They stand behind its answer. Where that was not appended they are
+/// the newest ones, as many as what is `new` has room for.
+pub fn unseen<'a>(messages: &'a [Message], anchor: Option<&Anchor>, new: i64) -> &'a [Message] {
+    let Some(anchor) = anchor else { return messages };
+    let answers = |message: &Message| {
+        message.response.as_ref().is_some_and(|response| {
+            response.model == anchor.model && response.usage.as_ref().is_some_and(|usage| usage.input == anchor.input)
+        })
+    };
+    if let Some(answer) = messages.iter().rposition(answers) {
+        return &messages[answer + 1..];
+    }
+    let mut left = new;
+    let fits = |message: &&Message| {
+        left -= i64::from(prune::size(message));
+        left >= 0
+    };
+    let newest = messages.iter().rev().take_while(fits).count();
+    &messages[messages.len() - newest..]
 }
 
 /// The size of a prompt that is estimated at `estimated` tokens. Behind a usable call only what is new since is an estimate.
@@ -66,6 +87,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{
+        context::testing,
+        model::{ModelResponse, Usage},
+    };
 
     fn anchor(input: u32, output: u32, described: i64) -> Anchor {
         Anchor {
@@ -104,6 +129,25 @@ mod tests {
             assert_eq!(usable(Some(&last), model, version), None, "{model} {version}");
         }
         assert_eq!(usable(Some(&anchor(0, 0, 9)), "main/m", 3), None, "a call without reported input is no anchor");
+    }
+
+    #[test]
+    fn the_last_call_has_seen_what_stands_before_its_answer() {
+        let reported = |input| {
+            let mut message = testing::assistant("1234");
+            let usage = Usage { input, ..Usage::default() };
+            message.response = Some(ModelResponse { usage: Some(usage), ..testing::response("main/m") });
+            message
+        };
+        let said = [testing::user("a"), reported(90), testing::user("b"), reported(100), testing::user("c")];
+        let count = |anchor: Option<&Anchor>, new| unseen(&said, anchor, new).len();
+        assert_eq!(count(None, 0), 5, "nothing was measured");
+        assert_eq!(count(Some(&anchor(100, 1, 0)), 900), 1, "whatever else is new: tools, for example");
+        assert_eq!(count(Some(&anchor(90, 1, 0)), 900), 3);
+        // Each message costs 5.
+        for (new, newest) in [(-3, 0), (0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (900, 5)] {
+            assert_eq!(count(Some(&anchor(7, 1, 0)), new), newest, "an answer that nobody appended, and {new} more");
+        }
     }
 
     #[test]

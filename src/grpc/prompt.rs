@@ -63,6 +63,7 @@ fn note(note: &PromptNote) -> pb::PromptNote {
         PromptNoteKind::Compacted => pb::PromptNoteKind::Compacted,
         PromptNoteKind::Truncated => pb::PromptNoteKind::Truncated,
         PromptNoteKind::Dropped => pb::PromptNoteKind::Dropped,
+        PromptNoteKind::Unsupported => pb::PromptNoteKind::Unsupported,
     };
     pb::PromptNote {
         kind: kind.into(),

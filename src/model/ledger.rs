@@ -1,5 +1,7 @@
 //! Where the tokens of a session are: its counters, and the last call that was measured.
 
+use std::collections::BTreeMap;
+
 use super::{CallId, Category, Compaction, Seq, TokenBasis, TokenCount, event::Estimate};
 
 /// Tokens, and the parts that have them.
@@ -51,6 +53,24 @@ impl Ledger {
             Category::Summary => self.summary,
             Category::Pinned => self.pinned,
         }
+    }
+
+    /// The same without tokens that some categories hold and a model does not read.
+    pub fn less(mut self, unread: &BTreeMap<Category, u32>) -> Self {
+        for (category, tokens) in unread {
+            let held = match category {
+                Category::User => &mut self.user,
+                Category::Assistant => &mut self.assistant,
+                Category::Reasoning => &mut self.reasoning,
+                Category::ToolCalls => &mut self.tool_calls,
+                Category::ToolResults => &mut self.tool_results,
+                Category::Media => &mut self.media,
+                Category::Summary => &mut self.summary,
+                Category::Pinned => &mut self.pinned,
+            };
+            held.tokens = held.tokens.saturating_sub(i64::from(*tokens)).max(0);
+        }
+        self
     }
 }
 

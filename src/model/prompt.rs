@@ -47,6 +47,8 @@ pub enum PromptNoteKind {
     Truncated,
     /// Left out: nothing in it can be sent, or it means nothing to this model.
     Dropped,
+    /// The model does not get it; words stand in its place.
+    Unsupported,
 }
 
 /// In which shape a prompt is wanted.

@@ -34,7 +34,7 @@ pub struct Beginning {
     pub id: BlobId,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Its first stored chunk.
+    /// Its first stored chunk; empty content has none.
     pub beginning: Vec<u8>,
 }
 
@@ -69,9 +69,9 @@ pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
         from (select t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
                  and t.touched_at < now() - interval '1 hour' order by t.blob_id for no key update) t
        where b.tenant_id = $1 and b.blob_id = any($2::text[]) and b.blob_id = t.blob_id)
-    select b.blob_id, b.size_bytes, c.bytes
+    select b.blob_id, b.size_bytes, coalesce(c.bytes, '') as bytes
       from blobs b
-      join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
+      left join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
      where b.tenant_id = $1 and b.blob_id = any($2::text[])";
 
 impl Store {

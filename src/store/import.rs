@@ -9,7 +9,7 @@ use super::{
     pipeline::{Param, Query},
     row::{count, get, role_number},
     rows::{Key, signed},
-    session::{Remembered, SessionState},
+    session::{FIRST_REVISION, Remembered, SessionState},
     stats::{anchor, anchor_columns},
 };
 use crate::{
@@ -23,7 +23,11 @@ use crate::{
 /// The turn of calls that were appended: none.
 pub const NO_TURN: &str = "";
 
-/// What the transcript is, in three numbers that only grow: compactions and appends move the first, owners the others.
+/// Bits of a version's number that tell of the transcript. Those above tell of the configuration.
+const TRANSCRIPT_BITS: u32 = 32;
+
+/// What a prompt is made of, in numbers that only grow. The transcript has three: compactions and appends move the first, owners the
+/// others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     /// Version of the context.
@@ -32,13 +36,25 @@ pub struct Version {
     pub epoch: i64,
     /// Writes of owners so far.
     pub op: i64,
+    /// The revision of the configuration.
+    pub revision: i64,
 }
 
 impl Version {
-    /// As one number above 0 that clients compare. The sum is the same only where none of the three has moved.
+    /// As one number above 0 that clients send back. It is the same only where neither transcript nor configuration has changed.
     pub fn number(self) -> i64 {
+        ((self.revision - FIRST_REVISION) << TRANSCRIPT_BITS) + self.transcript()
+    }
+
+    /// What it tells of the transcript: a sum that is the same only where none of the three has moved.
+    pub fn transcript(self) -> i64 {
         1 + self.context + self.epoch + self.op
     }
+}
+
+/// What a version's number tells of the transcript.
+pub fn transcript_of(number: i64) -> i64 {
+    number & ((1 << TRANSCRIPT_BITS) - 1)
 }
 
 /// The end of a session's transcript, and what became of a request before.
@@ -115,7 +131,7 @@ pub(super) const IMPORT: &str =
 
 pub(super) const TAIL: &str = concat!(
     "-- store::import::tail
-    select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
+    select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.revision, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
            ",
     anchor_columns!(),
     "
@@ -154,7 +170,7 @@ impl Store {
     pub async fn import(&self, key: &SessionKey, import: &Import<'_>) -> Result<Option<Seq>, Error> {
         let (key, columns) = (Key::from(key), Columns::from(import));
         let (rows, shift) = (rows(import), shift(import.messages));
-        let Version { context, epoch, op } = import.seen;
+        let Version { context, epoch, op, revision: _ } = import.seen;
         let request = import.idempotency.request.as_ref().map(RequestId::as_str);
         let open = i32::try_from(import.open).unwrap_or(i32::MAX);
         let mut params = rows.params(&key);
@@ -303,6 +319,16 @@ impl Columns<'_> {
     }
 }
 
+/// What a row of `session_run` says of the version.
+pub(super) fn version(row: &Row) -> Result<Version, Error> {
+    Ok(Version {
+        context: get(row, "context_version")?,
+        epoch: get(row, "epoch")?,
+        op: get(row, "op")?,
+        revision: get(row, "revision")?,
+    })
+}
+
 fn tail(row: &Row) -> Result<Tail, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     let hash: Option<String> = get(row, "req_hash")?;
@@ -311,10 +337,26 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         state: SessionState::from_number(get(row, "state")?)?,
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         last_seq: Seq(next_seq - 1),
-        version: Version { context: get(row, "context_version")?, epoch: get(row, "epoch")?, op: get(row, "op")? },
+        version: version(row)?,
         open_calls: count(row, "open_calls")?,
         tokens: get(row, "ctx_tokens")?,
         anchor: anchor(row)?,
         remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_tells_transcripts_and_configurations_apart() {
+        let first = Version { context: 3, epoch: 2, op: 7, revision: FIRST_REVISION };
+        assert_eq!((first.number(), first.transcript()), (13, 13), "nobody changed the configuration");
+        let changed = Version { revision: FIRST_REVISION + 1, ..first };
+        assert!(changed.number() > first.number());
+        assert_eq!((transcript_of(changed.number()), transcript_of(first.number())), (13, 13));
+        let appended = Version { context: 4, ..changed };
+        assert_eq!(appended.number(), changed.number() + 1);
+    }
 }

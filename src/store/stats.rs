@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    import::Version,
+    import::{Version, version},
     row::{count, get},
     rows::Key,
 };
@@ -83,7 +83,7 @@ pub(super) use anchor_columns;
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
     -- $3 the model that is asked for, or null $4 the model of sessions without one
-    select r.next_seq, r.epoch, r.op, r.ctx_tokens, r.growth, ",
+    select r.next_seq, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
     anchor_columns!(),
     ", array[c.overhead_tokens, c.user_tokens, c.assistant_tokens, c.reasoning_tokens, c.tool_call_tokens, c.tool_result_tokens,
            c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
@@ -142,7 +142,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         },
         ledger: ledger(row)?,
         context_tokens: get(row, "ctx_tokens")?,
-        version: Version { context: get(row, "context_version")?, epoch: get(row, "epoch")?, op: get(row, "op")? },
+        version: version(row)?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
         queued: Held { tokens: get::<i64>(row, "queued_bytes")? / BYTES_PER_TOKEN, parts: count(row, "queued")? },

@@ -122,6 +122,8 @@ pub struct Turn {
     pub so_far: TurnResult,
     /// How it ended, encoded.
     pub outcome: Option<Vec<u8>>,
+    /// It goes on, and its step began when its time was up.
+    pub late: bool,
 }
 
 /// The revision that a step was made for, as its `step_started` says: the newest such event of the turn `t`, which ends
@@ -167,7 +169,8 @@ macro_rules! turns_select {
                     t.last_seq, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
                     t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.config, s.tools,
                     extract(epoch from coalesce(t.ended_at, now()) - t.started_at)::float8 as elapsed,
-                    case when t.state = 1 then r.step else t.step_count end as steps_begun
+                    case when t.state = 1 then r.step else t.step_count end as steps_begun,
+                    coalesce(t.state = 1 and e.at >= r.turn_deadline, false) as late
                from turns t
                join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
                left join ",
@@ -289,5 +292,6 @@ fn turn_row(row: &Row) -> Result<Turn, Error> {
             ..TurnResult::default()
         },
         outcome: get(row, "outcome")?,
+        late: get(row, "late")?,
     })
 }

@@ -76,7 +76,7 @@ impl Store {
     /// [`Store::tail`] tells. Else the newest seq.
     pub async fn record_usage(&self, key: &SessionKey, report: &Report<'_>) -> Result<Option<Seq>, Error> {
         let key = Key::from(key);
-        let Version { context, epoch, op } = report.seen;
+        let Version { context, epoch, op, revision: _ } = report.seen;
         let request = report.idempotency.request.as_ref().map(RequestId::as_str);
         let purpose = purpose_number(report.purpose);
         let Usage { input, output, reasoning, cache_read, cache_write, provider_json: _ } = report.usage;

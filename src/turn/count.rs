@@ -96,12 +96,12 @@ impl Engine {
         if !model.provider.counts() {
             return Ok(None);
         }
-        let (transcript, contents) = self.contents(tenant, model, transcript, own).await?;
+        let (transcript, carried) = self.contents(tenant, model, transcript, own).await?;
         let prompt = Prompt {
             model: model.info.name.clone(),
             system: counting.system.clone(),
             transcript,
-            contents,
+            contents: carried.contents(),
             tools: counting.tools.clone(),
             max_output_tokens: None,
             generation: counting.generation.clone(),

@@ -8,6 +8,7 @@ use super::{
     Engine, Error,
     following::Ground,
     hub::Subscription,
+    media::unread_part,
     queue::{Incoming, Put},
     sessions::{new_session_id, outside_tokens, sized},
     wishes,
@@ -313,7 +314,10 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     let anchor = usable(*anchor, &model.reference, *version);
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
     let outside = outside_tokens(config, tools, model.info.supports_tools);
-    let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside));
+    let unread =
+        input.iter().flat_map(|input| &input.parts).map(|part| i64::from(unread_part(model, part, Role::User)));
+    let unread: i64 = unread.sum();
+    let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside) - unread);
     let input = input.map(|input| user_message(turn, input));
     let offered = tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
     rows.event(
@@ -334,7 +338,7 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     for wish in unsupported {
         rows.event(&wishes::left_out(model, wish), StepPosition::default());
     }
-    let expected = size(anchor, tokens + i64::from(outside) + i64::from(said));
+    let expected = size(anchor, tokens + i64::from(outside) + i64::from(said) - unread);
     rows.event(&step_started(model, *revision, expected.count), StepPosition { step: 1, attempt: 1 });
     rows
 }

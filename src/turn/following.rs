@@ -1,7 +1,11 @@
 //! What follows: a turn for a message that waits and asks for one, begun by whoever ends the turn before, by whoever queues the
 //! message in an idle session, or by whoever finds it waiting there.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use uuid::Uuid;
 
@@ -30,6 +34,29 @@ const TRIES: u32 = 5;
 
 /// Sessions that are looked after in one round.
 const ROUND: u32 = 32;
+
+/// Sessions with a waiting message that are remembered because it could not start a turn. With one more all are forgotten.
+const MOST_STUCK: usize = 1_000;
+
+/// Sessions whose waiting message could not start a turn, for example because its model is no longer configured. They are looked at
+/// again and again, and told of once.
+#[derive(Debug, Default)]
+pub(super) struct Stuck(Mutex<BTreeSet<SessionKey>>);
+
+impl Stuck {
+    /// Notes one; whether it was not known before.
+    fn is_news(&self, key: &SessionKey) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_STUCK && !known.contains(key) {
+            known.clear();
+        }
+        known.insert(key.clone())
+    }
+
+    fn forget(&self, key: &SessionKey) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
 
 /// A turn that is about to begin for a message that waits.
 #[derive(Debug)]
@@ -222,10 +249,35 @@ impl Engine {
             return Ok(());
         }
         for key in self.store.starting(ROUND).await? {
-            if let Err(error) = self.start_waiting(&key).await {
-                tracing::warn!(session.id = %key.session, %error, "a queued message could not start a turn");
+            match self.start_waiting(&key).await {
+                Ok(()) => self.stuck.forget(&key),
+                Err(error) if self.stuck.is_news(&key) => {
+                    tracing::warn!(session.id = %key.session, %error, "a queued message could not start a turn");
+                }
+                Err(error) => {
+                    tracing::debug!(session.id = %key.session, %error, "a queued message could still not start a turn");
+                }
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SessionId, TenantId};
+
+    #[test]
+    fn a_session_is_told_of_once_until_its_message_started_a_turn() {
+        let key = |n: usize| SessionKey::new(TenantId::new("default"), SessionId::new(n.to_string()));
+        let stuck = Stuck::default();
+        let mut news = |n| stuck.is_news(&key(n));
+        assert_eq!([news(0), news(1), news(0)], [true, true, false]);
+        stuck.forget(&key(0));
+        assert_eq!([news(0), news(1)], [true, false]);
+        assert!((2..MOST_STUCK).all(&mut news));
+        assert!(!news(1), "as many are remembered");
+        assert_eq!([news(MOST_STUCK), news(1)], [true, true], "and no more");
     }
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{
     Engine, Error,
     execute::{host_part, total},
+    media::unread_part,
     sessions::outside_tokens,
     submit::blobs_of,
 };
@@ -22,9 +23,10 @@ use crate::{
         import::{Appended, Fit, Misfit, Place, fit},
         message::StoredPart,
     },
+    provider::registry::Resolved,
     store::{
         NewMessage,
-        import::{Import, ImportedCall, ImportedMessage, PartPlace, Tail},
+        import::{Import, ImportedCall, ImportedMessage, PartPlace, Tail, transcript_of},
         session::Remembered,
     },
 };
@@ -102,7 +104,9 @@ impl Engine {
         let tokens: i64 = messages.iter().map(|imported| size(&imported.message)).sum();
         let learnt = usable(tail.anchor.as_ref(), &config.model, tail.version.context)
             .map_or(0, |anchor| offset(Some(anchor), 0));
-        let led = Led { append, version: tail.version.number() + 1, tokens: tail.tokens + tokens + learnt };
+        let unread = self.model(&config.model).map_or(0, |model| messages.iter().map(|it| unread(&model, it)).sum());
+        let tokens = tail.tokens + tokens + learnt - unread;
+        let led = Led { append, version: tail.version.number() + 1, tokens };
         let place = |place: Place| -> PartPlace { (derive::appended(&led.append, place.message), place.part) };
         let made = fit.made.iter().map(|made| ImportedCall {
             id: made.call.id.clone(),
@@ -196,9 +200,11 @@ struct Prepared {
 /// What stands in the way, whatever the messages are.
 fn refuse(tail: &Tail, key: &SessionKey, command: &AppendMessages) -> Result<(), Error> {
     refuse_live(key, tail)?;
-    let version = tail.version.number();
     match command.version {
-        Some(seen) if seen != version => Err(Error::ContextChanged { version }),
+        // A configuration that changed meanwhile is no reason not to append.
+        Some(seen) if transcript_of(seen) != tail.version.transcript() => {
+            Err(Error::ContextChanged { version: tail.version.number() })
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -235,6 +241,11 @@ fn imported(id: MessageId, appended: &Appended, parts: Vec<StoredPart>, pinned: 
         queued: Vec::new(),
     };
     ImportedMessage { message, created_at: appended.created_at }
+}
+
+/// Tokens of a message that the model does not read.
+fn unread(model: &Resolved, ImportedMessage { message, created_at: _ }: &ImportedMessage) -> i64 {
+    message.parts.iter().map(|stored| i64::from(unread_part(model, &stored.part, message.role))).sum()
 }
 
 fn size(message: &NewMessage) -> i64 {

@@ -37,9 +37,7 @@ impl Default for Lessons {
 impl Engine {
     /// Compares a prompt's prediction with what was reported, aside from the turn.
     pub(super) fn learn(self: &Arc<Self>, model: &Resolved, prompt: Arc<Prompt>, reported: u32) {
-        // What media cost is known far less well than text: it would spoil the ratio of both.
-        let shows = prompt.transcript.messages().iter().any(|message| message.media().next().is_some());
-        if bytes(&prompt) > MOST_BYTES || reported == 0 || shows {
+        if !teaches(&prompt, reported) {
             return;
         }
         let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else { return };
@@ -53,7 +51,7 @@ impl Engine {
 
     /// The same, and written at once: for a call that somebody reports and waits for.
     pub(super) async fn learn_now(&self, model: &Resolved, prompt: Prompt, reported: u32) -> Result<(), Error> {
-        if bytes(&prompt) > MOST_BYTES || reported == 0 {
+        if !teaches(&prompt, reported) {
             return Ok(());
         }
         let Ok(place) = Arc::clone(&self.lessons.places).acquire_owned().await else { return Ok(()) };
@@ -90,6 +88,13 @@ impl Lessons {
     fn take(&self) -> BTreeMap<String, Learnt> {
         std::mem::take(&mut *self.by_model.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Whether there is something to learn from a prompt. What media cost is known far less well than text: it would spoil the ratio of
+/// both.
+fn teaches(prompt: &Prompt, reported: u32) -> bool {
+    let shows = || prompt.transcript.messages().iter().any(|message| message.media().next().is_some());
+    reported > 0 && bytes(prompt) <= MOST_BYTES && !shows()
 }
 
 /// The text of a prompt in bytes.

@@ -4,20 +4,28 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Engine, Error};
 use crate::{
-    context::{media::leave_out, picture},
+    context::{
+        media::{Replaced, leave_out, unread_of},
+        picture,
+        size::{size, unseen},
+    },
     model::{
-        BlobId, Closed, Contents, Media, Message, NewContent, Payload, Role, TenantId, Transcript,
+        Anchor, BlobId, Category, Closed, Contents, Media, Message, NewContent, Part, Payload, PromptNote,
+        PromptNoteKind, Role, TenantId, Transcript,
         media::{Kept, LeftOut, Source},
     },
     provider::registry::Resolved,
     store::blob::{Beginning, Walk},
 };
 
+/// Why a medium is left out that the model could take.
+const NO_ROOM: &str = "The prompt holds as many bytes of media as it may without it.";
+
 /// What a prompt's media came to: their content, and what the model does not get.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     contents: Contents,
-    left_out: Vec<LeftOut>,
+    replaced: Vec<Replaced>,
 }
 
 impl Carried {
@@ -26,14 +34,19 @@ impl Carried {
         self.contents.clone()
     }
 
-    /// The events that tell what the last prompt left out.
+    /// The events that tell what the last prompt left out that those before had not.
     pub(super) fn told(&mut self, model: &Resolved) -> Vec<Payload> {
-        let event = |left_out| Payload::UnsupportedPart {
+        let event = |Replaced { left_out, is_new: _ }| Payload::UnsupportedPart {
             left_out,
             provider: model.provider_name.clone(),
             model: model.reference.clone(),
         };
-        std::mem::take(&mut self.left_out).into_iter().map(event).collect()
+        std::mem::take(&mut self.replaced).into_iter().filter(|it| it.is_new).map(event).collect()
+    }
+
+    /// Everything that words stand for in the last prompt.
+    pub(super) fn notes(&self) -> Vec<PromptNote> {
+        self.replaced.iter().map(|it| note(&it.left_out)).collect()
     }
 }
 
@@ -85,12 +98,11 @@ impl Engine {
             let is_lost = kept.is_some_and(|kept| lost.contains(&&kept.id));
             let over = || kept.is_some_and(|kept| !wanted.contains_key(&kept.id));
             cannot_read(model, media, role)
-                .or_else(|| over().then(|| "The prompt holds as many bytes of media as it may without it.".to_owned()))
+                .or_else(|| over().then(|| NO_ROOM.to_owned()))
                 .or_else(|| is_lost.then(|| "Its content is lost.".to_owned()))
         };
-        carried.left_out = leave_out(&mut messages, &model.reference, refused);
-        // Only words took the place of media: calls and results are as they were.
-        Transcript::new(messages).close().map_err(|error| Error::Internal(error.to_string()))
+        carried.replaced = leave_out(&mut messages, &model.reference, refused);
+        closed(messages)
     }
 
     /// The content of these messages' media, as far as the model takes them.
@@ -100,13 +112,25 @@ impl Engine {
         model: &Resolved,
         transcript: Closed,
         own: &[NewContent],
-    ) -> Result<(Closed, Contents), Error> {
+    ) -> Result<(Closed, Carried), Error> {
         let mut carried = Carried::default();
         for content in own {
             carried.contents.insert(content.id().clone(), content.bytes().into());
         }
         let transcript = self.carry(tenant, model, transcript, &mut carried).await?;
-        Ok((transcript, carried.contents))
+        Ok((transcript, carried))
+    }
+
+    /// The same without the content itself.
+    pub(super) fn references(&self, model: &Resolved, transcript: Closed) -> Result<(Closed, Carried), Error> {
+        let mut messages = transcript.into_messages();
+        let wanted = newest(&messages, model, self.rules.max_prompt_media_bytes);
+        let refused = |media: &Media, role| {
+            let over = || media.kept().is_some_and(|kept| !wanted.contains_key(&kept.id));
+            cannot_read(model, media, role).or_else(|| over().then(|| NO_ROOM.to_owned()))
+        };
+        let replaced = leave_out(&mut messages, &model.reference, refused);
+        Ok((closed(messages)?, Carried { contents: Contents::default(), replaced }))
     }
 
     /// The whole content of a blob; none: it is not there, or not as long as it should be.
@@ -141,6 +165,38 @@ impl Engine {
 /// Why a model does not get a medium; none: it does.
 pub(super) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
     model.provider.cannot_read(&model.info, media, role)
+}
+
+/// Tokens of these messages that the model does not read: media that are words to it.
+pub(super) fn unread(model: &Resolved, messages: &[Message]) -> BTreeMap<Category, u32> {
+    unread_of(messages, |media, role| cannot_read(model, media, role).is_some())
+}
+
+/// The same of one part.
+pub(super) fn unread_part(model: &Resolved, part: &Part, role: Role) -> u32 {
+    crate::context::media::unread(part, role, |media, role| cannot_read(model, media, role).is_some())
+}
+
+/// What is to be taken off the estimate of a prompt of these messages: what the model does not read of those that no call measured.
+pub(super) fn unread_new(model: &Resolved, anchor: Option<&Anchor>, messages: &[Message], estimated: i64) -> i64 {
+    let unseen = unseen(messages, anchor, size(anchor, estimated).new);
+    unread(model, unseen).values().copied().map(i64::from).sum()
+}
+
+/// Only words took the place of media: calls and results are as they were.
+fn closed(messages: Vec<Message>) -> Result<Closed, Error> {
+    Transcript::new(messages).close().map_err(|error| Error::Internal(error.to_string()))
+}
+
+fn note(left_out: &LeftOut) -> PromptNote {
+    let LeftOut { message, part, media_type, filename, why } = left_out;
+    let name = if filename.is_empty() { "A part".to_owned() } else { filename.clone() };
+    PromptNote {
+        kind: PromptNoteKind::Unsupported,
+        message: Some(message.clone()),
+        part: Some(*part),
+        text: format!("{name} ({media_type}) is not sent. {why}"),
+    }
 }
 
 /// The stored content that the model takes, newest first until there is no room for more, each with its length.

@@ -108,6 +108,8 @@ pub struct Engine {
     draining: CancellationToken,
     aborting: CancellationToken,
     uploads: Semaphore,
+    renderings: Semaphore,
+    stuck: following::Stuck,
 }
 
 impl Engine {
@@ -128,6 +130,8 @@ impl Engine {
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,
+            renderings: Semaphore::new(render::AT_ONCE),
+            stuck: following::Stuck::default(),
         })
     }
 

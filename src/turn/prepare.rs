@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{
     Engine, Error,
     compact::{Order, Tried},
+    media::unread,
     prune::{report, unasked},
     render::{Rendered, Standing},
     stats::budget,
@@ -19,7 +20,7 @@ use crate::{
         size::{size, usable},
     },
     model::{
-        CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
+        Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
         command::PrepareContext,
         compaction::{CompactionPolicy, Trigger},
         config::PrunePolicy,
@@ -213,7 +214,8 @@ impl Standing {
             return None;
         }
         // What was measured before is of no use for what is left.
-        let left = size(None, self.session.context_tokens - i64::from(pruning.saved) + i64::from(outside)).count;
+        let left = self.session.context_tokens - i64::from(pruning.saved) + i64::from(outside);
+        let left = size(None, left - self.unread(model)).count;
         let prune: PruneReport = report(&pruning, rebilled);
         let report = PrepareReport {
             before: before.count,
@@ -223,6 +225,12 @@ impl Standing {
             compaction: None,
         };
         Some((pruning, report))
+    }
+
+    /// Tokens that the model does not read, results aside: what is cleared takes its media with it.
+    fn unread(&self, model: &Resolved) -> i64 {
+        let unread = unread(model, &self.messages).into_iter();
+        unread.filter(|(category, _)| *category != Category::ToolResults).map(|(_, tokens)| i64::from(tokens)).sum()
     }
 }
 

@@ -2,19 +2,27 @@
 
 use std::sync::Arc;
 
-use super::{Engine, Error, sessions::outside_tokens, written::usage_event};
+use super::{
+    Engine, Error,
+    media::{cannot_read, unread_new},
+    sessions::outside_tokens,
+    written::usage_event,
+};
 use crate::{
     codec::{self, message::MessageInfo},
-    context::size::{Size, size, usable},
+    context::{
+        media::leave_out,
+        size::{Size, size, usable},
+    },
     model::{
-        Content, FinishReason, Message, ModelResponse, Recorded, Role, SessionConfig, SessionKey, TenantId, Usage,
-        UsagePurpose, command::RecordUsage, event::Estimate,
+        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, SessionConfig, SessionKey, TenantId,
+        Usage, UsagePurpose, command::RecordUsage, event::Estimate,
     },
     provider::registry::Resolved,
     store::{
         self,
-        import::Tail,
-        session::Remembered,
+        import::{Tail, transcript_of},
+        session::{Remembered, Session},
         turn::Measured,
         usage::{Behind, Report},
     },
@@ -28,6 +36,8 @@ const TRIES: u32 = 10;
 struct Described {
     /// Its transcript in tokens.
     transcript: i64,
+    /// How many of the messages that is.
+    sent: usize,
     /// The message that answers it, in tokens; none: it is not appended.
     answer: Option<u32>,
 }
@@ -56,7 +66,7 @@ impl Engine {
     async fn try_record(&self, key: &SessionKey, command: &RecordUsage) -> Result<Option<(Recorded, f64)>, Error> {
         let tail = self.store.tail(key, command.idempotency.request.as_ref()).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let config = self.session(key).await?.config;
+        let Session { config, revision, .. } = self.session(key).await?;
         let reference = command.model.as_deref().unwrap_or(&config.model);
         // A host may call models that this server has not: what they used counts, and teaches nothing.
         let model = self.model(reference).ok();
@@ -70,9 +80,13 @@ impl Engine {
         }
         super::import::refuse_live(key, &tail)?;
         let (message, behind) = self.written_by(key, command).await?;
+        let messages = self.store.transcript(key).await?.messages;
+        if revision != tail.version.revision {
+            return Ok(None);
+        }
         let own = self.model(&config.model).ok();
         let models = (model.as_ref(), own.as_ref());
-        let call = HostCall { command, tail: &tail, config: &config, reference, models };
+        let call = HostCall { command, tail: &tail, config: &config, reference, models, messages: &messages };
         let described = call.described(message.as_ref(), behind);
         let (recorded, measured) = call.outcome(described);
         let info = message.as_ref().map(|message| info(message, reference, &command.usage));
@@ -120,6 +134,8 @@ impl Engine {
         let learnt = async {
             let mut standing = self.standing(key).await?;
             standing.messages.retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
+            // The host sent words for what the model cannot take.
+            leave_out(&mut standing.messages, &model.reference, |media, role| cannot_read(model, media, role));
             let prompt = self.prompt(&standing, model)?;
             self.learn_now(model, prompt, reported).await
         };
@@ -137,11 +153,13 @@ struct HostCall<'a> {
     reference: &'a str,
     /// The one that was called, and the session's own.
     models: (Option<&'a Resolved>, Option<&'a Resolved>),
+    /// What they read.
+    messages: &'a [Message],
 }
 
 impl HostCall<'_> {
     /// The prompt that the report is about; none: it is not known, or another one by now. Since the version that the host names nothing
-    /// may have come but appends, the first of which began with the answer.
+    /// may have come but appends, the first of which began with the answer: no change of the configuration either.
     fn described(&self, message: Option<&Message>, behind: Option<Behind>) -> Option<Described> {
         let (sent, now) = (self.command.version?, self.tail.version.number());
         if self.command.purpose != UsagePurpose::Turn || self.command.usage.input == 0 {
@@ -152,24 +170,28 @@ impl HostCall<'_> {
                 let answer =
                     message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add);
                 let before = self.tail.tokens - behind.tokens - i64::from(answer);
-                let only_appends = behind.version == Some(sent) && sent + 1 + behind.later == now;
-                only_appends.then_some(Described { transcript: before, answer: Some(answer) })
+                let only_appends = behind.version == Some(transcript_of(sent)) && sent + 1 + behind.later == now;
+                let place = self.messages.iter().position(|it| it.id == message.id)?;
+                only_appends.then_some(Described { transcript: before, sent: place, answer: Some(answer) })
             }
             (Some(_), None) => None,
-            (None, _) => (sent == now).then_some(Described { transcript: self.tail.tokens, answer: None }),
+            (None, _) => {
+                let prompt = Described { transcript: self.tail.tokens, sent: self.messages.len(), answer: None };
+                (sent == now).then_some(prompt)
+            }
         }
     }
 
     /// What is answered, and what the call measured.
     fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Measured>) {
         let usage = &self.command.usage;
-        let Some(Described { transcript, answer }) = described else {
+        let Some(Described { transcript, sent, answer }) = described else {
             return (Recorded { estimate: None, size: self.next(None).count }, None);
         };
         let (called, _) = self.models;
         let outside = i64::from(self.outside(called));
         let anchor = usable(self.tail.anchor.as_ref(), self.reference, self.tail.version.context);
-        let predicted = size(anchor, transcript + outside).count;
+        let predicted = self.size(called, anchor, &self.messages[..sent], transcript + outside).count;
         let takes_back = called.is_none_or(|model| model.provider.takes_reasoning_back());
         let dropped = if takes_back { 0 } else { usage.reasoning };
         let measured = Measured {
@@ -192,7 +214,13 @@ impl HostCall<'_> {
         let reference = own.map_or(&self.config.model, |model| &model.reference);
         let reported = measured.map(|measured| measured.anchor(self.reference, self.tail.tokens));
         let anchor = usable(reported.as_ref().or(self.tail.anchor.as_ref()), reference, self.tail.version.context);
-        size(anchor, self.tail.tokens + i64::from(self.outside(own)))
+        self.size(own, anchor, self.messages, self.tail.tokens + i64::from(self.outside(own)))
+    }
+
+    /// The size of a prompt of these messages. A model that is not known is taken for one that reads everything.
+    fn size(&self, model: Option<&Resolved>, anchor: Option<&Anchor>, messages: &[Message], estimated: i64) -> Size {
+        let unread = model.map_or(0, |model| unread_new(model, anchor, messages, estimated));
+        size(anchor, estimated - unread)
     }
 
     /// The prompt outside of its transcript. A model that is not known is taken for one with tools.

@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join;
 
-use super::{Engine, Error, sessions::outside_tokens, wishes};
+use super::{Engine, Error, media::unread_new, run::NO_TOOLS, sessions::outside_tokens, wishes};
 use crate::{
     context::{
         notes::notes,
@@ -10,7 +10,7 @@ use crate::{
         size::{Size, size, usable},
     },
     model::{
-        Message, Prompt, PromptNote, PromptShape, Seq, SessionKey, TenantId, ToolSet, Transcript,
+        Contents, Message, Prompt, PromptNote, PromptShape, Seq, SessionKey, TenantId, ToolSet, Transcript,
         command::{RenderContext, TurnRequest},
         transcript::NotClosed,
     },
@@ -25,6 +25,9 @@ use crate::{
 
 /// How often a session is looked at again that changes meanwhile.
 const TRIES: u32 = 10;
+
+/// Requests with the content of media that are written at once for hosts; each holds as many bytes of it as a prompt may.
+pub(super) const AT_ONCE: usize = 4;
 
 /// A prompt as it is shown.
 #[derive(Debug, Clone)]
@@ -50,6 +53,8 @@ pub(super) struct Standing {
     pub(super) version: Version,
     /// What its live turn does differently.
     pub(super) request: TurnRequest,
+    /// That turn's time is up: its last step has no tools.
+    pub(super) late: bool,
     /// The step that the prompt is for.
     pub(super) step: u32,
     /// The transcript as the model sees it.
@@ -65,8 +70,8 @@ impl Engine {
             Some(at) => {
                 let standing = self.standing_at(&key, at).await?;
                 let model = self.model(standing.model(model.as_deref()))?;
-                let prompt = self.with_media(&key.tenant, &model, self.prompt(&standing, &model)?).await?;
-                Ok(rendered(&model, prompt, shape, 0))
+                let prompt = self.prompt(&standing, &model)?;
+                Ok(Rendered { version: 0, ..self.rendered(&key.tenant, &model, prompt, shape).await? })
             }
             None => {
                 let standing = self.standing(&key).await?;
@@ -76,10 +81,27 @@ impl Engine {
         }
     }
 
-    /// A prompt with the content of its media, as far as the model takes them.
-    async fn with_media(&self, tenant: &TenantId, model: &Resolved, prompt: Prompt) -> Result<Prompt, Error> {
-        let (transcript, contents) = self.contents(tenant, model, prompt.transcript, &[]).await?;
-        Ok(Prompt { transcript, contents, ..prompt })
+    /// A prompt in its shape, its media as the model gets them. Their content is read where a request is made of it.
+    async fn rendered(
+        &self,
+        tenant: &TenantId,
+        model: &Resolved,
+        prompt: Prompt,
+        shape: PromptShape,
+    ) -> Result<Rendered, Error> {
+        match shape {
+            PromptShape::Neutral => {
+                let (transcript, carried) = self.references(model, prompt.transcript)?;
+                Ok(rendered(model, Prompt { transcript, ..prompt }, shape, carried.notes()))
+            }
+            PromptShape::Native | PromptShape::OpenAiChat => {
+                // Nobody closes it.
+                let _place = self.renderings.acquire().await.ok();
+                let (transcript, carried) = self.contents(tenant, model, prompt.transcript, &[]).await?;
+                let contents = carried.contents();
+                Ok(rendered(model, Prompt { transcript, contents, ..prompt }, shape, carried.notes()))
+            }
+        }
     }
 
     /// The next prompt with its size, as it is shown.
@@ -90,9 +112,9 @@ impl Engine {
         model: &Resolved,
         shape: PromptShape,
     ) -> Result<Rendered, Error> {
-        let prompt = self.with_media(&key.tenant, model, self.prompt(standing, model)?).await?;
-        let prompt = Prompt { size: standing.size(model).count, ..prompt };
-        Ok(rendered(model, prompt, shape, standing.version.number()))
+        let prompt = Prompt { size: standing.size(model).count, ..self.prompt(standing, model)? };
+        let version = standing.version.number();
+        Ok(Rendered { version, ..self.rendered(&key.tenant, model, prompt, shape).await? })
     }
 
     /// A session with its transcript at one time. Between two looks at the version nothing moved that the prompt is made of.
@@ -102,15 +124,15 @@ impl Engine {
             let before = self.store.tail(key, None).await?.ok_or_else(not_found)?.version;
             let (session, seen) = try_join(self.store.session(key), self.store.transcript(key)).await?;
             let session = session.ok_or_else(not_found)?;
-            let (request, step) = match &session.current_turn {
+            let (request, late, step) = match &session.current_turn {
                 Some(turn) => match self.store.turn(key, turn).await? {
-                    Some(turn) => (turn.request, turn.so_far.step_count.max(1)),
+                    Some(turn) => (turn.request, turn.late, turn.so_far.step_count.max(1)),
                     None => continue,
                 },
-                None => (TurnRequest::default(), 1),
+                None => (TurnRequest::default(), false, 1),
             };
             if self.store.tail(key, None).await?.ok_or_else(not_found)?.version == before {
-                return Ok(Standing { session, version: before, request, step, messages: seen.messages });
+                return Ok(Standing { session, version: before, request, late, step, messages: seen.messages });
             }
         }
         Err(Error::Store(store::Error::Conflict("the transcript kept changing".to_owned())))
@@ -126,13 +148,13 @@ impl Engine {
         }
         let placed = self.store.messages(key, View::Live, Some(at), Page::After(Seq(0)), u32::MAX).await?;
         let messages = placed.into_iter().map(|placed| placed.message).collect();
-        let version = Version { context: session.context_version, epoch: 0, op: 0 };
-        Ok(Standing { session, version, request: TurnRequest::default(), step: 1, messages })
+        let version = Version { context: session.context_version, epoch: 0, op: 0, revision };
+        Ok(Standing { session, version, request: TurnRequest::default(), late: false, step: 1, messages })
     }
 
     /// The prompt, as a turn makes it of the same.
     pub(super) fn prompt(&self, standing: &Standing, model: &Resolved) -> Result<Prompt, Error> {
-        let Standing { session, request, step, messages, version: _ } = standing;
+        let Standing { session, request, step, messages, late: _, version: _ } = standing;
         let transcript = Transcript::new(messages.clone()).close().map_err(|error| match error {
             NotClosed::Open(calls) => Error::TranscriptOpen(calls),
             NotClosed::Broken(_) => Error::Internal(error.to_string()),
@@ -157,7 +179,11 @@ impl Standing {
 
     /// The tools that it is told of.
     pub(super) fn tools(&self) -> &ToolSet {
-        self.request.tools.as_ref().unwrap_or(&self.session.config.tools)
+        match &self.request.tools {
+            _ if self.late => NO_TOOLS,
+            Some(tools) => tools,
+            None => &self.session.config.tools,
+        }
     }
 
     /// The prompt outside of its transcript, in tokens.
@@ -174,12 +200,14 @@ impl Standing {
     pub(super) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> Size {
         let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
         let outside = outside_tokens(&self.session.config, tools, model.info.supports_tools);
-        size(anchor, self.session.context_tokens + i64::from(outside))
+        let estimated = self.session.context_tokens + i64::from(outside);
+        size(anchor, estimated - unread_new(model, anchor, &self.messages, estimated))
     }
 }
 
-/// A prompt in its shape. A model that is sent no request takes it as it is.
-fn rendered(model: &Resolved, prompt: Prompt, shape: PromptShape, version: i64) -> Rendered {
+/// A prompt in its shape, without the content that went into it. A model that is sent no request takes it as it is. `unsupported`: what
+/// words stand for in it.
+fn rendered(model: &Resolved, prompt: Prompt, shape: PromptShape, unsupported: Vec<PromptNote>) -> Rendered {
     let own = || model.provider.request(&prompt);
     let request = match shape {
         PromptShape::Neutral => None,
@@ -189,8 +217,10 @@ fn rendered(model: &Resolved, prompt: Prompt, shape: PromptShape, version: i64) 
         }
     };
     let mut notes = notes(prompt.transcript.messages());
+    notes.extend(unsupported);
     let (body, left_out) =
         request.map_or((None, Vec::new()), |Request { shape: _, body, left_out }| (Some(body), left_out));
     notes.extend(left_out);
-    Rendered { model: model.reference.clone(), prompt, body, version, notes }
+    let prompt = Prompt { contents: Contents::default(), ..prompt };
+    Rendered { model: model.reference.clone(), prompt, body, version: 0, notes }
 }

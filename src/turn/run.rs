@@ -6,6 +6,7 @@ mod take;
 mod window;
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use super::{
     execute::step_started,
     hub::Channel,
     leases::Lease,
-    media::Carried,
+    media::{Carried, unread, unread_new},
     next::{Facts, Last, Step, ending_of, next_step},
     retry::Failed,
     sessions::outside_tokens,
@@ -33,9 +34,9 @@ use crate::{
         size::{Size, offset, size, usable},
     },
     model::{
-        CancelOutcome, Closed, CompletionReason, Ending, Fence, FinishReason, Limits, MessageId, Part, Payload, Seq,
-        SessionKey, ToolSet, Transcript, TurnId, Usage, config::Policy, derive, event::StepPosition,
-        transcript::NotClosed,
+        CancelOutcome, Category, Closed, CompletionReason, Ending, Fence, FinishReason, Limits, Message, MessageId,
+        Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, Usage, config::Policy, derive,
+        event::StepPosition, transcript::NotClosed,
     },
     provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
     store::{
@@ -155,6 +156,8 @@ struct Scene<'a> {
     size: Size,
     /// What it has beside that of the transcript.
     offset: i64,
+    /// Tokens of the transcript that the model does not read.
+    unread: BTreeMap<Category, u32>,
     /// How much of it the provider's cache holds.
     cached: u32,
     at: StepPosition,
@@ -162,7 +165,7 @@ struct Scene<'a> {
 }
 
 /// The last step of a turn whose time is up has none.
-const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
+pub(super) const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
 
 impl Scene<'_> {
     /// How much of the time after the turn's own is left.
@@ -216,13 +219,17 @@ impl Run<'_> {
         };
         let outside = outside_tokens(config, tools, model.info.supports_tools);
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
+        let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
+        let estimated = owned.context_tokens + i64::from(outside);
+        let unread_new = unread_new(&model, anchor, messages, estimated);
         let scene = Scene {
             owned: &owned,
             limits: self.engine.limits(config, &owned.request),
             policy: self.engine.policy(config)?,
             outside,
-            size: size(anchor, owned.context_tokens + i64::from(outside)),
-            offset: offset(anchor, outside),
+            size: size(anchor, estimated - unread_new),
+            offset: offset(anchor, outside) - unread_new,
+            unread: unread(&model, messages),
             cached: anchor.map_or(0, |anchor| anchor.cached),
             model: &model,
             tools,
@@ -243,8 +250,8 @@ impl Run<'_> {
                 Room::Changed => Ok(Flow::On),
                 Room::Over(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
             },
-            (Step::Begin, Some(_)) => self.begin(&owned).await,
-            (Step::Take { advance }, Some(_)) => self.take(&scene, advance).await,
+            (Step::Begin, Some(transcript)) => self.begin(&owned, transcript.messages()).await,
+            (Step::Take { advance }, Some(transcript)) => self.take(&scene, transcript.messages(), advance).await,
             (Step::Finish, Some(transcript)) => {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
                 self.finish(&scene, Self::no_rows(&scene), None, finish).await
@@ -474,7 +481,7 @@ impl Run<'_> {
     }
 
     /// Begins the next step, under the configuration in force. One that changes again and again only holds it up for so long.
-    async fn begin(&mut self, owned: &Owned) -> Result<Flow, Error> {
+    async fn begin(&mut self, owned: &Owned, messages: &[Message]) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
         let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = match &owned.request.tools {
@@ -484,13 +491,14 @@ impl Run<'_> {
         };
         let outside = outside_tokens(config, tools, model.info.supports_tools);
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
-        let expected = size(anchor, owned.context_tokens + i64::from(outside));
-        let started = step_started(&model, *number, expected.count);
+        let estimated = owned.context_tokens + i64::from(outside);
+        let unread = unread_new(&model, anchor, messages, estimated);
+        let started = step_started(&model, *number, size(anchor, estimated - unread).count);
         let step = NewStep {
             revision: *number,
             in_any_case: self.moved >= BEGIN_TRIES,
             started: &crate::codec::event::encode(&started).payload,
-            outside: offset(anchor, outside),
+            outside: offset(anchor, outside) - unread,
         };
         match self.engine.store.begin_step(self.key, self.fence, &step).await? {
             Begun::Applied(ack) => {

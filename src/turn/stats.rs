@@ -1,6 +1,10 @@
 //! GetContextStats: what a session's window is spent on, from its counters.
 
-use super::{Engine, Error, sessions::outside_tokens};
+use super::{
+    Engine, Error,
+    media::{unread, unread_new},
+    sessions::outside_tokens,
+};
 use crate::{
     context::{
         budget::Budget,
@@ -54,9 +58,13 @@ impl Engine {
         let supports_tools = model.info.supports_tools;
         let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
         let outside = outside_tokens(config, &config.tools, supports_tools);
-        let size = size(anchor, stats.context_tokens.saturating_add(i64::from(outside)));
-        let whole =
-            Whole { config, supports_tools, ledger: &stats.ledger, queued: stats.queued, used: size.count.tokens };
+        // Only where there are media does it depend on the model what the transcript's estimate comes to.
+        let messages =
+            if stats.ledger.media.parts > 0 { self.store().transcript(key).await?.messages } else { Vec::new() };
+        let estimated = stats.context_tokens.saturating_add(i64::from(outside));
+        let size = size(anchor, estimated - unread_new(&model, anchor, &messages, estimated));
+        let ledger = &stats.ledger.less(&unread(&model, &messages));
+        let whole = Whole { config, supports_tools, ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);
         let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
         let learnt = match &stats.learnt {
@@ -81,7 +89,12 @@ impl Engine {
     }
 }
 
-/// The window of a model under a policy.
+/// The window of a model under a policy; none: nobody said how large it is.
+pub(super) fn known_window(policy: &ContextPolicy, model: &Resolved) -> Option<u32> {
+    budget(policy, model).ok().filter(|budget| !budget.assumed).map(|budget| budget.window)
+}
+
+/// How the window of a model is divided under a policy.
 pub(super) fn budget(policy: &ContextPolicy, model: &Resolved) -> Result<Budget, Error> {
     let ModelInfo { context_window, max_output, .. } = &model.info;
     let tokens = |limit: &Option<crate::provider::info::Limit>| limit.map(|limit| limit.tokens);

@@ -11,6 +11,7 @@ use std::{
 use super::{
     Engine, Error,
     execute::step_started,
+    media::cannot_read,
     next::after_step,
     sessions::outside_tokens,
     stats::budget,
@@ -25,13 +26,14 @@ use crate::{
         truncate::{cut, cut_texts, join},
     },
     model::{
-        BlobId, CallId, Content, Given, Limits, OutputLimits, Part, Payload, SessionKey, TenantId, ToolOutcome,
+        BlobId, CallId, Content, Given, Limits, OutputLimits, Part, Payload, Role, SessionKey, TenantId, ToolOutcome,
         ToolResult, Truncation, TurnId,
         command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
         config::Policy,
         derive,
         event::WaitsFor,
     },
+    provider::registry::Resolved,
     store::{
         import::NO_TURN,
         submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
@@ -70,6 +72,8 @@ pub struct Receipts {
 /// The turn whose calls are answered, and what goes on with it after the last answer.
 struct Addressee {
     turn: Turn,
+    /// The model that is to read the results.
+    model: Resolved,
     policy: Policy,
     next: NextStep,
     /// Tokens that results may have together.
@@ -193,7 +197,7 @@ impl Engine {
         let room = budget(&in_force, &model).map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
         let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
         let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
-        Ok(Addressee { policy, next, turn, room, concludes })
+        Ok(Addressee { policy, next, turn, model, room, concludes })
     }
 
     /// An answer as it is written: cut to the tool's limits and to the room there is, the whole output kept as a blob.
@@ -211,11 +215,11 @@ impl Engine {
         let known = known.get(&call);
         let name = known.map(|call| call.name.clone()).unwrap_or_default();
         let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None };
-        if let Some(Addressee { turn, policy, .. }) = addressee {
+        if let Some(Addressee { turn, model, policy, .. }) = addressee {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
             let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
             let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-            let limits = fitting(&texts, &limits, room.saturating_sub(media_tokens(&result)));
+            let limits = fitting(&texts, &limits, room.saturating_sub(media_tokens(&result, model)));
             self.cut(key, &mut result, &limits).await?;
         }
         if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
@@ -224,7 +228,7 @@ impl Engine {
         let blobs = blobs_of(&result);
         let mut part = Part::new(Content::ToolResult(result));
         part.sanitized = sanitized;
-        let tokens = estimate::part(&part, crate::model::Role::Tool).tokens;
+        let tokens = estimate::part(&part, Role::Tool).tokens;
         Ok(Answer { call, kind, part, tokens, hash, blobs })
     }
 
@@ -308,9 +312,10 @@ fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
     result.parts.splice(first..first, texts.into_iter().map(Given::Text));
 }
 
-/// Tokens of a result's media, which are never cut.
-fn media_tokens(result: &ToolResult) -> u32 {
-    result.media().map(|media| media::tokens(media, Pictures::default())).fold(0, u32::saturating_add)
+/// Tokens of the media of a result that the model gets; they are never cut.
+fn media_tokens(result: &ToolResult, model: &Resolved) -> u32 {
+    let shown = result.media().filter(|media| cannot_read(model, media, Role::Tool).is_none());
+    shown.map(|media| media::tokens(media, Pictures::default())).fold(0, u32::saturating_add)
 }
 
 /// The calls that a submission names, results first.

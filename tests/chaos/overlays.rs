@@ -110,8 +110,8 @@ pub(crate) fn about(event: &pb::Event) -> Option<&pb::Compaction> {
 
 /// Each compaction began once, then ended once, as its row says, and the next one began behind that.
 fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
-    let (mut stories, mut wrong, mut open): (BTreeMap<&str, Vec<(i64, &str)>>, _, Option<&str>) =
-        (BTreeMap::new(), Vec::new(), None);
+    let mut stories: BTreeMap<&str, Vec<(i64, &str)>> = BTreeMap::new();
+    let (mut wrong, mut open) = (Vec::new(), None);
     for (seq, event) in listed {
         let Some(compaction) = about(event) else { continue };
         let (id, kind) = (compaction.compaction_id.as_str(), kind(event));

@@ -275,6 +275,35 @@ async fn what_was_typed_before_a_turn_was_cancelled_goes_with_the_next_one() {
     assert_eq!(code, Some(0), "{screen}");
 }
 
+/// Row D19
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_typed_and_did_not_arrive_is_named_to_who_leaves() {
+    let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
+    for (begun, expected) in
+        [(false, "\nnot sent: Look at the tests too\n"), (true, "\nperhaps not sent: Look at the tests too\n")]
+    {
+        let served = place.serve().await;
+        let mut terminal = Terminal::chat(served.address, &["--session", "leave", "--model", "scripted/slow"]);
+        terminal.asks(1).await;
+        if begun {
+            terminal.types("Count");
+            terminal.shows("two").await;
+            served.kill_9().await;
+        } else {
+            served.kill_9().await;
+            terminal.types("Count");
+        }
+        terminal.shows("(the connection is lost; reconnecting ...)\n").await;
+        terminal.types("Look at the tests too");
+        terminal.shows("Look at the tests too\n").await;
+        terminal.interrupt();
+        terminal.shows("(cancelling; Ctrl-C again leaves)\n").await;
+        terminal.interrupt();
+        let (_, screen) = terminal.ended().await;
+        assert!(screen.contains(expected), "{screen}");
+    }
+}
+
 /// What the demo's manual tells to try.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_takes_a_hint_while_it_speaks() {

@@ -84,6 +84,25 @@ async fn an_answer_on_its_way_comes_to_its_end_but_asks_for_no_tool() {
 
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
+async fn the_prompt_that_is_shown_of_the_last_step_has_no_tools_either() {
+    let host = Host::scripted(&[json!([call("look")]), json!([{"text": "In short"}, {"wait_for": "go"}])]).await;
+    let mut stream = host.execute(asks(300, 30_000)).await;
+    until_written(&mut stream, "In short").await;
+    let shown = |format: pb::PromptFormat| {
+        let (contexts, format) = (host.contexts(), format.into());
+        let request = pb::RenderContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
+        async move { contexts.clone().render_context(request).await.unwrap().into_inner().prompt.unwrap() }
+    };
+    let neutral = shown(pb::PromptFormat::Neutral).await;
+    assert_eq!(neutral.tools.unwrap().host_tools, []);
+    assert!(!shown(pb::PromptFormat::OpenaiChat).await.request_json.contains("\"tools\""));
+    host.release("go");
+    assert_eq!(completed(&all(&mut stream).await).reason(), CompletionReason::Deadline);
+    assert_eq!(offered(&host), [2, 0]);
+}
+
+/// Row D29
+#[tokio::test(flavor = "multi_thread")]
 async fn grace_has_an_end_and_what_was_said_until_then_is_kept() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "In sh"}, {"wait_for": "never"}])]).await;
     let seen = host.run(asks(300, 700)).await;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use contextd::{
-    pb::{self, event::Payload, media::Source, part::Content},
+    model::{TenantId, config::ContextPolicy, derive},
+    pb::{self, PromptFormat, PromptNoteKind, event::Payload, media::Source, part::Content},
     provider::{info::Declared, openai::OpenAi, openai::dialect},
 };
 use serde_json::{Value, json};
@@ -120,7 +121,8 @@ async fn count(host: &Host, table: &str) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picture_is_stored_once_and_shown_to_the_model_with_every_prompt() {
     let upstream = Upstream::start().await;
-    let host = Host::with(seeing(&upstream, "openai")).await;
+    let sees = json!({"input_media_types": ["image/*"], "steps": [{"say": [{"text": "Yes."}]}]});
+    let host = Host::with(seeing(&upstream, "openai").script("sees", sees.to_string())).await;
     for words in ["A cat.", "Yes.", "The same."] {
         upstream.answer(reply(words));
     }
@@ -146,7 +148,12 @@ async fn a_picture_is_stored_once_and_shown_to_the_model_with_every_prompt() {
     assert_eq!(sent[0], json!([first]));
     assert_eq!(sent[1][0], first);
     assert_eq!(sent[2], json!([{"role": "user", "content": [image, image]}]));
-    let stats = host.stats("s").await;
+    let of_model = pb::GetContextStatsRequest {
+        session_id: "s".to_owned(),
+        model: "scripted/sees".to_owned(),
+        ..Default::default()
+    };
+    let stats = host.contexts().get_context_stats(of_model).await.unwrap().into_inner().stats.unwrap();
     let of_media = stats.categories.iter().find(|it| it.category() == pb::ContextCategory::Media).unwrap();
     assert!(of_media.count == 1 && (200..300).contains(&of_media.tokens), "{of_media:?}");
     check_books(&host.database.client().await, "s").await;
@@ -183,6 +190,98 @@ async fn what_a_model_cannot_take_is_words_to_it_and_told_once() {
     assert_eq!(parts, [2], "the picture of the first turn is taken now");
     let back = host.run(turn("s", "scripted/blind", "And now?")).await;
     assert_eq!(left_out(&back).len(), 3, "it saw the first picture before, and not the three of the last turn");
+}
+
+/// Rows D4 and S1
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_model_cannot_take_fills_its_window_as_the_words_that_it_reads() {
+    let steps = json!([
+        {"when": {"user_contains": "wait"}, "say": [{"text": "Well, "}, {"wait_for": "go"}, {"text": "done."}]},
+        {"when": {"otherwise": true}, "say": [{"text": "Fine."}]}
+    ]);
+    let small = json!({"context_window": 8_192, "max_output": 1_000, "steps": steps});
+    let options = Options::default().script("it", small.to_string());
+    let host = Host::with(Options { context: ContextPolicy::default(), ..options }).await;
+    let shows = |words: &str| vec![text(words), medium("application/pdf", Source::Data(vec![b'x'; 600_000]))];
+    let events = host.run(asks("s", MODEL, shows("Read this."))).await;
+    assert_eq!(kinds(&events).last(), Some(&"turn_completed"), "{events:?}");
+
+    let mut stream = host.execute(turn("s", MODEL, "Please wait.")).await;
+    let head = until_written(&mut stream, "Well, ").await;
+    let message = Some(pb::InputMessage { parts: shows("And this."), ..pb::InputMessage::default() });
+    host.enqueue(pb::EnqueueMessageRequest { message, ..enqueue("s", "") }).await;
+    host.release("go");
+    let tail = crate::harness::events::all(&mut stream).await;
+    assert_eq!(kinds(&tail).last(), Some(&"turn_completed"));
+    let taken = messages(&tail).into_iter().rfind(|message| message.role() == pb::Role::User).unwrap();
+    assert_eq!((taken.parts.len(), media(&taken.parts[1]).size_bytes), (2, 600_000));
+    let sizes = events.iter().chain(&head).chain(&tail).filter_map(|event| match &event.payload {
+        Some(Payload::StepStarted(it)) => it.context_tokens.as_ref().map(|it| it.tokens),
+        _ => None,
+    });
+    let sizes: Vec<i32> = sizes.collect();
+    assert!(sizes.len() == 3 && sizes.iter().all(|size| (10..200).contains(size)), "{sizes:?}");
+    assert!((10..200).contains(&host.stats("s").await.used.unwrap().tokens));
+
+    host.create(pb::Session { session_id: "own".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
+    let appended = host.append("own", vec![self::message(pb::Role::User, shows("Read this too."))]).await;
+    let prepare = pb::PrepareContextRequest { session_id: "own".to_owned(), ..Default::default() };
+    let size = host.contexts().prepare_context(prepare).await.unwrap().into_inner().prompt.unwrap().tokens.unwrap();
+    assert!((10..50).contains(&size.tokens), "{size:?}");
+    let stats = host.stats("own").await;
+    assert_eq!((&appended.context_tokens, &stats.used), (&Some(size.clone()), &Some(size.clone())));
+    let of_media = stats.categories.iter().find(|it| it.category() == pb::ContextCategory::Media).unwrap();
+    assert!((1..size.tokens).contains(&of_media.tokens), "{of_media:?}");
+    check_books(&host.database.client().await, "s").await;
+}
+
+/// Row D4
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_is_shown_notes_each_medium_that_words_stand_for() {
+    let host = Host::with(echoing()).await;
+    let session =
+        |model: &str| pb::Session { session_id: "s".to_owned(), model: model.to_owned(), ..Default::default() };
+    host.create(session("scripted/blind")).await;
+    let shown = pb::ToolResult { parts: vec![text("a cat"), picture()], ..result("c1", "") };
+    let given = pb::Part { content: Some(Content::ToolResult(shown)), ..pb::Part::default() };
+    let said = vec![message(pb::Role::User, vec![text("Look."), picture()]), calls(&["c1"])];
+    let wrote = host.append("s", [said, vec![message(pb::Role::Tool, vec![given])]].concat()).await.message_ids;
+    let shown = async |model: &str, format: PromptFormat| {
+        let (session_id, model) = ("s".to_owned(), model.to_owned());
+        let request = pb::RenderContextRequest { session_id, model, format: format.into(), at_seq: 0 };
+        host.contexts().render_context(request).await.unwrap().into_inner().prompt.unwrap()
+    };
+    let noted = |prompt: &pb::Prompt| -> Vec<(PromptNoteKind, String, i32, String)> {
+        let note = |note: &pb::PromptNote| (note.kind(), note.message_id.clone(), note.part_index, note.text.clone());
+        prompt.notes.iter().map(note).collect()
+    };
+    let why = "look (image/gif) is not sent. The model is not known to take image/gif.".to_owned();
+    let each = [(&wrote[0], 1), (&wrote[2], 0)];
+    let expected = each.map(|(id, part)| (PromptNoteKind::Unsupported, id.clone(), part, why.clone()));
+    for format in [PromptFormat::Neutral, PromptFormat::Native, PromptFormat::OpenaiChat] {
+        assert_eq!(noted(&shown("", format).await), expected, "{format:?}");
+    }
+    host.run(turn("s", "scripted/blind", "Well?")).await;
+    assert_eq!(noted(&shown("", PromptFormat::Neutral).await), expected, "each time, not only the first");
+    assert_eq!(noted(&shown("scripted/sees", PromptFormat::OpenaiChat).await).len(), 0, "it takes them");
+
+    host.database.client().await.execute("delete from blob_chunks", &[]).await.unwrap();
+    let neutral = shown("scripted/sees", PromptFormat::Neutral).await;
+    assert_eq!(noted(&neutral), [], "it refers to content, and none is read for it");
+    assert_eq!(media(&neutral.messages[0].parts[1]).size_bytes, 20);
+    let lost = shown("scripted/sees", PromptFormat::OpenaiChat).await;
+    assert_eq!(noted(&lost)[0].3, "look (image/gif) is not sent. Its content is lost.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_content_can_be_named() {
+    let host = Host::with(echoing()).await;
+    let id = derive::blob(b"");
+    host.replica.engine.store().put_blob(&TenantId::new("default"), &id, "image/gif", b"").await.unwrap();
+    let named = medium("image/gif", Source::BlobId(id.to_string()));
+    let events = host.run(asks("s", "scripted/blind", vec![text("This:"), named])).await;
+    assert_eq!(media(&messages(&events)[0].parts[1]).size_bytes, 0);
+    assert_eq!(told(&events), json!([{"text": "This:"}, {"text": UNSUPPORTED}]));
 }
 
 /// Rows D4 and D5: Chat Completions has no media in results.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use contextd::pb::{self, event::Payload};
+use contextd::{
+    model::config::ContextPolicy,
+    pb::{self, event::Payload},
+};
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic_types::StatusExt as _;
@@ -345,15 +348,40 @@ async fn a_turn_whose_message_was_withdrawn_before_it_began_ends_without_a_call(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_into_the_window_alone_is_given_up() {
-    let small = json!({"context_window": 500, "max_output": 100, "steps": [{"say": [{"text": "Fine."}]}]});
-    let host = Host::with(options().script("small", small.to_string())).await;
-    host.run(turn("s", "scripted/small", "Hello")).await;
-    let large = id(&host.enqueue(enqueue("s", &"word ".repeat(500))).await);
-    host.enqueue(enqueue("s", "Short.")).await;
-    let events = host.run(turn("s", "scripted/small", "And?")).await;
-    assert_eq!(applied(&events)[0].messages.len(), 1);
-    let gone = host.cancel_queued("s", &large).await;
-    assert_eq!((gone.state(), gone.drop_reason()), (pb::QueuedMessageState::Dropped, pb::DropReason::TooLarge));
+    let steps = json!([{"say": [{"text": "Fine."}]}]);
+    let small = json!({"context_window": 500, "max_output": 100, "steps": steps}).to_string();
+    let scripts = options().script("small", small).script("unknown", json!({"steps": steps}).to_string());
+    let host = Host::with(Options { context: ContextPolicy::default(), ..scripts }).await;
+    let off = pb::CompactionPolicy { enabled: Some(false), ..Default::default() };
+    let window = |tokens| pb::Policy {
+        context_window: Some(tokens),
+        output_reserve: Some(100),
+        compaction: Some(off.clone()),
+        ..Default::default()
+    };
+    let table = [
+        ("small", None, false),
+        ("unknown", None, true),
+        ("unknown", Some(window(500)), false),
+        ("small", Some(window(100_000)), true),
+    ];
+    for (at, (script, policy_overrides, fits)) in table.into_iter().enumerate() {
+        let (session, model) = (format!("s{at}"), format!("scripted/{script}"));
+        let of =
+            pb::Session { session_id: session.clone(), model: model.clone(), policy_overrides, ..Default::default() };
+        host.create(of).await;
+        let large = id(&host.enqueue(enqueue(&session, &"word ".repeat(500))).await);
+        host.enqueue(enqueue(&session, "Short.")).await;
+        let events = host.run(turn(&session, &model, "And?")).await;
+        assert_eq!(applied(&events)[0].messages.len(), if fits { 2 } else { 1 }, "{session}");
+        let gone = host.cancel_queued(&session, &large).await;
+        let dropped = (gone.state(), gone.drop_reason());
+        assert_eq!(
+            dropped == (pb::QueuedMessageState::Dropped, pb::DropReason::TooLarge),
+            !fits,
+            "{session}: {gone:?}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

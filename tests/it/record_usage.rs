@@ -5,11 +5,11 @@ use serde_json::json;
 use tonic::Status;
 
 use crate::harness::{
-    Host,
+    Host, Options,
     errors::refusal,
     host::{MODEL, answering, call},
-    requests::{tools, turn},
-    transcripts::{calls, one_turn, results, says},
+    requests::{text, tools, turn},
+    transcripts::{append, calls, message, one_turn, results, says},
     upstream::Upstream,
 };
 
@@ -158,11 +158,55 @@ async fn a_report_that_no_longer_describes_the_prompt_counts_and_anchors_nothing
     let pruned = host.stats("s").await.used;
     let recorded = record(&host, of_message(context_version)).await;
     assert_eq!((recorded.estimate, recorded.context_tokens), (None, pruned), "it was pruned meanwhile");
+    let (context_version, _) = prompt(&host).await;
+    let mut words = vec!["y".repeat(4_000), "z".repeat(8_000)].into_iter();
+    let mut change = async || {
+        let (session_id, system_prompt) = ("s".to_owned(), words.next().unwrap());
+        let session = Some(pb::Session { session_id, system_prompt, ..Default::default() });
+        let update_mask = Some(prost_types::FieldMask { paths: vec!["system_prompt".to_owned()] });
+        let request = pb::UpdateSessionRequest { session, update_mask, ..Default::default() };
+        host.sessions().update_session(request).await.unwrap();
+    };
+    change().await;
+    let longer = host.stats("s").await.used;
+    let recorded = record(&host, pb::RecordUsageRequest { context_version, ..report(used(5_000, 100)) }).await;
+    assert_eq!((recorded.estimate, recorded.context_tokens), (None, longer), "the system prompt is another one");
+    let (context_version, _) = prompt(&host).await;
+    change().await;
+    let answer = vec![says(pb::Role::Assistant, "Indeed.")];
+    let wrote = host.try_append(pb::AppendMessagesRequest { context_version, ..append("s", answer) }).await;
+    let message_id = wrote.expect("the transcript is what it was").message_ids[0].clone();
+    let longest = host.stats("s").await.used;
+    let of_answer = pb::RecordUsageRequest { message_id, context_version, ..report(used(5_000, 100)) };
+    let recorded = record(&host, of_answer).await;
+    assert_eq!((recorded.estimate, recorded.context_tokens), (None, longest), "it was another one before the answer");
     let stats = host.stats("s").await;
     assert_eq!(stats.last_estimate, None);
-    assert_eq!(stats.usage.iter().map(|it| it.usage.unwrap().calls).sum::<i64>(), reports + 1, "all of them count");
+    assert_eq!(stats.usage.iter().map(|it| it.usage.unwrap().calls).sum::<i64>(), reports + 3, "all of them count");
     let of = |purpose| stats.usage.iter().filter(|it| it.purpose() == purpose).count();
     assert_eq!((of(pb::UsagePurpose::Compaction), of(pb::UsagePurpose::Turn)), (1, 2));
+}
+
+/// Row A12
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_with_media_teaches_nothing_of_text() {
+    for (takes, learns) in [(json!(["image/*"]), false), (json!([]), true)] {
+        let script = json!({"input_media_types": takes, "steps": [{"say": [{"text": "Fine."}]}]});
+        let host = Host::with(Options::default().script("it", script.to_string())).await;
+        host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
+        let media = pb::Media {
+            media_type: "image/gif".to_owned(),
+            source: Some(pb::media::Source::Data(b"GIF89a".to_vec())),
+            ..Default::default()
+        };
+        let shown = pb::Part { content: Some(pb::part::Content::Media(media)), ..Default::default() };
+        host.append("s", vec![message(pb::Role::User, vec![text("What is this?"), shown])]).await;
+        let (context_version, predicted) = prompt(&host).await;
+        let recorded = record(&host, pb::RecordUsageRequest { context_version, ..report(used(5_000, 100)) }).await;
+        assert_eq!(recorded.estimate.unwrap().estimated_tokens, predicted, "{takes}");
+        assert_eq!(recorded.context_tokens.unwrap().tokens, 5_000, "{takes}");
+        assert_eq!(recorded.calibration_ratio != 1.0, learns, "{takes}: what is sent in its place is text");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

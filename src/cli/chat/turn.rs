@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use uuid::Uuid;
 
@@ -21,6 +22,9 @@ use super::terminal::Typed;
 use super::tools;
 use super::typing::{Deed, Typing};
 use crate::pb::{self, event::Payload};
+
+/// How long somebody who leaves waits for what they typed to arrive.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// A stream says something every ten seconds. One that is silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -102,7 +106,9 @@ pub(super) struct Turn<'a> {
     sending: JoinSet<Result<(), Status>>,
     /// Words that were typed before the turn was admitted.
     unsent: Vec<String>,
-    /// Words on their way to the queue, and what came of them.
+    /// Words on their way to the queue.
+    sent: Vec<String>,
+    /// What came of them.
     queueing: JoinSet<(String, Result<pb::QueuedMessage, Status>)>,
 }
 
@@ -123,12 +129,24 @@ impl<'a> Turn<'a> {
             cancelling: false,
             sending: JoinSet::new(),
             unsent: Vec::new(),
+            sent: Vec::new(),
             queueing: JoinSet::new(),
         }
     }
 
-    /// Follows the turn to its end.
+    /// Follows the turn to its end. What was typed and did not arrive until then is named.
     pub(super) async fn follow(mut self) -> Result<End, Stop> {
+        match self.until_its_end().await {
+            Ok(end) => Ok(end),
+            Err(stop @ Stop::Mute(_)) => Err(stop),
+            Err(stop @ (Stop::Left | Stop::Refused(_))) => {
+                self.part().await?;
+                Err(stop)
+            }
+        }
+    }
+
+    async fn until_its_end(&mut self) -> Result<End, Stop> {
         let mut backoff = None;
         loop {
             let status = match self.attach(&mut backoff).await {
@@ -186,6 +204,21 @@ impl<'a> Turn<'a> {
                 _ = self.chat.interrupts.recv() => self.interrupted()?,
             }
         }
+    }
+
+    /// Gives what is on its way a moment to arrive, and names what did not.
+    async fn part(&mut self) -> Result<(), Stop> {
+        let until = Instant::now() + PARTING;
+        while let Ok(Some(queued)) = timeout_at(until, self.queueing.join_next()).await {
+            self.queued(queued)?;
+        }
+        for words in &self.sent {
+            self.chat.printer.bad(&format!("perhaps not sent: {words}"))?;
+        }
+        for words in &self.unsent {
+            self.chat.printer.bad(&format!("not sent: {words}"))?;
+        }
+        Ok(())
     }
 
     async fn handle(&mut self, event: &pb::Event) -> Result<(), Stop> {
@@ -317,11 +350,15 @@ impl<'a> Turn<'a> {
             ..pb::EnqueueMessageRequest::default()
         };
         let server = self.chat.server.clone();
+        self.sent.push(words.clone());
         self.queueing.spawn(async move { (words, server.enqueue(request).await) });
     }
 
     fn queued(&mut self, done: Result<(String, Result<pb::QueuedMessage, Status>), JoinError>) -> Result<(), Stop> {
         let (words, answer) = done.map_err(|lost| Status::unknown(lost.to_string()))?;
+        if let Some(at) = self.sent.iter().position(|sent| *sent == words) {
+            self.sent.remove(at);
+        }
         match answer {
             Ok(message) => {
                 self.chat.waiting.add(&message);

@@ -14,8 +14,8 @@ use crate::{
         usage,
     },
     model::{
-        CallId, Compaction, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall,
-        TurnResult, Undone, Usage, UsagePurpose,
+        CallId, Compaction, CompactionId, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId,
+        TokenCount, ToolCall, TurnResult, Undone, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         generation::Unsupported,
         media::{LeftOut, UNSUPPORTED_WORDS},

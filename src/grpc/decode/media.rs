@@ -24,6 +24,9 @@ const LONGEST_URL: AtMost = AtMost::Chars(8_192);
 /// Most blobs that a request names.
 const MOST_NAMED: usize = 256;
 
+/// Characters of a blob's id: the hash of its content.
+const HASH_CHARS: usize = 64;
+
 /// What is stored of the blobs that a request names.
 pub type Stored = BTreeMap<BlobId, Kept>;
 
@@ -40,7 +43,12 @@ pub fn named_in_results(results: &[pb::ToolResult]) -> Vec<BlobId> {
 fn named<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
     let mut named = BTreeSet::new();
     parts.for_each(|part| collect(part, &mut named));
-    named.into_iter().take(MOST_NAMED).map(BlobId::new).collect()
+    named.into_iter().filter(|id| is_hash(id)).take(MOST_NAMED).map(BlobId::new).collect()
+}
+
+/// Whether a blob may have this id. What is none is asked of nobody.
+fn is_hash(id: &str) -> bool {
+    id.len() == HASH_CHARS && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 fn collect<'a>(part: &'a pb::Part, named: &mut BTreeSet<&'a str>) {

@@ -4,7 +4,9 @@ use super::{Flow, Run, Scene};
 use crate::turn::{
     Error,
     execute::{host_part, step_started},
+    media::{unread_new, unread_part},
     sessions::outside_tokens,
+    stats::known_window,
     written::message_tokens,
 };
 use crate::{
@@ -14,7 +16,10 @@ use crate::{
         estimate,
         size::{offset, size as size_of, usable},
     },
-    model::{Applied, DropReason, InputMessage, MessageId, Payload, Role, TakeMode, derive, event::StepPosition},
+    model::{
+        Applied, DropReason, InputMessage, Message, MessageId, Payload, Role, TakeMode, derive, event::StepPosition,
+    },
+    provider::registry::Resolved,
     store::{
         NewMessage, Rows,
         queue::{NextStep, Queued, Take, Taken, Which, Withdrawal},
@@ -41,7 +46,7 @@ struct Choice {
 
 impl Run<'_> {
     /// Takes what waits into the transcript, all in one statement. `advance`: the turn goes on to its next step with it.
-    pub(super) async fn take(&mut self, scene: &Scene<'_>, advance: bool) -> Result<Flow, Error> {
+    pub(super) async fn take(&mut self, scene: &Scene<'_>, messages: &[Message], advance: bool) -> Result<Flow, Error> {
         let Some(look) = self.engine.store.look(self.key).await? else { return Ok(Flow::Over) };
         if look.fence.epoch != self.fence.epoch {
             return Ok(Flow::Over);
@@ -50,9 +55,11 @@ impl Run<'_> {
         let model = self.engine.model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = scene.owned.request.tools.as_ref().unwrap_or(&config.tools);
         let outside = outside_tokens(config, tools, model.info.supports_tools);
-        let window = model.info.context_window.map(|limit| limit.tokens);
-        let fits = |message: &InputMessage| window.is_none_or(|window| size(message).saturating_add(outside) <= window);
-        let choice = choose(look.waiting, self.engine.policy(config)?.take, fits);
+        let policy = self.engine.policy(config)?;
+        let window = known_window(&policy.context, &model);
+        let read = |message: &InputMessage| size(message).saturating_sub(unread(&model, message));
+        let fits = |message: &InputMessage| window.is_none_or(|window| read(message).saturating_add(outside) <= window);
+        let choice = choose(look.waiting, policy.take, fits);
         if !choice.expired.is_empty() {
             self.engine.withdraw(self.key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
             return Ok(Flow::On);
@@ -62,7 +69,10 @@ impl Run<'_> {
         let advance = advance && !applied.is_empty();
         let at = if advance { StepPosition { step: scene.at.step + 1, attempt: 1 } } else { scene.at };
         let anchor = usable(scene.owned.anchor.as_ref(), &model.reference, scene.owned.context_version);
-        let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside));
+        let estimated = scene.owned.context_tokens + i64::from(outside);
+        let unread = unread_new(&model, anchor, messages, estimated)
+            + ids.iter().map(|message| i64::from(unread(&model, message))).sum::<i64>();
+        let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside) - unread);
         let mut ends: Vec<(MessageId, Result<MessageId, DropReason>, i64)> = Vec::new();
         for (message, reason) in choice.dropped {
             rows.event(&Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
@@ -72,8 +82,7 @@ impl Run<'_> {
             let id = derive::taken(self.turn, &first.message);
             let message = user_message(id.clone(), input, &applied);
             if advance {
-                let new = i64::from(outside) + i64::from(message_tokens(&message));
-                let expected = size_of(anchor, scene.owned.context_tokens + new);
+                let expected = size_of(anchor, estimated + i64::from(message_tokens(&message)) - unread);
                 rows.event(&step_started(&model, *number, expected.count), at);
             }
             rows.event(&Payload::MessagesApplied { message: id.clone(), taken: applied.clone() }, at);
@@ -144,6 +153,11 @@ fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl Fn(&InputMessage) -> 
 fn size(message: &InputMessage) -> u32 {
     let parts = message.parts.iter().map(|part| estimate::part(part, Role::User).tokens);
     parts.fold(estimate::MESSAGE_OVERHEAD, u32::saturating_add)
+}
+
+/// What of them the model does not read.
+fn unread(model: &Resolved, message: &InputMessage) -> u32 {
+    message.parts.iter().map(|part| unread_part(model, part, Role::User)).fold(0, u32::saturating_add)
 }
 
 /// The user message that was made of queued ones.

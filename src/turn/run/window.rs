@@ -21,7 +21,7 @@ use crate::{
         Error,
         compact::TriedLast,
         prune::{report, unasked},
-        stats::budget,
+        stats::{budget, known_window},
         written::message_tokens,
     },
 };
@@ -56,11 +56,8 @@ impl Run<'_> {
 
     /// How the turn ends if its prompt is larger than the window. What nobody knows the size of is left to the provider.
     pub(super) async fn too_large(&self, scene: &Scene<'_>) -> Result<Option<Ending>, Error> {
-        let window = budget(&scene.policy.context, scene.model)
-            .ok()
-            .filter(|budget| !budget.assumed)
-            .map(|budget| budget.window);
         let size = scene.size.count.tokens;
+        let window = known_window(&scene.policy.context, scene.model);
         let Some(window) = window.filter(|window| size > *window) else { return Ok(None) };
         let words = format!("the prompt has about {size} tokens, and the model's window {window}");
         self.overflow(scene, Failure::local(FailureReason::ContextOverflow, words, false)).await.map(Some)
@@ -145,7 +142,7 @@ impl Run<'_> {
                 let whole = Whole {
                     config: &config,
                     supports_tools: scene.model.info.supports_tools,
-                    ledger: &stats.ledger,
+                    ledger: &stats.ledger.less(&scene.unread),
                     queued: stats.queued,
                     used: scene.size.count.tokens,
                 };

@@ -40,6 +40,15 @@ pub(super) fn media(s: &Scene) -> Vec<Row> {
         invalid("a picture over 3 MiB", say(Source::Data(vec![0; 3 * MIB + 1])), &[(data, F::TooLarge)]),
         invalid("a picture that is not stored", s.say(lost()), &[(blob, F::Unknown)]),
         invalid("a picture that no hash names", say(Source::BlobId("cat".into())), &[(blob, F::Unknown)]),
+        invalid("a picture that NUL names", say(Source::BlobId("\0".into())), &[(blob, F::Unknown)]),
+        invalid(
+            "a result that shows what NUL names",
+            s.submit(|it| {
+                let shown = picture("image/png", "", Source::BlobId("\0".repeat(64)));
+                it.results = vec![pb::ToolResult { parts: vec![shown], ..result(&s.open, "") }];
+            }),
+            &[("results[0].parts[0].media.blob_id", F::Unknown)],
+        ),
         invalid("a picture that nothing names", say(Source::BlobId(String::new())), &[(blob, F::Required)]),
         invalid(
             "a picture in a file of the server's",

@@ -69,13 +69,16 @@ fn a_blob_is_what_is_stored_under_its_id() {
 #[test]
 fn blobs_are_looked_up_wherever_they_are_named() {
     let named = |id: &str| shown(media(Some(Wire::BlobId(id.into()))));
-    let result = pb::ToolResult { parts: vec![text("a"), named("b"), named("b")], ..Default::default() };
-    assert_eq!(named_in_results(std::slice::from_ref(&result)), [BlobId::new("b")]);
+    let (b, c) = ("b".repeat(64), "c".repeat(64));
+    let result = pb::ToolResult { parts: vec![text("a"), named(&b), named(&b)], ..Default::default() };
+    assert_eq!(named_in_results(std::slice::from_ref(&result)), [BlobId::new(b.clone())]);
     let message = |parts| pb::InputMessage { parts, ..Default::default() };
-    let messages = [message(vec![named("c"), text("d")]), message(vec![part(pb::part::Content::ToolResult(result))])];
-    assert_eq!(named_in_messages(&messages), [BlobId::new("b"), BlobId::new("c")]);
-    let many = message((0..300).map(|n| named(&format!("{n:03}"))).collect());
+    let messages = [message(vec![named(&c), text("d")]), message(vec![part(pb::part::Content::ToolResult(result))])];
+    assert_eq!(named_in_messages(&messages), [BlobId::new(b), BlobId::new(c)]);
+    let many = message((0..300).map(|n| named(&format!("{n:064}"))).collect());
     assert_eq!(named_in_messages([&many]).len(), 256);
+    let none = ["".to_owned(), "a".repeat(63), "a".repeat(65), "A".repeat(64), "g".repeat(64), "\0".repeat(64)];
+    assert_eq!(named_in_messages([&message(none.iter().map(|id| named(id)).collect())]), [], "ids of nothing");
 }
 
 #[test]
