@@ -9,6 +9,7 @@
 //! context that was compacted for it. `--paste` adds so many sentences to each input.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "it tells of the events that it names")]
 
 use std::error::Error;
 

@@ -435,7 +435,7 @@ async fn what_cannot_come_in_force_is_paid_for_once() {
     let made = compact(&host, "once").await;
     assert_eq!((made.state(), made.usage.as_ref().unwrap().calls), (CompactionState::Failed, 1));
     let spent = host.stats("s").await.usage;
-    assert_eq!(spent.iter().map(|spent| spent.usage.clone()).collect::<Vec<_>>(), [made.usage]);
+    assert_eq!(spent.iter().map(|spent| spent.usage).collect::<Vec<_>>(), [made.usage]);
 }
 
 /// Rows D18 and F38
