@@ -81,9 +81,9 @@ impl Counting {
         Counts { shares: self.shares(&whole, total.tokens), total, messages: single }
     }
 
-    /// What was measured, as it stands in the next prompt: the answer at its end gets the frame of a message.
+    /// What was measured, as it stands before what is added: the answer at its end gets the frame of a message.
     fn framed(&self, measured: &TokenCount, first: usize) -> TokenCount {
-        let last = self.messages[..first].last();
+        let last = self.messages[..first].last().filter(|_| first < self.messages.len());
         if last.is_none_or(|last| last.role != Role::Assistant) {
             return measured.clone();
         }

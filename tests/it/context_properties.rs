@@ -121,10 +121,8 @@ impl Driver<'_> {
                 let new = format!("{}f", self.session);
                 self.host.try_fork(fork(&self.session, 0, &new)).await.unwrap();
                 let live = self.live().await;
-                let there = |it: pb::Message| pb::Message { session_id: new.clone(), ..it };
-                let expected: Vec<_> = live.into_iter().map(there).collect();
-                self.session.clone_from(&new);
-                assert_eq!(self.live().await, expected, "a fork has what its source has");
+                self.session = new;
+                assert_eq!(unplaced(self.live().await), unplaced(live), "a fork has what its source has");
                 // Its history is that of its source, where it cannot be changed from here.
                 self.pruned.clear();
                 self.said = self.everything().await;
@@ -197,7 +195,7 @@ impl Driver<'_> {
     async fn everything(&self) -> Vec<Vec<Option<part::Content>>> {
         let all = self.host.listed(&self.session, MessageView::All, 0, false, 1_000).await;
         let said = all.into_iter().filter(|message| !message.is_summary);
-        said.map(|message| message.parts.into_iter().map(|part| part.content).collect()).collect()
+        said.map(|message| message.parts.into_iter().map(|part| part.content.map(unmarked)).collect()).collect()
     }
 
     async fn live(&self) -> Vec<pb::Message> {
@@ -235,6 +233,27 @@ impl Driver<'_> {
         );
         let request = pb::RenderContextRequest { session_id: self.session.clone(), ..Default::default() };
         self.host.contexts().render_context(request).await.expect("a call is never parted from its result");
+    }
+}
+
+/// Messages without what a fork does not have from its source: the session, and when a result was cleared.
+fn unplaced(mut messages: Vec<pb::Message>) -> Vec<pb::Message> {
+    for message in &mut messages {
+        message.session_id.clear();
+        for part in &mut message.parts {
+            if let Some(part::Content::ToolResult(pb::ToolResult { prune_mark: Some(mark), .. })) = &mut part.content {
+                mark.compacted_time = None;
+            }
+        }
+    }
+    messages
+}
+
+/// A part without its mark of having been cleared for the model.
+fn unmarked(content: part::Content) -> part::Content {
+    match content {
+        part::Content::ToolResult(result) => part::Content::ToolResult(pb::ToolResult { prune_mark: None, ..result }),
+        other => other,
     }
 }
 

@@ -117,7 +117,8 @@ async fn messages_are_added_to_a_sessions_next_prompt_and_nothing_is_stored() {
     let of = |messages| pb::CountTokensRequest { session_id: "s".to_owned(), messages, ..Default::default() };
     let (alone, _) = count(&mut contexts, of(vec![])).await;
     let (longer, counts) = count(&mut contexts, of(vec![says(pb::Role::User, "And then?")])).await;
-    assert_eq!(longer.tokens - alone.tokens, counts.message_tokens[0].tokens);
+    // The answer that was measured stands in a message from now on: 4 tokens.
+    assert_eq!(longer.tokens - alone.tokens, 4 + counts.message_tokens[0].tokens);
     assert_eq!(counts.message_tokens.len(), 1, "only what was given");
     let (switched, _) = count(&mut contexts, pb::CountTokensRequest { model: hello().model, ..of(vec![]) }).await;
     assert_eq!(switched.estimator, "o200k+gpt-4-chat");
