@@ -104,7 +104,13 @@ impl Engine {
         }
         let (survey, timeout, order) = self.survey_idle(key, overrides, wishes, *target).await?;
         let before = survey.size.tokens;
-        let plan = survey.plan(&order).ok_or(Error::CompactionNoGain { before, after: before })?;
+        let Some(plan) = survey.plan(&order) else {
+            // The same request may have done it between the two looks.
+            return match self.compacted_before(key, idempotency).await? {
+                Some(known) => self.seen_through(key, &known, *wait).await.map(Some),
+                None => Err(Error::CompactionNoGain { before, after: before }),
+            };
+        };
         let forecast = survey.forecast(&order, &plan);
         if *dry_run {
             return Ok(Some(forecast));

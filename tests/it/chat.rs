@@ -295,7 +295,7 @@ async fn what_was_typed_and_did_not_arrive_is_named_to_who_leaves() {
         }
         terminal.shows("(the connection is lost; reconnecting ...)\n").await;
         terminal.types("Look at the tests too");
-        terminal.shows("Look at the tests too\n").await;
+        terminal.shows("(kept until the server is back)\n").await;
         terminal.interrupt();
         terminal.shows("(cancelling; Ctrl-C again leaves)\n").await;
         terminal.interrupt();

@@ -101,6 +101,8 @@ pub(super) struct Turn<'a> {
     /// The turn; empty until it is admitted.
     turn_id: String,
     end: Option<End>,
+    /// The connection is lost.
+    lost: bool,
     cancelling: bool,
     /// Answers and cancels on their way.
     sending: JoinSet<Result<(), Status>>,
@@ -126,6 +128,7 @@ impl<'a> Turn<'a> {
             cursor: 0,
             turn_id,
             end: None,
+            lost: false,
             cancelling: false,
             sending: JoinSet::new(),
             unsent: Vec::new(),
@@ -159,6 +162,7 @@ impl<'a> Turn<'a> {
                 return Ok(end);
             }
             if backoff.is_none() && lost(&status) {
+                self.lost = true;
                 self.chat.printer.aside("(the connection is lost; reconnecting ...)")?;
             }
             let mut waiting = backoff.take().unwrap_or_else(Backoff::new);
@@ -173,6 +177,7 @@ impl<'a> Turn<'a> {
         let mut events = self.meanwhile(opening).await??;
         while let Some(event) = self.meanwhile(next(&mut events)).await?? {
             *backoff = None;
+            self.lost = false;
             self.handle(&event).await?;
         }
         Ok(())
@@ -325,8 +330,16 @@ impl<'a> Turn<'a> {
     /// What a line means that comes while the turn runs.
     fn said(&mut self, command: Command) -> Result<(), Stop> {
         match command {
-            Command::Say(words) if self.turn_id.is_empty() => self.unsent.push(words),
-            Command::Say(words) => self.queue(words),
+            Command::Say(words) => {
+                if self.turn_id.is_empty() {
+                    self.unsent.push(words);
+                } else {
+                    self.queue(words);
+                }
+                if self.lost {
+                    self.chat.printer.aside("(kept until the server is back)")?;
+                }
+            }
             Command::Quit => return Err(Stop::Left),
             Command::Nothing => {}
             Command::Model(_)
