@@ -14,8 +14,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage, UsageTotals, command::Idempotency,
-        event::StepPosition,
+        Category, CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage, UsageTotals,
+        command::Idempotency, event::StepPosition,
     },
 };
 
@@ -64,6 +64,21 @@ pub enum Counter {
     Pinned,
     /// What was pruned; no part of the size.
     Pruned,
+}
+
+impl From<Category> for Counter {
+    fn from(category: Category) -> Self {
+        match category {
+            Category::User => Self::User,
+            Category::Assistant => Self::Assistant,
+            Category::Reasoning => Self::Reasoning,
+            Category::ToolCalls => Self::ToolCalls,
+            Category::ToolResults => Self::ToolResults,
+            Category::Media => Self::Media,
+            Category::Summary => Self::Summary,
+            Category::Pinned => Self::Pinned,
+        }
+    }
 }
 
 impl Counter {

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, NewMessage, Rows, Store,
-    compaction::{Counter, Shift},
+    compaction::Shift,
     pipeline::{Param, Query},
     row::{count, get, role_number},
     rows::{Key, signed},
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, BlobId, CallId, Category, MessageId, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
+        Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
         event::StepPosition, import::OpenCall,
     },
 };
@@ -204,23 +204,10 @@ fn shift(messages: &[ImportedMessage]) -> Shift {
     for ImportedMessage { message, created_at: _ } in messages {
         shift.messages(1, i64::from(message.overhead));
         for part in &message.parts {
-            shift.count(counter(part.size.category), 1, i64::from(part.size.tokens));
+            shift.count(part.size.category.into(), 1, i64::from(part.size.tokens));
         }
     }
     shift
-}
-
-fn counter(category: Category) -> Counter {
-    match category {
-        Category::User => Counter::User,
-        Category::Assistant => Counter::Assistant,
-        Category::Reasoning => Counter::Reasoning,
-        Category::ToolCalls => Counter::ToolCalls,
-        Category::ToolResults => Counter::ToolResults,
-        Category::Media => Counter::Media,
-        Category::Summary => Counter::Summary,
-        Category::Pinned => Counter::Pinned,
-    }
 }
 
 #[derive(Default)]

@@ -88,7 +88,13 @@ impl Engine {
             // More is to be done: what all of it comes to is remembered at the end.
             let (planned, version) = (report.prune.clone().unwrap_or_default(), standing.session.context_version);
             if let Some(cleared) = self.clear(key, &pruning, planned, version, (&unasked(), "")).await? {
-                *so_far = Some(PrepareReport { prune: Some(cleared), ..report });
+                // What was done before, while somebody appended, stays told.
+                let first = so_far.take();
+                let (before, compaction) = match first {
+                    Some(first) => (first.before, first.compaction),
+                    None => (report.before, None),
+                };
+                *so_far = Some(PrepareReport { before, prune: Some(cleared), compaction, ..report });
             }
             return Ok(None);
         }

@@ -9,7 +9,7 @@ use crate::{
         Host,
         events::{kinds, until, until_action},
         host::call,
-        requests::{result, tools, turn},
+        requests::{clears, result, tools, turn},
         transcripts::says,
     },
 };
@@ -100,14 +100,8 @@ async fn what_no_longer_fits_waits_for_the_summary_that_is_being_written() {
 async fn old_results_stay_while_a_summary_of_them_is_written() {
     let host = host(&[json!([call("look")]), json!([call("look")]), json!([{"text": "Fine."}])]).await;
     nearly_full(&host, true).await;
-    let prune = pb::PrunePolicy {
-        minimum_tokens: Some(0),
-        protect_tokens: Some(7_200),
-        protect_turns: Some(0),
-        mode: pb::PruneMode::Always.into(),
-        ..Default::default()
-    };
-    let mut stream = host.execute(pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", "", "Well?") }).await;
+    let prune = clears(pb::PruneMode::Always, 7_200);
+    let mut stream = host.execute(look()).await;
     let (_, [calls, _]) = until_action(&mut stream).await;
     let policy_overrides = host.session("s").await.policy_overrides.map(|it| pb::Policy { prune: Some(prune), ..it });
     let update = pb::UpdateSessionRequest {

@@ -12,7 +12,7 @@ use crate::harness::{
     errors::refusal,
     events::{kinds, until_action},
     host::{MODEL, answering, call},
-    requests::{tools, turn},
+    requests::{clears, tools, turn},
     transcripts::{calls, says},
 };
 
@@ -105,13 +105,7 @@ async fn a_preparation_that_clears_and_compacts_is_told_again_as_it_was() {
         let words = "x".repeat(8_000);
         host.append("s", vec![says(pb::Role::User, &words), says(pb::Role::Assistant, "I see.")]).await;
     }
-    let prune = pb::PrunePolicy {
-        minimum_tokens: Some(0),
-        protect_tokens: Some(0),
-        protect_turns: Some(0),
-        mode: pb::PruneMode::OnOverflow.into(),
-        ..Default::default()
-    };
+    let prune = clears(pb::PruneMode::OnOverflow, 0);
     let window = Some(6_000);
     let reserve = Some(1_000);
     policy(
@@ -168,13 +162,7 @@ async fn a_prompt_that_cannot_be_made_or_does_not_fit_is_refused_and_nothing_is_
         (refused.metadata["window_tokens"].as_str(), refused.metadata["largest_category"].as_str()),
         ("200", "TOOL_RESULTS")
     );
-    let prune = pb::PrunePolicy {
-        minimum_tokens: Some(0),
-        protect_tokens: Some(0),
-        protect_turns: Some(0),
-        mode: pb::PruneMode::OnOverflow.into(),
-        ..Default::default()
-    };
+    let prune = clears(pb::PruneMode::OnOverflow, 0);
     policy(&host, "s", pb::Policy { prune: Some(prune), ..small }).await;
     host.append("s", vec![calls(&["open"])]).await;
     let refused = refusal(&try_prepare(&host, of("s", "one")).await.unwrap_err());

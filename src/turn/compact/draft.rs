@@ -191,7 +191,7 @@ fn shift(messages: &[Message], plan: &Plan, summary: Option<&NewMessage>) -> Shi
     for message in plan.hidden.iter().map(|at| &messages[*at]) {
         shift.messages(-1, -i64::from(message.overhead));
         for part in &message.parts {
-            shift.count(counter(part.size.category), -1, -i64::from(part.size.tokens));
+            shift.count(part.size.category.into(), -1, -i64::from(part.size.tokens));
             if let Some(pruned) = &part.pruned {
                 let saved = i64::from(pruned.original_tokens) - i64::from(part.size.tokens);
                 shift.count(Counter::Pruned, -1, -saved);
@@ -205,19 +205,6 @@ fn shift(messages: &[Message], plan: &Plan, summary: Option<&NewMessage>) -> Shi
         }
     }
     shift
-}
-
-fn counter(category: Category) -> Counter {
-    match category {
-        Category::User => Counter::User,
-        Category::Assistant => Counter::Assistant,
-        Category::Reasoning => Counter::Reasoning,
-        Category::ToolCalls => Counter::ToolCalls,
-        Category::ToolResults => Counter::ToolResults,
-        Category::Media => Counter::Media,
-        Category::Summary => Counter::Summary,
-        Category::Pinned => Counter::Pinned,
-    }
 }
 
 fn number(count: usize) -> u32 {

@@ -86,3 +86,14 @@ pub fn one_by_one() -> Option<pb::Session> {
     let policy = pb::Policy { tools: Some(tools), ..pb::Policy::default() };
     Some(pb::Session { policy_overrides: Some(policy), ..pb::Session::default() })
 }
+
+/// Results are cleared whatever it saves, but for the newest so many tokens of them.
+pub fn clears(mode: pb::PruneMode, protect_tokens: i32) -> pb::PrunePolicy {
+    pb::PrunePolicy {
+        mode: mode.into(),
+        minimum_tokens: Some(0),
+        protect_tokens: Some(protect_tokens),
+        protect_turns: Some(0),
+        ..pb::PrunePolicy::default()
+    }
+}
