@@ -210,17 +210,18 @@ pub struct Unqueued {
 pub(super) const ENQUEUE: &str = concat!(
     include_str!("sql/enqueue.sql"),
     include_str!("sql/behind_gate.sql"),
-    "on conflict do nothing returning 1)\n",
+    "on conflict do nothing returning 1),\nqueued as (\n",
     include_str!("sql/into_queue.sql"),
-    "$11 from known returning 1"
+    "$11 from known\n",
+    include_str!("sql/queued.sql"),
 );
 /// The same for a request without an id: it repeats none.
 pub(super) const ENQUEUE_UNREMEMBERED: &str = concat!(
-    "-- store::queue::enqueue_unremembered\n",
+    "-- store::queue::enqueue_unremembered\nwith queued as (\n",
     include_str!("sql/into_queue.sql"),
     "null\n",
     include_str!("sql/behind_gate.sql"),
-    "returning 1"
+    include_str!("sql/queued.sql"),
 );
 pub(super) const START_IDLE: &str = concat!(
     include_str!("sql/start_idle.sql"),
@@ -235,7 +236,7 @@ pub(super) const KEEP: &str = "-- store::queue::keep
     insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
     select $1, $2, $3, u.idx, u.blob from unnest($4::text[]) with ordinality as u(blob, idx)
      where exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3) returning 1";
-/// Where a message stands that was just queued, and what it met: a statement of its own, with a snapshot behind the gate's lock.
+/// Where a message stands that was just queued, and what it met, after the statements that came behind the one that queued it.
 pub(super) const PLACED: &str = "-- store::queue::placed
 select r.state, r.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at,
        (select count(*) from queue p where p.tenant_id = $1 and p.session_id = $2 and p.status = 0 and p.pos <= q.pos)::int as position
@@ -308,8 +309,13 @@ impl Store {
         }
         let starts = start.as_ref().map(|_| queries.len());
         queries.extend(start.iter().map(|(admission, bound)| bound.query(&key, admission.rows)));
-        queries.push(Query::new(PLACED, vec![&key.tenant as Param<'_>, &key.session, &bound.message]));
-        let answers = self.database.transact(&queries).await?;
+        let answers = match queries.as_slice() {
+            [alone] => vec![self.database.write(alone).await?],
+            _ => {
+                queries.push(Query::new(PLACED, vec![&key.tenant as Param<'_>, &key.session, &bound.message]));
+                self.database.transact(&queries).await?
+            }
+        };
         let first = |at: Option<usize>| at.and_then(|at| answers.get(at)).and_then(|rows| rows.first());
         let Some(placed) = first(answers.len().checked_sub(1)) else {
             let params: [Param<'_>; 4] = [&key.tenant, &key.session, &bound.request_id, &bound.message];

@@ -103,6 +103,9 @@ impl Guard {
 
 /// A moment within a statement that holds a lock or has its snapshot, in which others get a chance.
 const MOMENT: &str = "(select pg_sleep(0.003 * random())) moment";
+/// The same, behind the look at what a message meets.
+const LATER: &str = "(select m.state, pg_sleep(0.003 * random()) offset 0) moment";
+const MET: &str = "queue_met($1, $2, q.pos) m";
 
 /// What a transaction is sent as: slower where others may come in between, and without the guard.
 pub(super) fn rewrite(statements: &[&'static str], off: Option<Guard>) -> Vec<&'static str> {
@@ -127,7 +130,7 @@ fn kept(text: String) -> &'static str {
 
 fn slower(statement: &str) -> String {
     let at = [
-        ("store::queue::placed", "  from session_run r\n", format!("  from {MOMENT} cross join session_run r\n")),
+        ("store::queue::enqueue", MET, format!("{MET} cross join lateral {LATER}")),
         (
             "store::submission::submit",
             "    from session_run r\n   where",

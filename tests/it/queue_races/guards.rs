@@ -26,9 +26,10 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
             format!("{before} from f, pg_sleep(0.01){after}")
         });
     }
-    if is(sql, "queue::placed") {
-        let slow = [("from session_run r", "from pg_sleep(0.005) cross join session_run r")];
-        return changed(sql, |sql| replaced(sql, &slow));
+    if is(sql, "queue::enqueue") {
+        let met = "queue_met($1, $2, q.pos) m";
+        let slow = format!("{met} cross join lateral (select m.state, pg_sleep(0.005) offset 0) slow");
+        return changed(sql, |sql| replaced(sql, &[(met, &slow)]));
     }
     sql
 }

@@ -1,0 +1,2 @@
+returning message_id, status, applied_to, drop_reason, pos, enqueued_at, expires_at)
+select q.*, m.state, m.turn_id, m.position from queued q cross join queue_met($1, $2, q.pos) m
