@@ -53,6 +53,11 @@ impl Budget {
         size > self.room()
     }
 
+    /// Whether a size is near that: more than nine tenths of it (feature row S4).
+    pub fn nearly_full(self, size: u32) -> bool {
+        u64::from(size) * 10 > u64::from(self.room()) * 9
+    }
+
     /// What is left of the window after what is used and what is never filled.
     pub fn free(self, used: u32, buffer: u32) -> u32 {
         self.window.saturating_sub(used).saturating_sub(buffer)
@@ -110,6 +115,17 @@ mod tests {
         for (size, too_large) in [(183_999, false), (184_000, false), (184_001, true)] {
             assert_eq!(budget.overflows(size), too_large, "{size}");
         }
+    }
+
+    /// Row S4
+    #[test]
+    fn more_than_nine_tenths_of_the_room_is_nearly_full() {
+        let budget = Budget { window: 20_000, reserve: 10_000, assumed: false };
+        for (size, nearly) in [(0, false), (9_000, false), (9_001, true), (u32::MAX, true)] {
+            assert_eq!(budget.nearly_full(size), nearly, "{size}");
+        }
+        let none = Budget { window: 4_096, reserve: 4_096, assumed: false };
+        assert_eq!((none.nearly_full(0), none.nearly_full(1)), (false, true));
     }
 
     /// Row A8

@@ -56,6 +56,7 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
         queued_count: signed(stats.queued.parts),
         context_version: stats.version.number(),
         as_of_seq: stats.last_seq.0,
+        approaching_limit: budget.nearly_full(size.count.tokens),
     }
 }
 

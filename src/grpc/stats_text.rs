@@ -46,6 +46,10 @@ pub(super) fn text(stats: &pb::ContextStats, assumed: bool) -> String {
 
 fn notes(stats: &pb::ContextStats) -> Vec<String> {
     let mut notes = Vec::new();
+    if stats.approaching_limit {
+        let room = number(stats.context_window - stats.output_reserve);
+        notes.push(format!("Nearly full: the window has room for {room} tokens and the answer"));
+    }
     if let Some(basis) = &stats.size_basis
         && basis.last_input_tokens > 0
     {
@@ -263,6 +267,14 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
 ";
         assert_eq!(text(&stats(), false), expected);
         assert!(expected.lines().all(|line| line.chars().count() <= 80));
+    }
+
+    /// Row S4
+    #[test]
+    fn a_window_that_is_nearly_full_says_so_first() {
+        let text = text(&pb::ContextStats { approaching_limit: true, ..stats() }, false);
+        let notes = text.split("\n\n").nth(2).unwrap_or_default();
+        assert!(notes.starts_with("Nearly full: the window has room for 184,000 tokens and the answer\n"), "{notes}");
     }
 
     /// Row A7

@@ -189,6 +189,30 @@ mod tests {
         assert_eq!(catalog.model(""), None);
     }
 
+    /// Row S4
+    #[test]
+    fn the_models_that_hosts_have_long_named_are_known() {
+        let table = [
+            ("api.openai.com", "gpt-4o", 128_000, 16_384),
+            ("api.openai.com", "gpt-4o-mini", 128_000, 16_384),
+            ("api.openai.com", "gpt-4-turbo", 128_000, 4_096),
+            ("api.openai.com", "gpt-4", 8_192, 8_192), // all of its window, not 4,096: catalog/README.md
+            ("api.openai.com", "gpt-3.5-turbo", 16_385, 4_096),
+            ("api.anthropic.com", "claude-3.5-sonnet", 200_000, 8_192),
+            ("api.anthropic.com", "claude-3-5-sonnet-20241022", 200_000, 8_192),
+            ("api.anthropic.com", "claude-3-opus-20240229", 200_000, 4_096),
+            ("api.anthropic.com", "claude-3-sonnet", 200_000, 4_096),
+            ("api.anthropic.com", "claude-3-haiku", 200_000, 4_096),
+            ("generativelanguage.googleapis.com", "gemini-pro", 32_000, 8_192),
+            ("generativelanguage.googleapis.com", "gemini-1.5-pro", 1_000_000, 8_192),
+        ];
+        for (host, name, window, output) in table {
+            let model = Catalog::new(host, BTreeMap::new()).model(name).unwrap();
+            let limits = [model.context_window, model.max_output].map(|limit| limit.map(|limit| limit.tokens));
+            assert_eq!((limits, model.source), ([Some(window), Some(output)], Source::Shipped), "{name}");
+        }
+    }
+
     #[test]
     fn what_is_declared_wins_fact_by_fact() {
         let declared = Declared {

@@ -210,6 +210,21 @@ async fn a_call_without_reported_usage_leaves_the_one_before() {
 
 /// Row S4
 #[tokio::test(flavor = "multi_thread")]
+async fn a_context_says_when_more_than_nine_tenths_of_its_room_are_used() {
+    let full = json!({"when": {"user_contains": "full"}, "say": says("Hello.", 8_900, 101)});
+    let script = json!({"steps": [full, {"say": says("Hello.", 8_900, 100)}]});
+    let host = Host::with(Options::default().script("it", script.to_string())).await;
+    let policy = pb::Policy { context_window: Some(20_000), output_reserve: Some(10_000), ..pb::Policy::default() };
+    for (id, nearly) in [("even", false), ("full", true)] {
+        let policy_overrides = Some(policy.clone());
+        let made = pb::Session { model: MODEL.to_owned(), policy_overrides, ..pb::Session::default() };
+        host.run(pb::ExecuteTurnRequest { session: Some(made), ..turn(id, "", id) }).await;
+        assert_eq!(host.stats(id).await.approaching_limit, nearly, "{id}");
+    }
+}
+
+/// Row S4
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_window_is_assumed_or_refused() {
     let host = Host::with(unknown_window()).await;
     let made = |id: &str, policy| pb::CreateSessionRequest {
