@@ -11,6 +11,7 @@ use crate::{
 use super::{
     DecodeError, compaction,
     number::{known, signed, unsigned},
+    queue,
     usage::{count_from_pb, count_to_pb},
 };
 
@@ -47,7 +48,7 @@ fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, Decod
 
 /// What was done to make a prompt of a session fit, for the wire; the prompt in the answer has its own size.
 pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::PrepareReport {
-    let PrepareReport { before, pruned, compacted, prune, compaction } = report;
+    let PrepareReport { before, pruned, compacted, prune, compaction, applied } = report;
     pb::PrepareReport {
         tokens_before: Some(count_to_pb(before)),
         tokens_after_prune: Some(count_to_pb(pruned)),
@@ -55,7 +56,7 @@ pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::Prepar
         tokens_final: Some(count_to_pb(compacted)),
         prune: prune.as_ref().map(pruned_to_pb),
         compaction: compaction.as_ref().map(|made| compaction::to_pb(made, session)),
-        applied_messages: Vec::new(),
+        applied_messages: applied.iter().map(queue::applied_to_pb).collect(),
     }
 }
 
@@ -68,7 +69,7 @@ pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<Pre
         tokens_final: _,
         prune,
         compaction,
-        applied_messages: _,
+        applied_messages,
     } = report;
     Ok(PrepareReport {
         before: count_from_pb(tokens_before.unwrap_or_default())?,
@@ -76,6 +77,7 @@ pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<Pre
         compacted: count_from_pb(tokens_after_compaction.unwrap_or_default())?,
         prune: prune.map(|prune| pruned_from_pb(prune, at)).transpose()?,
         compaction: compaction.map(compaction::from_pb).transpose()?.map(Box::new),
+        applied: applied_messages.into_iter().map(queue::applied_from_pb).collect::<Result<_, _>>()?,
     })
 }
 

@@ -53,7 +53,7 @@ fn read<M: Message + Default>(what: &'static str, text: &str) -> Result<M, Decod
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CallId, PruneReport, TokenBasis, TokenCount, event::Estimate};
+    use crate::model::{Applied, CallId, MessageId, PruneReport, TokenBasis, TokenCount, event::Estimate};
 
     #[test]
     fn what_is_remembered_is_what_was_answered() {
@@ -83,6 +83,11 @@ mod tests {
             compacted: size(11),
             prune: Some(prune),
             compaction: None,
+            applied: vec![Applied {
+                message: MessageId::new("queued"),
+                queued_at: jiff::Timestamp::UNIX_EPOCH,
+                metadata: [("by".to_owned(), "ada".to_owned())].into(),
+            }],
         };
         let read = read_prepared(&format!("7{}", write_prepared(&report))).expect("it was written so");
         let named = report.prune.clone().map(|prune| PruneReport { at: Some(Seq(7)), ..prune });

@@ -130,6 +130,8 @@ pub struct PrepareContext {
     pub model: Option<String>,
     /// The shape of the prompt.
     pub shape: PromptShape,
+    /// What waits in the queue goes into the transcript first.
+    pub applies_queued: bool,
 }
 
 /// Show a session's next prompt. Nothing is stored.

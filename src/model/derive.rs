@@ -22,6 +22,12 @@ pub fn taken(turn: &TurnId, first: &MessageId) -> MessageId {
     MessageId::new(derived(time, &["taken", turn.as_str(), first.as_str()]).to_string())
 }
 
+/// The user message that queued messages become where no turn runs, by the first of them.
+pub fn gathered(first: &MessageId) -> MessageId {
+    let time = Uuid::parse_str(first.as_str()).ok();
+    MessageId::new(derived(time, &["gathered", first.as_str()]).to_string())
+}
+
 /// The assistant message of an attempt: any replica can name it, also to say that it is void.
 pub fn answer(turn: &TurnId, at: StepPosition) -> MessageId {
     of_turn(turn, "answer", at)

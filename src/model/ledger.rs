@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CallId, Category, Compaction, Seq, TokenBasis, TokenCount, event::Estimate};
+use super::{Applied, CallId, Category, Compaction, Seq, TokenBasis, TokenCount, event::Estimate};
 
 /// Tokens, and the parts that have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -134,6 +134,8 @@ pub struct PrepareReport {
     pub prune: Option<PruneReport>,
     /// The compaction; none: none was needed.
     pub compaction: Option<Box<Compaction>>,
+    /// The queued messages that were taken first.
+    pub applied: Vec<Applied>,
 }
 
 /// What was made of the report of a call.

@@ -393,7 +393,7 @@ impl Store {
         let mut params = rows.params(&key);
         params.extend([&fence.epoch as Param<'_>, &fence.op, &next_seq, &steps, &lease]);
         params.extend(columns.params());
-        params.push(&revision);
+        params.extend([&revision as Param<'_>, &RUNNING]);
         let take = Query::new(TAKE, params);
         let queries = if seen.is_some() { vec![take] } else { vec![lock_run(&key), take] };
         match self.fenced_write(&key, fence, &queries).await? {
@@ -401,6 +401,26 @@ impl Store {
             Fenced::Refused => Ok(Take::Moved),
             Fenced::Gone => Ok(Take::Fenced),
         }
+    }
+
+    /// Takes messages into the transcript of an idle session, as `rows` say and for this revision of its configuration, if nothing moved
+    /// since the look. None: something did, a turn began or calls are open. Else the newest seq.
+    pub async fn take_idle(
+        &self,
+        key: &SessionKey,
+        look: &Look,
+        revision: i64,
+        rows: &Rows,
+        taken: &[Taken<'_>],
+    ) -> Result<Option<Seq>, Error> {
+        let (key, columns) = (Key::from(key), TakenColumns::from(taken));
+        let (next_seq, steps, lease) = (look.last_seq.0 + 1, 0, None::<f64>);
+        let mut params = rows.params(&key);
+        params.extend([&look.fence.epoch as Param<'_>, &look.fence.op, &next_seq, &steps, &lease]);
+        params.extend(columns.params());
+        params.extend([&revision as Param<'_>, &IDLE]);
+        let written = self.database.write(&Query::new(TAKE, params)).await?;
+        written.first().map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1))).transpose()
     }
 
     /// Withdraws messages that wait, each with an event of this payload. What waits no longer is left alone.
@@ -556,6 +576,10 @@ impl TakenColumns<'_> {
         [&self.ids, &self.statuses, &self.events, &self.into, &self.reasons]
     }
 }
+
+/// The states of a session that a take is for.
+const IDLE: i16 = 0;
+const RUNNING: i16 = 1;
 
 const PENDING: i16 = 0;
 const APPLIED: i16 = 1;

@@ -16,6 +16,7 @@ pub mod error;
 pub mod execute;
 pub mod following;
 pub mod fork;
+mod gather;
 pub mod hub;
 pub mod import;
 mod learn;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{
     Engine, Error,
     compact::{Order, Tried},
+    gather::Gathered,
     media::unread,
     prune::{report, unasked},
     render::{Rendered, Standing},
@@ -20,7 +21,7 @@ use crate::{
         size::{size, usable},
     },
     model::{
-        Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
+        Applied, Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
         command::PrepareContext,
         compaction::{CompactionPolicy, Trigger},
         config::PrunePolicy,
@@ -33,6 +34,17 @@ use crate::{
 /// How often a preparation is tried again when the session changes under it.
 const TRIES: u32 = 10;
 
+/// What a preparation has done before it looks again.
+#[derive(Debug, Default)]
+struct Progress {
+    /// What waited was taken, as far as it is to be.
+    gathered: bool,
+    /// What was taken.
+    applied: Vec<Applied>,
+    /// What was pruned and compacted.
+    report: Option<PrepareReport>,
+}
+
 impl Engine {
     /// Makes the next prompt, or tells again what the same request did, with the prompt of now.
     pub async fn prepare_context(
@@ -43,7 +55,7 @@ impl Engine {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
-            let mut so_far = None;
+            let mut so_far = Progress::default();
             for _ in 0..TRIES {
                 if let Some(prepared) = Box::pin(engine.try_prepare(&key, &command, &mut so_far)).await? {
                     return Ok(prepared);
@@ -59,7 +71,7 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &PrepareContext,
-        so_far: &mut Option<PrepareReport>,
+        so_far: &mut Progress,
     ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
         let standing = self.standing(key).await?;
         let done = self.prepared(key, command).await?;
@@ -67,7 +79,13 @@ impl Engine {
             return Err(Error::TurnInProgress { turn: turn.clone(), last: standing.session.last_seq });
         }
         let model = self.model(standing.model(command.model.as_deref()))?;
-        // Nothing is done for a transcript that cannot be sent.
+        if command.applies_queued && done.is_none() && !so_far.gathered {
+            if let Gathered::All(applied) = self.gather(key, &standing, &model).await? {
+                *so_far = Progress { gathered: true, applied, report: None };
+            }
+            return Ok(None);
+        }
+        // Nothing more is done for a transcript that cannot be sent.
         self.prompt(&standing, &model)?;
         let size = standing.size(&model);
         let policy = self.policy(&standing.session.config)?.context;
@@ -82,26 +100,34 @@ impl Engine {
         let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
         let now = due(size.at_most());
         if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some()) {
-            if so_far.is_none() && due(at_most(&report.pruned)).is_none() {
+            let report = PrepareReport { applied: so_far.applied.clone(), ..report };
+            if so_far.report.is_none() && due(at_most(&report.pruned)).is_none() {
                 return self.prune_for(key, command, &standing, &pruning, report).await;
             }
             // More is to be done: what all of it comes to is remembered at the end.
             let (planned, version) = (report.prune.clone().unwrap_or_default(), standing.session.context_version);
             if let Some(cleared) = self.clear(key, &pruning, planned, version, (&unasked(), "")).await? {
                 // What was done before, while somebody appended, stays told.
-                let first = so_far.take();
+                let first = so_far.report.take();
                 let (before, compaction) = match first {
                     Some(first) => (first.before, first.compaction),
                     None => (report.before, None),
                 };
-                *so_far = Some(PrepareReport { before, prune: Some(cleared), compaction, ..report });
+                so_far.report = Some(PrepareReport { before, prune: Some(cleared), compaction, ..report });
             }
             return Ok(None);
         }
         let size = || size.count.clone();
-        let nothing =
-            || PrepareReport { before: size(), pruned: size(), compacted: size(), prune: None, compaction: None };
-        let report = so_far.get_or_insert_with(nothing);
+        let applied = &so_far.applied;
+        let nothing = || PrepareReport {
+            before: size(),
+            pruned: size(),
+            compacted: size(),
+            prune: None,
+            compaction: None,
+            applied: applied.clone(),
+        };
+        let report = so_far.report.get_or_insert_with(nothing);
         if let Some(trigger) = now.filter(|_| report.compaction.is_none())
             && self.compact_for(key, &standing, &policy.compaction, (&model, budget), trigger, report).await?
         {
@@ -229,6 +255,7 @@ impl Standing {
             compacted: left,
             prune: Some(prune),
             compaction: None,
+            applied: Vec::new(),
         };
         Some((pruning, report))
     }

@@ -2,7 +2,7 @@
 
 mod ending;
 mod room;
-mod take;
+pub(super) mod take;
 mod window;
 
 use std::{

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What happens in every long run; one in which it does not shows nothing about it.
-const HAPPENS: [&str; 23] = [
+const HAPPENS: [&str; 24] = [
     "turn_completed",
     "turn_cancelled",
     "rolled back",
@@ -49,6 +49,7 @@ const HAPPENS: [&str; 23] = [
     "compacted at a share of the window",
     "compacted by hand",
     "compacted at the provider's word",
+    "compacted beside a turn",
     "summarised",
     "tool_call_completed",
     "tool_call_cancelled",
@@ -207,8 +208,23 @@ fn told(name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Opt
 
 /// Adds up what happened in a session.
 fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb::Event>) {
+    // The compaction that a turn began, and whether it went on meanwhile.
+    let mut beside = None;
     for event in listed.values() {
         *happened.entry(kind(event)).or_default() += 1;
+        match (&event.payload, &mut beside) {
+            (Some(Payload::CompactionStarted(_)), _) => {
+                let begun = overlays::about(event).filter(|it| it.trigger() == CompactionTrigger::Threshold);
+                beside = begun.map(|compaction| (&compaction.compaction_id, false));
+            }
+            (Some(Payload::StepStarted(_) | Payload::MessageCommitted(_)), Some((_, went_on))) => *went_on = true,
+            (Some(Payload::CompactionCompleted(_)), Some((id, true)))
+                if overlays::about(event).is_some_and(|it| it.compaction_id == **id) =>
+            {
+                *happened.entry("compacted beside a turn").or_default() += 1;
+            }
+            _ => {}
+        }
         let also = match &event.payload {
             Some(Payload::TurnCancelled(end)) if end.mode() == pb::CancelMode::Rollback => "rolled back",
             Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::Interrupted => "interrupted",

@@ -49,6 +49,7 @@ fn compaction(random: &mut Random) -> pb::CompactionPolicy {
         summary_model: any_summariser(random),
         summary_max_tokens: Some(60),
         guard: (*random.of(&guards)).into(),
+        background: Some(random.happens(50)),
         ..pb::CompactionPolicy::default()
     }
 }

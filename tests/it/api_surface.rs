@@ -167,9 +167,6 @@ fn turn_asks() -> Vec<Ask> {
         let prepare = pb::PrepareContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
         asks.push(ask(PREPARE_CONTEXT, &prepare, "format"));
     }
-    let apply_queued_messages = true;
-    let take = pb::PrepareContextRequest { session_id: "s".to_owned(), apply_queued_messages, ..Default::default() };
-    asks.push(ask(PREPARE_CONTEXT, &take, "apply_queued_messages"));
     for (field, it) in toolsets() {
         let count = pb::CountTokensRequest { tools: Some(it.clone()), ..Default::default() };
         asks.push(ask(COUNT_TOKENS, &count, field));

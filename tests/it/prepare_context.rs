@@ -12,7 +12,7 @@ use crate::harness::{
     errors::refusal,
     events::{kinds, until_action},
     host::{MODEL, answering, call},
-    requests::{clears, tools, turn},
+    requests::{clears, enqueue, tools, turn},
     transcripts::{calls, says},
 };
 
@@ -174,4 +174,101 @@ async fn a_prompt_that_cannot_be_made_or_does_not_fit_is_refused_and_nothing_is_
     let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("u", MODEL, "Look.") };
     until_action(&mut host.execute(request).await).await;
     assert_eq!(refusal(&try_prepare(&host, of("u", "")).await.unwrap_err()).reason, "TURN_IN_PROGRESS");
+}
+
+/// The same, with what waits taken first.
+fn taking(session: &str, request: &str) -> pb::PrepareContextRequest {
+    pb::PrepareContextRequest { apply_queued_messages: true, ..of(session, request) }
+}
+
+/// The id of a message that is queued.
+async fn waits(host: &Host, request: pb::EnqueueMessageRequest) -> String {
+    host.enqueue(request).await.queued_message.unwrap().queued_message_id
+}
+
+/// The ids under which messages waited that a preparation took.
+fn applied(report: &pb::PrepareReport) -> Vec<&str> {
+    report.applied_messages.iter().map(|applied| applied.queued_message_id.as_str()).collect()
+}
+
+/// Rows S12 and D8
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_taken_into_the_prompt_where_the_host_asks_for_it() {
+    let host = host().await;
+    host.run(turn("s", MODEL, "Hello")).await;
+    let one = waits(&host, enqueue("s", "Look at the tests")).await;
+    let two = waits(&host, enqueue("s", "and at the docs")).await;
+    let when_idle = pb::EnqueueMessageRequest { delivery: pb::Delivery::WhenIdle.into(), ..enqueue("s", "Later") };
+    let later = waits(&host, when_idle).await;
+    let (_, report) = prepare(&host, of("s", "leaves")).await;
+    assert_eq!((applied(&report), host.queued("s").await.len()), (vec![], 3));
+    let seen = host.events("s", "", 0, 100).await.len();
+    let (prompt, report) = prepare(&host, taking("s", "takes")).await;
+    assert_eq!(applied(&report), [one.as_str(), two.as_str()]);
+    let newest = prompt.messages.last().unwrap().clone();
+    assert_eq!(host.messages("s").await.last().unwrap().message_id, newest.message_id);
+    let words = format!("{:?}", newest.parts);
+    assert!(words.contains("Look at the tests") && words.contains("and at the docs"), "{words}");
+    assert_eq!(host.queued("s").await.iter().map(|it| &it.queued_message_id).collect::<Vec<_>>(), [&later]);
+    assert_eq!((report.tokens_before.clone(), host.stats("s").await.used), (prompt.tokens.clone(), prompt.tokens));
+    let events = host.events("s", "", 0, 100).await.split_off(seen);
+    assert_eq!(kinds(&events), ["messages_applied", "message_committed"]);
+    assert!(events.iter().all(|event| event.turn_id.is_empty()), "no turn took them");
+    host.enqueue(enqueue("s", "And another one")).await;
+    let (_, again) = prepare(&host, taking("s", "takes")).await;
+    assert_eq!((again, host.queued("s").await.len()), (report, 2), "the same request takes nothing more");
+    let end = host.run(turn("s", MODEL, "Go on")).await;
+    assert_eq!(kinds(&end).last(), Some(&"turn_completed"), "turns go on as before");
+}
+
+/// Row I3
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_taken_goes_on_waiting_and_what_is_late_expires() {
+    let host = host().await;
+    for session in ["s", "t"] {
+        host.run(turn(session, MODEL, "Hello")).await;
+    }
+    host.append("s", vec![says(pb::Role::User, "Look"), calls(&["open"])]).await;
+    host.enqueue(enqueue("s", "Wait")).await;
+    let refused = refusal(&try_prepare(&host, taking("s", "one")).await.unwrap_err());
+    assert_eq!((refused.reason.as_str(), host.queued("s").await.len()), ("TRANSCRIPT_OPEN", 1));
+    let queue = pb::QueuePolicy { take: pb::TakeMode::OneAtATime.into(), ..Default::default() };
+    policy(&host, "t", pb::Policy { queue: Some(queue), ..Default::default() }).await;
+    let soon = prost_types::Duration { seconds: 0, nanos: 1_000_000 };
+    host.enqueue(pb::EnqueueMessageRequest { ttl: Some(soon), ..enqueue("t", "Too late") }).await;
+    let first = waits(&host, enqueue("t", "First")).await;
+    let second = waits(&host, enqueue("t", "Second")).await;
+    for (request, taken) in [("one", vec![first.as_str()]), ("two", vec![second.as_str()]), ("three", vec![])] {
+        assert_eq!(applied(&prepare(&host, taking("t", request)).await.1), taken, "{request}");
+    }
+    assert_eq!(host.queued("t").await, []);
+    let events = host.events("t", "", 0, 100).await;
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "queued_message_expired").count(), 1);
+}
+
+/// Row I3
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_withdrawn_while_it_is_taken_is_one_or_the_other() {
+    let host = host().await;
+    host.run(turn("s", MODEL, "Hello")).await;
+    for round in 0..20 {
+        let id = waits(&host, enqueue("s", "Wait")).await;
+        let cancel = pb::CancelQueuedMessageRequest {
+            session_id: "s".to_owned(),
+            queued_message_id: id.clone(),
+            ..Default::default()
+        };
+        let mut queues = host.queue();
+        let (prepared, _) = tokio::join!(prepare(&host, taking("s", "")), queues.cancel_queued_message(cancel));
+        let events = host.events("s", "", 0, 1_000).await;
+        let ended = |kind: &str| {
+            events
+                .iter()
+                .filter(|event| format!("{:?}", event.payload).contains(&id) && kinds(&[(*event).clone()]) == [kind])
+                .count()
+        };
+        let ends = (ended("messages_applied"), ended("queued_message_cancelled"));
+        let expected = if applied(&prepared.1).is_empty() { (0, 1) } else { (1, 0) };
+        assert_eq!(ends, expected, "round {round}");
+    }
 }

@@ -195,7 +195,11 @@ fn the_next_one_takes_the_place_of_the_one_in_force() {
     let case = Case { standing: Some(standing), ..Case::of(messages) };
     let next = case.plan(Strategy::ReactiveOverflow).unwrap();
     assert_eq!((next.from, next.to, next.stands_for, next.carries), (Seq(3), Seq(240), 24, false));
-    assert_eq!(next.hidden[0], 0);
+    for strategy in [Strategy::ReactiveOverflow, Strategy::MiddleRemoval] {
+        let hidden = case.plan(strategy).unwrap().hidden;
+        assert_eq!(hidden[0], 0, "what the summary stands for is covered");
+        assert!(hidden.is_sorted_by(|one, other| one < other), "each goes once: {hidden:?}");
+    }
     assert_eq!(next.gone(&case.messages).count(), 20, "the summary is no message of the conversation");
     assert!(case.plan(Strategy::Truncation).unwrap().carries);
 }

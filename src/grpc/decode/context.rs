@@ -123,15 +123,13 @@ pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareCont
     let mut found = Findings::of(PREPARE_CONTEXT);
     let hash = request_hash(PREPARE_CONTEXT, &request);
     let pb::PrepareContextRequest { session_id, request_id, model, format, apply_queued_messages } = request;
-    if apply_queued_messages {
-        found.not_implemented(Path::to("apply_queued_messages"));
-    }
     let model = config::model(Path::to("model"), model, &mut found);
     let prepare = PrepareContext {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         model: (!model.is_empty()).then_some(model),
         shape: shape(Path::to("format"), format, &mut found),
+        applies_queued: apply_queued_messages,
     };
     found.finish(prepare)
 }

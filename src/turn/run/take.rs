@@ -35,13 +35,13 @@ const CONFIG_TRIES: u32 = 10;
 
 /// What becomes of the messages that wait.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Choice {
+pub(in crate::turn) struct Choice {
     /// Their time passed.
-    expired: Vec<MessageId>,
+    pub expired: Vec<MessageId>,
     /// They are given up.
-    dropped: Vec<(MessageId, DropReason)>,
+    pub dropped: Vec<(MessageId, DropReason)>,
     /// They are taken.
-    taken: Vec<(Applied, InputMessage)>,
+    pub taken: Vec<(Applied, InputMessage)>,
 }
 
 impl Run<'_> {
@@ -57,9 +57,7 @@ impl Run<'_> {
         let outside = outside_tokens(config, tools, model.info.supports_tools);
         let policy = self.engine.policy(config)?;
         let window = known_window(&policy.context, &model);
-        let read = |message: &InputMessage| size(message).saturating_sub(unread(&model, message));
-        let fits = |message: &InputMessage| window.is_none_or(|window| read(message).saturating_add(outside) <= window);
-        let choice = choose(look.waiting, policy.take, fits);
+        let choice = choose(look.waiting, policy.take, |message| fits(message, &model, window, outside));
         if !choice.expired.is_empty() {
             self.engine.withdraw(self.key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
             return Ok(Flow::On);
@@ -73,27 +71,17 @@ impl Run<'_> {
         let unread = unread_new(&model, anchor, messages, estimated)
             + ids.iter().map(|message| i64::from(unread(&model, message))).sum::<i64>();
         let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside) - unread);
-        let mut ends: Vec<(MessageId, Result<MessageId, DropReason>, i64)> = Vec::new();
-        for (message, reason) in choice.dropped {
-            rows.event(&Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
-            ends.push((message, Err(reason), rows.events()));
-        }
+        let mut ends = Ends::default();
+        ends.drop(choice.dropped, &mut rows, at);
         if let (Some(input), Some(first)) = (coalesce(ids), applied.first()) {
-            let id = derive::taken(self.turn, &first.message);
-            let message = user_message(id.clone(), input, &applied);
+            let message = user_message(derive::taken(self.turn, &first.message), input, &applied);
             if advance {
                 let expected = size_of(anchor, estimated + i64::from(message_tokens(&message)) - unread);
                 rows.event(&step_started(&model, *number, expected.count), at);
             }
-            rows.event(&Payload::MessagesApplied { message: id.clone(), taken: applied.clone() }, at);
-            let event = rows.events();
-            ends.extend(applied.into_iter().map(|applied| (applied.message, Ok(id.clone()), event)));
-            rows.message(message, at);
+            ends.apply(applied, message, &mut rows, at);
         }
-        let taken: Vec<Taken<'_>> = ends
-            .iter()
-            .map(|(message, end, event)| Taken { message, end: end.as_ref().map_err(|reason| *reason), event: *event })
-            .collect();
+        let taken = ends.taken();
         let step = match advance {
             false => NextStep::None,
             true if self.moved >= CONFIG_TRIES => NextStep::InAnyCase,
@@ -117,8 +105,43 @@ impl Run<'_> {
     }
 }
 
+/// The messages that a take ends, as its rows say.
+#[derive(Debug, Default)]
+pub(in crate::turn) struct Ends(Vec<(MessageId, Result<MessageId, DropReason>, i64)>);
+
+impl Ends {
+    /// These are given up.
+    pub(in crate::turn) fn drop(&mut self, dropped: Vec<(MessageId, DropReason)>, rows: &mut Rows, at: StepPosition) {
+        for (message, reason) in dropped {
+            rows.event(&Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
+            self.0.push((message, Err(reason), rows.events()));
+        }
+    }
+
+    /// These become that message.
+    pub(in crate::turn) fn apply(
+        &mut self,
+        applied: Vec<Applied>,
+        message: NewMessage,
+        rows: &mut Rows,
+        at: StepPosition,
+    ) {
+        rows.event(&Payload::MessagesApplied { message: message.id.clone(), taken: applied.clone() }, at);
+        let event = rows.events();
+        self.0.extend(applied.into_iter().map(|applied| (applied.message, Ok(message.id.clone()), event)));
+        rows.message(message, at);
+    }
+
+    /// What the statement is told of them.
+    pub(in crate::turn) fn taken(&self) -> Vec<Taken<'_>> {
+        let ends = self.0.iter();
+        ends.map(|(message, end, event)| Taken { message, end: end.as_ref().map_err(|reason| *reason), event: *event })
+            .collect()
+    }
+}
+
 /// What becomes of messages that wait for a turn, in their order.
-fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl Fn(&InputMessage) -> bool) -> Choice {
+pub(in crate::turn) fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl Fn(&InputMessage) -> bool) -> Choice {
     let mut choice = Choice::default();
     for queued in waiting {
         if queued.expired {
@@ -149,10 +172,12 @@ fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl Fn(&InputMessage) -> 
     choice
 }
 
-/// Tokens of a message on its own.
-fn size(message: &InputMessage) -> u32 {
+/// Whether a message fits a window beside what is outside of the transcript, as the model reads it.
+pub(in crate::turn) fn fits(message: &InputMessage, model: &Resolved, window: Option<u32>, outside: u32) -> bool {
     let parts = message.parts.iter().map(|part| estimate::part(part, Role::User).tokens);
-    parts.fold(estimate::MESSAGE_OVERHEAD, u32::saturating_add)
+    let size = parts.fold(estimate::MESSAGE_OVERHEAD, u32::saturating_add);
+    let read = size.saturating_sub(unread(model, message));
+    window.is_none_or(|window| read.saturating_add(outside) <= window)
 }
 
 /// What of them the model does not read.
@@ -161,7 +186,7 @@ fn unread(model: &Resolved, message: &InputMessage) -> u32 {
 }
 
 /// The user message that was made of queued ones.
-fn user_message(id: MessageId, input: InputMessage, applied: &[Applied]) -> NewMessage {
+pub(in crate::turn) fn user_message(id: MessageId, input: InputMessage, applied: &[Applied]) -> NewMessage {
     let InputMessage { role, parts, pinned, metadata: _ } = input;
     NewMessage {
         id,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use contextd::{
     model::{MessageId, Seq, TurnId, command::TurnRequest},
     store::{
-        queue::{Delivery, DropReason, Enqueued, NewQueued, QueueState, Take, Taken, Which, Withdrawal},
+        queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState, Take, Taken, Which, Withdrawal},
         session::{Remembered, SessionState},
         turn::Written,
     },
@@ -121,6 +121,37 @@ async fn a_message_that_starts_a_turn_is_taken_at_its_first_step_whatever_its_de
         assert_eq!(queued.state, QueueState::Applied(MessageId::new("from-q")));
         world.assert_dense(&key).await;
     }
+}
+
+#[tokio::test]
+async fn without_a_turn_what_waits_is_taken_only_as_it_was_looked_at() {
+    let world = World::new().await;
+    let (idle, (running, _), none) = (world.idle("s").await, world.running("r").await, unremembered());
+    let id = MessageId::new("q");
+    for key in [&idle, &running] {
+        placed(world.store.enqueue(key, &asap(&id, &none), None).await.unwrap());
+    }
+    let into = MessageId::new("from-q");
+    let mut rows = Rows::new(ESTIMATOR, 0);
+    rows.encoded_event("messages_applied", into.to_string(), Vec::new(), StepPosition::default());
+    rows.message(message("from-q", Role::User, vec![part("queued words", 9, Category::User)]), StepPosition::default());
+    let taken = [Taken { message: &id, end: Ok(&into), event: 1 }];
+    let look = world.store.look(&running).await.unwrap().unwrap();
+    assert_eq!(world.store.take_idle(&running, &look, 1, &rows, &taken).await.unwrap(), None, "a turn runs");
+    let look = world.store.look(&idle).await.unwrap().unwrap();
+    let moved = Look { last_seq: Seq(look.last_seq.0 - 1), ..look.clone() };
+    let another = Look { fence: Fence { epoch: look.fence.epoch + 1, ..look.fence }, ..look.clone() };
+    for stale in [moved, another] {
+        assert_eq!(world.store.take_idle(&idle, &stale, 1, &rows, &taken).await.unwrap(), None);
+    }
+    assert_eq!(world.store.take_idle(&idle, &look, 2, &rows, &taken).await.unwrap(), None, "another configuration");
+    let last = world.store.take_idle(&idle, &look, 1, &rows, &taken).await.unwrap();
+    assert_eq!(last, Some(Seq(look.last_seq.0 + 2)));
+    let queued = world.store.queued_message(&idle, &id).await.unwrap().unwrap();
+    assert_eq!(queued.state, QueueState::Applied(into.clone()));
+    let lease = "select count(*) from session_run where session_id = $1 and lease_until > now()";
+    assert_eq!(world.number(lease, &idle).await, 0, "nobody owns it");
+    world.assert_dense(&idle).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,68 @@
+//! What waits in the queue goes into the transcript of a session that no turn runs in, for a host that calls the model by itself.
+
+use super::{
+    Engine, Error,
+    render::Standing,
+    run::take::{Ends, choose, fits, user_message},
+    stats::known_window,
+};
+use crate::{
+    context::{coalesce::coalesce, estimate},
+    model::{Applied, InputMessage, SessionKey, derive, event::StepPosition},
+    provider::registry::Resolved,
+    store::{
+        Rows,
+        queue::{Which, Withdrawal},
+        session::SessionState,
+    },
+};
+
+/// What became of what waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Gathered {
+    /// It is in the transcript, in this order; messages that cannot be taken are dropped. Empty: none of it was taken.
+    All(Vec<Applied>),
+    /// The session is not as it was looked at.
+    Moved,
+}
+
+impl Engine {
+    /// Takes what waits, by the session's policy and all in one statement, as a turn does between two steps. Nothing is taken between calls
+    /// and their results, and no input of an ExecuteTurn, whose client waits for a turn.
+    pub(super) async fn gather(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        model: &Resolved,
+    ) -> Result<Gathered, Error> {
+        let Some(look) = self.store.look(key).await? else { return Err(Error::SessionNotFound(key.session.clone())) };
+        if look.state != SessionState::Idle {
+            return Ok(Gathered::Moved);
+        }
+        let waiting: Vec<_> = look.waiting.iter().filter(|queued| queued.execute.is_none()).cloned().collect();
+        if look.open_calls > 0 || waiting.is_empty() {
+            return Ok(Gathered::All(Vec::new()));
+        }
+        let policy = self.policy(&standing.session.config)?;
+        let (window, outside) = (known_window(&policy.context, model), standing.outside(model));
+        let choice = choose(waiting, policy.take, |message| fits(message, model, window, outside));
+        if !choice.expired.is_empty() {
+            self.withdraw(key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
+            return Ok(Gathered::Moved);
+        }
+        let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
+        let at = StepPosition::default();
+        let (mut rows, mut ends) = (Rows::new(estimate::ESTIMATOR, 0), Ends::default());
+        ends.drop(choice.dropped, &mut rows, at);
+        if let (Some(input), Some(first)) = (coalesce(inputs), applied.first()) {
+            let message = user_message(derive::gathered(&first.message), input, &applied);
+            ends.apply(applied.clone(), message, &mut rows, at);
+        }
+        let revision = standing.session.revision;
+        let Some(last) = self.store.take_idle(key, &look, revision, &rows, &ends.taken()).await? else {
+            return Ok(Gathered::Moved);
+        };
+        self.nudge(key, last);
+        Ok(Gathered::All(applied))
+    }
+}
