@@ -59,12 +59,13 @@ async fn main() {
     println!("\nGetContextStats, p50 of {} rounds", few(ROUNDS));
     println!("  {:>9} messages  {:>10}  {:>10}  {:>6}", "", "stats", "SELECT 1", "ratio");
     let bench = Beside::start(&postgres).await;
-    let mut fewest = None;
-    for (n, length) in LENGTHS.map(few).into_iter().enumerate() {
-        let session = format!("long-{n}");
-        fill(&served, &session, length).await;
-        let (stats, floor) = bench.measure(&session, few(ROUNDS), few(WARM_UP)).await;
-        let first = *fewest.get_or_insert(stats);
+    let lengths = LENGTHS.map(few);
+    for length in lengths {
+        fill(&served, &session_of(length), length).await;
+    }
+    let measured = bench.measure(&lengths.map(session_of), few(ROUNDS), few(WARM_UP)).await;
+    let first = measured[0].0;
+    for (length, (stats, floor)) in lengths.into_iter().zip(measured) {
         let (ratio, growth) = (stats.as_secs_f64() / floor.as_secs_f64(), stats.as_secs_f64() / first.as_secs_f64());
         println!("  {length:>9} messages  {stats:>10.3?}  {floor:>10.3?}  {ratio:>6.2}  {growth:.2} of the shortest");
     }
@@ -74,6 +75,11 @@ async fn main() {
     println!("  {half} and {all}: {:.2}", all as f64 / half as f64);
     drop(served);
     postgres.stop().await.unwrap();
+}
+
+/// The session of that length.
+fn session_of(length: usize) -> String {
+    format!("long-{length}")
 }
 
 /// Appends so many messages of a few words.
@@ -141,21 +147,23 @@ impl Beside {
         Self { contexts: ContextServiceClient::new(channel.clone()), models: ModelServiceClient::new(channel) }
     }
 
-    /// The p50 of both, asked for in turns.
-    async fn measure(&self, session: &str, rounds: usize, warm_up: usize) -> (Duration, Duration) {
-        let (mut stats, mut floor) = (Vec::new(), Vec::new());
+    /// The p50 of both for each session, all asked for in turns.
+    async fn measure(&self, sessions: &[String], rounds: usize, warm_up: usize) -> Vec<(Duration, Duration)> {
+        let mut samples = vec![(Vec::new(), Vec::new()); sessions.len()];
         for round in 0..warm_up + rounds {
-            let begun = Instant::now();
-            let request = pb::GetContextStatsRequest { session_id: session.to_owned(), ..Default::default() };
-            self.contexts.clone().get_context_stats(request).await.unwrap();
-            let between = Instant::now();
-            self.models.clone().get_model(pb::GetModelRequest::default()).await.unwrap();
-            if round >= warm_up {
-                stats.push(between - begun);
-                floor.push(between.elapsed());
+            for (session_id, (stats, floor)) in sessions.iter().zip(&mut samples) {
+                let begun = Instant::now();
+                let request = pb::GetContextStatsRequest { session_id: session_id.clone(), ..Default::default() };
+                self.contexts.clone().get_context_stats(request).await.unwrap();
+                let between = Instant::now();
+                self.models.clone().get_model(pb::GetModelRequest::default()).await.unwrap();
+                if round >= warm_up {
+                    stats.push(between - begun);
+                    floor.push(between.elapsed());
+                }
             }
         }
-        (median(stats), median(floor))
+        samples.into_iter().map(|(stats, floor)| (median(stats), median(floor))).collect()
     }
 }
 

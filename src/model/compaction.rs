@@ -276,3 +276,18 @@ impl CompactionPolicy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_takes_an_eighth_of_the_window_at_most_and_never_nothing() {
+        let shipped = CompactionPolicy::default();
+        let most = shipped.summary_max_tokens;
+        for (window, expected) in [(4_096, 512), (9, 1), (7, 1), (0, 1), (8 * most, most), (u32::MAX, most)] {
+            let within = shipped.clone().within(window);
+            assert_eq!(within, CompactionPolicy { summary_max_tokens: expected, ..shipped.clone() }, "{window}");
+        }
+    }
+}

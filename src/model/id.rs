@@ -115,3 +115,13 @@ impl Fence {
         Self { op: self.op + 1, ..self }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_fence_is_of_the_same_owner() {
+        assert_eq!(Fence { epoch: 4, op: 7 }.next(), Fence { epoch: 4, op: 8 });
+    }
+}

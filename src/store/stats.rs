@@ -89,7 +89,8 @@ pub(super) const STATS: &str = concat!(
            c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
            array[c.messages, c.user_parts, c.assistant_parts, c.reasoning_parts, c.tool_call_parts, c.tool_result_parts,
            c.media_parts, c.summary_parts, c.pinned_parts, c.pruned_parts] as parts,
-           v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums, n.request,
+           v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums,
+           (select n.request from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 1) as request,
            k.hidden, k.summed, exists (select from compactions a where a.tenant_id = $1 and a.session_id = $2) as compacted,
            coalesce($3::text, r.anchor_model, $4::text) as guessed,
            (select l.ratio from calibration l where l.model = coalesce($3::text, r.anchor_model, $4::text)) as ratio
@@ -109,8 +110,7 @@ pub(super) const STATS: &str = concat!(
         select coalesce(array_agg(n.turn_id), '{}') as turns,
                coalesce(array_agg(case when n.state = 1 then r.step else n.step_count end), '{}') as steps,
                array_agg(n.calls) || array_agg(n.input_tokens) || array_agg(n.output_tokens) || array_agg(n.reasoning_tokens)
-               || array_agg(n.cache_read_tokens) || array_agg(n.cache_write_tokens) as turn_sums,
-               (array_agg(n.request))[1] as request
+               || array_agg(n.cache_read_tokens) || array_agg(n.cache_write_tokens) as turn_sums
           from (select * from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 10) n) n
       cross join lateral (
         select coalesce(-sum(k.delta_messages), 0)::int as hidden, coalesce((array_agg(k.summary_message is not null))[1], false) as summed

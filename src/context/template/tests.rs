@@ -86,7 +86,8 @@ fn tools_that_may_not_be_called_are_left_out_where_the_family_does_that() {
 
 #[test]
 fn other_tools_than_the_one_that_must_be_called_are_left_out_where_the_family_does_that() {
-    let tools = [testing::tool("look"), testing::tool("listen")];
+    let description = "Hears whatever is to be heard, near and far.".to_owned();
+    let tools = [testing::tool("look"), Tool { description, ..testing::tool("listen") }];
     for (name, told) in [("mistral", 1.0), ("gpt-4-chat", 2.0)] {
         let template = Template::named(name).unwrap();
         let terms = |choice| template.terms_of_tools(&tools, Some(&choice));
@@ -96,7 +97,9 @@ fn other_tools_than_the_one_that_must_be_called_are_left_out_where_the_family_do
     }
     let template = Template::named("mistral").unwrap();
     let forced = template.terms_of_tools(&tools, Some(&ToolChoice::Tool("listen".to_owned())));
-    assert_eq!(forced.get(Term::Definition), template.terms_of_tool(&tools[1]).get(Term::Definition));
+    let [other, called] = [0, 1].map(|tool| template.terms_of_tool(&tools[tool]).get(Term::Definition));
+    assert_ne!(other, called);
+    assert_eq!(forced.get(Term::Definition), called);
 }
 
 #[test]
