@@ -132,6 +132,14 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_transcript_gives_its_messages_back() {
+        let messages = ["u", "a:1", "t:1"].map(message).to_vec();
+        let closed = Transcript::new(messages.clone()).close().unwrap();
+        assert_eq!(closed.messages(), messages);
+        assert_eq!(closed.into_messages(), messages);
+    }
+
+    #[test]
     fn a_transcript_is_closed_when_every_call_has_its_result_before_anything_else() {
         let open = |calls: &[&str]| Err(NotClosed::Open(calls.iter().map(|call| CallId::new(*call)).collect()));
         let table = [

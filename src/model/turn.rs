@@ -176,3 +176,15 @@ pub struct TurnResult {
     /// From start to end.
     pub elapsed: Duration,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_over_once_it_neither_runs_nor_waits() {
+        use TurnState::{AwaitingTools, Cancelled, Completed, Failed, Running};
+        assert!([Completed, Cancelled, Failed].into_iter().all(TurnState::is_final));
+        assert!(![Running, AwaitingTools].into_iter().any(TurnState::is_final));
+    }
+}

@@ -120,3 +120,16 @@ pub enum UsagePurpose {
     /// A summary written for a compaction.
     Compaction,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_add_up_and_one_without_usage_counts_as_a_call() {
+        let usage = Usage { input: 5, output: 3, reasoning: 2, cache_read: 4, cache_write: 1, ..Usage::default() };
+        let twice = UsageTotals::default().plus(Some(&usage)).plus(None).plus(Some(&usage));
+        let expected = UsageTotals { calls: 3, input: 10, output: 6, reasoning: 4, cache_read: 8, cache_write: 2 };
+        assert_eq!((twice, twice.total()), (expected, 16), "reasoning is part of the output, the cache of the input");
+    }
+}

@@ -48,6 +48,25 @@ fn shipped() -> PrunePolicy {
     PrunePolicy::default()
 }
 
+#[test]
+fn a_model_sees_words_in_place_of_what_is_cleared_and_the_rest_as_it_is() {
+    let mut messages = turn("t", &[30_000, 30_000]);
+    let whole = messages.clone();
+    let pruned = Pruned { at: Seq(1), time: None, original_tokens: 30_000 };
+    messages[2].parts[0].pruned = Some(pruned);
+    let seen: Vec<Message> = messages.into_iter().map(Message::seen).collect();
+    let texts = |message: &Message| match &message.parts[0].part.content {
+        Content::ToolResult(result) => result.texts().map(str::to_owned).collect(),
+        Content::Text(_)
+        | Content::Refusal(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::Media(_) => Vec::new(),
+    };
+    assert_eq!((texts(&seen[2]), texts(&seen[4])), (vec![PRUNED_WORDS.to_owned()], vec!["output".to_owned()]));
+    assert_eq!((&seen[..2], &seen[3..]), (&whole[..2], &whole[3..]));
+}
+
 /// Rows D17 and S2
 #[test]
 fn exactly_the_protected_tokens_are_kept_and_the_output_that_crosses_goes() {

@@ -79,7 +79,7 @@ impl Guard {
             Self::Op => owned("r.op = $28", "$28::bigint is not null"),
             Self::NextSeqInTake => without("store::queue::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
             Self::OpenCallsInTake => {
-                without("store::queue::take", &[(" and r.open_calls = 0\n", "\n")])
+                without("store::queue::take", &[("     and r.open_calls = 0\n", "")])
             }
             Self::Gate => has("store::turn::finish").and_then(|_| unlocked("store::turn::gate")),
             Self::KeyShare => without("store::queue::enqueue", &[(" for key share)", ")")]),
