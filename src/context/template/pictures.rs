@@ -161,6 +161,7 @@ mod tests {
         check("gpt-5-chat", (4_032, 3_024), 14_364);
         check("gpt-4-chat", (1_024, 1_024), 85 + 4 * 170);
         check("gpt-4-chat", (4_096, 1_024), 85 + 4 * 170);
+        check("gpt-4-chat", (2_048, 4_096), 1_105); // OpenAI's own example
         check("gpt-4-chat", (100, 100), 85 + 170);
         check("gemini-3", (1_920, 1_080), 1_100);
         check("gemini-2.5", (384, 384), 258);

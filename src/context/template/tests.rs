@@ -74,6 +74,30 @@ fn arguments_are_the_members_of_an_object() {
     }
 }
 
+/// The example that OpenAI gives of how tools are counted, with what its API said.
+#[test]
+fn a_prompt_with_a_described_tool_costs_what_its_provider_published() {
+    let weather = Tool {
+        name: "get_current_weather".to_owned(),
+        description: "Get the current weather in a given location".to_owned(),
+        input_schema: Some(
+            r#"{"type": "object", "properties": {
+                "location": {"type": "string", "description": "The city and state, e.g. San Francisco, CA"},
+                "unit": {"type": "string", "description": "The unit of temperature to return", "enum": ["celsius", "fahrenheit"]}},
+              "required": ["location"]}"#
+                .to_owned(),
+        ),
+        ..testing::tool("")
+    };
+    let prompt = Prompt {
+        system: "You are a helpful assistant that can answer to questions about the weather.".to_owned(),
+        tools: vec![weather],
+        ..testing::prompt(vec![testing::user("What's the weather like in San Francisco?")])
+    };
+    let template = Template::named("gpt-4-chat").unwrap();
+    assert_eq!(template.count(&template.terms(&prompt)).tokens, 101);
+}
+
 #[test]
 fn tools_that_may_not_be_called_are_left_out_where_the_family_does_that() {
     let tools = [testing::tool("look")];
