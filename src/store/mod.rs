@@ -38,6 +38,7 @@ mod statement;
 pub mod stats;
 pub mod step;
 pub mod submission;
+pub mod take;
 pub mod tool_call;
 pub mod turn;
 pub mod turn_read;
@@ -149,7 +150,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("adopt", following::ADOPT),
         ("fate", following::FATE),
         ("look", queue::LOOK),
-        ("take", queue::TAKE),
+        ("take", take::TAKE),
         ("unqueue", queue::UNQUEUE),
         ("queued", queue::QUEUED),
         ("queued_message", queue::QUEUED_MESSAGE),

@@ -22,7 +22,8 @@ use crate::{
     provider::registry::Resolved,
     store::{
         NewMessage, Rows,
-        queue::{NextStep, Queued, Take, Taken, Which, Withdrawal},
+        queue::{Queued, Which, Withdrawal},
+        take::{NextStep, Take, Taken},
         turn::Written,
         turn_read::Revision,
     },

@@ -69,7 +69,7 @@ impl Guard {
             "store::turn::retry",
             "store::turn::finish",
             "store::turn::stop",
-            "store::queue::take",
+            "store::take::take",
         ];
         let owned = |clause, instead| OWNED.iter().find_map(|name| without(name, &[(clause, instead)]));
         match self {
@@ -77,9 +77,9 @@ impl Guard {
                 without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
             }),
             Self::Op => owned("r.op = $28", "$28::bigint is not null"),
-            Self::NextSeqInTake => without("store::queue::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
+            Self::NextSeqInTake => without("store::take::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
             Self::OpenCallsInTake => {
-                without("store::queue::take", &[("     and r.open_calls = 0\n", "")])
+                without("store::take::take", &[("     and r.open_calls = 0\n", "")])
             }
             Self::Gate => has("store::turn::finish").and_then(|_| unlocked("store::turn::gate")),
             Self::KeyShare => without("store::queue::enqueue", &[(" for key share)", ")")]),

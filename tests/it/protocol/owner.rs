@@ -8,9 +8,10 @@ use contextd::{
     store::{
         Error, Rows, Store,
         lease::Held,
-        queue::{Look, Take, Taken},
+        queue::Look,
         session::SessionState,
         step::{Begun, NewStep},
+        take::{Take, Taken},
         turn::{Batch, End, StepCost, Synthetic, Written},
     },
 };

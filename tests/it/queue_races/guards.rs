@@ -36,7 +36,7 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
 
 /// A take does not see that something moved since it looked, and is slow to get to the row.
 pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
-    if is(sql, "queue::take") {
+    if is(sql, "take::take") {
         return changed(sql, |sql| replaced(sql, &[(NEXT_SEQ, "coalesce($29::bigint, 0) is not null"), SLOWLY]));
     }
     sql
@@ -44,7 +44,7 @@ pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
 
 /// A take sees neither that, which a takeover moves too, nor that the turn has another owner.
 pub(super) fn without_fence(sql: &'static str) -> &'static str {
-    if is(sql, "queue::take") {
+    if is(sql, "take::take") {
         let blind = [
             (FENCE, "$27::bigint is not null and $28::bigint is not null"),
             (NEXT_SEQ, "coalesce($29::bigint, 0) is not null"),

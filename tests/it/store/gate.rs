@@ -1,6 +1,6 @@
 //! The gate between enqueue and the end of a turn: a message that was told "turn T runs" is in T, or T did not end.
 
-use contextd::store::{hot_statements, queue::Take, session::SessionState};
+use contextd::store::{hot_statements, session::SessionState, take::Take};
 
 use super::{plans::finish_arguments, *};
 

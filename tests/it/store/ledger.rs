@@ -5,8 +5,8 @@ use contextd::{
     store::{
         compaction::{Cost, Counter, Replacement, Shift},
         prune::Marks,
-        queue::Take,
         session::SessionState,
+        take::Take,
     },
 };
 use proptest::{prelude::*, test_runner::TestRunner};

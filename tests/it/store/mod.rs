@@ -24,9 +24,10 @@ use contextd::{
     store::{
         NewMessage, Rows, Store,
         admission::{Admission, Grant},
-        queue::{Delivery, Enqueued, NewQueued, Place, Take, Taken},
+        queue::{Delivery, Enqueued, NewQueued, Place},
         session::NewConfig,
         submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
+        take::{Take, Taken},
         turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic, Written},
     },
 };

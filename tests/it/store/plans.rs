@@ -88,7 +88,7 @@ fn submit_arguments() -> Vec<&'static str> {
 fn take_arguments() -> Vec<&'static str> {
     let taken = ["array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"];
     let into = ["array['new-message', 'new-message']", "array[null, null]::smallint[]"];
-    with(with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into), &["null"])
+    with(with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into), &["null", "1"])
 }
 
 /// A message that starts a turn, for a minute, among 100 at most.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use contextd::{
     model::{MessageId, Seq, TurnId, command::TurnRequest},
     store::{
-        queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState, Take, Taken, Which, Withdrawal},
+        queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState, Which, Withdrawal},
         session::{Remembered, SessionState},
+        take::{Take, Taken},
         turn::Written,
     },
 };
