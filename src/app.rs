@@ -48,10 +48,12 @@ pub async fn serve(config: Config, progress: Progress, shutdown: CancellationTok
         Arc::new(SystemClock),
     );
     let served = serve_engine(&config, listener, engine, &progress, shutdown, postgres.as_ref()).await;
-    if let Some(postgres) = postgres {
-        postgres.stop().await?;
-    }
-    served
+    let stopped = match postgres {
+        Some(postgres) => postgres.stop().await,
+        None => Ok(()),
+    };
+    // What ended the serving is what has to be told, not what came of it.
+    served.and(stopped.map_err(Into::into))
 }
 
 /// Brings the database's schema to the version that this program knows.

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     process::{Child, ChildStderr, Command},
+    task::JoinHandle,
     time::timeout,
 };
 use tokio_postgres::config::Host;
@@ -144,6 +145,7 @@ pub struct Served {
     pub address: SocketAddr,
     child: Child,
     said: Arc<Mutex<String>>,
+    listener: JoinHandle<()>,
 }
 
 impl Served {
@@ -154,15 +156,17 @@ impl Served {
     /// Starts it; what it did instead of becoming ready.
     async fn try_start(command: &mut Command) -> Result<Self, String> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = listen(child.stderr.take().unwrap());
+        let (said, listener) = listen(child.stderr.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = timeout(PATIENCE, lines.next_line()).await.ok().and_then(Result::unwrap);
         let address = ready.as_deref().and_then(|line| line.strip_prefix("contextd listens on "));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
+            let _ = child.start_kill(); // it may have ended by itself
+            listener.await.unwrap();
             return Err(format!("never ready; stdout: {ready:?}, stderr: {}", said.lock().unwrap()));
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Self { address, child, said })
+        Ok(Self { address, child, said, listener })
     }
 
     /// Everything that it logged so far.
@@ -191,10 +195,17 @@ impl Served {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until all that it said was heard: its last words may still be on their way when it is gone.
     pub async fn ended(&mut self) -> ExitStatus {
-        let Ok(status) = timeout(PATIENCE, self.child.wait()).await else { panic!("does not end: {}", self.said()) };
-        status.unwrap()
+        let ended = async {
+            let status = self.child.wait().await.unwrap();
+            if !self.listener.is_finished() {
+                (&mut self.listener).await.unwrap();
+            }
+            status
+        };
+        let ended = timeout(PATIENCE, ended).await;
+        ended.unwrap_or_else(|_| panic!("does not end: {}", self.said()))
     }
 
     /// Stops it as an operator would; it must say that all went well.
@@ -272,15 +283,15 @@ fn inherited(name: &str) -> Option<(&str, OsString)> {
     Some((name, std::env::var_os(name)?))
 }
 
-/// Gathers what a process says on its standard error.
-fn listen(mut stderr: ChildStderr) -> Arc<Mutex<String>> {
+/// Gathers what a process says on its standard error, until it and all that have it from it are gone.
+fn listen(mut stderr: ChildStderr) -> (Arc<Mutex<String>>, JoinHandle<()>) {
     let said = Arc::new(Mutex::new(String::new()));
     let heard = Arc::clone(&said);
-    tokio::spawn(async move {
+    let listener = tokio::spawn(async move {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
             heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
         }
     });
-    said
+    (said, listener)
 }
