@@ -23,7 +23,7 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
     if is(sql, "turn::finish") || is(sql, "turn::stop") {
         return changed(sql, |sql| {
             let (before, after) = sql.rsplit_once(" from f").unwrap();
-            format!("{before} from f, pg_sleep(0.01){after}")
+            format!("{before} from f, pg_sleep(0.05){after}")
         });
     }
     if is(sql, "queue::enqueue") {
