@@ -204,11 +204,9 @@ pub(super) const KEEP: &str = "-- store::queue::keep
      where exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3) returning 1";
 /// Where a message stands that was just queued, and what it met, after the statements that came behind the one that queued it.
 pub(super) const PLACED: &str = "-- store::queue::placed
-select r.state, r.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at,
-       (select count(*) from queue p where p.tenant_id = $1 and p.session_id = $2 and p.status = 0 and p.pos <= q.pos)::int as position
-  from session_run r
-  join queue q on q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3
- where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+select m.state, m.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at, m.position
+  from queue q cross join queue_met($1, $2, q.pos) m
+ where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3";
 pub(super) const OUTCOME: &str = include_str!("sql/queue_outcome.sql");
 pub(super) const UNQUEUE: &str = include_str!("sql/unqueue.sql");
 

@@ -22,14 +22,14 @@ pub struct Taken<'a> {
     pub event: i64,
 }
 
-/// The step that a take begins.
+/// Whether a take begins the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextStep {
-    /// None: the messages go into the step that the turn is at.
-    None,
-    /// The next one.
+pub enum Advance {
+    /// No: the messages go into the step that the turn is at.
+    Stay,
+    /// Yes.
     InAnyCase,
-    /// The next one, made for this revision of the configuration: another one in force refuses it.
+    /// Yes, one made for this revision of the configuration: another one in force refuses it.
     MadeFor(i64),
 }
 
@@ -51,45 +51,29 @@ pub(super) const TAKE: &str = concat!(
     include_str!("sql/context_delta.sql"),
     " select f.state, f.cancel, f.next_seq from f"
 );
-impl Store {
-    /// Takes messages into the transcript as `rows` say, if nothing moved since the look. `advance`: the rows begin the next step.
-    pub async fn take(
-        &self,
-        key: &SessionKey,
-        fence: Fence,
-        seen: Seq,
-        rows: &Rows,
-        taken: &[Taken<'_>],
-        advance: bool,
-    ) -> Result<Take, Error> {
-        let step = if advance { NextStep::InAnyCase } else { NextStep::None };
-        self.take_for(key, fence, Some(seen), rows, taken, step).await
-    }
 
-    /// The same, for a step that is made for a revision. Without a seq that was seen the hot row is locked first, and others that
-    /// write into the session refuse it no more: only what becomes of the messages themselves does.
-    pub async fn take_for(
+impl Store {
+    /// Takes messages into the transcript of the turn as `rows` say, if nothing moved since `seen`; they begin the next step if `step`
+    /// says so. Without a seq that was seen the hot row is locked first, and others that write into the session refuse it no more: only
+    /// what becomes of the messages themselves does.
+    pub async fn take(
         &self,
         key: &SessionKey,
         fence: Fence,
         seen: Option<Seq>,
         rows: &Rows,
         taken: &[Taken<'_>],
-        step: NextStep,
+        step: Advance,
     ) -> Result<Take, Error> {
-        let (key, columns) = (Key::from(key), TakenColumns::from(taken));
-        let next_seq = seen.map(|seen| seen.0 + 1);
+        let key = Key::from(key);
         let (steps, revision) = match step {
-            NextStep::None => (0, None),
-            NextStep::InAnyCase => (1, None),
-            NextStep::MadeFor(revision) => (1, Some(revision)),
+            Advance::Stay => (0, None),
+            Advance::InAnyCase => (1, None),
+            Advance::MadeFor(revision) => (1, Some(revision)),
         };
-        let lease = self.lease.as_secs_f64();
-        let mut params = rows.params(&key);
-        params.extend([&fence.epoch as Param<'_>, &fence.op, &next_seq, &steps, &lease]);
-        params.extend(columns.params());
-        params.extend([&revision as Param<'_>, &RUNNING]);
-        let take = Query::new(TAKE, params);
+        let lease = Some(self.lease.as_secs_f64());
+        let params = TakeParams { steps, lease, revision, state: RUNNING, ..TakeParams::new(fence, seen, taken) };
+        let take = params.query(&key, rows);
         let queries = if seen.is_some() { vec![take] } else { vec![lock_run(&key), take] };
         match self.fenced_write(&key, fence, &queries).await? {
             Fenced::Applied(ack) => Ok(Take::Applied(ack)),
@@ -108,44 +92,54 @@ impl Store {
         rows: &Rows,
         taken: &[Taken<'_>],
     ) -> Result<Option<Seq>, Error> {
-        let (key, columns) = (Key::from(key), TakenColumns::from(taken));
-        let (next_seq, steps, lease) = (look.last_seq.0 + 1, 0, None::<f64>);
-        let mut params = rows.params(&key);
-        params.extend([&look.fence.epoch as Param<'_>, &look.fence.op, &next_seq, &steps, &lease]);
-        params.extend(columns.params());
-        params.extend([&revision as Param<'_>, &IDLE]);
-        let written = self.database.write(&Query::new(TAKE, params)).await?;
+        let key = Key::from(key);
+        let params = TakeParams { revision: Some(revision), ..TakeParams::new(look.fence, Some(look.last_seq), taken) };
+        let written = self.database.write(&params.query(&key, rows)).await?;
         written.first().map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1))).transpose()
-    }
-}
-
-struct TakenColumns<'a> {
-    ids: Vec<&'a str>,
-    statuses: Vec<i16>,
-    events: Vec<i32>,
-    into: Vec<Option<&'a str>>,
-    reasons: Vec<Option<i16>>,
-}
-
-impl<'a> From<&[Taken<'a>]> for TakenColumns<'a> {
-    fn from(taken: &[Taken<'a>]) -> Self {
-        Self {
-            ids: taken.iter().map(|taken| taken.message.as_str()).collect(),
-            statuses: taken.iter().map(|taken| if taken.end.is_ok() { APPLIED } else { DROPPED }).collect(),
-            events: taken.iter().map(|taken| i32::try_from(taken.event).unwrap_or(i32::MAX)).collect(),
-            into: taken.iter().map(|taken| taken.end.ok().map(MessageId::as_str)).collect(),
-            reasons: taken.iter().map(|taken| taken.end.err().map(reason_number)).collect(),
-        }
-    }
-}
-
-impl TakenColumns<'_> {
-    /// $32 to $36
-    fn params(&self) -> [Param<'_>; 5] {
-        [&self.ids, &self.statuses, &self.events, &self.into, &self.reasons]
     }
 }
 
 /// The states of a session that a take is for.
 const IDLE: i16 = 0;
 const RUNNING: i16 = 1;
+
+struct TakeParams<'a> {
+    fence: Fence,
+    next_seq: Option<i64>,
+    steps: i32,
+    lease: Option<f64>,
+    ids: Vec<&'a str>,
+    statuses: Vec<i16>,
+    events: Vec<i32>,
+    into: Vec<Option<&'a str>>,
+    reasons: Vec<Option<i16>>,
+    revision: Option<i64>,
+    state: i16,
+}
+
+impl<'a> TakeParams<'a> {
+    /// For an idle session, of whatever revision.
+    fn new(fence: Fence, seen: Option<Seq>, taken: &[Taken<'a>]) -> Self {
+        Self {
+            fence,
+            next_seq: seen.map(|seen| seen.0 + 1),
+            steps: 0,
+            lease: None,
+            ids: taken.iter().map(|taken| taken.message.as_str()).collect(),
+            statuses: taken.iter().map(|taken| if taken.end.is_ok() { APPLIED } else { DROPPED }).collect(),
+            events: taken.iter().map(|taken| i32::try_from(taken.event).unwrap_or(i32::MAX)).collect(),
+            into: taken.iter().map(|taken| taken.end.ok().map(MessageId::as_str)).collect(),
+            reasons: taken.iter().map(|taken| taken.end.err().map(reason_number)).collect(),
+            revision: None,
+            state: IDLE,
+        }
+    }
+
+    fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
+        let mut params = rows.params(key);
+        params.extend([&self.fence.epoch as Param<'q>, &self.fence.op, &self.next_seq, &self.steps, &self.lease]);
+        params.extend([&self.ids as Param<'q>, &self.statuses, &self.events, &self.into, &self.reasons]);
+        params.extend([&self.revision as Param<'q>, &self.state]);
+        Query::new(TAKE, params)
+    }
+}

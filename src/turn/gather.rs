@@ -2,12 +2,13 @@
 
 use super::{
     Engine, Error,
+    count::estimator,
     render::Standing,
     run::take::{Ends, choose, fits, user_message},
     stats::known_window,
 };
 use crate::{
-    context::{coalesce::coalesce, estimate},
+    context::coalesce::coalesce,
     model::{Applied, InputMessage, SessionKey, derive, event::StepPosition},
     provider::registry::Resolved,
     store::{
@@ -20,8 +21,10 @@ use crate::{
 /// What became of what waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Gathered {
-    /// It is in the transcript, in this order; messages that cannot be taken are dropped. Empty: none of it was taken.
-    All(Vec<Applied>),
+    /// Nothing waits that can be taken now, and nothing was written.
+    Nothing,
+    /// These are in the transcript, in this order. Messages that never can be were dropped; there may be no others.
+    Taken(Vec<Applied>),
     /// The session is not as it was looked at.
     Moved,
 }
@@ -35,13 +38,15 @@ impl Engine {
         standing: &Standing,
         model: &Resolved,
     ) -> Result<Gathered, Error> {
-        let Some(look) = self.store.look(key).await? else { return Err(Error::SessionNotFound(key.session.clone())) };
+        let look = self.store.look(key).await?;
+        let mut look = look.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         if look.state != SessionState::Idle {
             return Ok(Gathered::Moved);
         }
-        let waiting: Vec<_> = look.waiting.iter().filter(|queued| queued.execute.is_none()).cloned().collect();
+        let mut waiting = std::mem::take(&mut look.waiting);
+        waiting.retain(|queued| queued.execute.is_none());
         if look.open_calls > 0 || waiting.is_empty() {
-            return Ok(Gathered::All(Vec::new()));
+            return Ok(Gathered::Nothing);
         }
         let policy = self.policy(&standing.session.config)?;
         let (window, outside) = (known_window(&policy.context, model), standing.outside(model));
@@ -52,10 +57,11 @@ impl Engine {
         }
         let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
         let at = StepPosition::default();
-        let (mut rows, mut ends) = (Rows::new(estimate::ESTIMATOR, 0), Ends::default());
+        let estimator = estimator(model);
+        let (mut rows, mut ends) = (Rows::new(&estimator.name(), 0), Ends::default());
         ends.drop(choice.dropped, &mut rows, at);
         if let (Some(input), Some(first)) = (coalesce(inputs), applied.first()) {
-            let message = user_message(derive::gathered(&first.message), input, &applied);
+            let message = user_message(derive::gathered(&first.message), input, &applied, estimator);
             ends.apply(applied.clone(), message, &mut rows, at);
         }
         let revision = standing.session.revision;
@@ -63,6 +69,6 @@ impl Engine {
             return Ok(Gathered::Moved);
         };
         self.nudge(key, last);
-        Ok(Gathered::All(applied))
+        Ok(Gathered::Taken(applied))
     }
 }

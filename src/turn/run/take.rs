@@ -3,17 +3,18 @@
 use super::{Flow, Run, Scene};
 use crate::turn::{
     Error,
-    execute::{host_part, step_started},
+    count::estimator,
+    execute::step_started,
     media::{unread_new, unread_part},
     sessions::outside_tokens,
     stats::known_window,
-    written::message_tokens,
+    written::{counted, host_part, message_tokens, new_message},
 };
 use crate::{
     codec,
     context::{
         coalesce::coalesce,
-        estimate,
+        estimator::Estimator,
         size::{offset, size as size_of, usable},
     },
     model::{
@@ -23,7 +24,7 @@ use crate::{
     store::{
         NewMessage, Rows,
         queue::{Queued, Which, Withdrawal},
-        take::{NextStep, Take, Taken},
+        take::{Advance, Take, Taken},
         turn::Written,
         turn_read::Revision,
     },
@@ -55,7 +56,7 @@ impl Run<'_> {
         let Revision { number, config } = if advance { scene.owned.in_force() } else { &scene.owned.made_for };
         let model = self.engine.model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = scene.owned.request.tools.as_ref().unwrap_or(&config.tools);
-        let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let outside = outside_tokens(config, tools, Some(&model));
         let policy = self.engine.policy(config)?;
         let window = known_window(&policy.context, &model);
         let choice = choose(look.waiting, policy.take, |message| fits(message, &model, window, outside));
@@ -71,28 +72,30 @@ impl Run<'_> {
         let estimated = scene.owned.context_tokens + i64::from(outside);
         let unread = unread_new(&model, anchor, messages, estimated)
             + ids.iter().map(|message| i64::from(unread(&model, message))).sum::<i64>();
-        let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside) - unread);
+        let estimator = estimator(&model);
+        let mut rows = Rows::new(&estimator.name(), offset(anchor, outside) - unread);
         let mut ends = Ends::default();
         ends.drop(choice.dropped, &mut rows, at);
         if let (Some(input), Some(first)) = (coalesce(ids), applied.first()) {
-            let message = user_message(derive::taken(self.turn, &first.message), input, &applied);
+            let message = user_message(derive::taken(self.turn, &first.message), input, &applied, estimator);
             if advance {
-                let expected = size_of(anchor, estimated + i64::from(message_tokens(&message)) - unread);
+                let expected =
+                    size_of(anchor, estimated + i64::from(message_tokens(&message)) - unread, estimator.frame());
                 rows.event(&step_started(&model, *number, expected.count), at);
             }
             ends.apply(applied, message, &mut rows, at);
         }
         let taken = ends.taken();
         let step = match advance {
-            false => NextStep::None,
-            true if self.moved >= CONFIG_TRIES => NextStep::InAnyCase,
-            true => NextStep::MadeFor(*number),
+            false => Advance::Stay,
+            true if self.moved >= CONFIG_TRIES => Advance::InAnyCase,
+            true => Advance::MadeFor(*number),
         };
         let seen = (self.moved < OPTIMISTIC_TAKES).then_some(look.last_seq);
         if taken.is_empty() {
             return Ok(Flow::On);
         }
-        match self.engine.store.take_for(self.key, self.fence, seen, &rows, &taken, step).await? {
+        match self.engine.store.take(self.key, self.fence, seen, &rows, &taken, step).await? {
             Take::Applied(ack) => {
                 self.moved = 0;
                 self.after(Written::Applied(ack))
@@ -175,8 +178,9 @@ pub(in crate::turn) fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl F
 
 /// Whether a message fits a window beside what is outside of the transcript, as the model reads it.
 pub(in crate::turn) fn fits(message: &InputMessage, model: &Resolved, window: Option<u32>, outside: u32) -> bool {
-    let parts = message.parts.iter().map(|part| estimate::part(part, Role::User).tokens);
-    let size = parts.fold(estimate::MESSAGE_OVERHEAD, u32::saturating_add);
+    let estimator = estimator(model);
+    let parts = message.parts.iter().map(|part| counted(part, Role::User, estimator).tokens);
+    let size = parts.fold(estimator.overhead(Role::User, &message.parts), u32::saturating_add);
     let read = size.saturating_sub(unread(model, message));
     window.is_none_or(|window| read.saturating_add(outside) <= window)
 }
@@ -187,18 +191,15 @@ fn unread(model: &Resolved, message: &InputMessage) -> u32 {
 }
 
 /// The user message that was made of queued ones.
-pub(in crate::turn) fn user_message(id: MessageId, input: InputMessage, applied: &[Applied]) -> NewMessage {
+pub(in crate::turn) fn user_message(
+    id: MessageId,
+    input: InputMessage,
+    applied: &[Applied],
+    estimator: Estimator,
+) -> NewMessage {
     let InputMessage { role, parts, pinned, metadata: _ } = input;
-    NewMessage {
-        id,
-        role,
-        parts: parts.into_iter().map(|part| host_part(part, role, pinned)).collect(),
-        overhead: estimate::MESSAGE_OVERHEAD,
-        pinned,
-        metadata: std::collections::BTreeMap::new(),
-        response: None,
-        queued: applied.to_vec(),
-    }
+    let parts = parts.into_iter().map(|part| host_part(part, role, pinned, estimator)).collect();
+    NewMessage { pinned, queued: applied.to_vec(), ..new_message(id, role, parts, None, estimator) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use contextd::{
         queue::Look,
         session::SessionState,
         step::{Begun, NewStep},
-        take::{Take, Taken},
+        take::{Advance, Take, Taken},
         turn::{Batch, End, StepCost, Synthetic, Written},
     },
 };
@@ -188,7 +188,7 @@ async fn send(store: &Store, key: &SessionKey, fence: Fence, write: &Write) -> R
         }
         Write::Take { rows, seen, ids, into } => {
             let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(into), event: 1 }).collect();
-            return Ok(match store.take(key, fence, *seen, rows, &taken, false).await? {
+            return Ok(match store.take(key, fence, Some(*seen), rows, &taken, Advance::Stay).await? {
                 Take::Applied(ack) => Sent::Applied(ack.state),
                 Take::Moved => Sent::Moved,
                 Take::Fenced => Sent::Gone,

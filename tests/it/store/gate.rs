@@ -17,11 +17,9 @@ async fn state_and_waiting(world: &World, key: &SessionKey) -> (SessionState, us
 /// An enqueue that was told what the session does, and has not committed. Gives what it was told.
 async fn enqueue_without_commit(client: &tokio_postgres::Client, session: &str) -> i16 {
     let enqueue = statement("enqueue");
-    let placed = statement("queue_placed");
-    client.batch_execute(&format!("prepare enqueue as {enqueue}; prepare placed as {placed}; begin")).await.unwrap();
+    client.batch_execute(&format!("prepare enqueue as {enqueue}; begin")).await.unwrap();
     let execute = format!("execute enqueue ('t', '{session}', 'q', '', 1, false, false, null, null, 100, 'r', 'hash')");
-    client.batch_execute(&execute).await.unwrap();
-    let answers = client.simple_query(&format!("execute placed ('t', '{session}', 'q')")).await.unwrap();
+    let answers = client.simple_query(&execute).await.unwrap();
     let state = answers.iter().find_map(|answer| {
         if let tokio_postgres::SimpleQueryMessage::Row(row) = answer { row.get("state") } else { None }
     });

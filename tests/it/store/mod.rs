@@ -27,7 +27,7 @@ use contextd::{
         queue::{Delivery, Enqueued, NewQueued, Place},
         session::NewConfig,
         submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
-        take::{Take, Taken},
+        take::{Advance, Take, Taken},
         turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic, Written},
     },
 };
@@ -378,5 +378,6 @@ async fn take(store: &Store, key: &SessionKey, fence: Fence, seen: Seq, ids: &[&
         rows.encoded_event("step_started", String::new(), Vec::new(), at(2));
     }
     let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(&into), event: 1 }).collect();
-    store.take(key, fence, seen, &rows, &taken, advance).await.unwrap()
+    let step = if advance { Advance::InAnyCase } else { Advance::Stay };
+    store.take(key, fence, Some(seen), &rows, &taken, step).await.unwrap()
 }

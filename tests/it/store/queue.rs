@@ -7,7 +7,7 @@ use contextd::{
     store::{
         queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState, Which, Withdrawal},
         session::{Remembered, SessionState},
-        take::{Take, Taken},
+        take::{Advance, Take, Taken},
         turn::Written,
     },
 };
@@ -229,7 +229,8 @@ async fn a_take_may_give_older_messages_up_for_a_newer_one() {
     rows.encoded_event("messages_applied", "m".to_owned(), Vec::new(), at(1));
     let kept = Taken { message: &new, end: Ok(&into), event: rows.events() };
     rows.message(message("m", Role::User, vec![part("newer", 3, Category::User)]), at(1));
-    let took = world.store.take(&key, grant.fence, look.last_seq, &rows, &[dropped, kept], false).await.unwrap();
+    let (seen, taken) = (Some(look.last_seq), [dropped, kept]);
+    let took = world.store.take(&key, grant.fence, seen, &rows, &taken, Advance::Stay).await.unwrap();
     assert!(matches!(took, Take::Applied(_)));
     let state = |id| world.store.queued_message(&key, id);
     assert_eq!(state(&old).await.unwrap().unwrap().state, QueueState::Dropped(DropReason::Superseded));
