@@ -1,6 +1,6 @@
 //! A conversation that is far longer than the model's window, told turn by turn: predicted and reported tokens, what was compacted, and what
 //! the predictions were worth in the end. CountTokens counts each prompt before it is sent; the ledger's own number, which decides when
-//! the context is compacted, is made without reading a text.
+//! the context is compacted, is a sum of what was counted when it was stored.
 //!
 //! `cargo run --example long-conversation -- [--address URL] [--model REFERENCE] [--turns N] [--window N] [--paste N]`. It needs a contextd and
 //! a model; docs/local-model.md has both from nothing, and what came of it.

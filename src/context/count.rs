@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{
+    estimate,
     predict::{Calibration, reported_count},
     template::{Template, Term, Terms},
 };
-use crate::model::{Category, Content, Generation, Message, Role, TokenCount, Tool, ToolCategory};
+use crate::model::{Category, Content, Generation, Message, Role, TokenBasis, TokenCount, Tool, ToolCategory};
 
 #[cfg(test)]
 mod tests;
@@ -81,13 +82,14 @@ impl Counting {
         Counts { shares: self.shares(&whole, total.tokens), total, messages: single }
     }
 
-    /// What was measured, as it stands before what is added: the answer at its end gets the frame of a message.
+    /// What was measured, as it stands before what is added: the answer at its end gets the frame of a message. Where something follows it
+    /// already, it has that.
     fn framed(&self, measured: &TokenCount, first: usize) -> TokenCount {
         let last = self.messages[..first].last().filter(|_| first < self.messages.len());
-        if last.is_none_or(|last| last.role != Role::Assistant) {
+        if measured.basis != TokenBasis::Actual || last.is_none_or(|last| last.role != Role::Assistant) {
             return measured.clone();
         }
-        let frame = self.template.count(&Terms::one(Term::Message)).tokens;
+        let frame = self.template.costs.of(&self.template.terms_of_frame(Role::Assistant, 0));
         TokenCount { tokens: measured.tokens.saturating_add(frame), ..measured.clone() }
     }
 
@@ -151,18 +153,7 @@ fn category(message: &Message, content: &Content) -> Category {
     if message.pinned {
         return Category::Pinned;
     }
-    match content {
-        Content::Text(_) => match message.role {
-            Role::System | Role::User => Category::User,
-            Role::Assistant => Category::Assistant,
-            Role::Tool => Category::ToolResults,
-        },
-        Content::Refusal(_) => Category::Assistant,
-        Content::Reasoning { .. } => Category::Reasoning,
-        Content::ToolCall(_) => Category::ToolCalls,
-        Content::ToolResult(_) => Category::ToolResults,
-        Content::Media(_) => Category::Media,
-    }
+    estimate::category(content, message.role)
 }
 
 /// Divides a total in proportion to these weights, so that the parts add up to it; a weight below nothing gets nothing.

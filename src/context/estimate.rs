@@ -24,19 +24,29 @@ pub fn text(text: &str) -> u32 {
 
 /// Size of a part. What a provider attached to it is opaque and not counted.
 pub fn part(part: &Part, role: Role) -> Counted {
-    let (tally, category) = match &part.content {
-        Content::Media(medium) => {
-            return Counted { tokens: media::tokens(medium, Pictures::default()), category: Category::Media };
-        }
-        Content::ToolResult(result) => {
-            return Counted { tokens: self::result(result), category: Category::ToolResults };
-        }
-        Content::Text(text) => (Tally::default().plus(text), category_of_text(role)),
-        Content::Refusal(text) => (Tally::default().plus(text), Category::Assistant),
-        Content::Reasoning { text, redacted: _ } => (Tally::default().plus(text), Category::Reasoning),
-        Content::ToolCall(call) => (Tally::default().plus(&call.name).plus(&call.arguments), Category::ToolCalls),
+    let tokens = match &part.content {
+        Content::Media(medium) => media::tokens(medium, Pictures::default()),
+        Content::ToolResult(result) => self::result(result),
+        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => self::text(text),
+        Content::ToolCall(call) => Tally::default().plus(&call.name).plus(&call.arguments).tokens(),
     };
-    Counted { tokens: tally.tokens(), category }
+    Counted { tokens, category: category(&part.content, role) }
+}
+
+/// Where a part is counted. Instructions inside the conversation stand with what the user said.
+pub fn category(content: &Content, role: Role) -> Category {
+    match content {
+        Content::Text(_) => match role {
+            Role::System | Role::User => Category::User,
+            Role::Assistant => Category::Assistant,
+            Role::Tool => Category::ToolResults,
+        },
+        Content::Refusal(_) => Category::Assistant,
+        Content::Reasoning { .. } => Category::Reasoning,
+        Content::ToolCall(_) => Category::ToolCalls,
+        Content::ToolResult(_) => Category::ToolResults,
+        Content::Media(_) => Category::Media,
+    }
 }
 
 /// Size of a result: its texts and its media.
@@ -79,15 +89,6 @@ pub fn count(tokens: u32) -> TokenCount {
         basis: TokenBasis::Heuristic,
         margin: tokens.div_ceil(MARGIN_DIVISOR),
         estimator: ESTIMATOR.to_owned(),
-    }
-}
-
-/// Where text is counted. Instructions inside the conversation stand with what the user said.
-fn category_of_text(role: Role) -> Category {
-    match role {
-        Role::System | Role::User => Category::User,
-        Role::Assistant => Category::Assistant,
-        Role::Tool => Category::ToolResults,
     }
 }
 

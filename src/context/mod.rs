@@ -6,6 +6,7 @@ pub mod coalesce;
 pub mod compact;
 pub mod count;
 pub mod estimate;
+pub mod estimator;
 pub mod generation;
 pub mod media;
 pub mod notes;

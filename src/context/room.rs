@@ -1,6 +1,6 @@
 //! How much of a tool's output there is room for.
 
-use super::{budget::Budget, estimate, truncate::cut_texts};
+use super::{budget::Budget, estimate, estimator::Estimator, truncate::cut_texts};
 use crate::model::OutputLimits;
 
 /// However full a window is, results of one submission may have this share of it: what is older is made smaller before the next call.
@@ -18,10 +18,10 @@ pub fn for_results(budget: Budget, used: u32) -> u32 {
     u32::try_from(tokens).unwrap_or(left)
 }
 
-/// The limits with which an output costs at most `room` tokens, or as few as a result gets in any case. Output that fits keeps
-/// its own.
-pub fn fitting(texts: &[String], limits: &OutputLimits, room: u32) -> OutputLimits {
-    let costs = |limits: &OutputLimits| cost(&cut_texts(texts, limits).texts);
+/// The limits with which an output costs at most `room` tokens, as `estimator` counts them, or as few as a result gets in any case.
+/// Output that fits keeps its own.
+pub fn fitting(texts: &[String], limits: &OutputLimits, room: u32, estimator: Estimator) -> OutputLimits {
+    let costs = |limits: &OutputLimits| cost(&cut_texts(texts, limits).texts, estimator);
     let room = room.max(LEAST);
     if costs(limits) <= room {
         return *limits;
@@ -40,8 +40,8 @@ fn capped(limits: &OutputLimits, chars: u32) -> OutputLimits {
     OutputLimits { max_chars: Some(chars), ..*limits }
 }
 
-fn cost(texts: &[String]) -> u32 {
-    texts.iter().map(|text| estimate::text(text)).fold(0, u32::saturating_add)
+fn cost(texts: &[String], estimator: Estimator) -> u32 {
+    texts.iter().map(|text| estimator.output(text)).fold(0, u32::saturating_add)
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::context::truncate::MARKER;
+    use crate::context::{template::Template, truncate::MARKER};
 
     fn budget(window: u32, reserve: u32) -> Budget {
         Budget { window, reserve, assumed: false }
@@ -72,6 +72,7 @@ mod tests {
     fn an_output_that_fits_stays_and_one_that_does_not_is_cut_to_what_fits() {
         let limits = OutputLimits { max_chars: Some(120_000), ..OutputLimits::default() };
         let text = |chars: usize| vec!["x".repeat(chars)];
+        let fitting = |texts: &[String], limits, room| fitting(texts, limits, room, Estimator::Characters);
         assert_eq!(fitting(&text(4_000), &limits, 1_000), limits, "exactly as much as there is room for");
         let cut = fitting(&text(4_001), &limits, 1_000);
         let marker = u32::try_from(MARKER.len()).unwrap();
@@ -85,10 +86,15 @@ mod tests {
 
         /// Row L4
         #[test]
-        fn what_is_cut_fits(words in proptest::collection::vec("[a-zé語 \n]{0,4000}", 1..4), room in 0_u32..3_000) {
+        fn what_is_cut_fits(
+            words in proptest::collection::vec("[a-zé語0-9 \n]{0,4000}", 1..4),
+            room in 0_u32..3_000,
+            model in proptest::sample::select(&[("openai", "gpt-4o"), ("scripted", "it")]),
+        ) {
             let limits = OutputLimits { max_chars: Some(120_000), ..OutputLimits::default() };
-            let fitted = fitting(&words, &limits, room);
-            prop_assert!(cost(&cut_texts(&words, &fitted).texts) <= room.max(LEAST));
+            let estimator = Estimator::of(Template::of(model.0, model.1));
+            let fitted = fitting(&words, &limits, room, estimator);
+            prop_assert!(cost(&cut_texts(&words, &fitted).texts, estimator) <= room.max(LEAST));
         }
     }
 }

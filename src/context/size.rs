@@ -54,11 +54,15 @@ pub fn unseen<'a>(messages: &'a [Message], anchor: Option<&Anchor>, new: i64) ->
     &messages[messages.len() - newest..]
 }
 
-/// The size of a prompt that is estimated at `estimated` tokens. Behind a usable call only what is new since is an estimate.
-pub fn size(anchor: Option<&Anchor>, estimated: i64) -> Size {
+/// The size of a prompt that is estimated at `estimated` tokens. Behind a usable call only what is new since is an estimate. The `frame` of
+/// the call's answer is part of that, but nothing by itself: it comes with what follows.
+pub fn size(anchor: Option<&Anchor>, estimated: i64, frame: u32) -> Size {
     let (last_input, last_output, described) =
         anchor.map_or((0, 0, 0), |anchor| (anchor.input, anchor.output, anchor.described));
-    let new = estimated - described;
+    let new = match estimated - described {
+        new if anchor.is_some() && (0..=i64::from(frame)).contains(&new) => 0,
+        new => new,
+    };
     let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
     let doubtful = estimate::count(tokens_of(new));
     let basis = if anchor.is_some() && new == 0 { TokenBasis::Actual } else { doubtful.basis };
@@ -109,17 +113,28 @@ mod tests {
     #[test]
     fn the_next_input_is_the_last_input_and_output_and_what_is_new() {
         let last = anchor(5_000, 100, 4_700);
-        let next = size(Some(&last), 4_700 + 20);
+        let next = size(Some(&last), 4_700 + 20, 0);
         assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (5_120, 5_000, 100, 20));
         assert_eq!((next.count.margin, next.count.basis), (2, TokenBasis::Heuristic));
         assert!(next.is_anchored());
         assert_eq!(next.at_most(), 5_122);
     }
 
+    #[test]
+    fn the_frame_of_the_last_answer_comes_with_what_follows_it() {
+        let last = anchor(5_000, 100, 4_700);
+        for (estimated, tokens, new) in [(4_700, 5_100, 0), (4_704, 5_100, 0), (4_705, 5_105, 5), (4_724, 5_124, 24)] {
+            let next = size(Some(&last), estimated, 4);
+            assert_eq!((next.count.tokens, next.new), (tokens, new), "{estimated}");
+            assert_eq!(next.count.basis == TokenBasis::Actual, new == 0);
+        }
+        assert_eq!(size(None, 3, 4).count.tokens, 3);
+    }
+
     /// Row A7
     #[test]
     fn without_a_usable_call_everything_is_an_estimate() {
-        let next = size(None, 1_000);
+        let next = size(None, 1_000, 0);
         assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (1_000, 0, 0, 1_000));
         assert_eq!((next.count.margin, next.count.basis), (100, TokenBasis::Heuristic));
         assert!(!next.is_anchored());
@@ -153,10 +168,10 @@ mod tests {
     #[test]
     fn what_was_reported_whole_is_no_estimate_and_what_was_taken_away_is_taken_off() {
         let last = anchor(5_000, 100, 4_700);
-        let same = size(Some(&last), 4_700);
+        let same = size(Some(&last), 4_700, 0);
         assert_eq!((same.count.tokens, same.count.margin, same.count.basis), (5_100, 0, TokenBasis::Actual));
-        assert_eq!(size(Some(&last), 4_500).count.tokens, 4_900);
-        assert_eq!(size(Some(&anchor(10, 0, 4_700)), 0).count.tokens, 0, "never below nothing");
+        assert_eq!(size(Some(&last), 4_500, 0).count.tokens, 4_900);
+        assert_eq!(size(Some(&anchor(10, 0, 4_700)), 0, 0).count.tokens, 0, "never below nothing");
     }
 
     proptest! {
@@ -169,14 +184,20 @@ mod tests {
             outside in 0_u32..100_000, transcript in 0_i64..1_000_000,
         ) {
             let last = known.then(|| anchor(input, output, described));
-            let whole = size(last.as_ref(), transcript + i64::from(outside));
+            let whole = size(last.as_ref(), transcript + i64::from(outside), 0);
             prop_assert_eq!(tokens(transcript + offset(last.as_ref(), outside)), whole.count.tokens);
         }
 
         #[test]
-        fn more_is_never_smaller(known in any::<bool>(), before in 0_i64..1_000_000, more in 0_i64..1_000_000) {
+        fn more_is_never_smaller(
+            known in any::<bool>(),
+            frame in 0_u32..9,
+            before in 0_i64..1_000_000,
+            more in 0_i64..1_000_000,
+        ) {
             let last = known.then(|| anchor(5_000, 100, 4_700));
-            prop_assert!(size(last.as_ref(), before + more).count.tokens >= size(last.as_ref(), before).count.tokens);
+            let size = |estimated| size(last.as_ref(), estimated, frame).count.tokens;
+            prop_assert!(size(before + more) >= size(before));
         }
     }
 }

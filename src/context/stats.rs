@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn the_forecast_counts_steps_at_the_rate_of_the_last_ones() {
         let budget = Budget { window: 200_000, reserve: 16_000, assumed: false };
-        let used = size(None, 52_100);
+        let used = size(None, 52_100, 0);
         let on = |starts_at, growth| forecast(budget, starts_at, &used, growth);
         let left = 184_001 - (52_100 + 5_210);
         assert_eq!(on(Some(184_001), None), Forecast { threshold: 184_001, buffer: 16_000, until: left, steps: None });

@@ -9,7 +9,7 @@ pub enum TokenBasis {
     Calibrated,
     /// Counted with the model's own vocabulary and template.
     Tokenizer,
-    /// From the number of characters.
+    /// From the number of characters, with a related vocabulary, or partly for another model.
     Heuristic,
 }
 

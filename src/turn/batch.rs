@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use super::{
-    execute::stored,
-    written::{new_message, not_run},
-};
+use super::written::{new_message, not_run, stored};
 use crate::{
-    context::calls::executable,
+    context::{calls::executable, estimator::Estimator},
     model::{
         CallId, Content, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall, ToolExecution, ToolSet,
         event::{CallCancelReason, StepPosition, WaitsFor},
@@ -33,6 +30,8 @@ pub(super) struct Handing<'a> {
     pub(super) over: bool,
     /// The step.
     pub(super) at: StepPosition,
+    /// Who counts the results of calls that are not run.
+    pub(super) estimator: Estimator,
 }
 
 impl Handing<'_> {
@@ -63,7 +62,7 @@ impl Handing<'_> {
                             &Payload::ToolCallCancelled { call: id.clone(), name: name.clone(), reason },
                             self.at,
                         );
-                        out.closed.push((ord, stored(not_run(id, name, reason), Role::Tool)));
+                        out.closed.push((ord, stored(not_run(id, name, reason), Role::Tool, self.estimator)));
                         CallFate::NotRun
                     }
                 };
@@ -105,7 +104,7 @@ impl Handing<'_> {
     fn close_or_ask(self, out: HandedOut, rows: &mut Rows) {
         if !out.asked() {
             let parts = out.closed.into_iter().map(|(_, part)| part).collect();
-            rows.message(new_message(self.results, Role::Tool, parts, None), self.at);
+            rows.message(new_message(self.results, Role::Tool, parts, None, self.estimator), self.at);
             return;
         }
         for (position, part) in &out.closed {

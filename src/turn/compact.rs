@@ -20,7 +20,6 @@ use crate::{
     context::{
         budget::Budget,
         compact::{self, Standing},
-        estimate,
     },
     model::{
         Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey, TenantId, UsagePurpose,
@@ -379,7 +378,7 @@ impl Engine {
 
     /// Puts a compaction in force, unless the context is another one by now: then it is given up.
     async fn put_in_force(&self, key: &SessionKey, id: &CompactionId, draft: Draft, cost: &Cost) -> Result<(), Error> {
-        let Draft { compaction, shift, summary, plan } = draft;
+        let Draft { compaction, shift, summary, estimator, plan } = draft;
         let compaction = Compaction {
             state: CompactionState::Applied,
             usage: cost.totals(),
@@ -393,7 +392,7 @@ impl Engine {
             kept: &plan.kept,
             shift,
             summary: summary.as_ref(),
-            estimator: estimate::ESTIMATOR,
+            estimator: &estimator.name(),
             info: &codec::compaction::encode(&compaction),
             completed: &codec::event::encode(&completed).payload,
             cost,

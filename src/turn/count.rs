@@ -5,11 +5,12 @@ use std::{
     sync::{Arc, Once},
 };
 
-use super::{Engine, Error, media::cannot_read, render::Standing};
+use super::{Engine, Error, media::cannot_read, render::Standing, written::host_part};
 use crate::{
     context::{
         count::{Counting, Counts},
         estimate,
+        estimator::Estimator,
         media::leave_out,
         predict::Calibration,
         prompt,
@@ -134,10 +135,15 @@ pub fn template(model: &Resolved) -> &'static Template {
     template
 }
 
+/// Who counts what is stored for a model.
+pub(super) fn estimator(model: &Resolved) -> Estimator {
+    Estimator::of(template(model))
+}
+
 /// A message that is only counted.
 pub(super) fn unstored(appended: Appended) -> Message {
     let Appended { role, parts, pinned, metadata: _, response: _, created_at: _ } = appended;
-    let stored = |part| super::execute::host_part(part, role, pinned);
+    let stored = |part| host_part(part, role, pinned, Estimator::Characters);
     Message {
         id: MessageId::new(""),
         turn: None,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Engine, Error, update::check_etag, written::synthetic};
 use crate::{
-    context::estimate,
+    context::estimator::Estimator,
     model::{
         CancelCause, CancelOutcome, Ending, Seq, SessionKey, TenantId,
         command::{DeleteSession, Idempotency},
@@ -66,13 +66,14 @@ impl Engine {
             Some(turn) => self.store.turn(key, turn).await?.map(|turn| turn.so_far),
             None => None,
         };
-        let (ending, result) = (ending(&seen), result.unwrap_or_default());
-        let end = End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnCancelled) };
+        let (ending, result, estimator) = (ending(&seen), result.unwrap_or_default(), Estimator::Characters);
+        let end =
+            End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnCancelled, estimator) };
         let deletion = Deletion {
             seen: &seen,
             revision: etag.map(|_| seen.revision),
             end: seen.turn.as_ref().map(|_| &end),
-            estimator: estimate::ESTIMATOR,
+            estimator: &estimator.name(),
             stay: self.stay(),
             idempotency,
         };

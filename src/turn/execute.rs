@@ -6,26 +6,26 @@ use uuid::Uuid;
 
 use super::{
     Engine, Error,
+    count::estimator,
     following::Ground,
     hub::Subscription,
     media::unread_part,
     queue::{Incoming, Put},
     sessions::{new_session_id, outside_tokens, sized},
     wishes,
-    written::message_tokens,
+    written::{host_part, message_tokens, new_message},
 };
 use crate::{
     context::{
-        estimate,
+        estimator::Estimator,
         size::{offset, size, usable},
     },
     model::{
-        Category, Delivery, InputMessage, Limits, LimitsOverride, MessageId, Payload, RequestId, Role, Seq, SessionKey,
+        Delivery, InputMessage, Limits, LimitsOverride, MessageId, Part, Payload, RequestId, Role, Seq, SessionKey,
         TenantId, TokenCount, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
         event::StepPosition,
-        message::StoredPart,
     },
     provider::registry::Resolved,
     store::{NewMessage, Rows, admission::Admission, following::Fate, queue::QueueState, session::Session},
@@ -313,12 +313,13 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     let Ground { config, revision, tokens, anchor, version } = ground;
     let anchor = usable(*anchor, &model.reference, *version);
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
-    let outside = outside_tokens(config, tools, model.info.supports_tools);
+    let outside = outside_tokens(config, tools, Some(model));
     let unread =
         input.iter().flat_map(|input| &input.parts).map(|part| i64::from(unread_part(model, part, Role::User)));
     let unread: i64 = unread.sum();
-    let mut rows = Rows::new(estimate::ESTIMATOR, offset(anchor, outside) - unread);
-    let input = input.map(|input| user_message(turn, input));
+    let estimator = estimator(model);
+    let mut rows = Rows::new(&estimator.name(), offset(anchor, outside) - unread);
+    let input = input.map(|input| user_message(turn, input, estimator));
     let offered = tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
     rows.event(
         &Payload::TurnStarted {
@@ -338,22 +339,16 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     for wish in unsupported {
         rows.event(&wishes::left_out(model, wish), StepPosition::default());
     }
-    let expected = size(anchor, tokens + i64::from(outside) + i64::from(said) - unread);
+    let expected = size(anchor, tokens + i64::from(outside) + i64::from(said) - unread, estimator.frame());
     rows.event(&step_started(model, *revision, expected.count), StepPosition { step: 1, attempt: 1 });
     rows
 }
 
-fn user_message(turn: &TurnId, input: &InputMessage) -> NewMessage {
-    NewMessage {
-        id: derive::input(turn),
-        role: Role::User,
-        parts: input.parts.iter().map(|part| host_part(part.clone(), Role::User, input.pinned)).collect(),
-        overhead: estimate::MESSAGE_OVERHEAD,
-        pinned: input.pinned,
-        metadata: input.metadata.clone(),
-        response: None,
-        queued: Vec::new(),
-    }
+fn user_message(turn: &TurnId, input: &InputMessage, estimator: Estimator) -> NewMessage {
+    let InputMessage { role: _, parts, pinned, metadata } = input;
+    let stored = |part: &Part| host_part(part.clone(), Role::User, *pinned, estimator);
+    let message = new_message(derive::input(turn), Role::User, parts.iter().map(stored).collect(), None, estimator);
+    NewMessage { pinned: *pinned, metadata: metadata.clone(), ..message }
 }
 
 /// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the margin.
@@ -369,19 +364,4 @@ pub(super) fn step_started(model: &Resolved, revision: i64, expected: TokenCount
 /// The live transcript and what comes on top of it, in tokens.
 pub(super) fn total(transcript: i64, more: u32) -> u32 {
     u32::try_from(transcript).unwrap_or_default().saturating_add(more)
-}
-
-/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
-pub(super) fn host_part(part: crate::model::Part, role: Role, pinned: bool) -> StoredPart {
-    let mut stored = stored(part, role);
-    if pinned {
-        stored.size.category = Category::Pinned;
-    }
-    stored
-}
-
-/// A part with its size.
-pub(super) fn stored(part: crate::model::Part, role: Role) -> StoredPart {
-    let size = estimate::part(&part, role);
-    StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None }
 }

@@ -6,14 +6,17 @@ use uuid::Uuid;
 
 use super::{
     Engine, Error,
-    execute::{host_part, total},
+    count::estimator,
+    execute::total,
     media::unread_part,
     sessions::outside_tokens,
     submit::blobs_of,
+    written::{host_part, new_message},
 };
 use crate::{
     context::{
         estimate,
+        estimator::Estimator,
         size::{offset, usable},
     },
     model::{
@@ -100,7 +103,10 @@ impl Engine {
             Err(_) => return Ok(None),
         };
         let append = Uuid::now_v7().to_string();
-        let Prepared { messages, blobs } = self.prepare_messages(key, &append, command, &config, &fit).await?;
+        // A model that is no longer configured is nobody's.
+        let estimator = self.model(&config.model).map_or(Estimator::Characters, |model| estimator(&model));
+        let Prepared { messages, blobs } =
+            self.prepare_messages(key, &append, command, &config, &fit, estimator).await?;
         let tokens: i64 = messages.iter().map(|imported| size(&imported.message)).sum();
         let learnt = usable(tail.anchor.as_ref(), &config.model, tail.version.context)
             .map_or(0, |anchor| offset(Some(anchor), 0));
@@ -124,7 +130,7 @@ impl Engine {
             open: fit.open,
             idempotency: &command.idempotency,
             result: &led.to_string(),
-            estimator: estimate::ESTIMATOR,
+            estimator: &estimator.name(),
         };
         let Some(last) = self.store.import(key, &import).await? else { return Ok(None) };
         self.nudge(key, last);
@@ -152,6 +158,7 @@ impl Engine {
         command: &AppendMessages,
         config: &SessionConfig,
         fit: &Fit,
+        estimator: Estimator,
     ) -> Result<Prepared, Error> {
         let policy = self.policy(config)?;
         let mut prepared = Prepared::default();
@@ -171,17 +178,18 @@ impl Engine {
                     self.cut(key, result, &policy.limits_for(&call.name, own)).await?;
                     prepared.blobs.extend(blobs_of(result).into_iter().map(|blob| ((id.clone(), position), blob)));
                 }
-                parts.push(host_part(part, appended.role, pinned));
+                parts.push(host_part(part, appended.role, pinned, estimator));
             }
-            prepared.messages.push(imported(id, appended, parts, pinned));
+            prepared.messages.push(imported(id, appended, parts, pinned, estimator));
+            // A long transcript takes a while to count: others go on between two messages.
+            tokio::task::yield_now().await;
         }
         Ok(prepared)
     }
 
-    /// The answer. A model that is no longer configured is taken for one with tools.
+    /// The answer.
     fn receipt(&self, led: &Led, messages: usize, config: &SessionConfig) -> Receipt {
-        let supports_tools = self.model(&config.model).map_or(true, |model| model.info.supports_tools);
-        let outside = outside_tokens(config, &config.tools, supports_tools);
+        let outside = outside_tokens(config, &config.tools, self.model(&config.model).ok().as_ref());
         Receipt {
             messages: (0..messages).map(|index| derive::appended(&led.append, index)).collect(),
             version: led.version,
@@ -229,18 +237,16 @@ fn calls_of(message: &Appended) -> impl Iterator<Item = CallId> {
     })
 }
 
-fn imported(id: MessageId, appended: &Appended, parts: Vec<StoredPart>, pinned: bool) -> ImportedMessage {
-    let message = NewMessage {
-        id,
-        role: appended.role,
-        parts,
-        overhead: estimate::MESSAGE_OVERHEAD,
-        pinned,
-        metadata: appended.metadata.clone(),
-        response: appended.response.clone(),
-        queued: Vec::new(),
-    };
-    ImportedMessage { message, created_at: appended.created_at }
+fn imported(
+    id: MessageId,
+    appended: &Appended,
+    parts: Vec<StoredPart>,
+    pinned: bool,
+    estimator: Estimator,
+) -> ImportedMessage {
+    let Appended { role, parts: _, pinned: _, metadata, response, created_at } = appended;
+    let message = new_message(id, *role, parts, response.clone(), estimator);
+    ImportedMessage { message: NewMessage { pinned, metadata: metadata.clone(), ..message }, created_at: *created_at }
 }
 
 /// Tokens of a message that the model does not read.

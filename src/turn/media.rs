@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Engine, Error};
+use super::{Engine, Error, count::estimator};
 use crate::{
     context::{
         media::{Replaced, leave_out, unread_of},
@@ -179,7 +179,10 @@ pub(super) fn unread_part(model: &Resolved, part: &Part, role: Role) -> u32 {
 
 /// What is to be taken off the estimate of a prompt of these messages: what the model does not read of those that no call measured.
 pub(super) fn unread_new(model: &Resolved, anchor: Option<&Anchor>, messages: &[Message], estimated: i64) -> i64 {
-    let unseen = unseen(messages, anchor, size(anchor, estimated).new);
+    if messages.is_empty() {
+        return 0;
+    }
+    let unseen = unseen(messages, anchor, size(anchor, estimated, estimator(model).frame()).new);
     unread(model, unseen).values().copied().map(i64::from).sum()
 }
 

@@ -37,10 +37,8 @@ const TRIES: u32 = 10;
 /// What a preparation has done before it looks again.
 #[derive(Debug, Default)]
 struct Progress {
-    /// What waited was taken, as far as it is to be.
-    gathered: bool,
-    /// What was taken.
-    applied: Vec<Applied>,
+    /// What was taken of what waited; none: the queue was not taken yet.
+    applied: Option<Vec<Applied>>,
     /// What was pruned and compacted.
     report: Option<PrepareReport>,
 }
@@ -79,11 +77,15 @@ impl Engine {
             return Err(Error::TurnInProgress { turn: turn.clone(), last: standing.session.last_seq });
         }
         let model = self.model(standing.model(command.model.as_deref()))?;
-        if command.applies_queued && done.is_none() && !so_far.gathered {
-            if let Gathered::All(applied) = self.gather(key, &standing, &model).await? {
-                *so_far = Progress { gathered: true, applied, report: None };
+        if command.applies_queued && done.is_none() && so_far.applied.is_none() {
+            match self.gather(key, &standing, &model).await? {
+                Gathered::Nothing => so_far.applied = Some(Vec::new()),
+                Gathered::Taken(applied) => {
+                    so_far.applied = Some(applied);
+                    return Ok(None);
+                }
+                Gathered::Moved => return Ok(None),
             }
-            return Ok(None);
         }
         // Nothing more is done for a transcript that cannot be sent.
         self.prompt(&standing, &model)?;
@@ -100,7 +102,7 @@ impl Engine {
         let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
         let now = due(size.at_most());
         if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some()) {
-            let report = PrepareReport { applied: so_far.applied.clone(), ..report };
+            let report = PrepareReport { applied: so_far.applied.clone().unwrap_or_default(), ..report };
             if so_far.report.is_none() && due(at_most(&report.pruned)).is_none() {
                 return self.prune_for(key, command, &standing, &pruning, report).await;
             }
@@ -118,14 +120,14 @@ impl Engine {
             return Ok(None);
         }
         let size = || size.count.clone();
-        let applied = &so_far.applied;
+        let applied = so_far.applied.clone().unwrap_or_default();
         let nothing = || PrepareReport {
             before: size(),
             pruned: size(),
             compacted: size(),
             prune: None,
             compaction: None,
-            applied: applied.clone(),
+            applied,
         };
         let report = so_far.report.get_or_insert_with(nothing);
         if let Some(trigger) = now.filter(|_| report.compaction.is_none())
@@ -247,7 +249,7 @@ impl Standing {
         }
         // What was measured before is of no use for what is left.
         let left = self.session.context_tokens - i64::from(pruning.saved) + i64::from(outside);
-        let left = size(None, left - self.unread(model)).count;
+        let left = size(None, left - self.unread(model), 0).count;
         let prune: PruneReport = report(&pruning, rebilled);
         let report = PrepareReport {
             before: before.count,

@@ -196,8 +196,7 @@ impl Engine {
     fn cached(&self, session: &Session) -> (u32, u32) {
         let Session { config, anchor, context_version, .. } = session;
         let cached = usable(anchor.as_ref(), &config.model, *context_version).map_or(0, |anchor| anchor.cached);
-        let supports_tools = self.model(&config.model).map_or(true, |model| model.info.supports_tools);
-        (cached, outside_tokens(config, &config.tools, supports_tools))
+        (cached, outside_tokens(config, &config.tools, self.model(&config.model).ok().as_ref()))
     }
 }
 

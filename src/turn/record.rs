@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Engine, Error,
+    count::estimator,
     media::{cannot_read, unread_new},
     sessions::outside_tokens,
     written::usage_event,
@@ -194,11 +195,12 @@ impl HostCall<'_> {
         let predicted = self.size(called, anchor, &self.messages[..sent], transcript + outside).count;
         let takes_back = called.is_none_or(|model| model.provider.takes_reasoning_back());
         let dropped = if takes_back { 0 } else { usage.reasoning };
+        let kept = answer.map_or(0, |answer| answer.saturating_sub(frame(called)));
         let measured = Measured {
             seen: self.tail.version.context,
             input: usage.input,
             output: answer.map_or(0, |_| usage.output.saturating_sub(dropped)),
-            beside: transcript + outside + i64::from(answer.unwrap_or_default()) - self.tail.tokens,
+            beside: transcript + outside + i64::from(kept) - self.tail.tokens,
             cached: usage.cache_read.saturating_add(usage.cache_write),
             estimated: predicted.tokens,
             basis: predicted.basis,
@@ -220,14 +222,18 @@ impl HostCall<'_> {
     /// The size of a prompt of these messages. A model that is not known is taken for one that reads everything.
     fn size(&self, model: Option<&Resolved>, anchor: Option<&Anchor>, messages: &[Message], estimated: i64) -> Size {
         let unread = model.map_or(0, |model| unread_new(model, anchor, messages, estimated));
-        size(anchor, estimated - unread)
+        size(anchor, estimated - unread, frame(model))
     }
 
-    /// The prompt outside of its transcript. A model that is not known is taken for one with tools.
+    /// The prompt outside of its transcript.
     fn outside(&self, model: Option<&Resolved>) -> u32 {
-        let supports_tools = model.is_none_or(|model| model.info.supports_tools);
-        outside_tokens(self.config, &self.config.tools, supports_tools)
+        outside_tokens(self.config, &self.config.tools, model)
     }
+}
+
+/// What an answer costs beside its parts in later prompts of a model; of one that is not known nothing.
+fn frame(model: Option<&Resolved>) -> u32 {
+    model.map_or(0, |model| estimator(model).frame())
 }
 
 /// What is kept of a message, with the usage.

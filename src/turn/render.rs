@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join;
 
-use super::{Engine, Error, media::unread_new, run::NO_TOOLS, sessions::outside_tokens, wishes};
+use super::{Engine, Error, count::estimator, media::unread_new, run::NO_TOOLS, sessions::outside_tokens, wishes};
 use crate::{
     context::{
         notes::notes,
@@ -188,7 +188,7 @@ impl Standing {
 
     /// The prompt outside of its transcript, in tokens.
     pub(super) fn outside(&self, model: &Resolved) -> u32 {
-        outside_tokens(&self.session.config, self.tools(), model.info.supports_tools)
+        outside_tokens(&self.session.config, self.tools(), Some(model))
     }
 
     /// The size of the prompt.
@@ -199,9 +199,9 @@ impl Standing {
     /// The size of the prompt with these tools.
     pub(super) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> Size {
         let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
-        let outside = outside_tokens(&self.session.config, tools, model.info.supports_tools);
+        let outside = outside_tokens(&self.session.config, tools, Some(model));
         let estimated = self.session.context_tokens + i64::from(outside);
-        size(anchor, estimated - unread_new(model, anchor, &self.messages, estimated))
+        size(anchor, estimated - unread_new(model, anchor, &self.messages, estimated), estimator(model).frame())
     }
 }
 

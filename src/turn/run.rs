@@ -17,6 +17,7 @@ use super::{
     Engine, Error,
     answer::{self, Audience, Broken, Cut, End, Timing},
     batch::Handing,
+    count::estimator,
     execute::step_started,
     hub::Channel,
     leases::Lease,
@@ -30,7 +31,8 @@ use super::{
 };
 use crate::{
     context::{
-        estimate, prompt,
+        estimator::Estimator,
+        prompt,
         size::{Size, offset, size, usable},
     },
     model::{
@@ -145,6 +147,8 @@ struct Run<'a> {
 struct Scene<'a> {
     owned: &'a Owned,
     model: &'a Resolved,
+    /// Who counts what is stored.
+    estimator: Estimator,
     limits: Limits,
     tools: &'a ToolSet,
     /// There may be calls that the model does not see.
@@ -217,17 +221,18 @@ impl Run<'_> {
             Some(tools) => tools,
             None => &config.tools,
         };
-        let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let (outside, estimator) = (outside_tokens(config, tools, Some(&model)), estimator(&model));
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
         let estimated = owned.context_tokens + i64::from(outside);
         let unread_new = unread_new(&model, anchor, messages, estimated);
         let scene = Scene {
             owned: &owned,
+            estimator,
             limits: self.engine.limits(config, &owned.request),
             policy: self.engine.policy(config)?,
             outside,
-            size: size(anchor, estimated - unread_new),
+            size: size(anchor, estimated - unread_new, estimator.frame()),
             offset: offset(anchor, outside) - unread_new,
             unread: unread(&model, messages),
             cached: anchor.map_or(0, |anchor| anchor.cached),
@@ -358,7 +363,7 @@ impl Run<'_> {
         let Assembled { parts, calls, finish } = answer;
         let mut rows = self.told(scene);
         let response = response(scene.model, &finish, timing);
-        let answer = assistant(message, parts.clone(), response);
+        let answer = assistant(message, parts.clone(), response, scene.estimator);
         let measured = finish.usage.as_ref().map(|usage| window::measured(scene, usage, &answer));
         if !parts.is_empty() {
             rows.message(answer, scene.at);
@@ -390,6 +395,7 @@ impl Run<'_> {
             results: derive::results(self.turn, scene.owned.step),
             over: scene.is_over(),
             at: scene.at,
+            estimator: scene.estimator,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
         let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch)).await?;
@@ -473,7 +479,8 @@ impl Run<'_> {
                 provider_model: String::new(),
                 response_id: String::new(),
             };
-            rows.message(assistant(message, partial, response(scene.model, &finish, timing)), scene.at);
+            let response = response(scene.model, &finish, timing);
+            rows.message(assistant(message, partial, response, scene.estimator), scene.at);
         }
         rows.event(&usage_recorded(scene.model, None, written), scene.at);
         let cost = StepCost { model: &scene.model.reference, call: Some(None), message: written, measured: None };
@@ -489,11 +496,11 @@ impl Run<'_> {
             Some(tools) => tools,
             None => &config.tools,
         };
-        let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let outside = outside_tokens(config, tools, Some(&model));
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let estimated = owned.context_tokens + i64::from(outside);
         let unread = unread_new(&model, anchor, messages, estimated);
-        let started = step_started(&model, *number, size(anchor, estimated - unread).count);
+        let started = step_started(&model, *number, size(anchor, estimated - unread, estimator(&model).frame()).count);
         let step = NewStep {
             revision: *number,
             in_any_case: self.moved >= BEGIN_TRIES,
@@ -545,6 +552,6 @@ impl Run<'_> {
     }
 
     fn no_rows(scene: &Scene<'_>) -> Rows {
-        Rows::new(estimate::ESTIMATOR, scene.offset)
+        Rows::new(&scene.estimator.name(), scene.offset)
     }
 }

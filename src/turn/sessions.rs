@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{DEFAULT_POLICY, Engine, Error};
+use super::{DEFAULT_POLICY, Engine, Error, count::estimator};
 use crate::{
-    context::{estimate, prompt},
+    context::{estimate, estimator::Estimator, prompt},
     model::{
         RequestId, SessionConfig, SessionId, SessionKey, TenantId, ToolSet,
         command::{CreateSession, Idempotency, SessionDraft},
         derive,
     },
+    provider::registry::Resolved,
     store::session::{NewConfig, Session},
 };
 
@@ -86,8 +87,10 @@ fn tools_tokens(tools: &ToolSet) -> u32 {
     tools.visible().map(estimate::tool).sum()
 }
 
-/// Tokens of a prompt outside of its transcript: system prompt, tools, and what makes the model answer.
-pub(super) fn outside_tokens(config: &SessionConfig, tools: &ToolSet, supports_tools: bool) -> u32 {
-    let tools = if supports_tools { tools_tokens(tools) } else { 0 };
-    estimate::system(&prompt::system(config)).saturating_add(tools).saturating_add(estimate::REPLY_PRIMING)
+/// Tokens of a prompt outside of its transcript: system prompt, tools, and what makes the model answer. A model that is not known is taken
+/// for one with tools.
+pub(super) fn outside_tokens(config: &SessionConfig, tools: &ToolSet, model: Option<&Resolved>) -> u32 {
+    let estimator = model.map_or(Estimator::Characters, estimator);
+    let told = tools.visible().filter(|_| model.is_none_or(|model| model.info.supports_tools));
+    estimator.outside(&prompt::system(config), told)
 }

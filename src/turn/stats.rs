@@ -2,6 +2,7 @@
 
 use super::{
     Engine, Error,
+    count::estimator,
     media::{unread, unread_new},
     sessions::outside_tokens,
 };
@@ -57,12 +58,13 @@ impl Engine {
         let budget = budget(&policy.context, &model)?;
         let supports_tools = model.info.supports_tools;
         let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
-        let outside = outside_tokens(config, &config.tools, supports_tools);
+        let outside = outside_tokens(config, &config.tools, Some(&model));
         // Only where there are media does it depend on the model what the transcript's estimate comes to.
         let messages =
             if stats.ledger.media.parts > 0 { self.store().transcript(key).await?.messages } else { Vec::new() };
         let estimated = stats.context_tokens.saturating_add(i64::from(outside));
-        let size = size(anchor, estimated - unread_new(&model, anchor, &messages, estimated));
+        let size =
+            size(anchor, estimated - unread_new(&model, anchor, &messages, estimated), estimator(&model).frame());
         let ledger = &stats.ledger.less(&unread(&model, &messages));
         let whole = Whole { config, supports_tools, ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);

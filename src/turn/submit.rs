@@ -10,16 +10,19 @@ use std::{
 
 use super::{
     Engine, Error,
+    count::estimator,
     execute::step_started,
     media::cannot_read,
     next::after_step,
     sessions::outside_tokens,
     stats::budget,
     verdict::{Sent, same_request, status},
+    written::{beside_others, counted},
 };
 use crate::{
     context::{
-        estimate, media,
+        estimator::Estimator,
+        media,
         room::{fitting, for_results},
         size::{offset, size, usable},
         template::Pictures,
@@ -82,6 +85,14 @@ struct Addressee {
     concludes: bool,
 }
 
+/// The calls that are answered.
+struct Asked<'a> {
+    key: &'a SessionKey,
+    known: &'a BTreeMap<CallId, KnownCall>,
+    /// Who counts the results.
+    estimator: Estimator,
+}
+
 impl Engine {
     /// Takes answers to tool calls.
     pub async fn submit(self: &Arc<Self>, tenant: TenantId, command: SubmitToolResults) -> Result<Receipts, Error> {
@@ -111,12 +122,14 @@ impl Engine {
             None => None,
         };
         let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
+        let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| estimator(&addressee.model));
+        let asked = Asked { key, known: &known, estimator };
         let (mut answers, mut sent) = (Vec::with_capacity(results.len()), Vec::new());
         let mut room = addressee.as_ref().map_or(u32::MAX, |addressee| addressee.room);
         for result in results {
             let (call, edited) = (result.call.clone(), edited(&result.call, &known));
-            let answer =
-                self.prepare(key, result, AnswerKind::Result { edited }, &known, addressee.as_ref(), room).await?;
+            let within = addressee.as_ref().map(|addressee| (addressee, room));
+            let answer = self.prepare(&asked, result, AnswerKind::Result { edited }, within).await?;
             room = room.saturating_sub(answer.tokens);
             sent.push((call, Sent::Result(answer.hash.clone())));
             answers.push(answer);
@@ -131,7 +144,7 @@ impl Engine {
                 }
                 Verdict::Deny { reason } => {
                     let denial = denial(call.clone(), reason);
-                    let answer = self.prepare(key, denial, AnswerKind::Denial, &known, None, u32::MAX).await?;
+                    let answer = self.prepare(&asked, denial, AnswerKind::Denial, None).await?;
                     sent.push((call, Sent::Denial(answer.hash.clone())));
                     answers.push(answer);
                 }
@@ -139,7 +152,7 @@ impl Engine {
         }
         let next = addressee.map_or(NextStep { started: None, outside: 0, revision: 0 }, |addressee| addressee.next);
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
-        let submitted = self.write(key, &answers, &approvals, &ids, &idempotency, &next).await?;
+        let submitted = self.write(&asked, &answers, &approvals, &ids, &idempotency, &next).await?;
         let receipts = sent.into_iter().map(|(call, sent)| {
             let status = known.get(&call).map(|seen| status(&call, &sent, seen, &submitted));
             (call, status.unwrap_or(AnswerStatus::Stale))
@@ -159,6 +172,7 @@ impl Engine {
         if overdue.is_empty() {
             return Ok(false);
         }
+        let asked = Asked { key, known: &known, estimator: estimator(&addressee.model) };
         let ids: Vec<CallId> = overdue.iter().map(|open| open.pending.call.id.clone()).collect();
         let mut answers = Vec::with_capacity(overdue.len());
         for OpenCall { pending, .. } in overdue {
@@ -168,10 +182,10 @@ impl Engine {
             };
             let (call, parts) = (pending.call.id, vec![words.into()]);
             let result = SubmittedResult { call, parts, outcome: ToolOutcome::TimedOut, sanitized: false };
-            answers.push(self.prepare(key, result, AnswerKind::Overdue, &known, None, u32::MAX).await?);
+            answers.push(self.prepare(&asked, result, AnswerKind::Overdue, None).await?);
         }
         let nobody = Idempotency { request: None, hash: String::new() };
-        let submitted = self.write(key, &answers, &[], &ids, &nobody, &addressee.next).await?;
+        let submitted = self.write(&asked, &answers, &[], &ids, &nobody, &addressee.next).await?;
         Ok(!submitted.accepted.is_empty())
     }
 
@@ -185,14 +199,14 @@ impl Engine {
         let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, &turn.request);
         let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
-        let outside = outside_tokens(config, tools, model.info.supports_tools);
+        let outside = outside_tokens(config, tools, Some(&model));
         let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
-        let started = after_step(step, &turn.so_far.total_usage, &limits).is_none().then(|| {
-            let expected = size(anchor, session.context_tokens.saturating_add(i64::from(outside)));
-            crate::codec::event::encode(&step_started(&model, session.revision, expected.count)).payload
-        });
+        let frame = estimator(&model).frame();
+        let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)), frame);
+        let started = after_step(step, &turn.so_far.total_usage, &limits)
+            .is_none()
+            .then(|| crate::codec::event::encode(&step_started(&model, session.revision, size.count.clone())).payload);
         let next = NextStep { started, outside: offset(anchor, outside), revision: session.revision };
-        let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)));
         let in_force = self.policy(config)?.context;
         let room = budget(&in_force, &model).map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
         let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
@@ -200,27 +214,27 @@ impl Engine {
         Ok(Addressee { policy, next, turn, model, room, concludes })
     }
 
-    /// An answer as it is written: cut to the tool's limits and to the room there is, the whole output kept as a blob.
+    /// An answer as it is written: `within` the limits of the addressee's tool and the room there is, the whole output kept as a blob.
     async fn prepare(
         &self,
-        key: &SessionKey,
+        asked: &Asked<'_>,
         result: SubmittedResult,
         kind: AnswerKind,
-        known: &BTreeMap<CallId, KnownCall>,
-        addressee: Option<&Addressee>,
-        room: u32,
+        within: Option<(&Addressee, u32)>,
     ) -> Result<Answer, Error> {
         let SubmittedResult { call, parts, outcome, sanitized } = result;
         let hash = fingerprint(&parts, outcome);
-        let known = known.get(&call);
+        let known = asked.known.get(&call);
         let name = known.map(|call| call.name.clone()).unwrap_or_default();
         let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None };
-        if let Some(Addressee { turn, model, policy, .. }) = addressee {
+        if let Some((Addressee { turn, model, policy, .. }, room)) = within {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
             let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
             let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-            let limits = fitting(&texts, &limits, room.saturating_sub(media_tokens(&result, model)));
-            self.cut(key, &mut result, &limits).await?;
+            let room = room.saturating_sub(media_tokens(&result, model));
+            let bytes = texts.iter().map(String::len).sum();
+            let limits = beside_others(bytes, asked.estimator, || fitting(&texts, &limits, room, asked.estimator));
+            self.cut(asked.key, &mut result, &limits).await?;
         }
         if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
             result.parts.insert(0, edit_note(arguments).into());
@@ -228,7 +242,7 @@ impl Engine {
         let blobs = blobs_of(&result);
         let mut part = Part::new(Content::ToolResult(result));
         part.sanitized = sanitized;
-        let tokens = estimate::part(&part, Role::Tool).tokens;
+        let tokens = counted(&part, Role::Tool, asked.estimator).tokens;
         Ok(Answer { call, kind, part, tokens, hash, blobs })
     }
 
@@ -262,20 +276,21 @@ impl Engine {
     /// Writes answers, and goes on with the turn if they were the last ones.
     async fn write(
         self: &Arc<Self>,
-        key: &SessionKey,
+        asked: &Asked<'_>,
         answers: &[Answer],
         approvals: &[Approval],
         named: &[CallId],
         idempotency: &Idempotency,
         next: &NextStep,
     ) -> Result<Submitted, Error> {
+        let Asked { key, known: _, estimator } = *asked;
         let submission = Submission {
             answers,
             approvals,
             named,
             idempotency,
-            estimator: estimate::ESTIMATOR,
-            overhead: estimate::MESSAGE_OVERHEAD,
+            estimator: &estimator.name(),
+            overhead: estimator.overhead(Role::Tool, []),
             next,
         };
         let sent = Instant::now();

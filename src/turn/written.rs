@@ -1,13 +1,15 @@
-//! What a step writes: messages, results of calls that are not run, and what a call of the model cost.
+//! What is written of a turn: messages with their sizes, results of calls that are not run, and what a call of the model cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{answer::Timing, execute::stored};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::answer::Timing;
 use crate::{
-    context::estimate,
+    context::estimator::Estimator,
     model::{
-        CallId, Content, Message, MessageId, ModelResponse, Part, Payload, Role, TokenCount, ToolOutcome, ToolResult,
-        Usage, UsagePurpose,
+        CallId, Category, Content, Counted, Message, MessageId, ModelResponse, Part, Payload, Role, TokenCount,
+        ToolOutcome, ToolResult, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         message::StoredPart,
     },
@@ -18,9 +20,53 @@ use crate::{
 /// What the model reads in place of a result that will not come.
 const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
 
-pub(super) fn assistant(id: &MessageId, parts: Vec<Part>, response: ModelResponse) -> NewMessage {
-    let parts = parts.into_iter().map(|part| stored(part, Role::Assistant)).collect();
-    new_message(id.clone(), Role::Assistant, parts, Some(response))
+/// Counting texts of so many bytes takes some milliseconds.
+const LONG_TEXT: usize = 32 << 10;
+
+/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
+pub(super) fn host_part(part: Part, role: Role, pinned: bool, estimator: Estimator) -> StoredPart {
+    let mut stored = stored(part, role, estimator);
+    if pinned {
+        stored.size.category = Category::Pinned;
+    }
+    stored
+}
+
+/// A part with its size.
+pub(super) fn stored(part: Part, role: Role, estimator: Estimator) -> StoredPart {
+    let size = counted(&part, role, estimator);
+    StoredPart { part, size, estimator: estimator.name().into_owned(), pruned: None }
+}
+
+/// Size of a part.
+pub(super) fn counted(part: &Part, role: Role, estimator: Estimator) -> Counted {
+    let bytes = match &part.content {
+        Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => text.len(),
+        Content::ToolCall(call) => call.arguments.len(),
+        Content::ToolResult(result) => result.texts().map(str::len).sum(),
+        Content::Media(_) => 0,
+    };
+    beside_others(bytes, estimator, || estimator.part(part, role))
+}
+
+/// Counts texts of so many bytes; where that takes longer than an instant, others go on meanwhile.
+pub(super) fn beside_others<T>(bytes: usize, estimator: Estimator, count: impl FnOnce() -> T) -> T {
+    let others_run = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if others_run && (bytes >= LONG_TEXT || !estimator.is_loaded()) {
+        tokio::task::block_in_place(count)
+    } else {
+        count()
+    }
+}
+
+/// What a message of these parts costs beside them.
+pub(super) fn overhead(role: Role, parts: &[StoredPart], estimator: Estimator) -> u32 {
+    estimator.overhead(role, parts.iter().map(|stored| &stored.part))
+}
+
+pub(super) fn assistant(id: &MessageId, parts: Vec<Part>, response: ModelResponse, estimator: Estimator) -> NewMessage {
+    let parts = parts.into_iter().map(|part| stored(part, Role::Assistant, estimator)).collect();
+    new_message(id.clone(), Role::Assistant, parts, Some(response), estimator)
 }
 
 pub(super) fn new_message(
@@ -28,12 +74,13 @@ pub(super) fn new_message(
     role: Role,
     parts: Vec<StoredPart>,
     response: Option<ModelResponse>,
+    estimator: Estimator,
 ) -> NewMessage {
     NewMessage {
         id,
         role,
+        overhead: overhead(role, &parts, estimator),
         parts,
-        overhead: estimate::MESSAGE_OVERHEAD,
         pinned: false,
         metadata: BTreeMap::new(),
         response,
@@ -78,11 +125,12 @@ pub(super) fn not_run(call: CallId, name: String, reason: CallCancelReason) -> P
     Part::new(Content::ToolResult(ToolResult { call, name, parts: vec![words.into()], outcome, truncation: None }))
 }
 
-pub(super) fn synthetic(reason: CallCancelReason) -> Synthetic<'static> {
+pub(super) fn synthetic(reason: CallCancelReason, estimator: Estimator) -> Synthetic<'static> {
+    let result = not_run(CallId::new(""), String::new(), CallCancelReason::TurnEnded);
     Synthetic {
         words: CLOSED_WORDS,
-        tokens: estimate::text(CLOSED_WORDS),
-        overhead: estimate::MESSAGE_OVERHEAD,
+        tokens: counted(&result, Role::Tool, estimator).tokens,
+        overhead: estimator.overhead(Role::Tool, [&result]),
         reason,
     }
 }

@@ -156,3 +156,34 @@ async fn what_is_taken_back_takes_its_measure_with_it() {
     let used = stats.used.unwrap();
     assert_eq!((used.tokens, used.basis()), (empty + spoken + tools, TokenBasis::Heuristic));
 }
+
+/// Rows A7 and A11
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_appended_is_counted_as_the_model_will_read_it() {
+    const FIGURES: &str = "3.14159 2.71828 1.41421 1.61803";
+    let upstream = Upstream::start().await;
+    let host = Host::with(upstream.options("openai").script("it", script(&[json!([{"text": "Fine."}])]))).await;
+    for (id, model, estimator) in [("gpt", "main/gpt-4o", "o200k+gpt-4-chat"), ("any", MODEL, "heuristic")] {
+        let session = pb::Session { session_id: id.to_owned(), model: model.to_owned(), ..Default::default() };
+        host.create(session).await;
+        let said = || {
+            let mut said = one_turn("c0", 30);
+            said.insert(0, says(pb::Role::User, FIGURES));
+            said
+        };
+        let count = pb::CountTokensRequest { model: model.to_owned(), messages: said(), ..Default::default() };
+        let counted = host.contexts().count_tokens(count).await.unwrap().into_inner().message_tokens;
+        let counted: Vec<i32> = counted.into_iter().map(|count| count.tokens).collect();
+        let (before, _) = size(&host, id).await;
+        host.append(id, said()).await;
+        let (after, basis) = size(&host, id).await;
+        let stored = host.messages(id).await.into_iter().map(|message| message.tokens.unwrap().tokens);
+        let stored: Vec<i32> = stored.collect();
+        assert_eq!((after - before, basis), (stored.iter().sum(), TokenBasis::Heuristic));
+        assert_eq!(stored == counted, model != MODEL, "{stored:?}, and by the vocabulary {counted:?}");
+        let who = "select distinct estimator from parts where session_id = $1";
+        let who: String = host.database.client().await.query_one(who, &[&id]).await.unwrap().get(0);
+        assert_eq!(who, estimator);
+    }
+    assert!(upstream.requests().is_empty());
+}

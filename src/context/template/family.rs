@@ -46,7 +46,8 @@ impl Template {
     /// nothing. A model that nobody knows is counted as a relative of OpenAI's, with a wide margin.
     pub fn of(service: &str, model: &str) -> &'static Self {
         let model = model.to_ascii_lowercase();
-        let fits = |rule: &&Rule| rule.fits(service, &model);
+        let pieces: Vec<&str> = pieces(&model).collect();
+        let fits = |rule: &&Rule| rule.fits(service, &pieces);
         let named = RULES.iter().find(fits).and_then(|rule| Self::named(rule.template));
         named.unwrap_or(&UNKNOWN)
     }
@@ -61,6 +62,11 @@ impl Template {
         TEMPLATES.iter().chain([&UNKNOWN])
     }
 
+    /// Whether it is that of a family, and not what stands in for all that nobody knows.
+    pub fn is_of_a_family(&self) -> bool {
+        self.name != UNKNOWN.name
+    }
+
     /// The name under which counts are stored, such as `o200k+openai`.
     pub fn estimator(&self) -> String {
         format!("{}+{}", self.counter().name(), self.name)
@@ -68,18 +74,23 @@ impl Template {
 }
 
 impl Rule {
-    fn fits(&self, service: &str, model: &str) -> bool {
+    fn fits(&self, service: &str, pieces: &[&str]) -> bool {
         let service = self.services.is_empty() || self.services.contains(&service);
-        service && (self.models.is_empty() || self.models.iter().any(|name| names(model, name)))
+        let named = |name: &&str| pieces.iter().any(|piece| begins(piece, name));
+        service && (self.models.is_empty() || self.models.iter().any(named))
     }
 }
 
-/// Whether a model's name has this at its beginning or at the beginning of one of its pieces.
-fn names(model: &str, name: &str) -> bool {
-    let (name, whole) = name.strip_suffix('$').map_or((name, false), |name| (name, true));
-    model.match_indices(name).any(|(at, _)| {
-        let (before, behind) = (&model[..at], &model[at + name.len()..]);
-        let ends = behind.is_empty() || behind.starts_with(':');
-        !before.ends_with(|before: char| before.is_ascii_alphanumeric()) && (ends || !whole)
-    })
+/// A model's name from its beginning and from the beginning of each of its pieces.
+fn pieces(model: &str) -> impl Iterator<Item = &str> {
+    let between = |character: char| !character.is_ascii_alphanumeric();
+    std::iter::once(model).chain(model.match_indices(between).map(|(at, between)| &model[at + between.len()..]))
+}
+
+/// Whether this is what a piece begins with, or all of it but a variant.
+fn begins(piece: &str, name: &str) -> bool {
+    match name.strip_suffix('$') {
+        Some(name) => piece.strip_prefix(name).is_some_and(|behind| behind.is_empty() || behind.starts_with(':')),
+        None => piece.starts_with(name),
+    }
 }

@@ -57,6 +57,15 @@ impl Template {
         terms
     }
 
+    /// Of what stands around a prompt and its system prompt and tools, whatever these say.
+    pub fn terms_around(&self, system: bool, tools: bool) -> Terms {
+        let mut terms = Terms::one(Term::Prompt);
+        terms.set(if system { Term::System } else { Term::NoSystem }, 1.0);
+        terms.set(Term::Tools, f64::from(u8::from(tools)));
+        terms.set(Term::ToolsBesideSystem, f64::from(u8::from(tools && system)));
+        terms
+    }
+
     /// Of the system prompt, or of there being none.
     pub fn terms_of_system(&self, system: &str) -> Terms {
         if system.is_empty() {
@@ -69,12 +78,19 @@ impl Template {
 
     /// Of one message.
     pub fn terms_of_message(&self, message: &Message) -> Terms {
-        let mut terms = Terms::one(if message.role == Role::System { Term::System } else { Term::Message });
-        terms.set(Term::Answer, f64::from(u8::from(message.role == Role::Assistant)));
+        let calls = message.parts.iter().filter(|stored| matches!(stored.part.content, Content::ToolCall(_)));
+        let mut terms = self.terms_of_frame(message.role, calls.count());
         for stored in &message.parts {
             terms.add(&self.terms_of_part(&stored.part, message.role));
         }
-        terms.set(Term::ParallelCall, (terms.get(Term::Call) - 1.0).max(0.0));
+        terms
+    }
+
+    /// Of a message with so many calls, without its parts.
+    pub fn terms_of_frame(&self, role: Role, calls: usize) -> Terms {
+        let mut terms = Terms::one(if role == Role::System { Term::System } else { Term::Message });
+        terms.set(Term::Answer, f64::from(u8::from(role == Role::Assistant)));
+        terms.set(Term::ParallelCall, calls.saturating_sub(1) as f64);
         terms
     }
 

@@ -52,7 +52,9 @@ fn models_find_their_family() {
         ("compatible", "", "unknown"),
     ];
     for (service, model, name) in table {
-        assert_eq!(Template::of(service, model).name, name, "{service} {model}");
+        let found = Template::of(service, model);
+        assert_eq!(found.name, name, "{service} {model}");
+        assert!(Template::all().any(|template| template == found), "{name} is one of all");
     }
 }
 

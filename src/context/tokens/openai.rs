@@ -1,6 +1,11 @@
 //! OpenAI's vocabularies.
 
-use std::{cell::RefCell, fmt, thread::LocalKey};
+use std::{
+    cell::RefCell,
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+    thread::LocalKey,
+};
 
 use super::{Counter, pieces::Pieces, words::Words};
 
@@ -10,12 +15,22 @@ thread_local! {
 }
 
 /// GPT-4o and later.
-pub(super) static O200K: OpenAi =
-    OpenAi { name: "o200k", tokenizer: bpe_openai::o200k_base, words: Words::ByCase, pieces: &O200K_PIECES };
+pub(super) static O200K: OpenAi = OpenAi {
+    name: "o200k",
+    tokenizer: bpe_openai::o200k_base,
+    words: Words::ByCase,
+    pieces: &O200K_PIECES,
+    loaded: AtomicBool::new(false),
+};
 
 /// GPT-4 and GPT-3.5.
-pub(super) static CL100K: OpenAi =
-    OpenAi { name: "cl100k", tokenizer: bpe_openai::cl100k_base, words: Words::ByLetters, pieces: &CL100K_PIECES };
+pub(super) static CL100K: OpenAi = OpenAi {
+    name: "cl100k",
+    tokenizer: bpe_openai::cl100k_base,
+    words: Words::ByLetters,
+    pieces: &CL100K_PIECES,
+    loaded: AtomicBool::new(false),
+};
 
 /// One vocabulary. It is loaded when it first counts.
 pub(super) struct OpenAi {
@@ -23,6 +38,7 @@ pub(super) struct OpenAi {
     tokenizer: fn() -> &'static bpe_openai::Tokenizer,
     words: Words,
     pieces: &'static LocalKey<RefCell<Pieces>>,
+    loaded: AtomicBool,
 }
 
 impl fmt::Debug for OpenAi {
@@ -40,6 +56,7 @@ impl Counter for OpenAi {
     /// stands before it.
     fn text(&self, text: &str) -> u32 {
         let tokenizer = (self.tokenizer)();
+        self.loaded.store(true, Ordering::Relaxed);
         let tokens = self.pieces.with_borrow_mut(|pieces| {
             let (mut rest, mut tokens) = (text, 0);
             while !rest.is_empty() {
@@ -51,6 +68,10 @@ impl Counter for OpenAi {
             tokens
         });
         u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Relaxed)
     }
 }
 

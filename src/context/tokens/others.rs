@@ -61,6 +61,10 @@ impl Counter for Other {
         };
         pieces(text).map(count).fold(0, u32::saturating_add)
     }
+
+    fn is_loaded(&self) -> bool {
+        self.loaded.get().is_some()
+    }
 }
 
 /// Tokens of one piece; special tokens in it are text.

@@ -5,20 +5,24 @@ use crate::{
     context::{
         budget::Budget,
         compact::{self, Plan, Situation, Standing, words},
-        estimate, prune,
+        estimate,
+        estimator::Estimator,
+        prune,
     },
     model::{
         Category, Compaction, CompactionState, Message, Part, Role, TokenCount, UsageTotals,
         compaction::{CompactionPolicy, InstructionsMode, Summary, Trigger},
         derive,
-        message::StoredPart,
     },
     provider::registry::Resolved,
     store::{
         NewMessage,
         compaction::{Counter, Shift},
     },
-    turn::written::{message_tokens, new_message},
+    turn::{
+        count::estimator,
+        written::{message_tokens, new_message, stored},
+    },
 };
 
 /// What a compaction is made from.
@@ -62,6 +66,8 @@ pub(super) struct Draft {
     pub compaction: Compaction,
     pub shift: Shift,
     pub summary: Option<NewMessage>,
+    /// Who counted the summary.
+    pub estimator: Estimator,
     pub plan: Plan,
 }
 
@@ -126,7 +132,8 @@ impl Survey {
     ) -> Draft {
         let named = begun.id.as_ref().zip(written);
         let summary = named.map(|(id, (text, model))| Summary { text, message: derive::summary(id), model });
-        let message = summary.as_ref().map(summary_message);
+        let estimator = estimator(&self.model);
+        let message = summary.as_ref().map(|summary| summary_message(summary, estimator));
         let compaction = Compaction {
             id: begun.id.clone(),
             state: begun.state,
@@ -135,7 +142,7 @@ impl Survey {
             ..self.outlook(order, &plan, message.as_ref().map(message_tokens))
         };
         let shift = shift(&self.messages, &plan, message.as_ref());
-        Draft { compaction, shift, summary: message, plan }
+        Draft { compaction, shift, summary: message, estimator, plan }
     }
 
     /// What a plan comes to with a summary of so many tokens in its place; none: messages are only left out.
@@ -177,12 +184,10 @@ pub(super) fn standing_of(compaction: Compaction) -> Option<Standing> {
 }
 
 /// The message that stands for what was compacted.
-fn summary_message(summary: &Summary) -> NewMessage {
-    let part = Part::text(words::message(&summary.text));
-    let mut size = estimate::part(&part, Role::User);
-    size.category = Category::Summary;
-    let part = StoredPart { part, size, estimator: estimate::ESTIMATOR.to_owned(), pruned: None };
-    new_message(summary.message.clone(), Role::User, vec![part], None)
+fn summary_message(summary: &Summary, estimator: Estimator) -> NewMessage {
+    let mut part = stored(Part::text(words::message(&summary.text)), Role::User, estimator);
+    part.size.category = Category::Summary;
+    new_message(summary.message.clone(), Role::User, vec![part], None, estimator)
 }
 
 /// What the counters change by.

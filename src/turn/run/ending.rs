@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{Flow, Run, Scene};
 use crate::{
-    context::estimate,
+    context::estimator::Estimator,
     model::{
         CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult, event::CallCancelReason,
     },
@@ -43,7 +43,11 @@ impl Run<'_> {
         let cost = cost.unwrap_or_default();
         let ending = Ending::Completed(CompletionReason::Stop);
         let result = self.result(scene, &cost, finish);
-        let end = End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
+        let end = End {
+            ending: &ending,
+            result: &result,
+            synthetic: synthetic(CallCancelReason::TurnEnded, scene.estimator),
+        };
         let ahead = self.ahead(scene, Starters::All).await?;
         if ahead.waiting && rows.events() > 0 {
             // It goes on anyhow, and need not wait at the gate for those who queue messages.
@@ -73,7 +77,7 @@ impl Run<'_> {
             Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
             Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
         };
-        let end = End { ending: &ending, result: &result, synthetic: synthetic(reason) };
+        let end = End { ending: &ending, result: &result, synthetic: synthetic(reason, scene.estimator) };
         let starters = match ending {
             Ending::Completed(_) => Starters::All,
             Ending::Cancelled { .. } | Ending::Failed(_) => Starters::InAnyCase,
@@ -166,7 +170,7 @@ impl Run<'_> {
     /// Ends the turn as failed without looking at what it was doing.
     async fn fail(&mut self, failure: Failure) -> Result<(), Error> {
         let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(()) };
-        let ending = Ending::Failed(failure);
+        let (ending, estimator) = (Ending::Failed(failure), Estimator::Characters);
         let result = TurnResult {
             step_count: owned.step,
             final_message: owned.final_message.clone(),
@@ -174,8 +178,9 @@ impl Run<'_> {
             elapsed: owned.elapsed(),
             ..TurnResult::default()
         };
-        let end = End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded) };
-        let rows = Rows::new(estimate::ESTIMATOR, 0);
+        let end =
+            End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded, estimator) };
+        let rows = Rows::new(&estimator.name(), 0);
         let written = self.engine.store.stop(self.key, self.fence, &rows, &StepCost::default(), &end).await?;
         self.after(written).map(drop)
     }

@@ -156,7 +156,8 @@ impl Run<'_> {
 
 /// What a call measured. The answer's reasoning is no part of later prompts where the provider does not get it back.
 pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage) -> Measured {
-    let kept = if answer.parts.is_empty() { 0 } else { message_tokens(answer) };
+    let kept = message_tokens(answer).saturating_sub(scene.estimator.frame());
+    let kept = if answer.parts.is_empty() { 0 } else { kept };
     let dropped = if scene.model.provider.takes_reasoning_back() { 0 } else { usage.reasoning };
     Measured {
         seen: scene.owned.context_version,

@@ -1,0 +1,191 @@
+//! Counts what is stored, as the model will read it for which it is stored.
+
+use std::borrow::Cow;
+
+use super::{
+    estimate, media,
+    template::{Pictures, Template, Term},
+};
+use crate::model::{Content, Counted, Part, Role, Tool};
+
+/// Who counts. Counts are stored under its name and stay what they are when the session goes on with another model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Estimator {
+    /// From the number of characters: nobody knows the model's family.
+    Characters,
+    /// With a family's vocabulary and prices.
+    Family(&'static Template),
+}
+
+impl Estimator {
+    /// The one for models of a template.
+    pub fn of(template: &'static Template) -> Self {
+        if template.is_of_a_family() { Self::Family(template) } else { Self::Characters }
+    }
+
+    /// The name under which counts are stored.
+    pub fn name(self) -> Cow<'static, str> {
+        match self {
+            Self::Characters => Cow::Borrowed(estimate::ESTIMATOR),
+            Self::Family(template) => Cow::Owned(template.estimator()),
+        }
+    }
+
+    /// Whether it counts at once; else its vocabulary is loaded first.
+    pub fn is_loaded(self) -> bool {
+        match self {
+            Self::Characters => true,
+            Self::Family(template) => template.counter().is_loaded(),
+        }
+    }
+
+    /// Size of a part. Media are taken for what they cost on an average: what is left out for a model is subtracted as that.
+    pub fn part(self, part: &Part, role: Role) -> Counted {
+        match self {
+            Self::Characters => estimate::part(part, role),
+            Self::Family(template) => {
+                let media = part.media().map(|medium| f64::from(media::tokens(medium, Pictures::default()))).sum();
+                let mut terms = template.terms_of_part(part, role);
+                terms.set(Term::Media, media);
+                Counted { tokens: template.costs.of(&terms), category: estimate::category(&part.content, role) }
+            }
+        }
+    }
+
+    /// Size of a text in a result.
+    pub fn output(self, text: &str) -> u32 {
+        match self {
+            Self::Characters => estimate::text(text),
+            Self::Family(template) => template.counter().text(text),
+        }
+    }
+
+    /// What a prompt has beside its transcript: the system prompt, the tools that the model is told of, and what stands around them. That is
+    /// asked whenever a size is, so texts are counted by their characters.
+    pub fn outside<'a>(self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> u32 {
+        let (mut texts, mut told) = (0_u32, false);
+        for tool in tools {
+            (texts, told) = (texts.saturating_add(estimate::tool(tool)), true);
+        }
+        let around = match self {
+            Self::Characters => {
+                return texts.saturating_add(estimate::system(system)).saturating_add(estimate::REPLY_PRIMING);
+            }
+            Self::Family(template) => template.costs.of(&template.terms_around(!system.is_empty(), told)),
+        };
+        texts.saturating_add(estimate::text(system)).saturating_add(around)
+    }
+
+    /// What an answer costs in later prompts beside what it was reported to have: it then stands in a message. Row A3 leaves it out where
+    /// only characters are counted.
+    pub fn frame(self) -> u32 {
+        match self {
+            Self::Characters => 0,
+            Self::Family(_) => self.overhead(Role::Assistant, []),
+        }
+    }
+
+    /// What a message costs beside its parts.
+    pub fn overhead<'a>(self, role: Role, parts: impl IntoIterator<Item = &'a Part>) -> u32 {
+        match self {
+            Self::Characters => estimate::MESSAGE_OVERHEAD,
+            Self::Family(template) => {
+                let calls = parts.into_iter().filter(|part| matches!(part.content, Content::ToolCall(_))).count();
+                template.costs.of(&template.terms_of_frame(role, calls))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        context::testing,
+        model::{Category, Message, media::Media, media::Source},
+    };
+
+    fn family(name: &str) -> Estimator {
+        Estimator::of(Template::named(name).unwrap())
+    }
+
+    fn message(estimator: Estimator, message: &Message) -> u32 {
+        let parts = || message.parts.iter().map(|stored| &stored.part);
+        let overhead = estimator.overhead(message.role, parts());
+        parts().map(|part| estimator.part(part, message.role).tokens).fold(overhead, u32::saturating_add)
+    }
+
+    #[test]
+    fn a_model_of_no_family_is_counted_by_characters() {
+        let nobody = Estimator::of(Template::of("scripted", "demo"));
+        assert_eq!((nobody, nobody.name().as_ref()), (Estimator::Characters, "heuristic"));
+        let said = testing::user("Figures: 3.14159 2.71828 1.41421");
+        assert_eq!(message(nobody, &said), estimate::message(&said));
+        assert_eq!(nobody.frame(), 0, "row A3");
+        assert!(nobody.is_loaded());
+    }
+
+    #[test]
+    fn a_family_counts_words_with_its_vocabulary_and_frames_with_its_prices() {
+        let gpt = family("gpt-4-chat");
+        assert_eq!(gpt.name(), "o200k+gpt-4-chat");
+        let figures = "3.14159 2.71828 1.41421 1.61803";
+        let table = [
+            (testing::user("Hello, world!"), 4 + 4),
+            (testing::user(figures), 4 + 19),
+            (testing::assistant("Hello, world!"), 4 + 4),
+            (testing::calls(&["look"]), 4 + (3 + 2)), // "look" and "{}"
+            (testing::calls(&["look", "look"]), 4 + 19 + 2 * 5), // a second call has a price of its own
+            (testing::results(&[("look", "Hello, world!")]), 4 + (5 + 4)),
+        ];
+        for (said, expected) in table {
+            assert_eq!(message(gpt, &said), expected, "{:?}", said.parts);
+        }
+        assert!(estimate::text(figures) < 10, "characters alone say half of it");
+        assert!(gpt.is_loaded(), "by now");
+        assert_eq!((gpt.frame(), family("mistral").frame()), (4, 1));
+    }
+
+    #[test]
+    fn outside_of_a_transcript_stand_words_and_what_the_family_puts_around_them() {
+        let tool = testing::tool("look"); // 31 characters
+        let table = [
+            ("none", "", false, 3),
+            ("none", "12345678", true, (2 + 4) + 8 + 3),
+            ("gpt-4-chat", "", false, 3),
+            ("gpt-4-chat", "12345678", true, (2 + 4) + 8 + 3 + (16 - 4)),
+            ("venice-mistral", "", false, 955 + 630), // a hidden prompt of its own
+        ];
+        for (name, system, told, expected) in table {
+            let estimator = Template::named(name).map_or(Estimator::Characters, Estimator::of);
+            assert_eq!(estimator.outside(system, Some(&tool).filter(|_| told)), expected, "{name} {system:?} {told}");
+        }
+    }
+
+    #[test]
+    fn a_medium_costs_the_same_whoever_counts() {
+        let source = Source::Url("https://example.org/a.png".to_owned());
+        let picture = Media { media_type: "image/png".to_owned(), source, filename: String::new() };
+        let part = Part::new(Content::Media(picture));
+        for template in Template::all() {
+            let counted = Estimator::of(template).part(&part, Role::User);
+            assert_eq!((counted.tokens, counted.category), (1_600, Category::Media), "{}", template.name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_family_counts_a_message_as_it_counts_a_prompt_of_it(words in "\\PC{0,60}", calls in 0_usize..4) {
+            for template in Template::all().filter(|template| template.is_of_a_family()) {
+                let mut said = testing::calls(&vec!["look"; calls]);
+                said.parts.insert(0, testing::assistant(&words).parts.remove(0));
+                let expected = template.costs.value(&template.terms_of_message(&said));
+                let counted = f64::from(message(Estimator::of(template), &said));
+                let parts = said.parts.len() as f64 + 1.0;
+                prop_assert!((counted - expected).abs() <= 0.5 * parts, "{}: {counted}, not {expected}", template.name);
+            }
+        }
+    }
+}
