@@ -8,7 +8,7 @@ use crate::{
         usage::{count_to_pb, estimate_to_pb, purpose_to_pb, totals_to_pb},
     },
     context::stats::tool as occupant,
-    model::{SessionId, Tool, event::Estimate},
+    model::{SessionId, ToolCategory, event::Estimate},
     pb,
     store::stats::{Spent, TurnSpent},
     turn::stats::ContextStats,
@@ -70,11 +70,11 @@ fn share(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn tool_to_pb((tool, tokens): &(Tool, u32)) -> pb::ToolTokens {
+fn tool_to_pb((name, category, tokens): &(String, ToolCategory, u32)) -> pb::ToolTokens {
     pb::ToolTokens {
-        tool_name: tool.name.clone(),
+        tool_name: name.clone(),
         tokens: signed(*tokens),
-        category: occupant_to_pb(occupant(tool.category)).into(),
+        category: occupant_to_pb(occupant(*category)).into(),
     }
 }
 

@@ -16,6 +16,7 @@ pub mod calibration;
 pub mod chunk;
 pub mod compaction;
 pub mod compaction_read;
+mod composite;
 pub mod delete;
 pub mod error;
 pub mod event;

@@ -1,12 +1,12 @@
 //! Reading columns: numbers of the database to words of the model.
 
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::FromSql};
 
 use super::Error;
 use crate::model::{Category, Role, TurnState};
 
 /// A column that must be there and of its type.
-pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
     row.try_get(column).map_err(|error| Error::Corrupt(error.to_string()))
 }
 

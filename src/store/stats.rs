@@ -4,8 +4,9 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    composite::{Composite, Composites},
     import::{Version, version},
-    row::{count, get},
+    row::get,
     rows::Key,
 };
 use crate::{
@@ -79,7 +80,7 @@ macro_rules! anchor_columns {
 }
 pub(super) use anchor_columns;
 
-/// Arrays are made of rows that come in order; to order them again in each would be a sort for each.
+/// Rows of other tables come as arrays of composites: a subquery for each, and no aggregate to be set up where there may be none.
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
     -- $3 the model that is asked for, or null $4 the model of sessions without one
@@ -89,33 +90,23 @@ pub(super) const STATS: &str = concat!(
            c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
            array[c.messages, c.user_parts, c.assistant_parts, c.reasoning_parts, c.tool_call_parts, c.tool_result_parts,
            c.media_parts, c.summary_parts, c.pinned_parts, c.pruned_parts] as parts,
-           v.config, t.tools, q.queued, q.queued_bytes, u.purposes, u.models, u.sums, n.turns, n.steps, n.turn_sums,
+           v.config, t.tools,
+           array(select octet_length(q.body) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) as queued,
+           array(select row(u.purpose, u.model, u.calls, u.input_tokens, u.output_tokens, u.reasoning_tokens, u.cache_read_tokens,
+                            u.cache_write_tokens)
+                   from usage_totals u where u.tenant_id = $1 and u.session_id = $2 order by u.purpose, u.model limit 100) as usage,
+           array(select row(n.turn_id, case when n.state = 1 then r.step else n.step_count end, n.calls, n.input_tokens,
+                            n.output_tokens, n.reasoning_tokens, n.cache_read_tokens, n.cache_write_tokens)
+                   from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 10) as turns,
            (select n.request from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 1) as request,
-           k.hidden, k.summed, exists (select from compactions a where a.tenant_id = $1 and a.session_id = $2) as compacted,
+           array(select case when k.status = 2 then k.delta_messages end
+                   from compactions k where k.tenant_id = $1 and k.session_id = $2) as compactions,
            coalesce($3::text, r.anchor_model, $4::text) as guessed,
            (select l.ratio from calibration l where l.model = coalesce($3::text, r.anchor_model, $4::text)) as ratio
       from session_run r
       join session_context c on c.tenant_id = $1 and c.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
       join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-      cross join lateral (
-        select count(*)::int as queued, coalesce(sum(octet_length(q.body)), 0)::bigint as queued_bytes
-          from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) q
-      cross join lateral (
-        select coalesce(array_agg(u.purpose), '{}') as purposes, coalesce(array_agg(u.model), '{}') as models,
-               array_agg(u.calls) || array_agg(u.input_tokens) || array_agg(u.output_tokens) || array_agg(u.reasoning_tokens)
-               || array_agg(u.cache_read_tokens) || array_agg(u.cache_write_tokens) as sums
-          from (select * from usage_totals u where u.tenant_id = $1 and u.session_id = $2 order by u.purpose, u.model limit 100) u) u
-      cross join lateral (
-        select coalesce(array_agg(n.turn_id), '{}') as turns,
-               coalesce(array_agg(case when n.state = 1 then r.step else n.step_count end), '{}') as steps,
-               array_agg(n.calls) || array_agg(n.input_tokens) || array_agg(n.output_tokens) || array_agg(n.reasoning_tokens)
-               || array_agg(n.cache_read_tokens) || array_agg(n.cache_write_tokens) as turn_sums
-          from (select * from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 10) n) n
-      cross join lateral (
-        select coalesce(-sum(k.delta_messages), 0)::int as hidden, coalesce((array_agg(k.summary_message is not null))[1], false) as summed
-          from (select * from compactions k where k.tenant_id = $1 and k.session_id = $2 and k.status = 2
-                 order by k.active_from_seq desc) k) k
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3"
 );
 
@@ -132,27 +123,42 @@ impl Store {
 fn stats(row: &Row) -> Result<Stats, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     let tools = codec::tools::decode(get(row, "tools")?)?;
-    let hidden: i32 = get(row, "hidden")?;
-    let summaries = i32::from(get::<bool>(row, "summed")?);
+    let ledger = ledger(row)?;
+    let compactions: Vec<Option<i32>> = get(row, "compactions")?;
     Ok(Stats {
         config: codec::config::decode(get(row, "config")?, tools)?,
-        turn_tools: match get::<Option<Vec<u8>>>(row, "request")? {
-            Some(request) => codec::turn::decode_request(&request)?.tools,
+        turn_tools: match get::<Option<&[u8]>>(row, "request")? {
+            Some(request) => codec::turn::decode_request(request)?.tools,
             None => None,
         },
-        ledger: ledger(row)?,
+        ledger,
         context_tokens: get(row, "ctx_tokens")?,
         version: version(row)?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
-        queued: Held { tokens: get::<i64>(row, "queued_bytes")? / BYTES_PER_TOKEN, parts: count(row, "queued")? },
+        queued: queued(&get::<Vec<i32>>(row, "queued")?),
         last_seq: Seq(next_seq - 1),
-        usage: spent(row)?,
-        turns: turns(row)?,
-        compacted: u32::try_from(hidden.saturating_add(summaries)).unwrap_or_default(),
-        has_compactions: get(row, "compacted")?,
+        usage: get::<Composites<'_>>(row, "usage")?.0.iter().map(spent).collect::<Result<_, _>>()?,
+        turns: get::<Composites<'_>>(row, "turns")?.0.iter().map(turn).collect::<Result<_, _>>()?,
+        compacted: compacted(&compactions, ledger.summary),
+        has_compactions: !compactions.is_empty(),
         learnt: (get(row, "guessed")?, get::<Option<f64>>(row, "ratio")?.unwrap_or(1.0)),
     })
+}
+
+/// Messages that are hidden, by what each compaction changed the number of live ones by if it is in force. Summaries came with them.
+fn compacted(changes: &[Option<i32>], summary: Held) -> u32 {
+    let in_force: Vec<i64> = changes.iter().flatten().map(|change| i64::from(*change)).collect();
+    match in_force.is_empty() {
+        true => 0,
+        false => u32::try_from(i64::from(summary.parts) - in_force.iter().sum::<i64>()).unwrap_or_default(),
+    }
+}
+
+/// What waits, by the bytes of each message.
+fn queued(bytes: &[i32]) -> Held {
+    let sum: i64 = bytes.iter().map(|bytes| i64::from(*bytes)).sum();
+    Held { tokens: sum / BYTES_PER_TOKEN, parts: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
 }
 
 /// What waits is not taken apart: this is about right for text.
@@ -224,37 +230,33 @@ fn basis(number: Option<i16>) -> Result<TokenBasis, Error> {
     }
 }
 
-fn spent(row: &Row) -> Result<Vec<Spent>, Error> {
-    let purposes: Vec<i16> = get(row, "purposes")?;
-    let models: Vec<String> = get(row, "models")?;
-    let sums: Vec<i64> = get::<Option<_>>(row, "sums")?.unwrap_or_default();
-    let purpose = |number| match number {
-        1 => Ok(UsagePurpose::Turn),
-        2 => Ok(UsagePurpose::Compaction),
-        other => Err(Error::Corrupt(format!("usage purpose {other}"))),
+fn spent(spent: &Composite<'_>) -> Result<Spent, Error> {
+    let purpose = match spent.get(0)? {
+        1_i16 => UsagePurpose::Turn,
+        2 => UsagePurpose::Compaction,
+        other => return Err(Error::Corrupt(format!("usage purpose {other}"))),
     };
-    let rows = purposes.len();
-    let spent = purposes.into_iter().zip(models).enumerate();
-    spent
-        .map(|(n, (number, model))| Ok(Spent { purpose: purpose(number)?, model, totals: totals(&sums, n, rows) }))
-        .collect()
+    Ok(Spent { purpose, model: spent.get(1)?, totals: totals(spent, 2)? })
 }
 
-fn turns(row: &Row) -> Result<Vec<TurnSpent>, Error> {
-    let ids: Vec<String> = get(row, "turns")?;
-    let steps: Vec<i32> = get(row, "steps")?;
-    let sums: Vec<i64> = get::<Option<_>>(row, "turn_sums")?.unwrap_or_default();
-    let rows = ids.len();
-    let turn = |(n, (id, steps)): (usize, (String, i32))| TurnSpent {
-        turn: TurnId::new(id),
+fn turn(turn: &Composite<'_>) -> Result<TurnSpent, Error> {
+    let steps: i32 = turn.get(1)?;
+    Ok(TurnSpent {
+        turn: TurnId::new(turn.get::<String>(0)?),
         steps: u32::try_from(steps).unwrap_or_default(),
-        totals: totals(&sums, n, rows),
-    };
-    Ok(ids.into_iter().zip(steps).enumerate().map(turn).collect())
+        totals: totals(turn, 2)?,
+    })
 }
 
-/// The sums of the n-th of so many rows. They stand column after column: calls, input, output, reasoning, cache read, cache write.
-fn totals(sums: &[i64], n: usize, rows: usize) -> UsageTotals {
-    let at = |column: usize| sums.get(column * rows + n).copied().unwrap_or_default();
-    UsageTotals { calls: at(0), input: at(1), output: at(2), reasoning: at(3), cache_read: at(4), cache_write: at(5) }
+/// Sums, from this place on.
+fn totals(row: &Composite<'_>, from: usize) -> Result<UsageTotals, Error> {
+    let at = |place| row.get(from + place);
+    Ok(UsageTotals {
+        calls: at(0)?,
+        input: at(1)?,
+        output: at(2)?,
+        reasoning: at(3)?,
+        cache_read: at(4)?,
+        cache_write: at(5)?,
+    })
 }

@@ -13,7 +13,7 @@ use crate::{
         size::{Size, size, usable},
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{Compaction, SessionConfig, SessionKey, Tool, config::ContextPolicy},
+    model::{Compaction, SessionKey, ToolCategory, config::ContextPolicy},
     provider::{ModelInfo, registry::Resolved},
     store::stats::Stats,
 };
@@ -32,7 +32,7 @@ pub struct ContextStats {
     /// What it is made of.
     pub breakdown: Breakdown,
     /// The tools that the model is told of, the largest first.
-    pub tools: Vec<(Tool, u32)>,
+    pub tools: Vec<(String, ToolCategory, u32)>,
     /// When it will have to be compacted.
     pub forecast: Forecast,
     /// Reported over estimated tokens of the model, learnt from calls. Stored sizes are not corrected by it.
@@ -49,10 +49,11 @@ impl Engine {
     /// another one than could be guessed.
     pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
         let stats = self.store().stats(key, model, &self.rules().default_model).await?;
-        let stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        // Whoever names the tools with each turn will name them again.
-        let tools = stats.turn_tools.clone().unwrap_or_else(|| stats.config.tools.clone());
-        let config = &SessionConfig { tools, ..stats.config.clone() };
+        let mut stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        if let Some(tools) = stats.turn_tools.take() {
+            stats.config.tools = tools; // whoever names the tools with each turn will name them again
+        }
+        let config = &stats.config;
         let model = self.model(model.unwrap_or(&config.model))?;
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;
@@ -68,6 +69,7 @@ impl Engine {
         let ledger = &stats.ledger.less(&unread(&model, &messages));
         let whole = Whole { config, supports_tools, ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);
+        let tools = sized.into_iter().map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens)).collect();
         let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
         let learnt = match &stats.learnt {
             (guessed, ratio) if *guessed == model.reference => *ratio,
@@ -81,7 +83,7 @@ impl Engine {
             learnt,
             compactions,
             breakdown: breakdown(&whole),
-            tools: sized.into_iter().map(|(tool, tokens)| (tool.clone(), tokens)).collect(),
+            tools,
             forecast: forecast(budget, starts_at, &size, stats.growth),
             model: model.reference,
             budget,
