@@ -13,15 +13,25 @@ use crate::model::{CallId, Fence, MessageId, SessionKey, TurnId, Undone};
 /// The seq that stands for now.
 const NOW: i64 = i64::MAX;
 
-/// Marks what the turn wrote, and the compactions that reach into it. Behind `stop`, in its transaction: it sees all of the turn.
+/// Marks what the turn wrote, and the compactions that reach into it. Behind `stop`, in its transaction: it sees all of the turn, and
+/// tells of the compactions behind the end of it, the newest first.
 const VOID: &str = "-- store::rollback::void
     with run as (
-      select r.turn_id, t.first_seq, r.next_seq - 1 as seq
+      select r.turn_id, t.first_seq, r.next_seq - 1 as seq, r.epoch
         from session_run r join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id and t.state = 4
        where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.op = $4::bigint + 1 and r.state = 0),
+    back as (
+      select c.compaction_id, row_number() over (order by c.active_from_seq desc) as k
+        from run join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.status = 2 and c.to_seq >= run.first_seq),
     revert as (
       update compactions c set status = 4, reverted_at_seq = run.seq
-        from run where c.tenant_id = $1 and c.session_id = $2 and c.status = 2 and c.to_seq >= run.first_seq)
+        from run, back where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = back.compaction_id),
+    write_reverted as (
+      insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, refs, payload)
+      select $1, $2, run.seq + back.k, run.epoch, 0, 0, 'compaction_reverted', array[back.compaction_id], ''::bytea from run, back),
+    grow as (
+      update session_run r set next_seq = r.next_seq + (select count(*) from back)
+        from run where r.tenant_id = $1 and r.session_id = $2)
     update messages m set voided_at_seq = run.seq
       from run
      where m.tenant_id = $1 and m.session_id = $2 and m.seq between run.first_seq and run.seq and m.turn_id = run.turn_id

@@ -135,11 +135,11 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
         let right = match (overlay.status, kinds.as_slice()) {
             (FAILED, ["compaction_started", "compaction_failed"]) => true,
             (APPLIED, ["compaction_started", "compaction_completed"]) => Some(story[1].0) == overlay.active_from,
-            (REVERTED, ["compaction_started", "compaction_completed"]) => {
-                Some(story[1].0) == overlay.active_from && with_its_turn
-            }
             (REVERTED, ["compaction_started", "compaction_completed", "compaction_reverted"]) => {
-                (Some(story[1].0), Some(story[2].0)) == (overlay.active_from, overlay.reverted_at)
+                // The end of a turn is its last event; what was taken back with it is told behind.
+                let told = Some(story[2].0);
+                let in_time = if with_its_turn { told > overlay.reverted_at } else { told == overlay.reverted_at };
+                Some(story[1].0) == overlay.active_from && in_time
             }
             _ => false,
         };

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::harness::{
     Host, Options,
-    events::{kinds, said, until},
+    events::{all, kinds, said, until},
     host::{MODEL, call, refusal, script},
     requests::{enqueue, result, tools, turn},
     transcripts::one_turn,
@@ -449,6 +449,47 @@ async fn a_cancel_ends_a_turn_that_is_being_compacted() {
     let rest = until(&mut stream, |payload| matches!(payload, Payload::TurnCancelled(_))).await;
     assert!(kinds(&rest).contains(&"compaction_failed"));
     assert_eq!(listed(&host).await[0].state(), CompactionState::Failed);
+    assert_recount(&host, "s").await;
+}
+
+/// Row I5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_takes_back_what_was_compacted_of_its_turn_and_says_so() {
+    let looks: Vec<_> = (0..4).map(|_| json!([call("look")])).collect();
+    let host = Host::with(answering(&looks, &in_short())).await;
+    session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
+    let outside = compact(&host, "outside").await.compaction_id;
+    let (before, live) = (stored(&host).await, seen(&host).await);
+    let mut stream = host.execute(pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", "", "Look!") }).await;
+    for page in ["one ", "two ", "three "] {
+        until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+        host.submit("s", vec![result(&host.pending("s").await[0], &page.repeat(2_000))]).await;
+    }
+    until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let newest_third =
+        pb::CompactRequest { strategy: CompactionStrategy::ProactiveThreshold.into(), ..request("inside") };
+    let inside = try_compact(&host, newest_third).await.unwrap().compaction_id;
+    let mode = pb::CancelMode::Rollback.into();
+    let wish = pb::CancelTurnRequest { session_id: "s".to_owned(), mode, ..Default::default() };
+    host.turns().cancel_turn(wish).await.unwrap();
+
+    assert_eq!(kinds(&all(&mut stream).await).last(), Some(&"turn_cancelled"), "a turn ends with its end");
+    let events = host.events("s", "", 0, 1_000).await;
+    let end = events.iter().position(|event| matches!(event.payload, Some(Payload::TurnCancelled(_)))).unwrap();
+    let told: Vec<_> = events[end + 1..].iter().map(|event| (event.turn_id.as_str(), event.payload.clone())).collect();
+    let reverted = pb::Compaction {
+        compaction_id: inside.clone(),
+        session_id: "s".to_owned(),
+        state: CompactionState::Reverted.into(),
+        ..pb::Compaction::default()
+    };
+    let reverted = Payload::CompactionReverted(pb::CompactionReverted { compaction: Some(reverted) });
+    assert_eq!(told, [("", Some(reverted))]);
+    assert_eq!(host.session("s").await.last_seq, events.last().unwrap().seq);
+    let states: Vec<_> = listed(&host).await.into_iter().map(|it| (it.compaction_id.clone(), it.state())).collect();
+    assert_eq!(states, [(inside, CompactionState::Reverted), (outside, CompactionState::Applied)]);
+    assert_eq!(seen(&host).await, live);
+    assert_eq!(stored(&host).await.1, before.1, "the counters are what they were");
     assert_recount(&host, "s").await;
 }
 

@@ -117,7 +117,11 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         }
         kind::COMPACTION_REVERTED => {
             let pb::CompactionReverted { compaction } = member(event)?;
-            Payload::CompactionReverted(pb::CompactionReverted { compaction: about(compaction, event, session)? })
+            let compaction = about(compaction, event, session)?;
+            // A rollback tells of no more than which.
+            let state = pb::CompactionState::Reverted.into();
+            let compaction = compaction.map(|compaction| pb::Compaction { state, ..compaction });
+            Payload::CompactionReverted(pb::CompactionReverted { compaction })
         }
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
