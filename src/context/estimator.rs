@@ -63,17 +63,38 @@ impl Estimator {
     /// What a prompt has beside its transcript: the system prompt, the tools that the model is told of, and what stands around them. That is
     /// asked whenever a size is, so texts are counted by their characters.
     pub fn outside<'a>(self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> u32 {
-        let (mut texts, mut told) = (0_u32, false);
+        let (mut tokens, mut told) = (self.instructions(system), false);
         for tool in tools {
-            (texts, told) = (texts.saturating_add(estimate::tool(tool)), true);
+            (tokens, told) = (tokens.saturating_add(estimate::tool(tool)), true);
         }
-        let around = match self {
-            Self::Characters => {
-                return texts.saturating_add(estimate::system(system)).saturating_add(estimate::REPLY_PRIMING);
-            }
-            Self::Family(template) => template.costs.of(&template.terms_around(!system.is_empty(), told)),
+        let more = match self {
+            Self::Characters => estimate::REPLY_PRIMING,
+            Self::Family(_) if told => self.telling(system),
+            Self::Family(_) => 0,
         };
-        texts.saturating_add(estimate::text(system)).saturating_add(around)
+        tokens.saturating_add(more)
+    }
+
+    /// Size of the system prompt, with what a prompt of the family costs whatever it says.
+    pub fn instructions(self, system: &str) -> u32 {
+        match self {
+            Self::Characters => estimate::system(system),
+            Self::Family(template) => {
+                let around = template.costs.of(&template.terms_around(!system.is_empty(), false));
+                estimate::text(system).saturating_add(around)
+            }
+        }
+    }
+
+    /// What it costs to tell of tools at all, beside their definitions.
+    pub fn telling(self, system: &str) -> u32 {
+        match self {
+            Self::Characters => 0,
+            Self::Family(template) => {
+                let around = |told| template.costs.of(&template.terms_around(!system.is_empty(), told));
+                around(true).saturating_sub(around(false))
+            }
+        }
     }
 
     /// What an answer costs in later prompts beside what it was reported to have: it then stands in a message. Row A3 leaves it out where

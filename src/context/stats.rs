@@ -2,7 +2,9 @@
 
 use super::{
     budget::Budget,
-    estimate, prompt,
+    estimate,
+    estimator::Estimator,
+    prompt,
     size::{Size, tokens},
 };
 use crate::model::{
@@ -20,6 +22,8 @@ pub struct Whole<'a> {
     pub config: &'a SessionConfig,
     /// Whether its model is told of tools.
     pub supports_tools: bool,
+    /// Who counts for its model.
+    pub estimator: Estimator,
     /// Its counters.
     pub ledger: &'a Ledger,
     /// What waits in its queue.
@@ -39,9 +43,10 @@ pub struct Breakdown {
 
 /// Takes a window apart. The messages get what the rest leaves, each kind as much of it as the estimate gives it.
 pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
-    let Whole { config, supports_tools, ledger, queued, used } = *whole;
-    let mut rest = instructions(config);
-    rest.extend(tools(&config.tools, supports_tools));
+    let Whole { config, supports_tools, estimator, ledger, queued, used } = *whole;
+    let system = prompt::system(config);
+    let mut rest = instructions(config, estimator.instructions(&system));
+    rest.extend(tools(&config.tools, supports_tools, estimator.telling(&system)));
     let outside: u32 = rest.iter().map(|share| share.tokens).fold(0, u32::saturating_add);
     let adjusted = outside > used;
     if adjusted {
@@ -167,8 +172,9 @@ fn spoken(category: Category, held: Held) -> Share {
     Share { occupant: said(category), tokens: tokens(held.tokens), count: held.parts }
 }
 
-/// The system prompt and the blocks behind it. They are one text: what it has beside its pieces is spread over them.
-fn instructions(config: &SessionConfig) -> Vec<Share> {
+/// The system prompt and the blocks behind it, of so many tokens. They are one text: what it has beside its pieces is spread over them.
+/// Where there are none, what every prompt costs stands for them.
+fn instructions(config: &SessionConfig, whole: u32) -> Vec<Share> {
     let mut shares = Vec::new();
     if !config.system_prompt.is_empty() {
         shares.push(Share {
@@ -186,11 +192,15 @@ fn instructions(config: &SessionConfig) -> Vec<Share> {
             shares.push(Share { occupant: block(kind), tokens: sum, count: number(sizes.len()) });
         }
     }
-    scale(&mut shares, estimate::system(&prompt::system(config)));
+    if shares.is_empty() && whole > 0 {
+        shares.push(Share { occupant: Occupant::SystemPrompt, tokens: whole, count: 0 });
+    }
+    scale(&mut shares, whole);
     shares
 }
 
-fn tools(tools: &ToolSet, supports_tools: bool) -> Vec<Share> {
+/// The tools that the model is told of, and `telling`, spread over them: what it costs to tell of any.
+fn tools(tools: &ToolSet, supports_tools: bool, telling: u32) -> Vec<Share> {
     let of = |category: ToolCategory| {
         let sizes: Vec<u32> =
             tools.visible().filter(|tool| supports_tools && tool.category == category).map(estimate::tool).collect();
@@ -198,7 +208,10 @@ fn tools(tools: &ToolSet, supports_tools: bool) -> Vec<Share> {
         Share { occupant: tool(category), tokens: sum, count: number(sizes.len()) }
     };
     let categories = [ToolCategory::Tools, ToolCategory::McpTools, ToolCategory::Skills, ToolCategory::Agents];
-    categories.into_iter().map(of).filter(|share| share.count > 0).collect()
+    let mut shares: Vec<Share> = categories.into_iter().map(of).filter(|share| share.count > 0).collect();
+    let definitions = shares.iter().map(|share| share.tokens).fold(telling, u32::saturating_add);
+    scale(&mut shares, definitions);
+    shares
 }
 
 /// Changes the shares so that they add up to `whole` and keep their proportions. Where there are none in proportion to which it could
@@ -233,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        context::{size::size, testing},
+        context::{size::size, template::Template, testing},
         model::{PinnedBlock, ToolSet},
     };
 
@@ -265,7 +278,14 @@ mod tests {
         let config = config();
         let ledger = Ledger { user: held(10_000, 3), tool_results: held(30_000, 7), ..Ledger::default() };
         let queued = held(17, 2);
-        let whole = Whole { config: &config, supports_tools: true, ledger: &ledger, queued, used: 52_100 };
+        let whole = Whole {
+            config: &config,
+            supports_tools: true,
+            estimator: Estimator::Characters,
+            ledger: &ledger,
+            queued,
+            used: 52_100,
+        };
         let breakdown = breakdown(&whole);
         assert!(!breakdown.adjusted);
         let expected = [
@@ -282,13 +302,41 @@ mod tests {
         assert_eq!((breakdown.shares.len(), total(&breakdown)), (expected.len(), 52_100));
     }
 
+    #[test]
+    fn what_a_family_hides_in_a_prompt_is_not_taken_for_words_of_the_conversation() {
+        let told = config();
+        let bare = SessionConfig::default();
+        let ledger = Ledger { user: held(10_000, 3), ..Ledger::default() };
+        let table = [
+            ("gpt-4-chat", &told, (3_996 + 4 + 3, 8_000 + 12)),
+            ("gpt-4-chat", &bare, (3, 0)),
+            ("venice-mistral", &bare, (955 + 630, 0)), // a system prompt of its own
+        ];
+        for (name, config, expected) in table {
+            let estimator = Estimator::of(Template::named(name).unwrap());
+            let queued = Held::default();
+            let whole = Whole { config, supports_tools: true, estimator, ledger: &ledger, queued, used: 30_000 };
+            let breakdown = breakdown(&whole);
+            let hidden = (tokens_of(&breakdown, Occupant::SystemPrompt), tokens_of(&breakdown, Occupant::Tools));
+            assert_eq!((hidden, total(&breakdown)), (expected, 30_000), "{name}");
+            let outside = estimator.outside(&prompt::system(config), config.tools.visible());
+            assert_eq!(outside, expected.0 + expected.1, "{name}: the size has the same");
+        }
+    }
+
     /// Row A6
     #[test]
     fn a_share_of_the_messages_below_nothing_is_nothing_and_said() {
         let config = config();
         let ledger = Ledger { user: held(10, 1), ..Ledger::default() };
-        let whole =
-            Whole { config: &config, supports_tools: true, ledger: &ledger, queued: Held::default(), used: 6_000 };
+        let whole = Whole {
+            config: &config,
+            supports_tools: true,
+            estimator: Estimator::Characters,
+            ledger: &ledger,
+            queued: Held::default(),
+            used: 6_000,
+        };
         let breakdown = breakdown(&whole);
         assert!(breakdown.adjusted);
         assert_eq!(tokens_of(&breakdown, Occupant::SystemPrompt), 2_000);
@@ -312,7 +360,14 @@ mod tests {
         };
         let ledger = Ledger::default();
         let of = |supports_tools| {
-            breakdown(&Whole { config: &config, supports_tools, ledger: &ledger, queued: Held::default(), used: 1_000 })
+            breakdown(&Whole {
+                config: &config,
+                supports_tools,
+                estimator: Estimator::Characters,
+                ledger: &ledger,
+                queued: Held::default(),
+                used: 1_000,
+            })
         };
         let seen = of(true);
         for occupant in [Occupant::Memory, Occupant::Skills, Occupant::Pinned] {
@@ -347,7 +402,9 @@ mod tests {
         #[test]
         fn the_shares_add_up_to_the_size(
             sizes in proptest::collection::vec(0_i64..100_000, 8), system in 0_usize..9_000, tools in 0_usize..5, used in 3_u32..500_000,
+            family in proptest::sample::select(&["none", "gpt-4-chat", "venice-mistral"]),
         ) {
+            let estimator = Template::named(family).map_or(Estimator::Characters, Estimator::of);
             let mut held = sizes.iter().map(|&tokens| Held { tokens, parts: u32::from(tokens > 0) });
             let mut next = || held.next().unwrap_or_default();
             let ledger = Ledger {
@@ -360,10 +417,12 @@ mod tests {
                 tools: ToolSet { tools: (0..tools).map(named).collect() },
                 ..SessionConfig::default()
             };
-            let whole = Whole { config: &config, supports_tools: true, ledger: &ledger, queued: Held::default(), used };
+            let whole = Whole { config: &config, supports_tools: true, estimator, ledger: &ledger, queued: Held::default(), used };
             let breakdown = breakdown(&whole);
             prop_assert_eq!(total(&breakdown), used);
-            let outside = instructions(&config).iter().chain(&super::tools(&config.tools, true)).map(|share| share.tokens).sum::<u32>();
+            let system = estimator.instructions(&config.system_prompt);
+            let tools = super::tools(&config.tools, true, estimator.telling(&config.system_prompt));
+            let outside = tools.iter().map(|share| share.tokens).sum::<u32>() + system;
             prop_assert_eq!(breakdown.adjusted, outside > used);
         }
     }

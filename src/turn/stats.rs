@@ -64,10 +64,10 @@ impl Engine {
         let messages =
             if stats.ledger.media.parts > 0 { self.store().transcript(key).await?.messages } else { Vec::new() };
         let estimated = stats.context_tokens.saturating_add(i64::from(outside));
-        let size =
-            size(anchor, estimated - unread_new(&model, anchor, &messages, estimated), estimator(&model).frame());
+        let estimator = estimator(&model);
+        let size = size(anchor, estimated - unread_new(&model, anchor, &messages, estimated), estimator.frame());
         let ledger = &stats.ledger.less(&unread(&model, &messages));
-        let whole = Whole { config, supports_tools, ledger, queued: stats.queued, used: size.count.tokens };
+        let whole = Whole { config, supports_tools, estimator, ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);
         let tools = sized.into_iter().map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens)).collect();
         let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());

@@ -142,6 +142,7 @@ impl Run<'_> {
                 let whole = Whole {
                     config: &config,
                     supports_tools: scene.model.info.supports_tools,
+                    estimator: scene.estimator,
                     ledger: &stats.ledger.less(&scene.unread),
                     queued: stats.queued,
                     used: scene.size.count.tokens,
