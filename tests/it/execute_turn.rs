@@ -463,9 +463,9 @@ async fn a_request_without_session_finds_the_session_it_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_session_rejects_a_turn_and_says_which_one_runs() {
-    let host = Host::scripted(&[json!([{"text": "Well, "}, {"wait_for": "go"}, {"text": "hello."}])]).await;
+    let host = Host::scripted(&[json!([{"wait_for": "go"}, {"text": "Hello."}])]).await;
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
-    let head = until_written(&mut stream, "Well, ").await;
+    let head = until(&mut stream, |payload| matches!(payload, Payload::Thinking(_))).await; // and nothing is written until it speaks
     let before = host.database.row_counts().await;
     let refused = host.try_execute(turn("s", MODEL, "And?")).await.unwrap_err();
     let expected = (Code::FailedPrecondition, "TURN_IN_PROGRESS".to_owned(), turn_id(&head));
