@@ -192,7 +192,7 @@ fn instructions(config: &SessionConfig, whole: u32) -> Vec<Share> {
             shares.push(Share { occupant: block(kind), tokens: sum, count: number(sizes.len()) });
         }
     }
-    if shares.is_empty() && whole > 0 {
+    if shares.is_empty() {
         shares.push(Share { occupant: Occupant::SystemPrompt, tokens: whole, count: 0 });
     }
     scale(&mut shares, whole);
@@ -318,10 +318,27 @@ mod tests {
             let whole = Whole { config, supports_tools: true, estimator, ledger: &ledger, queued, used: 30_000 };
             let breakdown = breakdown(&whole);
             let hidden = (tokens_of(&breakdown, Occupant::SystemPrompt), tokens_of(&breakdown, Occupant::Tools));
+            let prompts = breakdown.shares.iter().find(|share| share.occupant == Occupant::SystemPrompt).unwrap().count;
+            assert_eq!(
+                prompts,
+                u32::from(!config.system_prompt.is_empty()),
+                "{name}: none of the session's own is none"
+            );
             assert_eq!((hidden, total(&breakdown)), (expected, 30_000), "{name}");
             let outside = estimator.outside(&prompt::system(config), config.tools.visible());
             assert_eq!(outside, expected.0 + expected.1, "{name}: the size has the same");
         }
+    }
+
+    #[test]
+    fn what_is_there_is_shown_also_if_it_has_no_tokens_and_nothing_else_is() {
+        let config = SessionConfig::default();
+        let ledger = Ledger { user: held(100, 1), media: held(0, 2), ..Ledger::default() };
+        let queued = Held::default();
+        let estimator = Estimator::Characters;
+        let whole = Whole { config: &config, supports_tools: true, estimator, ledger: &ledger, queued, used: 100 };
+        let shown: Vec<_> = breakdown(&whole).shares.into_iter().map(|it| (it.occupant, it.tokens, it.count)).collect();
+        assert_eq!(shown, [(Occupant::User, 100, 1), (Occupant::Media, 0, 2)]);
     }
 
     /// Row A6

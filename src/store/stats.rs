@@ -148,11 +148,8 @@ fn stats(row: &Row) -> Result<Stats, Error> {
 
 /// Messages that are hidden, by what each compaction changed the number of live ones by if it is in force. Summaries came with them.
 fn compacted(changes: &[Option<i32>], summary: Held) -> u32 {
-    let in_force: Vec<i64> = changes.iter().flatten().map(|change| i64::from(*change)).collect();
-    match in_force.is_empty() {
-        true => 0,
-        false => u32::try_from(i64::from(summary.parts) - in_force.iter().sum::<i64>()).unwrap_or_default(),
-    }
+    let change: i64 = changes.iter().flatten().map(|change| i64::from(*change)).sum();
+    u32::try_from(i64::from(summary.parts) - change).unwrap_or_default()
 }
 
 /// What waits, by the bytes of each message.

@@ -77,6 +77,8 @@ struct Addressee {
     turn: Turn,
     /// The model that is to read the results.
     model: Resolved,
+    /// Who counts the results for it.
+    estimator: Estimator,
     policy: Policy,
     next: NextStep,
     /// Tokens that results may have together.
@@ -122,7 +124,7 @@ impl Engine {
             None => None,
         };
         let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
-        let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| estimator(&addressee.model));
+        let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| addressee.estimator);
         let asked = Asked { key, known: &known, estimator };
         let (mut answers, mut sent) = (Vec::with_capacity(results.len()), Vec::new());
         let mut room = addressee.as_ref().map_or(u32::MAX, |addressee| addressee.room);
@@ -172,7 +174,7 @@ impl Engine {
         if overdue.is_empty() {
             return Ok(false);
         }
-        let asked = Asked { key, known: &known, estimator: estimator(&addressee.model) };
+        let asked = Asked { key, known: &known, estimator: addressee.estimator };
         let ids: Vec<CallId> = overdue.iter().map(|open| open.pending.call.id.clone()).collect();
         let mut answers = Vec::with_capacity(overdue.len());
         for OpenCall { pending, .. } in overdue {
@@ -201,8 +203,8 @@ impl Engine {
         let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
         let outside = outside_tokens(config, tools, Some(&model));
         let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
-        let frame = estimator(&model).frame();
-        let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)), frame);
+        let estimator = estimator(&model);
+        let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)), estimator.frame());
         let started = after_step(step, &turn.so_far.total_usage, &limits)
             .is_none()
             .then(|| crate::codec::event::encode(&step_started(&model, session.revision, size.count.clone())).payload);
@@ -211,7 +213,7 @@ impl Engine {
         let room = budget(&in_force, &model).map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
         let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
         let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
-        Ok(Addressee { policy, next, turn, model, room, concludes })
+        Ok(Addressee { policy, next, turn, model, estimator, room, concludes })
     }
 
     /// An answer as it is written: `within` the limits of the addressee's tool and the room there is, the whole output kept as a blob.

@@ -162,7 +162,7 @@ impl Served {
         let address = ready.as_deref().and_then(|line| line.strip_prefix("contextd listens on "));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
             let _ = child.start_kill(); // it may have ended by itself
-            listener.await.unwrap();
+            timeout(PATIENCE, listener).await.expect("its standard error stays open").unwrap();
             return Err(format!("never ready; stdout: {ready:?}, stderr: {}", said.lock().unwrap()));
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
