@@ -12,7 +12,7 @@ pub(super) type Replace = fn(&'static str) -> &'static str;
 const FENCE: &str = "r.epoch = $27 and r.op = $28";
 const NEXT_SEQ: &str = "r.next_seq = coalesce($29::bigint, r.next_seq)";
 /// Time goes by between what a take sees of the queue and its lock on the row.
-const SLOWLY: (&str, &str) = ("with delta as (select ", "with delta as (select (select 0 from pg_sleep(0.05)) + ");
+const SLOWLY: (&str, &str) = ("with delta as (select ", "with delta as (select (select 0 from pg_sleep(0.2)) + ");
 
 /// The gate is not taken, and whoever ends a turn or queues a message is slow to commit.
 pub(super) fn without_gate(sql: &'static str) -> &'static str {
@@ -23,7 +23,7 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
     if is(sql, "turn::finish") || is(sql, "turn::stop") {
         return changed(sql, |sql| {
             let (before, after) = sql.rsplit_once(" from f").unwrap();
-            format!("{before} from f, pg_sleep(0.05){after}")
+            format!("{before} from f, pg_sleep(0.1){after}")
         });
     }
     if is(sql, "queue::enqueue") {

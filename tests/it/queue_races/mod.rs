@@ -303,8 +303,8 @@ async fn messages_and_a_clear_of_the_queue() {
     holds(Other::Clear).await;
 }
 
-/// Rounds within which a race without its guard is lost. It takes a few dozen as a rule, and two thousand were seen on a busy machine.
-const LOST_WITHIN: u64 = 20_000;
+/// Rounds within which a race without its guard is lost; as a rule it takes a few dozen.
+const LOST_WITHIN: u64 = 4_000;
 
 /// What the checker is worth: without its guard a pair goes wrong, and it says how.
 async fn is_lost(other: Other, guard: Replace) {
