@@ -1,4 +1,4 @@
-//! Compiles `proto/` and nothing else: messages, services and the descriptor set for reflection.
+//! Compiles `proto/`, and sees to it that a new migration is embedded: messages, services and the descriptor set for reflection.
 use std::{env, fs, path::PathBuf};
 
 use protox::prost::Message as _;
@@ -6,6 +6,7 @@ use protox::prost::Message as _;
 #[expect(clippy::disallowed_methods, reason = "this is how cargo talks to build scripts")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rerun-if-changed=migrations"); // embedded by a macro, which cargo does not see
     let mut files: Vec<PathBuf> =
         fs::read_dir("proto/contextd/v1")?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
     files.sort();

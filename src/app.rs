@@ -38,7 +38,13 @@ pub async fn serve(config: Config, progress: Progress, shutdown: CancellationTok
     if postgres.is_some() || config.database.migrate_on_start {
         run_migrations(&database, &progress).await?;
     }
-    migrate::check(&database).await?;
+    match migrate::fit(&database).await? {
+        migrate::Fit::Fits => {}
+        migrate::Fit::Behind(version) => {
+            anyhow::bail!("the database lacks migration {version}: run `contextd migrate`, or serve with --migrate")
+        }
+        migrate::Fit::Refused(why) => anyhow::bail!(why),
+    }
     let store = Store::new(database, Uuid::now_v7().to_string(), config.turn.lease_ttl);
     let engine = Engine::new(
         store,

@@ -1,6 +1,17 @@
-//! The schema: embedded forward-only migrations, one process at a time, and a refusal of schemas this program does not know.
+//! The schema: embedded forward-only migrations, applied by one process at a time, and which schemas this program can work on.
+//!
+//! The files, their checksums and the history table are refinery's. They are applied here, because refinery runs every file in a
+//! transaction, waits for locks without a bound, and refuses a history with migrations that it does not have.
 
-use super::{Database, Error};
+mod file;
+
+use std::time::{Duration, Instant};
+
+use refinery::Migration;
+use tokio_postgres::{Client, GenericClient};
+
+use self::file::{File, Mode};
+use super::{Database, Error, error::cause};
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -8,51 +19,260 @@ mod embedded {
 
 /// Held while migrating, so that replicas that start together wait for each other: `pg_advisory_lock` of these bytes.
 const LOCK: i64 = 0x636f_6e74_6578_7464; // "contextd"
+/// How often a process looks whether another one has finished migrating. A statement that waited for the lock would have a snapshot,
+/// and an index that is built concurrently waits for the end of every older snapshot.
+const LOOK_FOR_LOCK: Duration = Duration::from_millis(200);
+/// How long a migration waits for one lock. Statements on that table wait for as long, in the queue after it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause after the first attempt that did not get its locks; doubled after each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest such pause. Statements run undisturbed meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long attempts to get the locks of one migration go on.
+const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Brings the schema up to date and says how many migrations that took.
-pub async fn run(database: &Database) -> Result<usize, Error> {
-    let mut connection = database.connection().await?;
-    // Migrations may take longer than a statement of the service may.
-    connection
-        .batch_execute("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
-        .await?;
-    connection.execute("select pg_advisory_lock($1)", &[&LOCK]).await?;
-    let applied = embedded::migrations::runner().run_async(&mut **connection as &mut tokio_postgres::Client).await;
-    // The connection is not given back: its settings and its lock end with it.
-    drop(deadpool_postgres::Object::take(connection));
-    applied.map(|report| report.applied_migrations().len()).map_err(|error| Error::Schema(error.to_string()))
+/// The history, as refinery made it, with a column for the oldest program. A program before that column reads and writes the others.
+const HISTORY: &str = "create table if not exists refinery_schema_history (
+  version int4 primary key, name varchar(255), applied_on varchar(255), checksum varchar(255), oldest_program int4)";
+const ADOPT: &str = "alter table refinery_schema_history add column if not exists oldest_program int4";
+const ADOPTED: &str = "select exists (select 1 from pg_attribute
+  where attrelid = to_regclass('refinery_schema_history') and attname = 'oldest_program' and not attisdropped)";
+/// The time is in the form that refinery reads.
+const RECORD: &str = r#"insert into refinery_schema_history (version, name, applied_on, checksum, oldest_program)
+  values ($1, $2, to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), $3, $4)"#;
+/// The history, also while it has no column for the oldest program.
+const APPLIED: &str = "-- store::migrate::applied
+select version, checksum, (to_jsonb(h) ->> 'oldest_program')::int4 as oldest_program from refinery_schema_history h order by version";
+
+/// How a schema suits this program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fit {
+    /// This program can work on it: it is this program's, or a newer one that allows for it.
+    Fits,
+    /// It lacks this migration.
+    Behind(i32),
+    /// This program must not work on it: why.
+    Refused(String),
 }
 
-/// Refuses a schema that is not exactly the one this program was built for.
-pub async fn check(database: &Database) -> Result<(), Error> {
-    let wanted: Vec<_> = embedded::migrations::runner()
+/// Brings the schema up to date and says how many migrations that took: none if it is newer and this program can work on it.
+/// An attempt that does not get its locks in time is repeated, for some minutes.
+pub async fn run(database: &Database) -> Result<usize, Error> {
+    run_files(database, known(&[])?).await
+}
+
+/// The same with further migrations, for tests: file names without `.sql`, and contents.
+#[doc(hidden)]
+pub async fn run_with(database: &Database, more: &[(&str, &str)]) -> Result<usize, Error> {
+    run_files(database, known(more)?).await
+}
+
+async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error> {
+    // The connection is not given back: its settings and its lock end with it.
+    let mut client = deadpool_postgres::Object::take(database.connection().await?);
+    // Migrations may take longer than a statement of the service may.
+    client.batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0").await?;
+    lock(&client).await?;
+    if !client.query_one(ADOPTED, &[]).await?.get::<_, bool>(0) {
+        patiently(&mut client, &Step::History).await?;
+    }
+    let pending = pending(known, &applied(&client.query(APPLIED, &[]).await?)?).map_err(Error::Schema)?;
+    let count = pending.len();
+    for file in pending {
+        tracing::info!("applying migration {} ({})", file.version, file.name);
+        patiently(&mut client, &Step::Apply(file)).await?;
+    }
+    Ok(count)
+}
+
+/// How the schema suits this program.
+pub async fn fit(database: &Database) -> Result<Fit, Error> {
+    let exists = database
+        .read("-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null", &[])
+        .await?;
+    let found = match exists.first().is_some_and(|row| row.get(0)) {
+        true => applied(&database.read(APPLIED, &[]).await?)?,
+        false => Vec::new(),
+    };
+    Ok(match pending(known(&[])?, &found) {
+        Err(why) => Fit::Refused(why),
+        Ok(pending) => pending.first().map_or(Fit::Fits, |file| Fit::Behind(file.version)),
+    })
+}
+
+/// A migration that a database has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Applied {
+    version: i32,
+    checksum: String,
+    /// Absent: it was applied by a program before the rule.
+    oldest_program: Option<i32>,
+}
+
+fn applied(rows: &[tokio_postgres::Row]) -> Result<Vec<Applied>, Error> {
+    let row = |row| {
+        Ok(Applied {
+            version: super::row::get(row, "version")?,
+            checksum: super::row::get(row, "checksum")?,
+            oldest_program: super::row::get(row, "oldest_program")?,
+        })
+    };
+    rows.iter().map(row).collect()
+}
+
+/// The migrations that this program has, and more, in their order.
+fn known(more: &[(&str, &str)]) -> Result<Vec<File>, Error> {
+    let more = more.iter().map(|(name, sql)| Migration::unapplied(name, sql)).collect::<Result<Vec<_>, _>>();
+    let more = more.map_err(|error| Error::Schema(error.to_string()))?;
+    let all = embedded::migrations::runner();
+    let mut files: Vec<File> = all
         .get_migrations()
         .iter()
-        .map(|m| (m.version(), m.checksum().to_string()))
-        .collect();
-    let found = applied(database).await?;
-    if let Some((version, _)) = found.iter().find(|row| !wanted.contains(row)) {
-        return Err(Error::Schema(format!(
-            "the database has migration {version}, which this version of contextd does not know or knows with other content: use the contextd that migrated it, or a newer one"
-        )));
+        .chain(&more)
+        .map(|migration| File::read(migration).map_err(Error::Schema))
+        .collect::<Result<_, _>>()?;
+    files.sort_by_key(|file| file.version);
+    Ok(files)
+}
+
+/// Which migrations are to be applied; why this program must not work on this schema.
+fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
+    let newest = known.last().map_or(0, |file| file.version);
+    for Applied { version, checksum, oldest_program } in found {
+        match (known.iter().find(|file| file.version == *version), oldest_program) {
+            (Some(file), _) if file.checksum == *checksum => {}
+            (Some(_), _) => {
+                return Err(format!(
+                    "the database has migration {version} with other content than this version of contextd: it was migrated by a program that was never released"
+                ));
+            }
+            (None, Some(oldest)) if *oldest <= newest => {}
+            (None, Some(oldest)) => {
+                return Err(format!(
+                    "the database has migration {version}, which only a contextd with migration {oldest} or later can work on; this one has {newest}: use a newer contextd"
+                ));
+            }
+            (None, None) => {
+                return Err(format!(
+                    "the database has migration {version}, which this version of contextd does not know and which does not say who can work on it: use the contextd that migrated it, or a newer one"
+                ));
+            }
+        }
     }
-    if let Some((version, _)) = wanted.iter().find(|row| !found.contains(row)) {
-        return Err(Error::Schema(format!(
-            "the database lacks migration {version}: run `contextd migrate`, or serve with --migrate"
-        )));
+    let reached = found.iter().map(|row| row.version).max().unwrap_or(0);
+    let pending: Vec<File> =
+        known.into_iter().filter(|file| !found.iter().any(|row| row.version == file.version)).collect();
+    match pending.iter().find(|file| file.version < reached) {
+        None => Ok(pending),
+        Some(File { version, .. }) => Err(format!(
+            "the database lacks migration {version} although it has migration {reached}: it was migrated by a program that was never released"
+        )),
+    }
+}
+
+/// Waits until no other process migrates. The lock ends with the connection.
+async fn lock(client: &Client) -> Result<(), Error> {
+    let mut told = false;
+    while !client.query_one("select pg_try_advisory_lock($1)", &[&LOCK]).await?.get::<_, bool>(0) {
+        if !told {
+            tracing::info!("another process migrates this database; waiting for it");
+            told = true;
+        }
+        tokio::time::sleep(LOOK_FOR_LOCK).await;
     }
     Ok(())
 }
 
-async fn applied(database: &Database) -> Result<Vec<(i32, String)>, Error> {
-    let exists = database
-        .read("-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null", &[])
-        .await?;
-    if !exists.first().is_some_and(|row| row.get(0)) {
-        return Ok(Vec::new());
-    }
-    let rows = database
-        .read("-- store::migrate::applied\nselect version, checksum from refinery_schema_history order by version", &[])
-        .await?;
-    rows.iter().map(|row| Ok((super::row::get(row, "version")?, super::row::get(row, "checksum")?))).collect()
+/// What is done to a database at once.
+enum Step {
+    /// The table of the history is made, or gets its newer column.
+    History,
+    /// A migration is applied and noted.
+    Apply(File),
 }
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::History => f.write_str("the history of migrations"),
+            Self::Apply(file) => write!(f, "migration {} ({})", file.version, file.name),
+        }
+    }
+}
+
+/// Repeats a step that did not get its locks in time, or met a deadlock.
+async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
+    let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+    loop {
+        let attempt = match step {
+            Step::History => history(client).await,
+            Step::Apply(file) => match file.mode {
+                Mode::Transaction => in_transaction(client, file).await,
+                Mode::CreateIndex(_) | Mode::DropIndex => on_its_own(client, file).await,
+            },
+        };
+        let Err(error) = attempt else { return Ok(()) };
+        let problem = cause(&error);
+        match Error::from(error) {
+            Error::Conflict(_) if begun.elapsed() < PATIENCE => {
+                tracing::warn!("{step} waits for a lock that a longer transaction holds, such as a dump: {problem}");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            Error::Conflict(_) => {
+                return Err(Error::Schema(format!(
+                    "{step} did not get its locks within {} minutes: {problem}. End the transaction that holds them, and migrate again",
+                    PATIENCE.as_secs() / 60
+                )));
+            }
+            Error::Unavailable(problem) => return Err(Error::Unavailable(problem)),
+            Error::Busy | Error::Duplicate(_) | Error::Schema(_) | Error::Corrupt(_) | Error::Broken(_) => {
+                return Err(Error::Schema(format!("{step} failed: {problem}")));
+            }
+        }
+    }
+}
+
+async fn history(client: &mut Client) -> Result<(), tokio_postgres::Error> {
+    let transaction = client.transaction().await?;
+    bound_lock_waits(&transaction).await?;
+    transaction.batch_execute(HISTORY).await?;
+    transaction.batch_execute(ADOPT).await?;
+    transaction.commit().await
+}
+
+/// For the rest of the transaction.
+async fn bound_lock_waits(client: &impl GenericClient) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute(&format!("set local lock_timeout = {}", LOCK_TIMEOUT.as_millis())).await
+}
+
+/// All of it and its row, or nothing.
+async fn in_transaction(client: &mut Client, file: &File) -> Result<(), tokio_postgres::Error> {
+    let transaction = client.transaction().await?;
+    bound_lock_waits(&transaction).await?;
+    transaction.batch_execute(&file.sql).await?;
+    record(&transaction, file).await?;
+    transaction.commit().await
+}
+
+/// One statement that can be repeated, and then its row. What an attempt that failed left of an index is removed first. The lock that
+/// it waits for is in the way of no statement of the service, so that it may wait for as long as a dump lasts.
+async fn on_its_own(client: &Client, file: &File) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute("set lock_timeout = 0").await?;
+    if let Mode::CreateIndex(index) = &file.mode {
+        let invalid = "select 1 from pg_index where indexrelid = to_regclass($1) and not indisvalid";
+        if client.query_opt(invalid, &[index]).await?.is_some() {
+            tracing::info!("removing what an attempt that failed left of the index {index}");
+            client.batch_execute(&format!("drop index concurrently if exists {index}")).await?;
+        }
+    }
+    client.batch_execute(&file.sql).await?;
+    record(client, file).await
+}
+
+async fn record(client: &impl GenericClient, file: &File) -> Result<(), tokio_postgres::Error> {
+    client.execute(RECORD, &[&file.version, &file.name, &file.checksum, &file.oldest_program]).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests;

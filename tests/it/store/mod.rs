@@ -6,6 +6,7 @@ mod fence;
 mod gate;
 mod handing;
 mod ledger;
+mod migrate;
 mod pipeline;
 mod plans;
 mod queue;
