@@ -104,7 +104,23 @@ fn effort(effort: Effort) -> ReasoningEffort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Dialect;
+    use crate::{
+        config::{Dialect, SERVICES, Sources},
+        provider::info::Source,
+    };
+
+    #[test]
+    fn the_shipped_table_knows_the_default_model_of_every_well_known_service() {
+        for service in SERVICES {
+            let environment = Environment::new([(service.variable, "key")]);
+            let sources = Sources { environment: environment.clone(), ..Sources::default() };
+            let config = crate::config::load(&sources).expect("valid settings").config;
+            let registry = registry(&config, &environment).expect("a registry");
+            let model = registry.resolve(&config.models.default_model).expect("a model");
+            assert_eq!((model.provider_name.as_str(), model.info.source), (service.provider, Source::Shipped));
+            assert!(model.info.supports_tools && model.info.context_window.is_some(), "{}", model.reference);
+        }
+    }
 
     #[test]
     fn every_dialect_of_the_settings_is_known_to_the_provider() {

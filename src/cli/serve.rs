@@ -7,6 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::settings::SettingArgs;
+use crate::config::Loaded;
 use crate::telemetry::progress::Progress;
 use crate::{app, telemetry};
 
@@ -18,11 +19,15 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.settings.load()?.config;
+    let Loaded { config, origins: _, services } = args.settings.load()?;
     // Before anything that a signal should stop.
     let mut signals = StopSignals::listen()?;
     let telemetry = telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
+    for service in services {
+        progress.step(format!("provider {} is configured by {}", service.provider, service.variable));
+    }
+    progress.step(format!("the default model is {}", config.models.default_model));
     let shutdown = CancellationToken::new();
     let serving = Box::pin(app::serve(config, progress.clone(), shutdown.clone()));
     let outcome = tokio::select! {

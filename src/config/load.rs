@@ -10,6 +10,7 @@ use super::environment::Environment;
 use super::error::{ConfigError, Origin, Problem};
 use super::layers::{self, dotted, path_of};
 use super::policy::PolicyConfig;
+use super::services::{self, Service};
 use super::setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
 use super::suggest::nearest;
 
@@ -31,6 +32,8 @@ pub struct Loaded {
     pub config: Config,
     /// Where those that are not defaults came from.
     pub origins: Origins,
+    /// The model services that are configured by a well-known variable alone.
+    pub services: Vec<&'static Service>,
 }
 
 /// Where values came from, by dotted key.
@@ -42,26 +45,27 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     if let Some(path) = config_file(sources) {
         given.add_file(read_file(&path)?, &path);
     }
-    let known = default_table(&sources.environment);
+    let mut known = default_table(&sources.environment);
     for (setting, value) in from_environment(&sources.environment) {
         given.add_text(&known, setting, value, Origin::Variable(setting.variable()));
     }
     for (setting, value) in &sources.flags {
         given.add_text(&known, setting, value, Origin::Flag(setting.flag.to_owned()));
     }
+    let services = services::detect(&mut known, &mut given, &sources.environment);
     let mut problems = unknown_variables(&sources.environment);
     let config = judge(known, &given, &mut problems);
     if problems.is_empty() {
-        return Ok(Loaded { config, origins: given.origins });
+        return Ok(Loaded { config, origins: given.origins, services });
     }
     Err(ConfigError::Problems(problems))
 }
 
 /// What somebody set, and where.
 #[derive(Default)]
-struct Given {
-    values: Table,
-    origins: Origins,
+pub(super) struct Given {
+    pub(super) values: Table,
+    pub(super) origins: Origins,
 }
 
 impl Given {

@@ -3,8 +3,8 @@
 use std::{fs, path::PathBuf};
 
 use contextd::{
-    config::{self, Dialect, Environment, Loaded, ProviderConfig, Sources},
-    pb::{self, turn_service_client::TurnServiceClient},
+    config::{self, Dialect, Environment, Loaded, Origin, ProviderConfig, SERVICES, Sources},
+    pb::{self, model_service_client::ModelServiceClient, turn_service_client::TurnServiceClient},
 };
 use secrecy::ExposeSecret as _;
 use serde_json::json;
@@ -18,10 +18,15 @@ use crate::harness::{
 };
 
 fn load(file: &str) -> Result<Loaded, String> {
+    load_with(file, &[])
+}
+
+fn load_with(file: &str, variables: &[(&str, &str)]) -> Result<Loaded, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("contextd.toml");
     fs::write(&path, file).unwrap();
-    let sources = Sources { file: Some(path), ..Sources::default() };
+    let environment = Environment::new(variables.iter().copied());
+    let sources = Sources { file: Some(path), environment, ..Sources::default() };
     config::load(&sources).map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "DIR"))
 }
 
@@ -229,4 +234,98 @@ async fn a_key_that_is_not_there_stops_the_server_with_its_place() {
     assert_ne!(output.status.code(), Some(0));
     assert!(told.contains("providers.main cannot be used"), "{told}");
     assert!(told.contains("the environment variable NO_SUCH_KEY is not set"), "{told}");
+}
+
+#[test]
+fn a_well_known_variable_configures_its_provider_and_the_default_model() {
+    for service in SERVICES {
+        let loaded = load_with("", &[(service.variable, "s3cret")]).unwrap();
+        let ProviderConfig::OpenAi(provider) = &loaded.config.providers[service.provider] else {
+            panic!("another kind")
+        };
+        assert_eq!(provider.base_url, service.base_url);
+        let key = provider.key(&Environment::new([(service.variable, "s3cret")])).unwrap().unwrap();
+        assert_eq!(key.expose_secret(), "s3cret");
+        assert_eq!(loaded.config.models.default_model, format!("{}/{}", service.provider, service.default_model));
+        assert!(loaded.config.providers.contains_key("scripted"), "the demo is gone");
+        assert_eq!(loaded.services, [service]);
+        assert_eq!(loaded.origins["models.default_model"], Origin::Variable(service.variable.to_owned()));
+        assert!(!format!("{loaded:?}{}", config::print(&loaded)).contains("s3cret"));
+    }
+    let none = load_with("", &[("OPENAI_API_KEY", ""), ("UNRELATED_API_KEY", "k")]).unwrap();
+    assert_eq!((none.services.len(), none.config.providers.len()), (0, 1));
+    assert_eq!(none.config.models.default_model, "scripted/demo");
+}
+
+#[test]
+fn the_manual_lists_every_well_known_variable() {
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/providers.md")).unwrap();
+    for service in SERVICES {
+        let start = format!("| `{}` | `{}` | `{}`", service.variable, service.provider, service.base_url);
+        let row = manual.lines().find(|line| line.starts_with(&start));
+        assert!(row.is_some_and(|row| row.ends_with(&format!("| `{}` |", service.default_model))), "{start}");
+    }
+}
+
+#[test]
+fn what_is_configured_wins_over_a_well_known_variable() {
+    const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("GROQ_API_KEY", "g")];
+    let openai = "[providers.openai]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n";
+    let gateway =
+        "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\napi_key_env = 'OPENAI_API_KEY'\n";
+    let table: &[(&str, &[&str], &str)] = &[
+        ("", &["openai", "groq"], "openai/gpt-5-mini"),
+        ("[models]\ndefault_model = 'scripted/demo'", &["openai", "groq"], "scripted/demo"),
+        ("[models]\ndetect_providers = false", &[], "scripted/demo"),
+        // A provider that is configured under that name, and one whose key the variable holds: it may belong to a gateway.
+        (openai, &["groq"], "scripted/demo"),
+        (gateway, &["groq"], "scripted/demo"),
+        ("[providers.scripted]\nkind = 'scripted'", &["openai", "groq"], "openai/gpt-5-mini"),
+    ];
+    for (file, services, default_model) in table {
+        let loaded = load_with(file, KEYS).unwrap();
+        let found: Vec<&str> = loaded.services.iter().map(|service| service.provider).collect();
+        assert_eq!(
+            (found.as_slice(), loaded.config.models.default_model.as_str()),
+            (*services, *default_model),
+            "{file}"
+        );
+    }
+    let ProviderConfig::OpenAi(own) = load_with(openai, KEYS).unwrap().config.providers["openai"].clone() else {
+        panic!("another kind")
+    };
+    assert_eq!((own.base_url.as_str(), own.api_key_env), ("http://127.0.0.1:1/v1", None));
+    let by_variable = load_with("", &[("OPENAI_API_KEY", "k"), ("CONTEXTD_DEFAULT_MODEL", "scripted/demo")]).unwrap();
+    assert_eq!(by_variable.config.models.default_model, "scripted/demo");
+}
+
+#[test]
+fn the_key_of_openai_goes_to_the_address_that_goes_with_it() {
+    let at = |base_url| load_with("", &[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", base_url)]);
+    let loaded = at("http://127.0.0.1:4000/v1").unwrap();
+    let ProviderConfig::OpenAi(openai) = &loaded.config.providers["openai"] else { panic!("another kind") };
+    assert_eq!(openai.base_url, "http://127.0.0.1:4000/v1");
+    let told = at("127.0.0.1:4000").unwrap_err();
+    assert!(told.contains("`providers.openai.base_url` (from OPENAI_BASE_URL)"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_a_well_known_variable_says_so_and_lists_its_models() {
+    let database = TestDatabase::new().await;
+    let mut served = Place::new("").variable("OPENAI_API_KEY", KEY).serve_over(&database).await;
+    let mut models = ModelServiceClient::new(served.channel().await);
+    let request = pb::ListModelsRequest { page_size: 1_000, provider: "openai".to_owned(), ..Default::default() };
+    let listed = models.list_models(request).await.unwrap().into_inner().models;
+    assert!(listed.iter().any(|model| model.model == "openai/gpt-5-mini" && model.supports_tools), "{listed:?}");
+    let session =
+        served.sessions().await.create_session(pb::CreateSessionRequest::default()).await.unwrap().into_inner();
+    assert_eq!(session.session.unwrap().model, "openai/gpt-5-mini");
+    // The demo needs no key and stays.
+    completed(&run(&served, turn("s", "scripted/demo", "Hello")).await);
+    served.terminate();
+    served.ended().await;
+    let told = served.said();
+    assert!(told.contains("contextd: provider openai is configured by OPENAI_API_KEY\n"), "{told}");
+    assert!(told.contains("contextd: the default model is openai/gpt-5-mini\n"), "{told}");
+    assert!(!told.contains(KEY), "the key is printed");
 }

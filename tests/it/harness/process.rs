@@ -37,6 +37,7 @@ pub struct Place {
     root: TempDir,
     program: PathBuf,
     user: Option<(u32, u32)>,
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Place {
@@ -46,7 +47,13 @@ impl Place {
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(root.path().join("scripts")).unwrap();
         fs::write(root.path().join("contextd.toml"), settings).unwrap();
-        Self { root, program: env!("CARGO_BIN_EXE_contextd").into(), user: None }
+        Self { root, program: env!("CARGO_BIN_EXE_contextd").into(), user: None, variables: Vec::new() }
+    }
+
+    /// Processes started here have this environment variable. They inherit none of the keys that the tests' own process may have.
+    pub fn variable(mut self, name: &'static str, value: &'static str) -> Self {
+        self.variables.push((name, value));
+        self
     }
 
     /// Adds a script.
@@ -113,6 +120,7 @@ impl Place {
         }
         process.env_clear().envs(inherited("PATH")).env("HOME", self.root.path());
         process.envs(inherited("HOME").map(|(_, home)| ("XDG_CACHE_HOME", Path::new(&home).join(".cache"))));
+        process.envs(self.variables.iter().copied());
         process.current_dir(self.root.path()).stdin(Stdio::null()).kill_on_drop(true);
         process
     }
