@@ -583,7 +583,7 @@ pub(super) fn payloads() -> Vec<Payload> {
             tool_names: vec![name.clone()],
             input: None,
         },
-        Payload::StepStarted { model: model.clone(), revision: 1, context, window: 1000 },
+        Payload::StepStarted { model: model.clone(), revision: 1, context, window: 1000, reserve: 100 },
         Payload::MessageCommitted { message },
         Payload::ToolCallRequested {
             call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },

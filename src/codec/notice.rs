@@ -15,6 +15,14 @@ pub fn behind(payload: &Payload) -> Option<pb::Notice> {
         let text = format!("The conversation was not compacted and stays as it is: {why}");
         return Some(pb::Notice { code: NoticeCode::CompactionTripped.into(), text });
     }
+    if let Payload::TurnRetrying(pb::TurnRetrying { failure: Some(failure), delay: Some(delay), .. }) = payload
+        && failure.reason() == pb::FailureReason::ProviderRateLimited
+        && (delay.seconds, delay.nanos) > (0, 0)
+    {
+        let seconds = delay.seconds + i64::from(delay.nanos > 0);
+        let text = format!("Waiting {seconds} s for the rate limit of {}", failure.provider);
+        return Some(pb::Notice { code: NoticeCode::WaitingForProvider.into(), text });
+    }
     None
 }
 
@@ -41,5 +49,21 @@ mod tests {
         // Whoever asked for it is answered.
         check(failed(pb::CompactionTrigger::Manual), None);
         check(Payload::CompactionCompleted(pb::CompactionCompleted::default()), None);
+    }
+
+    #[test]
+    fn people_are_told_of_a_wait_for_a_rate_limit_and_of_no_other_retry() {
+        let retrying = |reason: pb::FailureReason, seconds, nanos| {
+            let failure = pb::Failure { reason: reason.into(), provider: "main".to_owned(), ..pb::Failure::default() };
+            let delay = Some(prost_types::Duration { seconds, nanos });
+            let retrying = pb::TurnRetrying { failure: Some(failure), delay, ..pb::TurnRetrying::default() };
+            behind(&Payload::TurnRetrying(retrying)).map(|notice| (notice.code(), notice.text))
+        };
+        use pb::FailureReason::{ProviderOverloaded, ProviderRateLimited};
+        let told = |text: &str| Some((NoticeCode::WaitingForProvider, text.to_owned()));
+        assert_eq!(retrying(ProviderRateLimited, 12, 0), told("Waiting 12 s for the rate limit of main"));
+        assert_eq!(retrying(ProviderRateLimited, 0, 1), told("Waiting 1 s for the rate limit of main"));
+        assert_eq!(retrying(ProviderRateLimited, 0, 0), None);
+        assert_eq!(retrying(ProviderOverloaded, 12, 0), None);
     }
 }

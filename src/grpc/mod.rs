@@ -10,6 +10,7 @@ pub mod decode;
 pub mod encode;
 pub mod health;
 pub mod model;
+mod notice;
 pub mod page;
 pub mod preview;
 mod prompt;

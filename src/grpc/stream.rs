@@ -15,7 +15,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use super::{decode::StreamOptions, encode::session_state, preview::fit_event};
+use super::{decode::StreamOptions, encode::session_state, notice::nearly_full, preview::fit_event};
 use crate::{
     codec,
     model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
@@ -82,7 +82,7 @@ impl Reader {
         let room = Arc::new(Semaphore::new(waiting.bytes as usize));
         tokio::spawn(async move {
             let client = Client { to_client, room, bytes: waiting.bytes, wrap, last_sent: Instant::now() };
-            Reading { reader: self, client, settled: Seq(0), state: None }.run().await;
+            Reading { reader: self, client, settled: Seq(0), state: None, nearly_full: false }.run().await;
         });
         // The room is free again once tonic has the event.
         Box::pin(ReceiverStream::new(stream).map(|sent| sent.0))
@@ -169,6 +169,8 @@ struct Reading<T> {
     settled: Seq,
     /// How the turn ended.
     state: Option<&'static str>,
+    /// The notice that the context is nearly full was sent for the newest step.
+    nearly_full: bool,
 }
 
 impl<T: Send + 'static> Reading<T> {
@@ -268,7 +270,10 @@ impl<T: Send + 'static> Reading<T> {
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
-                let told = event.payload.as_ref().filter(|_| !event.replay).and_then(codec::notice::behind);
+                let payload = event.payload.as_ref().filter(|_| !event.replay);
+                let told = payload.and_then(|payload| {
+                    nearly_full(payload, &mut self.nearly_full).or_else(|| codec::notice::behind(payload))
+                });
                 self.client.send(event).await?;
                 if let Some(notice) = told {
                     let line = self.ephemeral(stored.turn, StepPosition::default(), Payload::Notice(notice));

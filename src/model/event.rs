@@ -34,8 +34,10 @@ pub enum Payload {
         revision: i64,
         /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes the event.
         context: TokenCount,
-        /// The model's window in tokens; 0: not known.
+        /// The window in tokens; 0: not known.
         window: u32,
+        /// Tokens of it that are kept free for the answer.
+        reserve: u32,
     },
     /// A message is final.
     MessageCommitted {

@@ -12,11 +12,13 @@ use super::{
     media::unread_part,
     queue::{Incoming, Put},
     sessions::{new_session_id, outside_tokens, sized},
+    stats::budget,
     wishes,
     written::{host_part, message_tokens, new_message},
 };
 use crate::{
     context::{
+        budget::Budget,
         estimator::Estimator,
         size::{offset, size, usable},
     },
@@ -262,6 +264,7 @@ impl Engine {
             input,
             model: &model,
             limits,
+            budget: budget(&self.policy(ground.config)?.context, &model).ok(),
             ground,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
@@ -304,12 +307,13 @@ pub(super) struct Opening<'a> {
     pub(super) input: Option<&'a InputMessage>,
     pub(super) model: &'a Resolved,
     pub(super) limits: Limits,
+    pub(super) budget: Option<Budget>,
     pub(super) ground: Ground<'a>,
 }
 
 /// The first events of a turn, and its input if it has one.
 pub(super) fn opening(new: &Opening<'_>) -> Rows {
-    let Opening { turn, request_id, request, input, model, limits, ground } = new;
+    let Opening { turn, request_id, request, input, model, limits, budget, ground } = new;
     let Ground { config, revision, tokens, anchor, version } = ground;
     let anchor = usable(*anchor, &model.reference, *version);
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
@@ -340,7 +344,7 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
         rows.event(&wishes::left_out(model, wish), StepPosition::default());
     }
     let expected = size(anchor, tokens + i64::from(outside) + i64::from(said) - unread, estimator.frame());
-    rows.event(&step_started(model, *revision, expected.count), StepPosition { step: 1, attempt: 1 });
+    rows.event(&step_started(model, *revision, expected.count, *budget), StepPosition { step: 1, attempt: 1 });
     rows
 }
 
@@ -351,13 +355,15 @@ fn user_message(turn: &TurnId, input: &InputMessage, estimator: Estimator) -> Ne
     NewMessage { pinned: *pinned, metadata: metadata.clone(), ..message }
 }
 
-/// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the margin.
-pub(super) fn step_started(model: &Resolved, revision: i64, expected: TokenCount) -> Payload {
+/// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the margin. `budget` is the window under the
+/// policy in force, where one is known or assumed.
+pub(super) fn step_started(model: &Resolved, revision: i64, expected: TokenCount, budget: Option<Budget>) -> Payload {
     Payload::StepStarted {
         model: model.reference.clone(),
         revision,
         context: expected,
-        window: model.info.context_window.map_or(0, |limit| limit.tokens),
+        window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
+        reserve: budget.map_or(0, |budget| budget.reserve),
     }
 }
 

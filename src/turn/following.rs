@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::{
     Engine, Error,
     execute::{Opening, opening},
+    stats::budget,
 };
 use crate::{
     codec,
@@ -201,6 +202,7 @@ impl Engine {
             input: None,
             model: &model,
             limits,
+            budget: budget(&self.policy(ground.config)?.context, &model).ok(),
             ground,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.

@@ -25,6 +25,7 @@ use super::{
     next::{Facts, Last, Step, ending_of, next_step},
     retry::Failed,
     sessions::outside_tokens,
+    stats::budget,
     wakeups::Wakeup,
     wishes,
     written::{assistant, call_ids, response, usage_recorded},
@@ -500,7 +501,9 @@ impl Run<'_> {
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let estimated = owned.context_tokens + i64::from(outside);
         let unread = unread_new(&model, anchor, messages, estimated);
-        let started = step_started(&model, *number, size(anchor, estimated - unread, estimator(&model).frame()).count);
+        let expected = size(anchor, estimated - unread, estimator(&model).frame()).count;
+        let budget = budget(&self.engine.policy(config)?.context, &model).ok();
+        let started = step_started(&model, *number, expected, budget);
         let step = NewStep {
             revision: *number,
             in_any_case: self.moved >= BEGIN_TRIES,

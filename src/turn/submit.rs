@@ -205,12 +205,13 @@ impl Engine {
         let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
         let estimator = estimator(&model);
         let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)), estimator.frame());
-        let started = after_step(step, &turn.so_far.total_usage, &limits)
-            .is_none()
-            .then(|| crate::codec::event::encode(&step_started(&model, session.revision, size.count.clone())).payload);
+        let budget = budget(&self.policy(config)?.context, &model).ok();
+        let started = after_step(step, &turn.so_far.total_usage, &limits).is_none().then(|| {
+            let started = step_started(&model, session.revision, size.count.clone(), budget);
+            crate::codec::event::encode(&started).payload
+        });
         let next = NextStep { started, outside: offset(anchor, outside), revision: session.revision };
-        let in_force = self.policy(config)?.context;
-        let room = budget(&in_force, &model).map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
+        let room = budget.map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
         let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
         let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
         Ok(Addressee { policy, next, turn, model, estimator, room, concludes })

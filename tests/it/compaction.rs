@@ -582,3 +582,41 @@ async fn a_preparation_compacts_what_does_not_fit_and_reports_it() {
     assert_eq!(asked(&host).len(), 1);
     assert_recount(&host, "s").await;
 }
+
+/// The lines for people of one kind.
+fn notices(events: &[pb::Event], code: pb::NoticeCode) -> Vec<&str> {
+    let notices = events.iter().filter_map(|event| match &event.payload {
+        Some(Payload::Notice(notice)) if notice.code() == code => Some(notice.text.as_str()),
+        _ => None,
+    });
+    notices.collect()
+}
+
+/// Row D25
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_a_turn_is_told_that_the_context_is_nearly_full() {
+    let host = host().await;
+    session(&host, 11_000, pb::CompactionPolicy::default(), &[4_600, 4_600]).await;
+    assert!(host.stats("s").await.approaching_limit, "the statistics say the same");
+    let events = host.ask("s", "Well?").await;
+    let [step] = events.iter().filter_map(step_started).collect::<Vec<_>>()[..] else { panic!("not one step") };
+    assert_eq!((step.context_window, step.output_reserve), (11_000, 1_000), "of the policy");
+    let used = step.context_tokens.as_ref().unwrap().tokens;
+    assert!((9_001..=10_000).contains(&used), "{used}");
+    let told = notices(&events, pb::NoticeCode::ContextNearlyFull);
+    assert_eq!(told, [format!("The context is nearly full: {used} of 10000 tokens")]);
+    // What happened before a stream began is told by its events alone.
+    let mut replay = host.watch("s", &events[0].turn_id, 0).await;
+    assert_eq!(notices(&all(&mut replay).await, pb::NoticeCode::ContextNearlyFull), [""; 0]);
+
+    let roomy = self::host().await;
+    session(&roomy, 12_000, pb::CompactionPolicy::default(), &[4_600, 4_600]).await;
+    assert_eq!(notices(&roomy.ask("s", "Well?").await, pb::NoticeCode::ContextNearlyFull), [""; 0]);
+}
+
+fn step_started(event: &pb::Event) -> Option<&pb::StepStarted> {
+    match &event.payload {
+        Some(Payload::StepStarted(started)) => Some(started),
+        _ => None,
+    }
+}

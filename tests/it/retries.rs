@@ -264,7 +264,7 @@ async fn what_cannot_pass_is_not_asked_again() {
     }
 }
 
-/// Row D20
+/// Rows D20 and D25
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_is_asked_for_is_waited_for_within_bounds() {
     for service in Service::both(&Options::default(), &[&[Act::Limit(30), Act::Say("Done.")]]).await {
@@ -273,6 +273,11 @@ async fn a_wait_that_is_asked_for_is_waited_for_within_bounds() {
         let delay = retrying.delay.unwrap();
         assert_eq!((delay.seconds, delay.nanos), (0, 30_000_000), "{}", service.model);
         assert_eq!(retrying.failure.as_ref().unwrap().retry_after, Some(delay));
+        let at = seen.iter().position(|event| kind(event) == "turn_retrying").unwrap();
+        let Some(Payload::Notice(notice)) = &seen[at + 1].payload else { panic!("{:?}", seen[at + 1]) };
+        assert_eq!(notice.code(), pb::NoticeCode::WaitingForProvider);
+        let provider = service.model.split('/').next().unwrap();
+        assert_eq!(notice.text, format!("Waiting 1 s for the rate limit of {provider}"));
         completed(&seen);
     }
     for service in Service::both(&Options::default(), &[&[Act::Limit(61_000), Act::Say("Never.")]]).await {

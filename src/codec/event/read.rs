@@ -371,7 +371,8 @@ mod tests {
     #[test]
     fn the_statements_size_wins() {
         let context = TokenCount { tokens: 10, basis: TokenBasis::Heuristic, margin: 3, estimator: "chars".to_owned() };
-        let started = model::Payload::StepStarted { model: "a/b".to_owned(), revision: 12, context, window: 1000 };
+        let started =
+            model::Payload::StepStarted { model: "a/b".to_owned(), revision: 12, context, window: 1000, reserve: 100 };
         let check = |size, expected| {
             let event = StoredEvent { size, ..stored(&started) };
             let Some(Payload::StepStarted(started)) = payload_of(&event) else { panic!("no step") };

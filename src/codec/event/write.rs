@@ -42,9 +42,9 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::TurnStarted { request, model, limits, tool_names, input } => {
             encoded(kind::TURN_STARTED, &turn_started(request.as_ref(), model, limits, tool_names, input.as_ref()))
         }
-        Payload::StepStarted { model, revision, context, window } => Encoded {
+        Payload::StepStarted { model, revision, context, window, reserve } => Encoded {
             refs: vec![revision.to_string()],
-            ..encoded(kind::STEP_STARTED, &step_started(model, *revision, context, *window))
+            ..encoded(kind::STEP_STARTED, &step_started(model, *revision, context, (*window, *reserve)))
         },
         Payload::MessageCommitted { message } => reference(kind::MESSAGE_COMMITTED, message.as_str()),
         Payload::ToolCallRequested { call, timeout, edited } => Encoded {
@@ -210,12 +210,13 @@ fn unsupported_part(left_out: &LeftOut, provider: &str, model: &str) -> pb::Unsu
     }
 }
 
-fn step_started(model: &str, revision: i64, context: &TokenCount, window: u32) -> pb::StepStarted {
+fn step_started(model: &str, revision: i64, context: &TokenCount, (window, reserve): (u32, u32)) -> pb::StepStarted {
     pb::StepStarted {
         model: model.to_owned(),
         etag: revision.to_string(),
         context_tokens: Some(usage::count_to_pb(context)),
         context_window: signed(window),
+        output_reserve: signed(reserve),
     }
 }
 

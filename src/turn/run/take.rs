@@ -7,7 +7,7 @@ use crate::turn::{
     execute::step_started,
     media::{unread_new, unread_part},
     sessions::outside_tokens,
-    stats::known_window,
+    stats::{budget, known_window},
     written::{counted, host_part, message_tokens, new_message},
 };
 use crate::{
@@ -81,7 +81,8 @@ impl Run<'_> {
             if advance {
                 let expected =
                     size_of(anchor, estimated + i64::from(message_tokens(&message)) - unread, estimator.frame());
-                rows.event(&step_started(&model, *number, expected.count), at);
+                let budget = budget(&policy.context, &model).ok();
+                rows.event(&step_started(&model, *number, expected.count, budget), at);
             }
             ends.apply(applied, message, &mut rows, at);
         }
