@@ -44,7 +44,7 @@ pub async fn fit_message(engine: &Engine, key: &SessionKey, message: &mut pb::Me
 
 async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Result<(), Status> {
     for Whole { id, media_type, text } in cut(parts) {
-        engine.store().put_blob(&key.tenant, &id, media_type, text.as_bytes()).await?;
+        engine.store().keep_blob(&key.tenant, &id, media_type, text.as_bytes()).await?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::{
     codec,
     model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
-    store::event::Follow,
+    store::event::{Follow, Most},
     turn::{
         Engine, Error,
         hub::{Announced, Live, LiveKind, OpenMessage, Subscription},
@@ -29,6 +29,8 @@ use crate::{
 
 /// Events that are read at once.
 const READ: u32 = 32;
+/// Bytes of an event beside its payload and content: its memory as a message, its ids and its time.
+const OVERHEAD: u32 = size_of::<pb::Event>() as u32 + 256;
 /// The trailer that repeats how the turn ended.
 const TURN_STATE: &str = "contextd-turn-state";
 
@@ -82,7 +84,10 @@ impl Reader {
         let room = Arc::new(Semaphore::new(waiting.bytes as usize));
         tokio::spawn(async move {
             let client = Client { to_client, room, bytes: waiting.bytes, wrap, last_sent: Instant::now() };
-            Reading { reader: self, client, settled: Seq(0), state: None, nearly_full: false }.run().await;
+            let unknown_before = self.cursor;
+            Reading { reader: self, client, settled: Seq(0), unknown_before, state: None, nearly_full: false }
+                .run()
+                .await;
         });
         // The room is free again once tonic has the event.
         Box::pin(ReceiverStream::new(stream).map(|sent| sent.0))
@@ -142,9 +147,10 @@ impl<T> Client<T> {
         u32::try_from(size_of::<pb::Event>() + event.encoded_len()).unwrap_or(u32::MAX).min(self.bytes)
     }
 
-    /// Whether there is room for so much now.
-    fn takes(&self, size: u32) -> bool {
-        self.to_client.capacity() > 0 && self.room.available_permits() >= size as usize
+    /// What there is room for now: events, and bytes of them.
+    fn room(&self) -> (u32, u32) {
+        let narrow = |room| u32::try_from(room).unwrap_or(u32::MAX);
+        (narrow(self.to_client.capacity()), narrow(self.room.available_permits()))
     }
 
     /// Waits for that, and for enough more that it is worth reading on.
@@ -167,6 +173,8 @@ struct Reading<T> {
     client: Client<T>,
     /// The newest event that settled an open message: deltas that follow an older one are void.
     settled: Seq,
+    /// What settled messages up to here is not known: the client had handled these events before the stream began.
+    unknown_before: Seq,
     /// How the turn ended.
     state: Option<&'static str>,
     /// The notice that the context is nearly full was sent for the newest step.
@@ -232,13 +240,25 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// Sends every stored event behind the cursor. Whoever has no room for them is no reason to keep them: they are read again.
+    /// Sends every stored event after the cursor. Content is read from the database once there is room for it, so that a slow reader
+    /// neither holds it in memory nor has it read again.
     async fn catch_up(&mut self) -> Result<(), Stop> {
         loop {
-            let page = self.reader.engine.store().follow(&self.reader.key, self.reader.cursor, READ).await?;
-            let full = page.events.len() == READ as usize;
-            match self.send_page(page).await? {
-                Some(size) => self.client.room_for(size).await?,
+            let (events, bytes) = self.client.room();
+            if events == 0 || bytes == 0 {
+                self.client.room_for(0).await?;
+                continue;
+            }
+            let events = events.min(READ);
+            let most = Most { events, bytes: bytes.into(), overhead: OVERHEAD, or_one: bytes == self.client.bytes };
+            let page = self.reader.engine.store().follow(&self.reader.key, self.reader.cursor, most).await?;
+            let (full, next) = (page.events.len() == events as usize, page.next);
+            self.send_page(page).await?;
+            match next {
+                Some(bytes) => {
+                    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.client.bytes);
+                    self.client.room_for(bytes).await?;
+                }
                 None if full => {}
                 None => break,
             }
@@ -249,18 +269,14 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
-    /// Sends a page as far as there is room. Some: it takes so much to go on.
-    async fn send_page(&mut self, page: Follow) -> Result<Option<u32>, Stop> {
+    /// Sends a page.
+    async fn send_page(&mut self, page: Follow) -> Result<(), Stop> {
         for stored in page.events {
             let ours = self.reader.only.as_ref().is_none_or(|only| stored.turn.as_ref() == Some(only));
             let mut event = codec::event::to_pb(&stored, &self.reader.key.session, &page.content);
             event.replay = stored.seq <= self.reader.replay_until;
             if ours {
                 fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
-                let size = self.client.size(&event);
-                if !self.client.takes(size) {
-                    return Ok(Some(size));
-                }
             }
             self.reader.cursor = stored.seq;
             if settles(&event) {
@@ -288,7 +304,7 @@ impl<T: Send + 'static> Reading<T> {
                 return Err(if deleted { self.ended_with_session() } else { Stop::Over });
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Learns which turn took the message that the stream is about. True: none will. A message that goes with its session is left
@@ -330,7 +346,7 @@ impl<T: Send + 'static> Reading<T> {
             if after > self.reader.cursor {
                 self.catch_up().await?;
             }
-            if after < self.settled || self.reader.only.as_ref().is_some_and(|only| *only != turn) {
+            if self.is_settled(after).await? || self.reader.only.as_ref().is_some_and(|only| *only != turn) {
                 continue;
             }
             let payload = match what {
@@ -344,18 +360,35 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
+    /// Whether a message that follows this event is committed or void, as far as the client has been shown. The hub does not decide that:
+    /// it learns of a commit a moment later than the table, and a stream may begin in between.
+    async fn is_settled(&mut self, after: Seq) -> Result<bool, Stop> {
+        if after >= self.settled && after < self.unknown_before {
+            let store = self.reader.engine.store();
+            let settled = store.settled_between(&self.reader.key, after, self.unknown_before).await?;
+            // Whatever follows an older event belongs to an older call.
+            self.settled = self.settled.max(settled.unwrap_or_default()).max(after);
+            self.unknown_before = Seq(0);
+        }
+        Ok(after < self.settled)
+    }
+
     /// The state at this point.
     async fn sync(&mut self, news: &mut Subscription) -> Result<(), Stop> {
-        let key = &self.reader.key;
+        let (key, cursor) = (&self.reader.key, self.reader.cursor);
         let Some(session) = self.reader.engine.store().session(key).await? else {
             return Err(self.gone().await?);
         };
         let open_calls = self.reader.engine.store().open_calls(key).await?;
         let (pending_calls, pending_approvals) =
             codec::turn::pending_to_pb(open_calls.iter().map(|open| &open.pending));
-        // One that follows an event which is not read yet is shown behind it.
-        let open = news.so_far(|after| (self.settled..=self.reader.cursor).contains(&after));
+        let open = match news.open_after() {
+            // One that follows an event which is not read yet is shown after that event.
+            Some(after) if after <= cursor && !self.is_settled(after).await? => news.so_far(|it| it == after),
+            Some(_) | None => None,
+        };
         let open = open.filter(|_| !self.reader.options.omit_deltas);
+        let key = &self.reader.key;
         let sync = pb::Sync {
             last_seq: self.reader.cursor.0,
             caught_up: true,
@@ -416,7 +449,11 @@ impl<T: Send + 'static> Reading<T> {
 
 /// The open message as a message without a seq.
 fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
-    let parts = open.parts.iter().map(|(kind, text)| codec::part::open_to_pb(&open_part(kind, text)));
+    // A part's place in the list is its index, so one that has no text so far takes its place too: the provider hides it.
+    let hidden = || Content::Reasoning { text: String::new(), redacted: true };
+    let count = open.parts.last_key_value().map_or(0, |(last, _)| last + 1);
+    let part = |index| open.parts.get(&index).map_or_else(hidden, |(kind, text)| open_part(kind, text));
+    let parts = (0..count).map(|index| codec::part::open_to_pb(&part(index)));
     pb::Message {
         message_id: open.message.to_string(),
         session_id: key.session.to_string(),

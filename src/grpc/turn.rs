@@ -22,12 +22,15 @@ use crate::{
         command::{AnswerStatus, Watch},
     },
     pb::{self, turn_service_server::TurnService},
-    store::turn_read::Turn,
+    store::{event::Most, turn_read::Turn},
     turn::{
         Engine, Error,
         execute::{Admitted, Follows, How},
     },
 };
+
+/// Events that ListEvents reads at once.
+const EVENTS_READ: u32 = 100;
 
 /// TurnService over an engine.
 #[derive(Debug, Clone)]
@@ -62,8 +65,8 @@ impl Turns {
     /// What a turn was doing when it was cancelled, as its terminal event tells; nothing was cut short when it ended otherwise.
     async fn cancel_outcome(&self, key: &SessionKey, turn: &Turn) -> Result<pb::CancelOutcome, Status> {
         let Some(end) = turn.last_seq else { return Ok(pb::CancelOutcome::None) };
-        let read = self.engine.store().follow(key, Seq(end.0 - 1), 1).await?;
-        let event = read.events.first().map(|event| codec::event::to_pb(event, &key.session, &read.content));
+        let event = self.engine.store().event(key, end).await?;
+        let event = event.map(|event| codec::event::to_pb(&event, &key.session, &codec::event::Content::default()));
         Ok(match event.and_then(|event| event.payload) {
             Some(pb::event::Payload::TurnCancelled(cancelled)) => cancelled.outcome(),
             _ => pb::CancelOutcome::None,
@@ -87,7 +90,13 @@ impl Turns {
         };
         let (mut events, mut bytes, mut at) = (Vec::new(), 0, after.max(session.begins_behind()));
         'page: while at < end && events.len() < size as usize {
-            let read = self.engine.store().follow(key, at, size.min(100)).await?;
+            let most = Most {
+                events: size.min(EVENTS_READ),
+                bytes: PAGE_BYTES.saturating_sub(bytes) as u64,
+                overhead: 0,
+                or_one: events.is_empty(),
+            };
+            let read = self.engine.store().follow(key, at, most).await?;
             if read.events.is_empty() {
                 break;
             }

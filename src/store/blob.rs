@@ -94,6 +94,17 @@ impl Store {
         self.database.transact(&queries).await.map(drop)
     }
 
+    /// Stores content under its id unless it is there and safe from the sweep for a day. For content that is read again and again: a
+    /// repeated call writes nothing.
+    pub async fn keep_blob(&self, tenant: &TenantId, id: &BlobId, media_type: &str, bytes: &[u8]) -> Result<(), Error> {
+        const SQL: &str = "-- store::blob::keep_blob
+            select 1 from blobs where tenant_id = $1 and blob_id = $2 and touched_at > now() - interval '1 hour'";
+        if self.database.read(SQL, &[&tenant.as_str(), &id.as_str()]).await?.is_empty() {
+            self.put_blob(tenant, id, media_type, bytes).await?;
+        }
+        Ok(())
+    }
+
     /// What is known of a blob; none: no blob of this tenant has the id.
     pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
         let rows = self.database.read(BLOB, &[&tenant.as_str(), &id.as_str()]).await?;

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store, message,
+    pipeline::Param,
     row::{count, get},
     rows::Key,
 };
@@ -22,11 +23,57 @@ pub struct Follow {
     pub events: Vec<StoredEvent>,
     /// The messages and results they refer to.
     pub content: Content,
+    /// Bytes of the event after them, if there is one that was left out for its size.
+    pub next: Option<u64>,
 }
 
+/// How much is read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Most {
+    /// Events.
+    pub events: u32,
+    /// Bytes of them with their content.
+    pub bytes: u64,
+    /// Bytes that each event counts for beside its payload and content.
+    pub overhead: u32,
+    /// One event is read however large it is.
+    pub or_one: bool,
+}
+
+/// The events that fit, and the size of the first that does not. Sizes are known without the content: of values that are stored out of
+/// line, octet_length reads the header only.
 pub(super) const FOLLOW: &str = "-- store::event::follow
-    select seq, turn_id, step, attempt, at, kind, refs, size, payload from events
-     where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4";
+    with page as (
+      select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.payload,
+             $5::bigint + octet_length(e.payload) + coalesce(m.bytes, 0) + coalesce(c.bytes, 0) as bytes
+        from (select * from events
+               where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4) e
+        left join lateral (
+          select octet_length(s.info) + coalesce((
+                   select sum(octet_length(p.body) + coalesce(octet_length(p.rest), 0) + 64) from parts p
+                    where p.tenant_id = $1 and p.session_id = $2 and p.message_id = e.refs[1]), 0) as bytes
+            from messages s
+           where s.tenant_id = $1 and s.session_id = $2 and s.message_id = e.refs[1] and e.kind = 'message_committed' offset 0) m on true
+        left join lateral (
+          select octet_length(p.body) + coalesce(octet_length(p.rest), 0) + 64 as bytes
+            from tool_calls t
+            join lateral (select * from parts p
+                           where p.tenant_id = $1 and p.session_id = $2 and p.message_id = t.result_message_id and p.idx = t.ord offset 0) p on true
+           where t.tenant_id = $1 and t.session_id = $2 and t.call_id = e.refs[1] and e.kind = 'tool_call_completed' offset 0) c on true),
+    summed as (
+      select page.*, row_number() over w as n, sum(bytes) over w as total from page window w as (order by seq)),
+    fitting as (
+      select summed.*, total <= $6::bigint or (n = 1 and $7) as fits from summed where n <= 2 or total - bytes <= $6::bigint)
+    select seq, turn_id, step, attempt, at, kind, refs, size, bytes::bigint as bytes, fits, case when fits then payload end as payload
+      from fitting order by seq";
+
+/// The newest event between two others that settled an open message: committed it, or made it void.
+pub(super) const SETTLED: &str = "-- store::event::settled_between
+    select max(e.seq) as seq from events e
+      left join lateral (select s.role from messages s
+                          where s.tenant_id = $1 and s.session_id = $2 and s.seq = e.seq and e.kind = 'message_committed' offset 0) m on true
+     where e.tenant_id = $1 and e.session_id = $2 and e.seq > $3 and e.seq <= $4
+       and (m.role = 3 or e.kind in ('turn_retrying', 'turn_recovered', 'turn_completed', 'turn_cancelled', 'turn_failed'))";
 
 pub(super) const RESULTS: &str = "-- store::event::results
     select c.call_id, p.kind, p.tool_name, p.outcome, p.body, p.rest, p.tokens, p.category, p.estimator,
@@ -38,26 +85,46 @@ pub(super) const RESULTS: &str = "-- store::event::results
                      where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
 
 impl Store {
-    /// The events behind `after` in order, at most `limit` of them. What a snapshot shows is always a prefix: a seq is taken and
-    /// its row written under one row lock.
-    pub async fn follow(&self, key: &SessionKey, after: Seq, limit: u32) -> Result<Follow, Error> {
-        let events = self.events(key, after, limit).await?;
+    /// The events after `after` in order, as many as fit. What a snapshot shows is always a prefix: a seq is taken and its row written
+    /// under one row lock.
+    pub async fn follow(&self, key: &SessionKey, after: Seq, most: Most) -> Result<Follow, Error> {
+        let Most { events: limit, bytes, overhead, or_one } = most;
+        let columns = Key::from(key);
+        let (limit, overhead) = (i64::from(limit), i64::from(overhead));
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let params: [Param<'_>; 7] = [&columns.tenant, &columns.session, &after.0, &limit, &overhead, &bytes, &or_one];
+        let rows = self.database.read(FOLLOW, &params).await?;
+        let (mut events, mut next) = (Vec::with_capacity(rows.len()), None);
+        for row in &rows {
+            if !get::<bool>(row, "fits")? {
+                next = u64::try_from(get::<i64>(row, "bytes")?).ok();
+                break;
+            }
+            events.push(event(row)?);
+        }
         let (messages, calls) = refs_to_load(&events);
         let (messages, results) = try_join(self.messages_by_id(key, &messages), self.results(key, &calls)).await?;
         let content = Content { messages, results };
-        Ok(Follow { events, content })
+        Ok(Follow { events, content, next })
     }
 
     /// One event, without what it refers to.
     pub async fn event(&self, key: &SessionKey, seq: Seq) -> Result<Option<StoredEvent>, Error> {
-        let next = self.events(key, Seq(seq.0 - 1), 1).await?.pop();
-        Ok(next.filter(|event| event.seq == seq))
+        const SQL: &str = "-- store::event::event
+            select seq, turn_id, step, attempt, at, kind, refs, size, payload from events
+             where tenant_id = $1 and session_id = $2 and seq = $3";
+        let key = Key::from(key);
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &seq.0]).await?;
+        rows.first().map(event).transpose()
     }
 
-    async fn events(&self, key: &SessionKey, after: Seq, limit: u32) -> Result<Vec<StoredEvent>, Error> {
+    /// The newest event after `after` and up to `until` that committed an assistant message or made one void. Returns `None` if there is
+    /// none.
+    pub async fn settled_between(&self, key: &SessionKey, after: Seq, until: Seq) -> Result<Option<Seq>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(FOLLOW, &[&key.tenant, &key.session, &after.0, &i64::from(limit)]).await?;
-        rows.iter().map(event).collect()
+        let rows = self.database.read(SETTLED, &[&key.tenant, &key.session, &after.0, &until.0]).await?;
+        let newest = rows.first().map(|row| get::<Option<i64>>(row, "seq")).transpose()?;
+        Ok(newest.flatten().map(Seq))
     }
 
     /// The results of calls that are answered, also while their message is not committed.

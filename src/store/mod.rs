@@ -134,6 +134,7 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("save_chunks", chunk::SAVE),
         ("elsewhere", chunk::ELSEWHERE),
         ("follow", event::FOLLOW),
+        ("settled_between", event::SETTLED),
         ("results", event::RESULTS),
         ("messages_by_id", message::BY_ID),
         ("live_after", message::LIVE_AFTER),

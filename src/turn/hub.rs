@@ -91,8 +91,8 @@ pub struct OpenMessage {
     pub turn: TurnId,
     /// Where in the turn.
     pub at: StepPosition,
-    /// Its parts: what kind, and the text so far.
-    pub parts: Vec<(DeltaKind, String)>,
+    /// Its parts by index: what kind, and the text so far. A part without text so far, such as hidden reasoning, is missing.
+    pub parts: BTreeMap<u32, (DeltaKind, String)>,
 }
 
 /// A call of a model, from its beginning to its commit and a moment longer, for readers that are a step behind.
@@ -105,7 +105,8 @@ struct Open {
     model: Option<String>,
     /// None: it has not answered yet.
     message: Option<MessageId>,
-    parts: Vec<(DeltaKind, String)>,
+    /// Its parts by index. Indices may be missing: a part that the provider hid has no text to stream.
+    parts: BTreeMap<u32, (DeltaKind, String)>,
     /// The newest chunk it was made of; 0 when it is written here.
     chunk: i32,
     /// Committed or void.
@@ -118,7 +119,8 @@ pub struct Shown {
     /// The call whose beginning is known, by the event it follows.
     called: Option<Seq>,
     message: Option<MessageId>,
-    parts: Vec<usize>,
+    /// Bytes of each part, by its index.
+    parts: BTreeMap<u32, usize>,
 }
 
 /// A reader's place in a channel.
@@ -286,12 +288,17 @@ impl Channel {
         (!deltas.is_empty()).then(|| Stretch { after: open.after, turn: open.turn.clone(), at: open.at, deltas })
     }
 
-    /// A reader's place, with nothing shown so far.
+    /// A new reader's position: the open message is still to be shown. A closed one is not: it is kept for the readers that were there
+    /// before it was closed, and a new reader gets its commit from the table.
     pub fn subscribe(self: &Arc<Self>) -> Subscription {
         let mut pulse = self.pulse.subscribe();
         pulse.mark_changed();
         let heard = lock(&self.announced).in_all();
-        Subscription { channel: Arc::clone(self), head: self.head.subscribe(), pulse, shown: Shown::default(), heard }
+        let mut shown = Shown::default();
+        if let Some(closed) = lock(&self.open).as_ref().filter(|open| open.closed) {
+            closed.mark_shown(&mut shown);
+        }
+        Subscription { channel: Arc::clone(self), head: self.head.subscribe(), pulse, shown, heard }
     }
 }
 
@@ -320,13 +327,17 @@ impl Subscription {
         new
     }
 
+    /// The durable event that the open message follows, if one is open.
+    pub fn open_after(&self) -> Option<Seq> {
+        lock(&self.channel.open).as_ref().filter(|open| !open.closed && open.message.is_some()).map(|open| open.after)
+    }
+
     /// The open message with all text so far, which is shown by that; only if it follows an event that is `current`.
     pub fn so_far(&mut self, current: impl Fn(Seq) -> bool) -> Option<OpenMessage> {
         let open = lock(&self.channel.open);
         let open = open.as_ref().filter(|open| !open.closed && current(open.after))?;
         let message = open.message.clone()?;
-        self.shown.called = Some(open.after);
-        open.since(&mut self.shown);
+        open.mark_shown(&mut self.shown);
         let (turn, parts) = (open.turn.clone(), open.parts.clone());
         Some(OpenMessage { message, after: open.after, turn, at: open.at, parts })
     }
@@ -341,32 +352,40 @@ impl Shown {
 
 impl Open {
     fn at(after: Seq, turn: TurnId, at: StepPosition) -> Self {
-        Self { after, turn, at, model: None, message: None, parts: Vec::new(), chunk: 0, closed: false }
+        Self { after, turn, at, model: None, message: None, parts: BTreeMap::new(), chunk: 0, closed: false }
     }
 
-    /// The text behind what was shown, one delta for each part that has more. It is shown by that.
+    /// The text after what was shown, one delta for each part that has more. The first delta of a part may be empty: it announces a
+    /// tool call. Returned deltas count as shown.
     fn since(&self, shown: &mut Shown) -> Vec<Delta> {
         let Some(message) = &self.message else { return Vec::new() };
         if shown.message.as_ref() != Some(message) {
             shown.message = Some(message.clone());
             shown.parts.clear();
         }
-        let known = shown.parts.len();
-        shown.parts.resize(self.parts.len(), 0);
         let mut deltas = Vec::new();
-        for (part, ((kind, text), shown)) in self.parts.iter().zip(&mut shown.parts).enumerate() {
-            if text.len() > *shown || part >= known {
+        for (&part, (kind, text)) in &self.parts {
+            let known = shown.parts.get(&part).copied();
+            if known.is_none_or(|known| text.len() > known) {
+                let offset = known.unwrap_or(0);
                 deltas.push(Delta {
                     message: message.clone(),
-                    part: u32::try_from(part).unwrap_or(u32::MAX),
-                    offset: u32::try_from(*shown).unwrap_or(u32::MAX),
-                    text: text[*shown..].to_owned(),
+                    part,
+                    offset: u32::try_from(offset).unwrap_or(u32::MAX),
+                    text: text[offset..].to_owned(),
                     kind: kind.clone(),
                 });
-                *shown = text.len();
+                shown.parts.insert(part, text.len());
             }
         }
         deltas
+    }
+
+    /// Marks the call and all text so far as shown.
+    fn mark_shown(&self, shown: &mut Shown) {
+        shown.called = Some(self.after);
+        shown.message.clone_from(&self.message);
+        shown.parts = self.parts.iter().map(|(&part, (_, text))| (part, text.len())).collect();
     }
 }
 
@@ -387,13 +406,8 @@ fn add(open: &mut Option<Open>, after: Seq, turn: &TurnId, at: StepPosition, del
     }
     if let Some(open) = open {
         open.message = Some(message);
-        let index = usize::try_from(part).unwrap_or(usize::MAX);
-        if index >= open.parts.len() {
-            open.parts.push((kind, String::new()));
-        }
-        if let Some((_, written)) = open.parts.get_mut(index) {
-            written.push_str(&text);
-        }
+        let (_, written) = open.parts.entry(part).or_insert_with(|| (kind, String::new()));
+        written.push_str(&text);
     }
 }
 

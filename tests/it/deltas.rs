@@ -1,24 +1,32 @@
 //! The words of an answer on their way: deltas before the commit, the open message for who comes late, reasoning apart.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::harness::{
     Host, Options,
     events::{
-        PATIENCE, all, completed, content, durable, kind, kinds, messages, outline, requested, said, seqs, until,
-        until_written, written,
+        PATIENCE, all, completed, content, durable, extend, kind, kinds, messages, outline, requested, said, seqs,
+        turn_id, until, until_written, written,
     },
     host::{MODEL, answering, until as eventually},
     requests::{result, tools, turn},
+    upstream::{Reply, Upstream, event, finished},
 };
 use contextd::{
     grpc::{
         decode,
         stream::{Reader, Waiting},
     },
-    model::{Seq, TenantId},
+    model::{Delta, MessageId, Seq, SessionId, SessionKey, TenantId, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
-    turn::execute::{Admitted, Follows},
+    turn::{
+        execute::{Admitted, Follows},
+        hub::{Live, LiveKind},
+    },
 };
 use futures_util::StreamExt as _;
 use serde_json::json;
@@ -93,7 +101,7 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
     let channel = engine.hub().enter(&key);
     eventually("all of it to be said", || async {
         let open = channel.subscribe().so_far(|_| true);
-        open.is_some_and(|open| open.parts.first().is_some_and(|(_, text)| text == "One two three four."))
+        open.is_some_and(|open| open.parts.get(&0).is_some_and(|(_, text)| text == "One two three four."))
     })
     .await;
     let reader = Reader {
@@ -201,4 +209,170 @@ async fn an_answer_of_10_000_words_comes_in_a_few_deltas_and_the_first_word_at_o
     assert!((2..=20).contains(&deltas), "{deltas} deltas");
     let text: String = written(&seen).into_values().collect();
     assert_eq!(text, format!("first {}", "word ".repeat(10_000)));
+}
+
+// --- Hidden parts --------------------------------------------------------------------------------------------------
+
+/// Reasoning that a service hides, and then an answer in two words; it goes on when "more" and "end" are released.
+fn hides_its_reasoning() -> Reply {
+    let hidden = json!({"type": "reasoning.encrypted", "data": "c2VjcmV0", "format": "openai-responses-v1", "id": "rs_1", "index": 0});
+    Reply::events(event(&json!({"role": "assistant", "content": "", "reasoning_details": [hidden]})))
+        .then(event(&json!({"content": "Hello"})))
+        .hold("more")
+        .then(event(&json!({"content": " world"})))
+        .hold("end")
+        .then(finished("stop"))
+}
+
+/// Row D3: the part that is hidden has an index, and no delta.
+#[tokio::test(flavor = "multi_thread")]
+async fn text_after_hidden_reasoning_is_streamed_whole_on_every_replica() {
+    let upstream = Upstream::start().await;
+    upstream.answer(hides_its_reasoning());
+    let host = Host::with(upstream.options("openrouter")).await;
+    let other = host.beside(Options::default()).await;
+    let mut own = host.execute(turn("s", "main/gpt-4o", "Hello")).await;
+    let mut seen = until_written(&mut own, "Hello").await;
+    let mut remote = other.watch("s", "", 0).await;
+    let mut seen_there = until_written(&mut remote, "Hello").await;
+    let mut late = host.watch("s", "", 0).await;
+    let head = until(&mut late, |payload| matches!(payload, Payload::Sync(_))).await;
+    let Some(Payload::Sync(sync)) = &head.last().unwrap().payload else { unreachable!() };
+    let open = sync.open_message.as_ref().expect("an open message");
+    let redacted = |part: &pb::Part| matches!(&part.content, Some(pb::part::Content::Reasoning(it)) if it.redacted);
+    assert!(redacted(&open.parts[0]), "{:?}", open.parts);
+    assert_eq!((open.parts.len(), content(&open.parts[1])), (2, "Hello"));
+
+    let ends = |payload: &Payload| matches!(payload, Payload::TextDelta(delta) if delta.text.ends_with("world"));
+    upstream.release("more");
+    seen.extend(until(&mut own, ends).await);
+    seen_there.extend(until(&mut remote, ends).await);
+    let mut seen_late = [head, until(&mut late, ends).await].concat();
+    upstream.release("end");
+    seen.extend(all(&mut own).await);
+    let is_over = |payload: &Payload| matches!(payload, Payload::TurnCompleted(_));
+    seen_there.extend(until(&mut remote, is_over).await);
+    seen_late.extend(until(&mut late, is_over).await);
+
+    let message = messages(&seen)[1].clone();
+    assert!(redacted(&message.parts[0]), "{:?}", message.parts);
+    assert_eq!(content(&message.parts[1]), "Hello world");
+    let whole: BTreeMap<_, _> = [((message.message_id, 1), "Hello world".to_owned())].into();
+    assert_eq!(shown(&seen), whole, "on the replica that runs the turn");
+    assert_eq!(shown(&seen_there), whole, "on another replica");
+    assert_eq!(shown(&seen_late), whole, "for a reader that came late");
+}
+
+/// What a client shows of a message that is being written: the deltas, on top of what there was when it came. Parts without text are
+/// left out.
+fn shown(events: &[pb::Event]) -> BTreeMap<(String, i32), String> {
+    let mut shown = BTreeMap::new();
+    for event in events {
+        if let Some(Payload::Sync(sync)) = &event.payload {
+            let open = sync.open_message.iter().flat_map(|open| {
+                let parts = open.parts.iter().zip(0..);
+                parts.map(|(part, index)| ((open.message_id.clone(), index), content(part).to_owned()))
+            });
+            shown = open.filter(|(_, text)| !text.is_empty()).collect();
+        }
+        extend(&mut shown, std::slice::from_ref(event));
+    }
+    shown
+}
+
+// --- Settled messages ----------------------------------------------------------------------------------------------
+
+/// The lock that the look of a turn's owner waits for where [`waits`] is in force.
+const LOOK: i64 = 7_031;
+
+/// An owner that reads what is committed once nobody else has [`LOOK`].
+fn waits(sql: &'static str) -> &'static str {
+    if sql.starts_with("-- store::turn_read::owned\n") {
+        let waiting = format!(
+            "with look as materialized (select pg_advisory_xact_lock_shared({LOOK})), found as ({sql})
+            select found.* from look, found"
+        );
+        Box::leak(waiting.into_boxed_str())
+    } else {
+        sql
+    }
+}
+
+/// A stream that gives a sign of life each second: when it does, it has shown everything that it had.
+fn lively() -> Option<pb::StreamOptions> {
+    let heartbeat_interval = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    Some(pb::StreamOptions { heartbeat_interval, ..pb::StreamOptions::default() })
+}
+
+/// The deltas, by their message.
+fn deltas(events: &[pb::Event]) -> BTreeSet<String> {
+    written(events).into_keys().map(|(message, _)| message).collect()
+}
+
+/// Row D3: the second turn begins while the channel still has the answer of the first one, and its model is called a moment later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_follows_at_once_does_not_stream_the_answer_before_it() {
+    let answer = json!([{"reasoning": "Hm."}, {"text": "One two."}]);
+    // No worker tidies the channel up.
+    let host = Host::with(Options { replace: Some(waits), workers: false, ..answering(&[answer]) }).await;
+    // A second reader keeps the channel, as the end of a long turn does.
+    host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..pb::Session::default() }).await;
+    let _keeps = host.watch("s", "", 0).await;
+    let first = host.run(turn("s", "", "Hello")).await;
+    assert_eq!(deltas(&first).len(), 1);
+    let locked = host.database.client().await;
+    locked.execute("select pg_advisory_lock($1)", &[&LOOK]).await.unwrap();
+    let mut stream = host.execute(pb::ExecuteTurnRequest { stream: lively(), ..turn("s", "", "Again") }).await;
+    let mut seen = until(&mut stream, |payload| matches!(payload, Payload::Heartbeat(_))).await;
+    assert_eq!(kinds(&seen), ["turn_started", "message_committed", "step_started"]);
+    locked.execute("select pg_advisory_unlock($1)", &[&LOOK]).await.unwrap();
+    seen.extend(all(&mut stream).await);
+    let repeated: Vec<_> = deltas(&first).intersection(&deltas(&seen)).cloned().collect();
+    assert_eq!(repeated, Vec::<String>::new(), "a message that was committed before the turn began is streamed again");
+}
+
+/// Row D3: a stream that begins after an answer was committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_handled_a_commit_is_not_shown_its_message_as_open() {
+    // No worker tidies the channel up.
+    let host = Host::with(Options { workers: false, ..answering(&[json!([{"text": "One two."}])]) }).await;
+    let session = pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..pb::Session::default() };
+    host.create(session).await;
+    let _keeps = host.watch("s", "", 0).await;
+    let seen = host.run(turn("s", "", "Hello")).await;
+    let (last, turn) = (*seqs(&seen).last().unwrap(), turn_id(&seen));
+    let again = async || {
+        let request = pb::WatchEventsRequest {
+            session_id: "s".to_owned(),
+            after_seq: last,
+            follow: true,
+            stream: lively(),
+            ..pb::WatchEventsRequest::default()
+        };
+        let mut stream = host.turns().watch_events(request).await.unwrap().into_inner();
+        let seen = until(&mut stream, |payload| matches!(payload, Payload::Heartbeat(_))).await;
+        let Some(Payload::Sync(sync)) = &seen[0].payload else { panic!("no sync") };
+        assert_eq!(sync.open_message, None);
+        assert_eq!(deltas(&seen), BTreeSet::new());
+    };
+    again().await;
+    // The channel learns of a commit a moment later than the table: here it still takes the message for open.
+    let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
+    let channel = host.replica.engine.hub().get(&key).expect("it has a reader");
+    let delta = Delta {
+        message: MessageId::new(messages(&seen)[1].message_id.clone()),
+        part: 0,
+        offset: 0,
+        text: "One two.".to_owned(),
+        kind: DeltaKind::Text,
+    };
+    let step = durable(&seen).into_iter().find(|event| kind(event) == "step_started").unwrap().seq;
+    channel.tidy();
+    channel.show(Live {
+        after: Seq(step),
+        turn: TurnId::new(turn),
+        at: StepPosition { step: 1, attempt: 1 },
+        what: LiveKind::Delta(delta),
+    });
+    again().await;
 }

@@ -52,6 +52,7 @@ mod queue_races;
 mod queue_turns;
 mod record_usage;
 mod render_context;
+mod replay;
 mod restart;
 mod resume;
 mod retries;

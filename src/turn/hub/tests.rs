@@ -1,7 +1,10 @@
 //! What readers are shown of a message on its way, whoever writes it.
 
+use proptest::{collection::vec, prelude::*};
+
 use super::*;
 use crate::{
+    codec,
     model::{SessionId, TenantId},
     store::chunk::Chunk,
 };
@@ -28,7 +31,7 @@ fn say(channel: &Channel, after: i64, message: &str, part: u32, text: &str) {
 }
 
 fn texts(open: Option<OpenMessage>) -> Vec<String> {
-    open.map(|open| open.parts.into_iter().map(|(_, text)| text).collect()).unwrap_or_default()
+    open.map(|open| open.parts.into_values().map(|(_, text)| text).collect()).unwrap_or_default()
 }
 
 fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
@@ -85,6 +88,19 @@ fn a_reader_that_was_there_is_shown_everything_however_late_it_looks() {
     assert!(channel.subscribe().so_far(|_| true).is_none(), "a newcomer sees the commit");
     channel.tidy();
     assert_eq!(channel.subscribe().more(), []);
+}
+
+#[test]
+fn a_reader_that_comes_after_the_commit_is_not_shown_the_message() {
+    let channel = Hub::default().enter(&key());
+    channel.show(live(3, LiveKind::Thinking { model: "m".to_owned() }));
+    say(&channel, 3, "m", 0, "text");
+    channel.close_message(&MessageId::new("m"));
+    let mut reader = channel.subscribe();
+    assert_eq!(reader.more(), []);
+    channel.show(live(9, LiveKind::Thinking { model: "m".to_owned() }));
+    say(&channel, 9, "n", 0, "new");
+    assert_eq!(words(reader.more()), [(u32::MAX, 0, "m".to_owned()), (0, 0, "new".to_owned())]);
 }
 
 #[test]
@@ -185,4 +201,88 @@ fn who_enters_after_the_end_gets_another_channel() {
     old.end();
     drop(old);
     assert!(Arc::ptr_eq(&new, &hub.enter(&key())), "the old one took nothing with it");
+}
+
+// --- Any parts, any reader -----------------------------------------------------------------------------------------
+
+/// A reader, and what it shows of the message.
+struct Screen {
+    place: Subscription,
+    parts: BTreeMap<u32, String>,
+}
+
+impl Screen {
+    /// One that comes now: with all text so far, then what follows.
+    fn new(channel: &Arc<Channel>) -> Self {
+        let mut place = channel.subscribe();
+        let open = place.so_far(|_| true).map(|open| open.parts).unwrap_or_default();
+        Self { place, parts: open.into_iter().map(|(part, (_, text))| (part, text)).collect() }
+    }
+
+    /// Shows what is new; each delta must go on where the text ends.
+    fn look(&mut self) {
+        for (part, offset, text) in words(self.place.more()) {
+            let shown = self.parts.entry(part).or_default();
+            assert_eq!(usize::try_from(offset), Ok(shown.len()), "a gap or an overlap in part {part}");
+            shown.push_str(&text);
+        }
+    }
+}
+
+/// Hands what is new on to another replica, as it goes through the database.
+fn share(channel: &Channel, shown: &mut Shown, n: &mut i32, other: &Channel) {
+    let Some(stretch) = channel.stretch(shown) else { return };
+    *n += 1;
+    let stretch = codec::delta::decode_stretch(&codec::delta::encode_stretch(&stretch)).unwrap();
+    other.take_in(Elsewhere { chunks: vec![Chunk { n: *n, stretch }], ..elsewhere(3, "m", 1, &[]) });
+}
+
+/// A piece of some part, and what happens after it.
+#[derive(Debug, Clone)]
+struct Piece {
+    part: u32,
+    text: String,
+    looks: bool,
+    shares: bool,
+    looks_there: bool,
+    comes: bool,
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    (0..6_u32, "[a-cé☂]{0,3}", any::<[bool; 3]>(), 0..8).prop_map(|(part, text, [looks, shares, looks_there], dice)| {
+        Piece { part, text, looks, shares, looks_there, comes: dice == 0 }
+    })
+}
+
+proptest! {
+    /// Indices come in any order and may be missing: calls are written side by side, and a part that the provider hides has no text.
+    #[test]
+    fn deltas_add_up_to_what_was_written_for_every_reader_on_every_replica(pieces in vec(piece(), 1..40)) {
+        let (here, there) = (Hub::default().enter(&key()), Hub::default().enter(&key()));
+        let (mut readers, mut remote) = (vec![Screen::new(&here)], vec![Screen::new(&there)]);
+        let (mut shown, mut n) = (Shown::default(), 0);
+        let mut written = BTreeMap::<u32, String>::new();
+        for Piece { part, text, looks, shares, looks_there, comes } in pieces {
+            written.entry(part).or_default().push_str(&text);
+            say(&here, 3, "m", part, &text);
+            if looks {
+                readers[0].look();
+            }
+            if shares {
+                share(&here, &mut shown, &mut n, &there);
+            }
+            if looks_there {
+                remote[0].look();
+            }
+            if comes {
+                readers.push(Screen::new(&here));
+                remote.push(Screen::new(&there));
+            }
+        }
+        share(&here, &mut shown, &mut n, &there);
+        for reader in readers.iter_mut().chain(&mut remote) {
+            reader.look();
+            prop_assert_eq!(&reader.parts, &written);
+        }
+    }
 }

@@ -123,7 +123,7 @@ pub fn kind(event: &pb::Event) -> &'static str {
         Payload::TurnCancelled(_) => "turn_cancelled",
         Payload::TurnFailed(_) => "turn_failed",
         Payload::Thinking(_) => "thinking",
-        other => panic!("an event that this version does not send: {other:?}"),
+        Payload::Notice(_) => "notice",
     }
 }
 

@@ -10,7 +10,10 @@
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -102,6 +105,8 @@ struct Shared {
     trap: Mutex<Option<Trap>>,
     sprung: watch::Sender<usize>,
     open: watch::Sender<usize>,
+    there: AtomicU64,
+    back: AtomicU64,
     cut: Mutex<CancellationToken>,
     dead: Mutex<CancellationToken>,
 }
@@ -125,6 +130,8 @@ impl Link {
             trap: Mutex::default(),
             sprung: watch::Sender::default(),
             open: watch::Sender::default(),
+            there: AtomicU64::default(),
+            back: AtomicU64::default(),
             cut: Mutex::default(),
             dead: Mutex::default(),
         });
@@ -219,6 +226,11 @@ impl Link {
     pub fn all_traffic(&self, traffic: Traffic) {
         self.traffic(Way::There, traffic);
         self.traffic(Way::Back, traffic);
+    }
+
+    /// Bytes that went this way so far, over all connections.
+    pub fn carried(&self, way: Way) -> u64 {
+        self.shared.carried(way).load(Ordering::Relaxed)
     }
 
     /// Waits until so many connections are open.
@@ -328,6 +340,7 @@ async fn pump(
         if to.write_all(bytes).await.is_err() {
             break;
         }
+        shared.carried(way).fetch_add(bytes.len() as u64, Ordering::Relaxed);
         // Before the other way is looked at, so that no answer slips through.
         match then {
             Some(Then::Break) => fate.cut.cancel(),
@@ -362,6 +375,13 @@ impl Rules {
 }
 
 impl Shared {
+    fn carried(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::There => &self.there,
+            Way::Back => &self.back,
+        }
+    }
+
     /// What goes through of these bytes, and what happens then.
     fn up_to_trap<'a>(&self, way: Way, bytes: &'a [u8]) -> (&'a [u8], Option<Then>) {
         let mut trap = self.trap.lock().unwrap();

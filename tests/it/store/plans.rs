@@ -144,7 +144,8 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "heads" => keys(&["array[0]"]),
         "save_chunks" => keys(&["array[1]", "array['open']", "array[3]", "array['']::bytea[]"]),
         "elsewhere" => keys(&["array['open']", "array[1]"]),
-        "follow" => in_session("'long'", &["100", "50"]),
+        "follow" => in_session("'long'", &["100", "50", "600", "30000", "true"]),
+        "settled_between" => in_session("'long'", &["100", "150"]),
         "enqueue" => with(in_session("'queue'", &QUEUED), &REQUEST),
         "enqueue_unremembered" => in_session("'queue'", &QUEUED),
         "start_idle" => {
