@@ -509,11 +509,12 @@ impl Engine {
 
     /// Gives up compactions that nobody goes on with.
     pub async fn tend_compactions(&self) -> Result<(), Error> {
-        for key in self.store.abandoned_compactions(ROUND).await? {
-            self.store.expire_compaction(&key, &codec::event::encode_compaction_lost()).await?;
-            self.wake(super::wakeups::Wakeup::News(key));
+        let abandoned = self.store.abandoned_compactions(ROUND).await?;
+        for key in &abandoned {
+            self.store.expire_compaction(key, &codec::event::encode_compaction_lost()).await?;
+            self.wake(super::wakeups::Wakeup::News(key.clone()));
         }
-        Ok(())
+        self.look_for_news_of(&abandoned.into_iter().collect()).await
     }
 }
 

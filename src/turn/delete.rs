@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Engine, Error, update::check_etag, written::synthetic};
+use super::{Engine, Error, update::check_etag, wakeups::Wakeup, written::synthetic};
 use crate::{
     context::estimator::Estimator,
     model::{
@@ -92,6 +92,9 @@ impl Engine {
             channel.advance(last);
             channel.end();
         }
+        // Elsewhere: an owner that must stop, and readers.
+        self.wake(Wakeup::Cancel(key.clone()));
+        self.wake(Wakeup::News(key.clone()));
     }
 
     /// There is no such session; fine for whoever repeats the request that ended it.

@@ -212,6 +212,8 @@ impl Engine {
         let lease = self.leases.hold(&key, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);
+        // The statement that granted it wrote events, and readers on other replicas may wait for them.
+        self.wake(wakeups::Wakeup::News(key.clone()));
         let running = Running { engine: Arc::clone(self), key, lease };
         self.tasks.spawn(async move {
             Box::pin(run::run(&running.engine, &running.key, &grant, &running.lease, &channel)).await;

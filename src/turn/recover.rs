@@ -1,12 +1,12 @@
 //! What keeps turns alive: the heartbeat, and taking over what nobody owns any more.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::{Engine, Error, wakeups::Wakeup};
+use super::{Engine, Error, hub::Channel, wakeups::Wakeup};
 use crate::{
     model::SessionKey,
     store::{
@@ -42,22 +42,46 @@ impl Engine {
 
     /// Asks whether anybody wants a turn cancelled that runs here, or has taken it away.
     pub async fn look_for_cancels(&self) -> Result<(), Error> {
-        let held = self.leases.held();
-        if !held.is_empty() {
-            for (Held { key, epoch }, why) in self.store.cancels(&held).await? {
-                match why {
-                    Interruption::Cancelled => self.leases.cancel(&key, epoch),
-                    Interruption::Lost => self.leases.lose(&key, epoch),
+        self.look_for_cancels_in(self.leases.held()).await
+    }
+
+    /// The same for the turns of these sessions.
+    pub(super) async fn look_for_cancels_of(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
+        let held = self.leases.held().into_iter().filter(|held| sessions.contains(&held.key));
+        self.look_for_cancels_in(held.collect()).await
+    }
+
+    async fn look_for_cancels_in(&self, held: Vec<Held>) -> Result<(), Error> {
+        if held.is_empty() {
+            return Ok(());
+        }
+        let mut lost = BTreeSet::new();
+        for (Held { key, epoch }, why) in self.store.cancels(&held).await? {
+            match why {
+                Interruption::Cancelled => self.leases.cancel(&key, epoch),
+                Interruption::Lost => {
+                    self.leases.lose(&key, epoch);
+                    lost.insert(key);
                 }
             }
         }
-        Ok(())
+        // Whoever took a turn away wrote events, or deleted its session.
+        self.look_for_news_of(&lost).await
     }
 
     /// Asks for news of the sessions that are followed here, and which of their turns run elsewhere.
     pub async fn look_for_news(&self) -> Result<(), Error> {
         let channels = self.hub.channels();
         channels.iter().for_each(|channel| channel.tidy());
+        self.look_for_news_in(channels).await
+    }
+
+    /// The same of these sessions, as far as they are followed here.
+    pub(super) async fn look_for_news_of(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
+        self.look_for_news_in(sessions.iter().filter_map(|key| self.hub.get(key)).collect()).await
+    }
+
+    async fn look_for_news_in(&self, channels: Vec<Arc<Channel>>) -> Result<(), Error> {
         let followed: Vec<Followed> =
             channels.iter().map(|channel| Followed { key: channel.key().clone(), after: channel.seq() }).collect();
         if followed.is_empty() {
@@ -69,6 +93,9 @@ impl Engine {
             let head = heads.get(channel.key());
             let running = head.is_some_and(|(_, state)| *state == SessionState::Running);
             channel.set_elsewhere(running && !self.leases.runs(channel.key()));
+            if channel.is_elsewhere() && channel.has_readers() {
+                self.wake(Wakeup::Follow(channel.key().clone()));
+            }
             if let Some((seq, state)) = head {
                 channel.advance(*seq);
                 if *state == SessionState::Deleted {

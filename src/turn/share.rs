@@ -1,13 +1,19 @@
 //! Text on its way between replicas: the owner of a turn writes down what it has shown of an open message, all its turns in one
 //! statement, and the replicas whose readers follow such a session read it. What is written is gone with the commit.
+//!
+//! It is written only while another replica follows the session, as that replica says with a wake-up ([`Wakeup::Follow`]): when a reader
+//! comes, when it hears that a turn went on elsewhere, and with each poll. Where wake-ups are not heard, everything is written.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod followed;
 
-use tokio::sync::Mutex;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     Engine, Error,
     hub::{Channel, Shown, Subscription},
+    wakeups::Wakeup,
 };
 use crate::{
     codec,
@@ -18,15 +24,45 @@ use crate::{
         session::SessionState,
     },
 };
+use followed::Followed;
 
 /// Bytes that are written in one statement; what is beyond them waits for the next.
 const MOST_BYTES: usize = 4 << 20;
 /// Sessions that are asked about in one statement.
 const ASKED: usize = 256;
 
-/// How much of its open messages this replica has written down.
+/// Polls that a replica with readers may miss before their text is written down no more.
+const MISSED: u32 = 3;
+/// Time that its wake-up may take on top of that.
+const SPARE: Duration = Duration::from_secs(5);
+
+/// How much of its open messages this replica has written down, and which of them are wanted.
 #[derive(Debug, Default)]
-pub struct Sharing(Mutex<BTreeMap<SessionKey, Shared>>);
+pub struct Sharing {
+    shared: Mutex<BTreeMap<SessionKey, Shared>>,
+    followed: std::sync::Mutex<Followed>,
+}
+
+impl Sharing {
+    /// Notes that another replica follows the session for so long. Whether that is news.
+    pub(super) fn follow(&self, key: SessionKey, lasts: Duration) -> bool {
+        self.followed().follow(key, lasts, Instant::now())
+    }
+
+    /// Wake-ups are heard from now on. `missed`: one that was sent before may matter still, and is repeated within so long.
+    pub(super) fn hears_from_now(&self, missed: bool, repeated: Duration) {
+        self.followed().hears_from_now(missed.then(|| Instant::now() + repeated));
+    }
+
+    /// Wake-ups are no longer heard.
+    pub(super) fn hears_nothing(&self) {
+        self.followed().hears_nothing();
+    }
+
+    fn followed(&self) -> std::sync::MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
 
 /// How much of one session's open message is written down.
 #[derive(Debug)]
@@ -65,16 +101,27 @@ impl Engine {
     /// Writes down what is new of the messages that are written here, and reads what is new of those that are written elsewhere.
     pub async fn share(&self) -> Result<(), Error> {
         self.hand_out().await?;
-        let elsewhere = self.hub.channels().into_iter().filter(|channel| channel.is_elsewhere());
+        let elsewhere = self.hub.channels().into_iter().filter(|it| it.is_elsewhere() && it.has_readers());
         self.look_elsewhere(&elsewhere.collect::<Vec<_>>()).await
     }
 
-    async fn hand_out(&self) -> Result<(), Error> {
+    /// How long a replica is taken to follow a session after it said so.
+    pub(super) fn follow_lasts(&self) -> Duration {
+        self.rules.poll_interval * MISSED + SPARE
+    }
+
+    /// Writes down what is new of the messages that are written here and followed elsewhere.
+    pub(super) async fn hand_out(&self) -> Result<(), Error> {
         let held = self.leases.held();
-        let mut sharing = self.sharing.0.lock().await;
+        let followed: Vec<bool> = {
+            let mut followed = self.sharing.followed();
+            followed.forget_those_that_left(Instant::now());
+            held.iter().map(|held| followed.has(&held.key)).collect()
+        };
+        let mut sharing = self.sharing.shared.lock().await;
         sharing.retain(|key, shared| held.iter().any(|held| held.key == *key && held.epoch == shared.epoch));
         let (mut chunks, mut bytes) = (Vec::new(), 0);
-        for Held { key, epoch } in held {
+        for (Held { key, epoch }, _) in held.into_iter().zip(followed).filter(|(_, followed)| *followed) {
             let Some(channel) = self.hub.get(&key) else { continue };
             let shared = sharing.entry(key.clone()).or_insert_with(|| Shared::new(epoch));
             if let Some(chunk) = shared.next(&key, &channel) {
@@ -99,6 +146,9 @@ impl Engine {
         let channel = self.hub.enter(key);
         if self.rules.share_interval.is_some() {
             self.look_elsewhere(&[Arc::clone(&channel)]).await?;
+            if channel.is_elsewhere() {
+                self.wake(Wakeup::Follow(key.clone()));
+            }
         }
         Ok(channel.subscribe())
     }

@@ -158,6 +158,8 @@ async fn a_newcomer_on_another_replica_gets_the_text_so_far_and_then_what_follow
     let other = host.beside(Options::default()).await;
     let mut own = host.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
+    // The first reader on another replica makes the owner write the text down.
+    let _first = other.watch("s", "", 0).await;
     eventually("the text to be written down", || async { chunks(&host).await > 0 }).await;
     let (mut stream, mut screen) = (other.watch("s", "", 0).await, Screen::default());
     let head = until(&mut stream, |payload| matches!(payload, Payload::Sync(_))).await;
@@ -181,6 +183,27 @@ async fn a_newcomer_on_another_replica_gets_the_text_so_far_and_then_what_follow
         screen.show(&next(&mut stream).await.unwrap().unwrap());
     }
     assert!(screen.open.is_empty());
+}
+
+/// Row D3
+#[tokio::test(flavor = "multi_thread")]
+async fn text_is_written_down_only_while_another_replica_has_a_reader() {
+    let host = Host::with(speaks()).await;
+    let other = host.beside(speaks()).await;
+    for host in [&host, &other] {
+        eventually("the replica to hear wake-ups", || async { host.replica.engine.hears_wakeups() }).await;
+    }
+    let mut own = host.execute(asks("s")).await;
+    until_written(&mut own, "One ☂").await;
+    for _ in 0..3 {
+        host.replica.engine.share().await.unwrap();
+        assert_eq!(chunks(&host).await, 0, "text is written down for no reader");
+    }
+    let (mut stream, mut screen) = (other.watch("s", "", 0).await, Screen::default());
+    read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
+    assert!(chunks(&host).await > 0);
+    host.release("more");
+    read_until(&mut stream, &mut screen, &["Hm.", "One ☂ and more", "{}"]).await;
 }
 
 /// Row D3: words that died with their replica are void, and those of its successor come in their place.

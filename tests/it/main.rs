@@ -37,6 +37,7 @@ mod long_turns;
 mod media;
 mod models;
 mod mutations;
+mod news;
 mod openai;
 mod overflow;
 mod paging;
