@@ -10,14 +10,21 @@ use uuid::Uuid;
 
 mod models;
 mod policies;
+mod preparing;
+
+use self::preparing::{prepared, run_migrations};
 
 use crate::{
     clock::SystemClock,
     config::{Config, Environment},
-    grpc::{health, server, stream::Waiting},
+    grpc::{
+        gate::{Closed, Gate, Standing},
+        health, server,
+        stream::Waiting,
+    },
     model::Limits,
     postgres::{self, Postgres},
-    store::{self, Connection, Database, Store, migrate},
+    store::{self, Connection, Database, Store},
     telemetry::progress::Progress,
     turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
     worker,
@@ -35,17 +42,7 @@ pub async fn serve(config: Config, progress: Progress, shutdown: CancellationTok
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let (connection, postgres) = connect(&config, &progress).await?;
     let database = Database::new(&database_settings(&config, connection))?;
-    if postgres.is_some() || config.database.migrate_on_start {
-        run_migrations(&database, &progress).await?;
-    }
-    match migrate::fit(&database).await? {
-        migrate::Fit::Fits => {}
-        migrate::Fit::Behind(version) => {
-            anyhow::bail!("the database lacks migration {version}: run `contextd migrate`, or serve with --migrate")
-        }
-        migrate::Fit::Refused(why) => anyhow::bail!(why),
-    }
-    let store = Store::new(database, Uuid::now_v7().to_string(), config.turn.lease_ttl);
+    let store = Store::new(database.clone(), Uuid::now_v7().to_string(), config.turn.lease_ttl);
     let engine = Engine::new(
         store,
         models::registry(&config, &Environment::of_process())?,
@@ -53,7 +50,7 @@ pub async fn serve(config: Config, progress: Progress, shutdown: CancellationTok
         Hub::default(),
         Arc::new(SystemClock),
     );
-    let served = serve_engine(&config, listener, engine, &progress, shutdown, postgres.as_ref()).await;
+    let served = serve_engine(&config, listener, engine, &database, &progress, shutdown, postgres.as_ref()).await;
     let stopped = match postgres {
         Some(postgres) => postgres.stop().await,
         None => Ok(()),
@@ -81,11 +78,12 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Serves an engine; returns when the drain is over.
+/// Serves an engine; returns when the drain is over. Until the database is ready, requests are refused with the reason.
 async fn serve_engine(
     config: &Config,
     listener: TcpListener,
     engine: Arc<Engine>,
+    database: &Database,
     progress: &Progress,
     shutdown: CancellationToken,
     postgres: Option<&Postgres>,
@@ -94,23 +92,34 @@ async fn serve_engine(
     health::begin(&reporter).await;
     let address = listener.local_addr()?;
     let (stopping, closing, done) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-    let bounds = server::Bounds {
-        max_request_bytes: config.server.max_request_bytes,
-        max_concurrent_streams: config.server.max_concurrent_streams,
-        reader: Waiting { events: config.stream.reader_events, bytes: config.stream.reader_bytes },
-        reflection: config.server.reflection,
-    };
-    let workers = worker::start(&engine, &stopping, &done);
-    let readiness = tokio::spawn(health::follow(reporter, Arc::clone(&engine), stopping.clone()));
-    let serving =
-        server::serve(listener, Arc::clone(&engine), health_service, bounds, closing.clone().cancelled_owned());
+    let gate = Gate::new(Standing::Closed(Closed::Database));
+    let serving = server::serve(
+        listener,
+        Arc::clone(&engine),
+        health_service,
+        gate.clone(),
+        bounds(config),
+        closing.clone().cancelled_owned(),
+    );
     let mut serving = std::pin::pin!(serving);
+    tracing::info!("listening on {address}");
+    let migrate = postgres.is_some() || config.database.migrate_on_start;
+    tokio::select! {
+        served = &mut serving => return served,
+        // Nothing was begun that would have to be finished.
+        () = shutdown.cancelled() => return Ok(()),
+        () = database_lost(postgres) => return Err(lost_database()),
+        prepared = prepared(database, migrate, &gate, progress) => prepared?,
+    }
+    gate.set(Standing::Ready);
+    let workers = worker::start(&engine, &stopping, &done);
+    let readiness = tokio::spawn(health::follow(reporter, gate, Arc::clone(&engine), stopping.clone()));
     progress.ready(format!("contextd listens on {address}"));
     let mut lost = Ok(());
     tokio::select! {
         served = &mut serving => return served,
         () = shutdown.cancelled() => {}
-        () = database_lost(postgres) => lost = Err(anyhow::anyhow!("the embedded PostgreSQL ended unexpectedly")),
+        () = database_lost(postgres) => lost = Err(lost_database()),
     }
     stopping.cancel();
     let drain = async {
@@ -128,6 +137,19 @@ async fn serve_engine(
     // A round that waits for a database must not hold the process.
     let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
     lost
+}
+
+fn bounds(config: &Config) -> server::Bounds {
+    server::Bounds {
+        max_request_bytes: config.server.max_request_bytes,
+        max_concurrent_streams: config.server.max_concurrent_streams,
+        reader: Waiting { events: config.stream.reader_events, bytes: config.stream.reader_bytes },
+        reflection: config.server.reflection,
+    }
+}
+
+fn lost_database() -> anyhow::Error {
+    anyhow::anyhow!("the embedded PostgreSQL ended unexpectedly")
 }
 
 /// Comes when an embedded server ended although nobody asked for it.
@@ -175,15 +197,6 @@ fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
     cache
         .or_else(|| environment.get("HOME").map(|home| Path::new(&home).join(".cache")))
         .map(|cache| cache.join("contextd"))
-}
-
-async fn run_migrations(database: &Database, progress: &Progress) -> anyhow::Result<()> {
-    progress.step("bringing the schema up to date");
-    let applied = migrate::run(database).await?;
-    if applied > 0 {
-        progress.step(format!("applied {applied} migrations"));
-    }
-    Ok(())
 }
 
 fn database_settings(config: &Config, connection: Connection) -> store::Settings {

@@ -11,6 +11,9 @@ use tonic_health::pb::health_client::HealthClient;
 use super::{say, server::Server};
 use crate::config::parse_duration;
 
+/// The header in which a server says why it is not ready.
+const NOT_READY: &str = "contextd-not-ready";
+
 /// Ask a server whether it serves: exit code 0 if it does, 1 if not.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -27,17 +30,23 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { server, service, timeout } = args;
     let address = &server.address;
-    let status = tokio::time::timeout(timeout, status_of(&server, service.unwrap_or_default()))
+    let (status, reason) = tokio::time::timeout(timeout, status_of(&server, service.unwrap_or_default()))
         .await
         .with_context(|| format!("{address} did not answer in time"))??;
     say(status.as_str_name())?;
+    if let Some(reason) = reason.filter(|_| status != ServingStatus::Serving) {
+        eprintln!("contextd: {reason}");
+    }
     Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn status_of(server: &Server, service: String) -> anyhow::Result<ServingStatus> {
+/// The server's health, and why it is not ready if it says so.
+async fn status_of(server: &Server, service: String) -> anyhow::Result<(ServingStatus, Option<String>)> {
     let address = &server.address;
     let endpoint = server.endpoint()?;
     let channel = endpoint.connect().await.with_context(|| format!("cannot reach {address}"))?;
     let answer = HealthClient::new(channel).check(HealthCheckRequest { service }).await;
-    Ok(answer.with_context(|| format!("{address} did not tell its health"))?.into_inner().status())
+    let answer = answer.with_context(|| format!("{address} did not tell its health"))?;
+    let reason = answer.metadata().get(NOT_READY).and_then(|reason| reason.to_str().ok()).map(str::to_owned);
+    Ok((answer.into_inner().status(), reason))
 }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
+use super::gate::{Closed, Gate, Standing};
 use crate::turn::Engine;
 
 /// Service names that say whether the server takes requests; the empty one stands for the server as a whole.
@@ -30,16 +31,17 @@ pub async fn begin(health: &HealthReporter) {
 }
 
 /// Keeps readiness true to the database, until the drain makes it false for good.
-pub async fn follow(health: HealthReporter, engine: Arc<Engine>, stopping: CancellationToken) {
+pub async fn follow(health: HealthReporter, gate: Gate, engine: Arc<Engine>, stopping: CancellationToken) {
     let mut serving = false;
     while !stopping.is_cancelled() {
-        let asked = tokio::time::timeout(PERIOD * 2, engine.store().ping());
+        let asked = tokio::time::timeout(PERIOD * 3, engine.store().ping(PERIOD * 2));
         let alive = tokio::select! {
             () = stopping.cancelled() => break,
             answer = asked => answer.is_ok_and(|answer| answer.is_ok()),
         };
         if alive != serving {
             tracing::info!(ready = alive, "readiness changed");
+            gate.set(if alive { Standing::Ready } else { Standing::Unready(Closed::Database.to_string()) });
             ready(&health, alive).await;
             serving = alive;
         }
@@ -48,6 +50,7 @@ pub async fn follow(health: HealthReporter, engine: Arc<Engine>, stopping: Cance
             () = tokio::time::sleep(PERIOD) => {}
         }
     }
+    gate.set(Standing::Unready("the server is shutting down".to_owned()));
     ready(&health, false).await;
 }
 

@@ -8,6 +8,7 @@ pub mod context;
 mod counts;
 pub mod decode;
 pub mod encode;
+pub mod gate;
 pub mod health;
 pub mod model;
 mod notice;

@@ -7,8 +7,8 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, model::Models, queue::Queue, session::Sessions,
-    stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
+    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, gate::Gate, model::Models,
+    queue::Queue, session::Sessions, stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
     pb::{
@@ -47,11 +47,12 @@ pub fn health()
     tonic_health::server::health_reporter()
 }
 
-/// Serves until `stop` comes, and then until the RPCs that run have ended.
+/// Serves what the gate lets through until `stop` comes, and then until the RPCs that run have ended.
 pub async fn serve(
     listener: TcpListener,
     engine: Arc<Engine>,
     health: tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,
+    gate: Gate,
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -67,6 +68,7 @@ pub async fn serve(
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(gate)
         .layer(WholeBodies)
         .layer(WireErrors { max_request_bytes: bounds.max_request_bytes })
         .add_service(health)

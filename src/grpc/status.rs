@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{
     decode::not_as_announced,
+    gate::Closed,
     page::BadToken,
     violations::{Refused, Violation, Violations},
 };
@@ -39,6 +40,15 @@ pub fn not_implemented_rpc(rpc: &str) -> Status {
 pub fn request_too_large(limit_bytes: usize) -> Status {
     let message = format!("the request is larger than {limit_bytes} bytes");
     Row::new(ErrorReason::RequestTooLarge, message).with("limit_bytes", limit_bytes).status()
+}
+
+/// A server that waits for its database or for the schema in it.
+pub fn not_ready(closed: &Closed) -> Status {
+    let reason = match closed {
+        Closed::Database => ErrorReason::DatabaseUnavailable,
+        Closed::Schema(_) => ErrorReason::SchemaOutdated,
+    };
+    retry(reason, &closed.to_string(), RETRY_BUSY)
 }
 
 /// A request whose bytes are not the message that the RPC takes.
@@ -178,7 +188,7 @@ impl From<store::Error> for Status {
     fn from(error: store::Error) -> Self {
         use store::Error;
         match &error {
-            Error::Unavailable(_) => {
+            Error::Unavailable(_) | Error::Refused(_) => {
                 tracing::warn!(%error, "the database cannot be reached");
                 retry(ErrorReason::DatabaseUnavailable, "the database cannot be reached", RETRY_BUSY)
             }
@@ -397,7 +407,9 @@ const fn code(reason: ErrorReason) -> Code {
         | R::CompactionNoGain
         | R::CompactionSuperseded => Code::FailedPrecondition,
         R::RequestTooLarge | R::QueueFull | R::RateLimited | R::QuotaExceeded => Code::ResourceExhausted,
-        R::Overloaded | R::Draining | R::DatabaseUnavailable | R::ProviderFailed => Code::Unavailable,
+        R::Overloaded | R::Draining | R::DatabaseUnavailable | R::SchemaOutdated | R::ProviderFailed => {
+            Code::Unavailable
+        }
         R::DeadlineExceeded => Code::DeadlineExceeded,
         R::Unauthenticated => Code::Unauthenticated,
         R::PermissionDenied => Code::PermissionDenied,

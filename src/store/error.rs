@@ -8,6 +8,9 @@ pub enum Error {
     /// The database cannot be reached, or its answer was lost: the outcome is unknown, repeat.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
+    /// The database refuses connections for a reason that only an operator can change: a wrong password, no such database.
+    #[error("the database refuses connections: {0}")]
+    Refused(String),
     /// No connection became free in time.
     #[error("no database connection became free in time")]
     Busy,
@@ -32,7 +35,7 @@ impl Error {
     /// Whether the same operation may succeed when it is repeated.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unavailable(_) | Self::Busy | Self::Conflict(_) => true,
+            Self::Unavailable(_) | Self::Refused(_) | Self::Busy | Self::Conflict(_) => true,
             Self::Duplicate(_) | Self::Schema(_) | Self::Corrupt(_) | Self::Broken(_) => false,
         }
     }
@@ -42,7 +45,7 @@ impl Error {
     /// Whether a connection on which this happened may hold what nobody knows of: all but the database's own word on a statement.
     pub(super) fn spoils_connection(&self) -> bool {
         match self {
-            Self::Unavailable(_) => true,
+            Self::Unavailable(_) | Self::Refused(_) => true,
             Self::Broken(error) => error.as_db_error().is_none(),
             Self::Busy | Self::Conflict(_) | Self::Duplicate(_) | Self::Schema(_) | Self::Corrupt(_) => false,
         }
@@ -83,6 +86,16 @@ fn is_conflict(code: &SqlState) -> bool {
 fn is_outage(code: &SqlState) -> bool {
     ["08", "53", "57", "58"].iter().any(|class| code.code().starts_with(class))
         || [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IN_FAILED_SQL_TRANSACTION].contains(code)
+}
+
+/// A connection that the database refused: for good, until an operator changes something, or for now.
+pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
+    let for_good = error.as_db_error().is_some_and(|error| {
+        let code = error.code();
+        code.code().starts_with("28") // invalid authorization
+            || [SqlState::INVALID_CATALOG_NAME, SqlState::PROTOCOL_VIOLATION].contains(code)
+    });
+    if for_good { Error::Refused(cause(error)) } else { Error::Unavailable(cause(error)) }
 }
 
 /// The driver's own text says only «db error»; what the database said stands in its cause.

@@ -225,7 +225,7 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
                     PATIENCE.as_secs() / 60
                 )));
             }
-            Error::Unavailable(problem) => return Err(Error::Unavailable(problem)),
+            Error::Unavailable(problem) | Error::Refused(problem) => return Err(Error::Unavailable(problem)),
             Error::Busy | Error::Duplicate(_) | Error::Schema(_) | Error::Corrupt(_) | Error::Broken(_) => {
                 return Err(Error::Schema(format!("{step} failed: {problem}")));
             }

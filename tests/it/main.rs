@@ -67,4 +67,5 @@ mod store;
 mod tidy;
 mod tools;
 mod update_session;
+mod upgrade;
 mod uploads;

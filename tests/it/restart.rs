@@ -13,11 +13,13 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_types::StatusExt as _;
 
 use crate::harness::{
     TestDatabase,
+    cluster::Cluster,
     events::{PATIENCE, kinds, messages, requested, said},
-    process::{Place, Served, health},
+    process::{Place, Served, health, health_output},
     requests::{tools, turn},
     survivor::{LONG_LEASE, SHORT_LEASE, Survivor, WORDS, asking, becomes, events, pair, recoveries, slow, two_tools},
 };
@@ -356,31 +358,98 @@ async fn refusal(place: &Place, database: &TestDatabase) -> String {
     stderr
 }
 
+/// A server that takes no requests: it says why to everybody who asks, and lives.
+async fn check_unready(served: &Served, reason: &str, words: &str) {
+    served.says(&format!("not ready: {words}")).await;
+    becomes(&mut served.health().await, ServingStatus::NotServing).await;
+    becomes(&mut served.watch_health("liveness").await, ServingStatus::Serving).await;
+    let refused = served.turns().await.execute_turn(turn("early", "scripted/demo", "Go")).await.unwrap_err();
+    let details = refused.get_error_details();
+    assert_eq!((refused.code(), details.error_info().unwrap().reason.as_str()), (Code::Unavailable, reason));
+    assert!(details.retry_info().is_some() && refused.message().contains(words), "{refused:?}");
+    let asked = health_output(served.address).await;
+    assert_eq!((asked.status.code(), asked.stdout.as_slice()), (Some(1), "NOT_SERVING\n".as_bytes()));
+    let told = String::from_utf8(asked.stderr).unwrap();
+    assert!(told.contains(words), "{told}");
+}
+
+/// Row F35: pods that start before the migration.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_external_database_is_served_once_it_was_migrated() {
+async fn a_server_before_its_migration_waits_for_it_and_says_so() {
     let (database, place) = (TestDatabase::empty().await, Place::new(SHORT_LEASE));
-    let refused = refusal(&place, &database).await;
-    assert!(refused.contains("`contextd migrate`"), "{refused}");
+    let served = place.serve_unready_over(&database).await;
+    check_unready(&served, "SCHEMA_OUTDATED", "the database lacks migration 1").await;
+    let mut ready = served.health().await;
     for _ in 0..2 {
         let output = place.run_over(&database, "migrate").await;
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    let served = place.serve_over(&database).await;
+    becomes(&mut ready, ServingStatus::Serving).await;
     whole_turn(&served, "chat").await;
     served.stop().await;
 }
 
+/// Row F5: it starts while the database is away.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_of_a_newer_contextd_is_refused() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
-    let newer = "insert into refinery_schema_history (version, name, applied_on, checksum) \
-                 values (999, 'newer', '2026-01-01T00:00:00Z', '1')";
-    database.client().await.batch_execute(newer).await.unwrap();
+async fn a_server_that_starts_before_its_database_waits_for_it_and_says_so() {
+    let (mut cluster, place) = (Cluster::start(&[]).await, Place::new(SHORT_LEASE));
+    let database = cluster.database();
+    cluster.end(Signal::SIGINT).await;
+    let waiting = place.serve_unready_over(&database).await;
+    let stopped = place.serve_unready_over(&database).await;
+    check_unready(&waiting, "DATABASE_UNAVAILABLE", "the database cannot be reached").await;
+    stopped.stop().await;
+    let mut ready = waiting.health().await;
+    cluster.restart().await;
+    becomes(&mut ready, ServingStatus::Serving).await;
+    whole_turn(&waiting, "chat").await;
+    waiting.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_exist_is_told_at_once() {
+    let (mut database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    database.config.dbname("missing");
     let refused = refusal(&place, &database).await;
-    assert!(refused.contains("migration 999, which this version of contextd does not know"), "{refused}");
+    assert!(refused.contains("database \"missing\" does not exist"), "{refused}");
+}
+
+/// A migration that this program does not have.
+async fn newer_migration(database: &TestDatabase, oldest_program: &str) {
+    let newer = format!(
+        "insert into refinery_schema_history (version, name, applied_on, checksum, oldest_program) \
+         values (999, 'newer', '2026-01-01T00:00:00Z', '1', {oldest_program})"
+    );
+    database.client().await.batch_execute(&newer).await.unwrap();
+}
+
+/// Row F35: a restart, and a roll-back, after the migration.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_schema_that_allows_for_this_program_is_served_and_left_as_it_is() {
+    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    newer_migration(&database, "13").await;
+    let served = place.serve_over(&database).await;
+    whole_turn(&served, "chat").await;
+    served.stop().await;
     let output = place.run_over(&database, "migrate").await;
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Row F35: the oldest program.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_schema_that_does_not_allow_for_this_program_is_refused() {
+    for (oldest_program, words) in [
+        ("999", "migration 999, which only a contextd with migration 999 or later can work on"),
+        ("null", "migration 999, which this version of contextd does not know"),
+    ] {
+        let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+        newer_migration(&database, oldest_program).await;
+        let refused = refusal(&place, &database).await;
+        assert!(refused.contains(words), "{refused}");
+        let output = place.run_over(&database, "migrate").await;
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,11 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
     clock::{Clock, SystemClock},
-    grpc::{health, server, stream::Waiting},
+    grpc::{
+        gate::{Gate, Standing},
+        health, server,
+        stream::Waiting,
+    },
     model::{
         Limits, OutputLimits, ToolExecution,
         config::{ContextPolicy, Policy},
@@ -173,7 +177,8 @@ impl Replica {
         }
         let (reporter, health_service) = server::health();
         health::begin(&reporter).await;
-        tokio::spawn(health::follow(reporter, Arc::clone(&engine), workers.clone()));
+        let gate = Gate::new(Standing::Ready);
+        tokio::spawn(health::follow(reporter, gate.clone(), Arc::clone(&engine), workers.clone()));
         let bounds = server::Bounds {
             max_request_bytes: options.max_request_bytes,
             max_concurrent_streams: 1000,
@@ -181,7 +186,7 @@ impl Replica {
             reflection: true,
         };
         let serving =
-            server::serve(listener, Arc::clone(&engine), health_service, bounds, stop.clone().cancelled_owned());
+            server::serve(listener, Arc::clone(&engine), health_service, gate, bounds, stop.clone().cancelled_owned());
         tokio::spawn(async move { serving.await.unwrap() });
         Self { address, engine, scripted, stop, workers }
     }

@@ -62,6 +62,12 @@ impl Place {
         self
     }
 
+    /// Everything here is run with another build of contextd.
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
     /// Everything here is run by this user, to whom the place belongs from now on.
     pub fn owned_by(mut self, uid: u32, gid: u32) -> Self {
         let program = self.root.path().join("contextd");
@@ -85,6 +91,11 @@ impl Place {
     /// `contextd serve` over a database.
     pub async fn serve_over(&self, database: &TestDatabase) -> Served {
         self.try_serve_over(database).await.unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// The same where the database or its schema may not be ready: as soon as it listens.
+    pub async fn serve_unready_over(&self, database: &TestDatabase) -> Served {
+        Served::listening(self.command("serve").arg("--database-url").arg(url(database))).await
     }
 
     /// The same where it may fail; then, what it did instead.
@@ -177,6 +188,25 @@ impl Served {
         Ok(Self { address, child, said, listener })
     }
 
+    /// Starts one that need not become ready.
+    async fn listening(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (said, listener) = listen(child.stderr.take().unwrap());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+        tokio::spawn(async move { while let Ok(Some(_)) = stdout.next_line().await {} });
+        let address = until("it listens", || async {
+            let said = said.lock().unwrap();
+            let (_, rest) = said.split_once("listening on ")?;
+            rest.split_once(char::is_whitespace)?.0.parse().ok()
+        });
+        Self { address: address.await, child, said, listener }
+    }
+
+    /// Waits until its log says so.
+    pub async fn says(&self, words: &str) {
+        until(words, || async { self.said().contains(words).then_some(()) }).await;
+    }
+
     /// Everything that it logged so far.
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
@@ -251,12 +281,39 @@ impl Served {
     }
 }
 
+impl Drop for Served {
+    /// A test that fails shows what the server said.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server at {} said:\n{}", self.address, self.said());
+        }
+    }
+}
+
 /// `contextd health` about an address: its exit code and what it printed.
 pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
+    let output = health_output(address).await;
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// `contextd health` about an address.
+pub async fn health_output(address: SocketAddr) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
     let output = command.args(["health", "--address", &address.to_string()]).env_clear().output();
-    let output = timeout(PATIENCE, output).await.expect("no answer").unwrap();
-    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    timeout(PATIENCE, output).await.expect("no answer").unwrap()
+}
+
+/// Looks again and again until there is something.
+async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
+    let found = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
 /// A connection to an address where there may be nobody.

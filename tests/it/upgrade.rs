@@ -1,0 +1,98 @@
+//! An upgrade and its roll-back under load: the program before, a newer schema, and the program of today beside each other. The older
+//! program is built by `script/upgrade-check`, which runs this.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use contextd::pb;
+
+use crate::harness::{
+    TestDatabase,
+    process::{Place, Served},
+    survivor::{Survivor, asking, recoveries, slow, two_tools},
+};
+
+/// Names the older program.
+const OLD_PROGRAM: &str = "CONTEXTD_OLD_PROGRAM";
+/// Clients that run one turn after the other.
+const CLIENTS: usize = 6;
+/// Every replica hands its turns over when it stops, and keeps its leases meanwhile.
+const SETTINGS: &str =
+    "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '0s'\ndrain_timeout = '300ms'\n";
+
+fn place() -> Place {
+    Place::new(SETTINGS).script("slow", &slow()).script("tools", &two_tools())
+}
+
+async fn migrate(place: &Place, database: &TestDatabase) {
+    let output = place.run_over(database, "migrate").await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Waits until so many more turns have ended: whatever serves now has done some work.
+async fn more_turns(ended: &AtomicUsize, more: usize) {
+    let goal = ended.load(Ordering::Relaxed) + more;
+    crate::harness::host::until("more turns", || async { ended.load(Ordering::Relaxed) >= goal }).await;
+}
+
+async fn restarted(place: &Place, database: &TestDatabase, served: Served) -> Served {
+    let address = served.address;
+    served.stop().await;
+    place.serve_over_at(database, address).await
+}
+
+/// Row F35
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a program of an older commit: script/upgrade-check"]
+async fn the_program_before_serves_on_the_new_schema_beside_the_new_one_and_alone_again() {
+    let old_program = std::env::var_os(OLD_PROGRAM).expect("run script/upgrade-check");
+    let (before, now) = (place().with_program(old_program), place());
+    let database = TestDatabase::empty().await;
+    migrate(&before, &database).await;
+    let (one, two) = tokio::join!(before.serve_over(&database), before.serve_over(&database));
+    let addresses = [one.address, two.address];
+    let (ended, enough) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let client = async |n: usize| {
+        let mut hosts = Vec::new();
+        while !enough.load(Ordering::Relaxed) {
+            let script = ["scripted/slow", "scripted/tools"][hosts.len() % 2];
+            let mut host = Survivor::new(asking(script, &format!("chat-{n}-{}", hosts.len())));
+            let mut order = addresses;
+            order.rotate_left((n + hosts.len()) % 2);
+            host.survive_at(&order).await;
+            ended.fetch_add(1, Ordering::Relaxed);
+            hosts.push(host);
+        }
+        hosts
+    };
+    let upgrade = async {
+        more_turns(&ended, 2 * CLIENTS).await;
+        migrate(&now, &database).await; // as the chart's Job does, while the old program serves
+        more_turns(&ended, 2 * CLIENTS).await;
+        let one = restarted(&before, &database, one).await; // an old pod restarts on the new schema
+        more_turns(&ended, 2 * CLIENTS).await;
+        let two = restarted(&now, &database, two).await; // the new program beside the old one
+        more_turns(&ended, 4 * CLIENTS).await;
+        let one = restarted(&now, &database, one).await; // the upgrade is complete
+        more_turns(&ended, 2 * CLIENTS).await;
+        let two = restarted(&before, &database, two).await; // the roll-back: first beside the new one
+        more_turns(&ended, 4 * CLIENTS).await;
+        let one = restarted(&before, &database, one).await; // then alone
+        more_turns(&ended, 2 * CLIENTS).await;
+        enough.store(true, Ordering::Relaxed);
+        (one, two)
+    };
+    let clients = futures_util::future::join_all((0..CLIENTS).map(client));
+    let ((one, two), hosts) = tokio::join!(upgrade, clients);
+    let hosts: Vec<Survivor> = hosts.into_iter().flatten().collect();
+    eprintln!("{} turns", hosts.len());
+    for host in &hosts {
+        host.check_story(&one).await;
+        for (cause, _) in recoveries(&host.seen) {
+            assert_eq!(cause, pb::RecoveryCause::HandedOver, "{}", host.session());
+        }
+    }
+    for served in [one, two] {
+        assert!(!served.said().contains("panicked"), "{}", served.said());
+        served.stop().await;
+    }
+}
