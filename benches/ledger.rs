@@ -123,7 +123,7 @@ impl ModelService for SelectOne {
     }
 
     async fn get_model(&self, _: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
-        self.0.store().ping().await?;
+        self.0.store().ping(Duration::from_secs(5)).await?;
         Ok(Response::new(pb::GetModelResponse::default()))
     }
 }

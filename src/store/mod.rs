@@ -82,9 +82,9 @@ impl Store {
         self.database.aside(self.lease / 3)
     }
 
-    /// Asks the database for a sign of life.
-    pub async fn ping(&self) -> Result<(), Error> {
-        self.aside().read("-- store::ping\nselect 1", &[]).await.map(drop)
+    /// Asks the database for a sign of life within that time.
+    pub async fn ping(&self, within: Duration) -> Result<(), Error> {
+        self.database.aside(within).read("-- store::ping\nselect 1", &[]).await.map(drop)
     }
 }
 

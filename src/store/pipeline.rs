@@ -12,6 +12,7 @@ use tokio_postgres::{Row, types::ToSql};
 
 use super::{
     Database, Error,
+    pool::Doing,
     statement::{Ready, Statements},
 };
 
@@ -40,9 +41,9 @@ impl<'a> Query<'a> {
 impl Database {
     /// Runs one statement outside of a transaction: a read, or a write that is one statement.
     pub(super) async fn read(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        let (lent, sent) = (self.lend().await?, [sql]);
+        let (lent, sent) = (self.lend(Doing::Statement).await?, [sql]);
         let sent = self.sent(&sent);
-        let done = self.in_time(async {
+        let done = self.in_time(&lent, async {
             let statement = self.statements.ready(lent.connection()?, sent[0]).await?;
             statement.query(lent.connection()?, params).await
         });
@@ -73,10 +74,10 @@ impl Database {
     }
 
     async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
-        let lent = self.lend().await?;
+        let lent = self.lend(Doing::Transaction).await?;
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
-        let done = self.in_time(transaction(lent.connection()?, &self.statements, &texts, queries)).await;
+        let done = self.in_time(&lent, transaction(lent.connection()?, &self.statements, &texts, queries)).await;
         lent.back(done)
     }
 }

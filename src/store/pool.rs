@@ -5,7 +5,10 @@ use std::{
     future::Future,
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,7 +17,7 @@ use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Error, error::cause, statement::Statements};
+use super::{Error, error::refused, statement::Statements};
 
 /// Connections beside the pool, for what must not wait behind requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
@@ -22,6 +25,10 @@ const RESERVED: usize = 2;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// What an answer may take on top of its statement before the connection is given up.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);
+/// How long a statement whose user went away may go on before it is cancelled.
+const SOON: Duration = Duration::from_millis(100);
+/// How long it may take to tell the server that a statement is cancelled.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long what was sent may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 /// After so much silence a connection is probed.
@@ -69,6 +76,8 @@ pub struct Database {
     pub(super) statements: Statements,
     /// How a connection that listens is made; none: a pooler stands between.
     listening: Option<(Connection, MakeRustlsConnect)>,
+    /// How the server is reached to cancel a statement.
+    cancelling: MakeRustlsConnect,
     rewrite: Option<Arc<Rewrite>>,
 }
 
@@ -91,6 +100,7 @@ impl Database {
                 true => None,
                 false => Some((connection_config(settings), MakeRustlsConnect::new(tls(settings)?))),
             },
+            cancelling: MakeRustlsConnect::new(tls(settings)?),
             rewrite: None,
         })
     }
@@ -120,13 +130,23 @@ impl Database {
     }
 
     /// A connection to do something on.
-    pub(super) async fn lend(&self) -> Result<Lent, Error> {
-        Ok(Lent(Some(self.connection().await?)))
+    pub(super) async fn lend(&self, what: Doing) -> Result<Lent, Error> {
+        let object = self.connection().await?;
+        let whole = matches!((what, &self.statements), (Doing::Statement, Statements::Named));
+        let settling = Settling { tls: self.cancelling.clone(), patience: self.answer_timeout, whole };
+        Ok(Lent { lent: Some((object, settling)), expired: AtomicBool::new(false) })
     }
 
     /// Waits for an answer, but not for ever: a connection may be dead without telling.
-    pub(super) async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let late = |_| Err(Error::Unavailable("no answer came in time".to_owned()));
+    pub(super) async fn in_time<T>(
+        &self,
+        lent: &Lent,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let late = |_| {
+            lent.expired.store(true, Ordering::Relaxed);
+            Err(Error::Unavailable("no answer came in time".to_owned()))
+        };
         tokio::time::timeout(self.answer_timeout, answer).await.unwrap_or_else(late)
     }
 
@@ -134,7 +154,7 @@ impl Database {
     pub(super) async fn connection(&self) -> Result<Object, Error> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
-            PoolError::Backend(error) => Error::Unavailable(cause(&error)),
+            PoolError::Backend(error) => refused(&error),
             PoolError::Timeout(_)
             | PoolError::Closed
             | PoolError::NoRuntimeSpecified
@@ -144,28 +164,88 @@ impl Database {
 }
 
 /// A connection that is in use. It is given up unless it is given back: when its user went away in the middle, when no answer came
-/// in time, or when anything failed but a statement by the database's own word, it may hold what nobody knows of.
-pub(super) struct Lent(Option<Object>);
+/// in time, or when anything failed but a statement by the database's own word, it may hold what nobody knows of. Its place in the pool
+/// is free only when its statement has ended: see [`settle`].
+pub(super) struct Lent {
+    lent: Option<(Object, Settling)>,
+    /// No answer came in time.
+    expired: AtomicBool,
+}
+
+/// What is done on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Doing {
+    /// One statement.
+    Statement,
+    /// A transaction of several.
+    Transaction,
+}
+
+/// How the statement of a user who went away is brought to its end.
+struct Settling {
+    /// How the server is reached to cancel it.
+    tls: MakeRustlsConnect,
+    /// How long its end is awaited after that.
+    patience: Duration,
+    /// When it has ended, the connection is as good as before: nothing can be left open.
+    whole: bool,
+}
 
 impl Lent {
     /// Gives the connection back, if what was done on it leaves it as good as before.
     pub(super) fn back<T>(mut self, done: Result<T, Error>) -> Result<T, Error> {
         if !done.as_ref().is_err_and(Error::spoils_connection) {
-            drop(self.0.take());
+            drop(self.lent.take());
+        } else if !self.expired.load(Ordering::Relaxed)
+            && let Some((object, _)) = self.lent.take()
+        {
+            // Broken, by its own word or the database's: no statement runs on it.
+            drop(Object::take(object));
         }
         done
     }
 
     /// The connection.
     pub(super) fn connection(&self) -> Result<&Object, Error> {
-        self.0.as_ref().ok_or_else(|| Error::Unavailable("the connection was given back".to_owned()))
+        let lent = self.lent.as_ref().map(|(object, _)| object);
+        lent.ok_or_else(|| Error::Unavailable("the connection was given back".to_owned()))
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        drop(self.0.take().map(Object::take));
+        let Some((object, mut settling)) = self.lent.take() else { return };
+        if *self.expired.get_mut() {
+            // Its end was awaited for long enough, from a server that may be gone.
+            settling.patience = Duration::ZERO;
+        }
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(settle(object, settling))),
+            Err(_) => drop(Object::take(object)), // the process ends
+        }
     }
+}
+
+/// Holds the place in the pool of a connection whose user went away until its statement has ended, so that clients who give up again
+/// and again never have more statements run than the pool has places. A statement that goes on is cancelled.
+async fn settle(object: Object, Settling { tls, patience, whole }: Settling) {
+    // Answers come in the order of the questions: with this one everything before it has ended.
+    let mut ended = Box::pin(object.simple_query(""));
+    if let Ok(answer) = tokio::time::timeout(SOON.min(patience), &mut ended).await {
+        drop(ended);
+        // Broken, or in a transaction that nobody ends: closed.
+        if answer.is_err() || !whole {
+            drop(Object::take(object));
+        }
+        return;
+    }
+    let cancelled = tokio::time::timeout(CANCEL_TIMEOUT, object.cancel_token().cancel_query(tls)).await;
+    if cancelled.is_ok_and(|sent| sent.is_ok()) {
+        let _ = tokio::time::timeout(patience, &mut ended).await;
+    }
+    drop(ended);
+    // Never used again: the cancel may still be on its way, to whatever would be done next on this connection.
+    drop(Object::take(object));
 }
 
 /// So many connections, made when they are needed.

@@ -83,6 +83,56 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
     tokio::time::timeout(PATIENCE, next.survive(&[&served])).await.expect("the pool did not come back");
 }
 
+/// Row F16: with clients who give up.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_given_up_while_statements_stall_never_hold_more_connections_than_the_pool() {
+    const POOL: i64 = 4;
+    /// Beside the pool: those for heartbeats, and the one that listens.
+    const BESIDE: i64 = 3;
+    let settings = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n\
+                    [database]\npool_size = 4\nacquire_timeout = '5s'\nstatement_timeout = '20s'\n";
+    let (database, place) = (TestDatabase::new().await, Place::new(settings).script("slow", &slow_for_long()));
+    let served = place.serve_over(&database).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    let (lock, look) = (database.client().await, database.client().await);
+    lock.batch_execute("begin; lock table session_activity in access exclusive mode").await.unwrap();
+    let sessions = served.sessions().await;
+    let (stalled, mut most, mut most_stalled) = (Instant::now(), 0, 0);
+    let hasty = async {
+        while stalled.elapsed() < Duration::from_secs(4) {
+            all((0..50).map(|_| {
+                let mut sessions = sessions.clone();
+                let mut request = tonic::Request::new(pb::ListSessionsRequest::default());
+                request.set_timeout(Duration::from_millis(150));
+                async move { sessions.list_sessions(request).await.map(drop) }
+            }))
+            .await;
+        }
+    };
+    let count = "select count(*), count(*) filter (where wait_event_type = 'Lock') from pg_stat_activity \
+                 where datname = current_database() and application_name = 'contextd'";
+    let watch = async {
+        while stalled.elapsed() < Duration::from_secs(4) {
+            let row = look.query_one(count, &[]).await.unwrap();
+            (most, most_stalled) = (most.max(row.get(0)), most_stalled.max(row.get::<_, i64>(1)));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::join!(hasty, watch);
+    eprintln!("at most {most} connections, {most_stalled} of them waiting for the lock");
+    assert!(most_stalled > 0, "nothing stalled");
+    assert!(most_stalled <= POOL + BESIDE, "{most_stalled} statements were waiting at once");
+    // One that was just closed may still be ending while the next one begins.
+    assert!(most <= 2 * POOL + BESIDE, "{most} connections at once");
+    lock.batch_execute("rollback").await.unwrap();
+    served.sessions().await.list_sessions(pb::ListSessionsRequest::default()).await.unwrap();
+    while host.next().await.unwrap().is_some() {}
+    host.check_story(&served).await;
+    assert_eq!(recoveries(&host.seen), [], "its lease was renewed all the while");
+}
+
 /// Says few words, for longer than a lease of two seconds.
 fn slow_for_long() -> serde_json::Value {
     serde_json::json!({ "steps": [{ "say": [{ "text": "one two three four five six seven eight", "delay_ms": 600 }] }] })

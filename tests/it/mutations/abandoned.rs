@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use tonic::Status;
 
 use super::{ALL, Case, Rpc, options};
-use crate::harness::{Host, dice::polled};
+use crate::harness::{Host, dice::polled, events::PATIENCE};
 
 /// How often a call is asked for its answer at most.
 const POLLS: usize = 60;
@@ -39,7 +39,7 @@ async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(host: &Host, 
         );
     }
     host.at_rest().await;
-    let pinged = join_all((0..CONNECTIONS).map(|_| host.replica.engine.store().ping())).await;
+    let pinged = join_all((0..CONNECTIONS).map(|_| host.replica.engine.store().ping(PATIENCE))).await;
     assert!(pinged.iter().all(Result::is_ok), "{pinged:?}");
     let open = "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'";
     assert_eq!(client.query_one(open, &[]).await.unwrap().get::<_, i64>(0), 0);
