@@ -6,6 +6,7 @@
 pub mod blob;
 pub mod context;
 mod counts;
+pub mod deadline;
 pub mod decode;
 pub mod encode;
 pub mod gate;

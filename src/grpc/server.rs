@@ -7,7 +7,7 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, decode::LARGEST_CHUNK, gate::Gate, model::Models,
+    blob::Blobs, context::Contexts, deadline::Deadlines, decode::LARGEST_CHUNK, gate::Gate, model::Models,
     queue::Queue, session::Sessions, stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
@@ -69,6 +69,7 @@ pub async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(gate)
+        .layer(Deadlines)
         .layer(WholeBodies)
         .layer(WireErrors { max_request_bytes: bounds.max_request_bytes })
         .add_service(health)
@@ -83,6 +84,8 @@ pub async fn serve(
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                // The details of errors, which clients such as grpcurl cannot show otherwise.
+                .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         };
         router.add_service(described().build_v1()?).add_service(described().build_v1alpha()?)
     } else {

@@ -258,7 +258,11 @@ macro_rules! reflected {
         let requests = [
             request(MessageRequest::ListServices(String::new())),
             request(MessageRequest::FileContainingSymbol("contextd.v1.TurnService".to_owned())),
+            // What clients such as grpcurl ask for to show the details of an error.
+            request(MessageRequest::FileContainingSymbol("google.rpc.ErrorInfo".to_owned())),
+            request(MessageRequest::FileContainingSymbol("google.rpc.BadRequest".to_owned())),
         ];
+        let requests_count = requests.len();
         let mut client = ServerReflectionClient::new($channel);
         let mut answers = client.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
         let Some(MessageResponse::ListServicesResponse(list)) =
@@ -266,18 +270,17 @@ macro_rules! reflected {
         else {
             panic!("no list of services")
         };
-        let Some(MessageResponse::FileDescriptorResponse(file)) =
-            answers.message().await.unwrap().unwrap().message_response
-        else {
-            panic!("no file")
-        };
-        assert!(!file.file_descriptor_proto.is_empty());
+        for _ in 1..requests_count {
+            let answer = answers.message().await.unwrap().unwrap().message_response;
+            let Some(MessageResponse::FileDescriptorResponse(file)) = answer else { panic!("no file: {answer:?}") };
+            assert!(!file.file_descriptor_proto.is_empty());
+        }
         list.service.into_iter().map(|service| service.name).collect::<BTreeSet<String>>()
     }};
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_versions_of_reflection_know_every_service() {
+async fn both_versions_of_reflection_know_every_service_and_the_details_of_errors() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
     for listed in [reflected!(v1, channel.clone()), reflected!(v1alpha, channel)] {

@@ -23,6 +23,7 @@ mod context_properties;
 mod context_stats;
 mod continue_turn;
 mod count_tokens;
+mod deadlines;
 mod delete_session;
 mod deltas;
 mod elsewhere;

@@ -79,6 +79,7 @@ fn samples() -> Vec<Status> {
         turn::Error::Overloaded.into(),
         turn::Error::Draining.into(),
         store::Error::Unavailable("connection refused".into()).into(),
+        not_ready(&Closed::Schema("the database lacks migration 14".into())),
         deadline_exceeded(),
         Refused::NotImplemented { rpc: EXECUTE_TURN, field: "generation.seed".into() }.into(),
         turn::Error::Internal("a secret".into()).into(),
@@ -155,6 +156,9 @@ fn what_passes_says_when_to_come_again() {
     check(store::Error::Busy.into(), "OVERLOADED", RETRY_BUSY);
     check(store::Error::Conflict("deadlock".into()).into(), "OVERLOADED", RETRY_BUSY);
     check(store::Error::Unavailable("host db-7".into()).into(), "DATABASE_UNAVAILABLE", RETRY_BUSY);
+    check(store::Error::Refused("password".into()).into(), "DATABASE_UNAVAILABLE", RETRY_BUSY);
+    check(not_ready(&Closed::Database), "DATABASE_UNAVAILABLE", RETRY_BUSY);
+    check(not_ready(&Closed::Schema("it lacks migration 14".into())), "SCHEMA_OUTDATED", RETRY_BUSY);
     check(turn::Error::Store(store::Error::Busy).into(), "OVERLOADED", RETRY_BUSY);
     super::tests::check(&deadline_exceeded(), Code::DeadlineExceeded, "DEADLINE_EXCEEDED", &[], &[]);
 }

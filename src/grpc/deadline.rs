@@ -1,0 +1,201 @@
+//! A caller's deadline, answered with the status that `error.proto` promises. The framework would say CANCELLED, without details, and
+//! lets a stream go on that was begun in time. What was begun goes on: a turn belongs to the server, not to the call.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderMap, Request, Response};
+use http_body::{Frame, SizeHint};
+use prost::bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tonic::{Status, body::Body};
+use tower::{Layer, Service};
+
+use super::status;
+
+/// In which a caller says how long it waits.
+const HEADER: &str = "grpc-timeout";
+/// Digits of that number, by the protocol.
+const MOST_DIGITS: usize = 8;
+
+/// Answers calls whose deadline passed.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines;
+
+impl<S> Layer<S> for Deadlines {
+    type Service = Bounded<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Bounded { inner }
+    }
+}
+
+/// A service whose calls end at their deadlines.
+#[derive(Debug, Clone)]
+pub struct Bounded<S> {
+    inner: S,
+}
+
+impl<S, Q> Service<Request<Q>> for Bounded<S>
+where
+    S: Service<Request<Q>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let Some(patience) = patience(request.headers()) else { return Box::pin(self.inner.call(request)) };
+        // The framework's own timer is set after this one, so that this one is first.
+        let deadline = Instant::now() + patience;
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            match timeout_at(deadline, answer).await {
+                Ok(answer) => Ok(answer?.map(|inner| Body::new(Until::new(inner, deadline)))),
+                Err(_) => Ok(status::deadline_exceeded().into_http()),
+            }
+        })
+    }
+}
+
+/// How long the caller waits. One that says it in no form of the protocol waits for ever, as the framework has it.
+fn patience(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(HEADER)?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if number.is_empty() || number.len() > MOST_DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = number.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// The body of an answer, until the deadline.
+struct Until {
+    /// None: it has ended.
+    inner: Option<Body>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Until {
+    fn new(inner: Body, deadline: Instant) -> Self {
+        Self { inner: Some(inner), deadline: Box::pin(sleep_until(deadline)) }
+    }
+}
+
+impl http_body::Body for Until {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = Pin::new(inner).poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        if self.deadline.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        // Whoever fills the stream sees that it is gone.
+        self.inner = None;
+        let mut trailers = HeaderMap::new();
+        Poll::Ready(Some(status::deadline_exceeded().add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, future::pending};
+
+    use http_body_util::BodyExt as _;
+    use tokio_stream::StreamExt as _;
+    use tonic::Code;
+    use tonic_types::StatusExt as _;
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    fn asked(timeout: &str) -> Request<()> {
+        Request::builder().header(HEADER, timeout).body(()).unwrap()
+    }
+
+    fn check_refused(headers: &HeaderMap) {
+        let status = Status::from_header_map(headers).unwrap();
+        let details = status.get_error_details();
+        assert_eq!(
+            (status.code(), details.error_info().unwrap().reason.as_str()),
+            (Code::DeadlineExceeded, "DEADLINE_EXCEEDED")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_not_answered_by_its_deadline_gets_the_promised_status() {
+        let silent = service_fn(|_: Request<()>| pending::<Result<Response<Body>, Infallible>>());
+        let begun = Instant::now();
+        let response = Deadlines.layer(silent).oneshot(asked("20m")).await.unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        check_refused(response.headers());
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_at_its_deadline_with_the_promised_status() {
+        let pieces = || tokio_stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"piece")))]);
+        let answering = service_fn(move |_: Request<()>| async move {
+            let stream = pieces().chain(tokio_stream::pending());
+            Ok::<_, Infallible>(Response::new(Body::new(http_body_util::StreamBody::new(stream))))
+        });
+        let begun = Instant::now();
+        let response = Deadlines.layer(answering).oneshot(asked("20m")).await.unwrap();
+        assert!(Status::from_header_map(response.headers()).is_none());
+        let mut body = response.into_body();
+        assert!(body.frame().await.unwrap().unwrap().is_data());
+        let end = body.frame().await.expect("it ended without a status").unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        check_refused(&end.into_trailers().expect("more of the stream"));
+        assert!(body.frame().await.is_none());
+    }
+
+    #[test]
+    fn deadlines_are_read_in_every_unit_of_the_protocol() {
+        let check = |header: &str, expected: Option<Duration>| {
+            assert_eq!(patience(asked(header).headers()), expected, "{header:?}");
+        };
+        check("2H", Some(Duration::from_secs(7200)));
+        check("3M", Some(Duration::from_secs(180)));
+        check("4S", Some(Duration::from_secs(4)));
+        check("5m", Some(Duration::from_millis(5)));
+        check("6u", Some(Duration::from_micros(6)));
+        check("7n", Some(Duration::from_nanos(7)));
+        check("99999999H", Some(Duration::from_secs(99_999_999 * 3600)));
+        for malformed in ["", "S", "1", "1s", "-1S", "+1S", "1.5S", "100000000n", "1 S"] {
+            check(malformed, None);
+        }
+        assert_eq!(patience(&HeaderMap::new()), None);
+    }
+}
