@@ -17,6 +17,8 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
 
+/// What the helper test below says when it holds a server, on a line of its own.
+const HOLDING: &str = "holding";
 /// Tells the helper test below where to start a server.
 const HOLD_AT: &str = "CONTEXTD_TEST_HOLD_AT";
 
@@ -327,7 +329,7 @@ async fn hold() {
     let guard_program = data_dir.with_file_name("contextd");
     let runtime_dir = data_dir.parent().map(PathBuf::from);
     let _postgres = start(Settings { guard_program, runtime_dir, ..settings_at(&data_dir) }).await.unwrap();
-    eprintln!("holding");
+    eprintln!("{HOLDING}");
     std::future::pending().await
 }
 
@@ -344,10 +346,15 @@ fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
     }
     command.args(["--exact", "postgres::hold", "--ignored", "--nocapture"]).env(HOLD_AT, home.join("data"));
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let lines = std::io::BufReader::new(child.stderr.as_mut().unwrap()).lines();
-    let said: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.contains("holding")).collect();
-    assert!(child.try_wait().unwrap().is_none(), "{said:?}");
-    child
+    let mut said = Vec::new();
+    for line in std::io::BufReader::new(child.stderr.as_mut().unwrap()).lines() {
+        said.push(line.unwrap());
+        if said.last().is_some_and(|line| line == HOLDING) {
+            return child;
+        }
+    }
+    let _ = child.kill();
+    panic!("it ended without holding a server ({:?}): {said:#?}", child.wait())
 }
 
 async fn kill_9_of_the_holder_stops_its_server(user: Option<(u32, u32)>) {

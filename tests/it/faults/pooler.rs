@@ -1,6 +1,10 @@
 //! A pooler that gives each transaction another connection.
 
-use contextd::pb::event::Payload;
+use std::time::Duration;
+
+use contextd::pb::{self, event::Payload};
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::harness::{
@@ -30,7 +34,22 @@ async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connecti
         .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
         .collect();
     let replicas = [&first, &second];
-    all(hosts.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
+    // Beside them, calls that are given up at any moment: a connection that is left in the middle is nobody else's.
+    let (sessions, done) = (first.sessions().await, CancellationToken::new());
+    let hasty = async {
+        for n in (0..).take_while(|_| !done.is_cancelled()) {
+            let mut request = tonic::Request::new(pb::ListSessionsRequest::default());
+            request.set_timeout(Duration::from_micros(500 * (1 + n % 10)));
+            if let Err(status) = sessions.clone().list_sessions(request).await {
+                assert_ne!(status.code(), Code::Internal, "{status:?}");
+            }
+        }
+    };
+    let stories = async {
+        all(hosts.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
+        done.cancel();
+    };
+    tokio::join!(hasty, stories);
     for host in &hosts {
         host.check_story(&second).await;
         assert_eq!(recoveries(&host.seen), []);

@@ -25,6 +25,8 @@ use super::{
 
 /// Connections to the server that transactions go round.
 const BACKENDS: usize = 4;
+/// Asks for a statement to be cancelled; it is not passed on.
+const CANCEL_REQUEST: i32 = 80_877_102;
 /// Asks for TLS; the answer is no.
 const SSL_REQUEST: i32 = 80_877_103;
 /// Settings that a client may bring.
@@ -38,7 +40,10 @@ pub struct Pooler {
 }
 
 struct Shared {
-    backends: Vec<Arc<Mutex<UnixStream>>>,
+    /// Where the server is, who asks, and for which database.
+    login: (PathBuf, String, String),
+    /// None: its client left in the middle of a transaction, and the next one gets a new connection, as pgbouncer does it.
+    backends: Vec<Arc<Mutex<Option<UnixStream>>>>,
     next: AtomicUsize,
     transactions: AtomicUsize,
 }
@@ -48,13 +53,14 @@ impl Pooler {
     pub async fn before(database: &TestDatabase) -> Self {
         let Target::Unix(socket) = database_target(database) else { panic!("not a socket") };
         let (user, name) = (database.config.get_user().unwrap(), database.config.get_dbname().unwrap());
+        let login = (socket, user.to_owned(), name.to_owned());
         let mut backends = Vec::new();
         for _ in 0..BACKENDS {
-            backends.push(Arc::new(Mutex::new(log_in(&socket, user, name).await.unwrap())));
+            backends.push(Arc::new(Mutex::new(Some(log_in(&login).await.unwrap()))));
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { backends, next: AtomicUsize::new(0), transactions: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared { login, backends, next: AtomicUsize::new(0), transactions: AtomicUsize::new(0) });
         let stop = CancellationToken::new();
         tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
         Self { address, shared, stop }
@@ -86,7 +92,7 @@ impl Drop for Pooler {
 }
 
 /// A connection to the server, ready for a transaction.
-async fn log_in(socket: &PathBuf, user: &str, database: &str) -> io::Result<UnixStream> {
+async fn log_in((socket, user, database): &(PathBuf, String, String)) -> io::Result<UnixStream> {
     let mut server = UnixStream::connect(socket).await?;
     let mut body = 196_608_i32.to_be_bytes().to_vec(); // version 3.0
     for word in ["user", user, "database", database, "options", "-c enable_seqscan=off -c timezone=UTC", ""] {
@@ -121,6 +127,9 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
         let length = client.read_i32().await?;
         let mut body = vec![0; usize::try_from(length - 4).unwrap_or_default()];
         client.read_exact(&mut body).await?;
+        if body.get(..4) == Some(&CANCEL_REQUEST.to_be_bytes()) {
+            return Ok(());
+        }
         if body.get(..4) != Some(&SSL_REQUEST.to_be_bytes()) {
             break body;
         }
@@ -139,11 +148,26 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     let (from_client, mut to_client) = client.into_split();
     let mut from_client = Messages::of(from_client);
     while let Some(first) = from_client.next().await? {
-        let backend = shared.backend().await;
+        let mut place = shared.backend().await;
+        let mut backend = match place.take() {
+            Some(backend) => backend,
+            None => log_in(&shared.login).await?,
+        };
         shared.transactions.fetch_add(1, Ordering::Relaxed);
-        transaction(first, &mut from_client, &mut to_client, backend).await?;
+        match transaction(first, &mut from_client, &mut to_client, &mut backend).await? {
+            End::Whole => *place = Some(backend),
+            End::Left => return Ok(()), // whatever is still answered there is for nobody
+        }
     }
     Ok(())
+}
+
+/// How a transaction ended at the pooler.
+enum End {
+    /// Nothing is open, and everything is answered.
+    Whole,
+    /// The client left in the middle.
+    Left,
 }
 
 /// Messages go to one connection until the server says that no transaction is open and nothing is left unanswered.
@@ -151,8 +175,8 @@ async fn transaction(
     first: (u8, Vec<u8>),
     from_client: &mut Messages<tcp::OwnedReadHalf>,
     to_client: &mut tcp::OwnedWriteHalf,
-    mut backend: OwnedMutexGuard<UnixStream>,
-) -> io::Result<()> {
+    backend: &mut UnixStream,
+) -> io::Result<End> {
     let (from_server, mut to_server) = backend.split();
     let mut from_server = Messages::of(from_server);
     let mut unanswered = usize::from(asks(first.0));
@@ -165,12 +189,12 @@ async fn transaction(
                 if kind == b'Z' {
                     unanswered = unanswered.saturating_sub(1);
                     if unanswered == 0 && body == *b"I" {
-                        return Ok(());
+                        return Ok(End::Whole);
                     }
                 }
             }
             message = from_client.next() => {
-                let Some((kind, body)) = message? else { return Ok(()) };
+                let Some((kind, body)) = message? else { return Ok(End::Left) };
                 unanswered += usize::from(asks(kind));
                 put(&mut to_server, kind, &body).await?;
             }
@@ -185,7 +209,7 @@ fn asks(kind: u8) -> bool {
 
 impl Shared {
     /// The next connection in turn that is free.
-    async fn backend(&self) -> OwnedMutexGuard<UnixStream> {
+    async fn backend(&self) -> OwnedMutexGuard<Option<UnixStream>> {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.backends.len();
         Arc::clone(&self.backends[place]).lock_owned().await
     }
