@@ -15,9 +15,8 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.settings.load()?.config;
-    let telemetry = telemetry::init(&config.telemetry)?;
+    telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
     let outcome = app::migrate(&config, &progress).await;
-    telemetry.shutdown().await;
     outcome.map(|()| ExitCode::SUCCESS)
 }

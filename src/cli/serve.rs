@@ -22,7 +22,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Loaded { config, origins: _, services } = args.settings.load()?;
     // Before anything that a signal should stop.
     let mut signals = StopSignals::listen()?;
-    let telemetry = telemetry::init(&config.telemetry)?;
+    telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
     for service in services {
         progress.step(format!("provider {} is configured by {}", service.provider, service.variable));
@@ -34,7 +34,6 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         outcome = serving => outcome,
         code = signals.drain_then_stop(&shutdown, &progress) => std::process::exit(code),
     };
-    telemetry.shutdown().await;
     outcome.map(|()| ExitCode::SUCCESS)
 }
 

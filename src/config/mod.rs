@@ -75,7 +75,7 @@ pub struct Config {
     pub providers: ProvidersConfig,
     /// The context policies, by name.
     pub policies: PoliciesConfig,
-    /// Logs and traces.
+    /// Logs.
     pub telemetry: TelemetryConfig,
 }
 

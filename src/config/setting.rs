@@ -113,13 +113,6 @@ pub const SETTINGS: &[Setting] = &[
         help: "How a log line looks: text or json",
         without_default: None,
     },
-    Setting {
-        flag: "otlp-endpoint",
-        key: "telemetry.otlp_endpoint",
-        value_name: "URL",
-        help: "OTLP collector (gRPC) for traces, such as http://127.0.0.1:4317",
-        without_default: Some("no default: no traces"),
-    },
 ];
 
 const DATA_DIR_RULE: &str = if cfg!(target_os = "macos") {

@@ -77,7 +77,6 @@ fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
         "default-model" => "scripted/other",
         "log" => "debug",
         "log-format" => "json",
-        "otlp-endpoint" => "http://host:4317",
         other => panic!("no example for --{other}"),
     };
     for setting in SETTINGS {

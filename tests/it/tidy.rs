@@ -65,7 +65,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("deadpool_postgres", &["store", "postgres"]),
     ("refinery", &["store"]),
     ("reqwest", &["provider"]),
-    ("tonic", &["grpc", "pb", "cli", "telemetry"]),
+    ("tonic", &["grpc", "pb", "cli"]),
     ("tonic_types", &["grpc", "cli"]),
     ("tonic_health", &["grpc", "cli"]),
     ("tonic_reflection", &["grpc"]),
