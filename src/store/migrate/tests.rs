@@ -1,3 +1,5 @@
+//! Which migrations are applied to which histories, what files say of themselves, and what they must not do.
+
 use super::*;
 
 /// A migration as this program has it.

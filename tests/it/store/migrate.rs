@@ -1,6 +1,9 @@
 //! Migrations on databases as they are found: made by an older program, dumped meanwhile, left half way.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use contextd::store::migrate::{self, Fit};
 use tokio_postgres::Client;
@@ -111,24 +114,26 @@ async fn a_migration_that_waits_for_a_dump_lets_statements_through() {
     let (dump, client) = (database.client().await, database.client().await);
     dump.batch_execute("begin; lock table sessions in access share mode").await.unwrap();
     let pool = database.pool();
-    let migrating = tokio::spawn(async move { migrate::run_with(&pool, &[COLUMN]).await });
+    let mut migrating = tokio::spawn(async move { migrate::run_with(&pool, &[COLUMN]).await });
     // A connection of the service gives a lock up after two seconds.
     client.batch_execute("set lock_timeout = '2s'").await.unwrap();
     let waiting = "select pid from pg_locks where relation = 'sessions'::regclass and not granted";
-    let (mut waits, mut waited) = (0, false);
-    let several_waits = async {
-        while waits < 3 {
-            let waits_now = exists(&client, waiting).await;
-            waits += u32::from(waits_now && !waited);
-            waited = waits_now;
+    crate::harness::host::until("the migration waits", || exists(&client, waiting)).await;
+    // Longer than a statement waits for a lock: one that stood behind the migration all the while would fail.
+    let traffic = async {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(4) {
             client
                 .query("select session_id from sessions limit 1", &[])
                 .await
                 .expect("traffic waits for the migration");
         }
     };
-    tokio::time::timeout(PATIENCE, several_waits).await.expect("it does not try again");
+    tokio::select! {
+        () = traffic => {}
+        ended = &mut migrating => panic!("it ended beside the dump: {ended:?}"),
+    }
     dump.batch_execute("commit").await.unwrap();
-    let applied = tokio::time::timeout(PATIENCE + Duration::from_secs(10), migrating).await.unwrap().unwrap();
+    let applied = tokio::time::timeout(PATIENCE, migrating).await.unwrap().unwrap();
     assert_eq!(applied.unwrap(), 1);
 }
