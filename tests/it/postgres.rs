@@ -19,6 +19,8 @@ use tokio_postgres::{Client, Config, NoTls};
 
 /// What the helper test below says when it holds a server, on a line of its own.
 const HOLDING: &str = "holding";
+/// Tells it which contextd guards the server.
+const GUARD_PROGRAM: &str = "CONTEXTD_TEST_GUARD_PROGRAM";
 /// Tells the helper test below where to start a server.
 const HOLD_AT: &str = "CONTEXTD_TEST_HOLD_AT";
 
@@ -326,24 +328,36 @@ fn guard_of(args: &[&str]) -> Child {
 #[ignore = "run by other tests, as a process of its own"]
 async fn hold() {
     let Some(data_dir) = std::env::var_os(HOLD_AT).map(PathBuf::from) else { return };
-    let guard_program = data_dir.with_file_name("contextd");
+    let guard_program = std::env::var_os(GUARD_PROGRAM).map(PathBuf::from).unwrap();
     let runtime_dir = data_dir.parent().map(PathBuf::from);
     let _postgres = start(Settings { guard_program, runtime_dir, ..settings_at(&data_dir) }).await.unwrap();
     eprintln!("{HOLDING}");
     std::future::pending().await
 }
 
+/// A program, copied there by another process: one that is forked here while a copy is open for writing would hold it open for a moment
+/// longer, and a program that is open for writing cannot be run.
+fn copied(program: &Path, folder: &Path) -> PathBuf {
+    let copy = folder.join(program.file_name().unwrap());
+    assert!(Command::new("cp").args([program, copy.as_path()]).status().unwrap().success());
+    copy
+}
+
 /// Runs `hold` as a process, as an ordinary user if `user` is given, and returns once its server is up.
 fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
     let home = place.root.path().join("home");
     fs::create_dir(&home).unwrap();
-    fs::copy(std::env::current_exe().unwrap(), home.join("it")).unwrap(); // where any user can reach it
-    fs::copy(env!("CARGO_BIN_EXE_contextd"), home.join("contextd")).unwrap();
-    let mut command = Command::new(home.join("it"));
+    let mut programs = [std::env::current_exe().unwrap(), PathBuf::from(env!("CARGO_BIN_EXE_contextd"))];
+    if user.is_some() {
+        programs = programs.map(|program| copied(&program, &home)); // where any user can reach them
+    }
+    let [it, contextd] = programs;
+    let mut command = Command::new(it);
     if let Some((uid, gid)) = user {
         chown(&home, Some(uid), Some(gid)).unwrap();
         command.uid(uid).gid(gid);
     }
+    command.env(GUARD_PROGRAM, contextd);
     command.args(["--exact", "postgres::hold", "--ignored", "--nocapture"]).env(HOLD_AT, home.join("data"));
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut said = Vec::new();
