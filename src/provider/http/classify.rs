@@ -22,6 +22,8 @@ pub enum Place {
 /// Codes that say what is wrong whatever the status is, with whether repeating may help where the kind does not tell.
 const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("insufficient_quota", Kind::RateLimited, Some(false)),
+    ("exceeded_current_quota_error", Kind::RateLimited, Some(false)), // Moonshot: used up, or suspended
+    ("1113", Kind::RateLimited, Some(false)),                         // Z.ai: no balance
     ("invalid_api_key", Kind::Auth, None),
     ("authentication_error", Kind::Auth, None),
     ("API_KEY_INVALID", Kind::Auth, None),
@@ -44,10 +46,30 @@ const VAGUE_CODES: &[(&str, Kind)] = &[
 ];
 
 /// Codes of a prompt that is too long.
-const TOO_LONG_CODES: &[&str] = &["context_length_exceeded", "exceed_context_size_error", "request_too_large", "1261"];
+const TOO_LONG_CODES: &[&str] = &[
+    "context_length_exceeded",
+    "exceed_context_size_error",
+    "model_max_prompt_tokens_exceeded", // Copilot
+    "request_too_large",
+    "1261", // Z.ai
+];
 
 /// Words with which llama.cpp answers 500 to what will never work.
-const PERMANENT: &[&str] = &["--jinja", "mmproj", "roles must alternate", "cannot use both json_schema and grammar"];
+const PERMANENT: &[&str] = &[
+    "--jinja",
+    "mmproj",
+    "roles must alternate",
+    "cannot use both json_schema and grammar",
+    "json schema conversion failed",
+    "failed to parse grammar",
+];
+
+/// Words of an account that no service answers before its owner does something.
+const CLOSED_ACCOUNT: &[&str] = &[
+    "account.{0,100} (?:is|has been|was) (?:suspended|deactivated|disabled)",
+    "insufficient (?:account )?(?:balance|credits?|funds)",
+    "credit balance is too low",
+];
 
 /// Words of services that answer 400 to a wrong key.
 const WRONG_KEY: &[&str] = &["(?:incorrect|invalid) api[ _-]?key", "api key (?:is )?(?:not valid|invalid)"];
@@ -67,11 +89,15 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
     if is_too_long(place, status, said) {
         return (Kind::TooLong, None);
     }
+    if overflow::beyond_rates(&said.message) {
+        return (Kind::RateLimited, Some(false));
+    }
     if let Some((_, kind, retry)) = CODES.iter().find(|(code, ..)| said.has_code(code)) {
         return (*kind, *retry);
     }
     let words = &said.message;
     match status {
+        Some(400 | 402 | 403 | 429) | None if matches_any(&CLOSED_ACCOUNTS, words) => (Kind::RateLimited, Some(false)),
         Some(400) if matches_any(&WRONG_KEYS, words) => (Kind::Auth, None),
         Some(403) if said.flagged => (Kind::BadRequest, None),
         Some(401 | 403) => (Kind::Auth, None),
@@ -119,6 +145,7 @@ fn wordless(place: Place, kind: Kind) -> String {
 }
 
 static NEVER_WORKS: LazyLock<RegexSet> = LazyLock::new(|| set(PERMANENT));
+static CLOSED_ACCOUNTS: LazyLock<RegexSet> = LazyLock::new(|| set(CLOSED_ACCOUNT));
 static WRONG_KEYS: LazyLock<RegexSet> = LazyLock::new(|| set(WRONG_KEY));
 
 fn matches_any(set: &RegexSet, words: &str) -> bool {

@@ -5,6 +5,7 @@
 
 pub mod classify;
 pub mod client;
+pub mod lenient;
 mod overflow;
 pub mod said;
 pub mod sse;

@@ -5,15 +5,30 @@ use std::sync::LazyLock;
 use regex::{RegexSet, RegexSetBuilder};
 
 /// Words about rates. Some of them speak of tokens too.
-const ABOUT_RATES: &[&str] =
-    &[r"rate[\s_-]?limit", r"too many requests", r"per[\s_-]?minute", r"^(throttling error|service unavailable):"];
+const ABOUT_RATES: &[&str] = &[
+    r"rate[\s_-]?limit",
+    r"too many requests",
+    r"per[\s_-]?(?:second|min|minute|hour|day|month)\b",
+    r"\b[rt]p[smhd]\b", // requests or tokens in a time
+    r"\b(?:hourly|daily|weekly|monthly)\b.{0,40}(?:limit|quota)",
+    r"^(throttling error|service unavailable):",
+];
 
-/// Words about the length of the answer or of a single text, not of the prompt.
+/// Words about the length of the answer or of something single, not of the prompt.
 const ABOUT_SOMETHING_ELSE: &[&str] = &[
     r"string_above_max_length|string too long",
     r"maximum allowed number of output tokens",
-    r"max_(completion_|output_)?tokens is too large",
+    r"max_(?:completion_|output_|new_)?tokens[`'\x22]?:? (?:is|are|value|\S{0,3}\d[\d,]*\S? (?:is|exceeds)) ",
+    r"(?:output|completion) token(?:s| limit)",
+    r"(?:number|count) of (?:the )?(?:images?|tools?|functions?|messages?|files?|documents?|stop sequences|requests?|choices|parts)\b",
+    r"(?:image|audio|video|file|document|attachment|pdf|tool name|schema|metadata|header)s?\b[^.:;]{0,40}(?:exceeds? (?:the )?(?:limit|\d|maximum (?:size|number|of|allowed))|(?:is|are) too (?:large|long|big)|length limit)",
     r"cached content is too small",
+];
+
+/// Words about the window, whatever else the sentence speaks of: vLLM says that `max_tokens` is too large for what the prompt leaves.
+const ABOUT_THE_WINDOW: &[&str] = &[
+    r"maximum context length",
+    r"exceeds? (?:the |this model'?s |the model'?s )?(?:available |maximum )?context (?:window|size|length|limit)",
 ];
 
 /// Words about the length of the prompt, each with who says so.
@@ -22,34 +37,34 @@ const TOO_LONG: &[&str] = &[
     r"prompt exceeds max length",                  // Z.ai
     r"request_too_large|request entity too large", // anybody's 413
     // A server's own limit in bytes: Go, Gemini, LiteLLM, axum, and proxies before them
-    r"(?:request|payload|content) (?:body |payload )?(?:size )?(?:is )?too large",
+    r"(?:request|payload) (?:body |payload )?(?:size )?(?:is )?too large|^(?:\d+ )?content too large",
     r"request (?:body|payload|size)[^.]{0,20} exceeds the (?:maximum|limit|allowed)",
-    r"length limit exceeded",
-    r"input is too long",                                                                // Bedrock
-    r"exceeds? context limit",                  // Anthropic: prompt and answer together
-    r"exceeds the context window",              // OpenAI
-    r"context window exceeded",                 // LiteLLM
-    r"maximum context length is [\d,]+ tokens", // OpenAI, OpenRouter, vLLM, DeepSeek
-    r"exceeds (?:the )?(?:model'?s )?maximum context length", // SGLang, LiteLLM
-    r"input tokens exceed the configured limit", // OpenAI
-    r"input token count.*exceeds the maximum",  // Gemini
-    r"tokens in request more than max tokens allowed", // several
-    r"maximum prompt length is \d+",            // xAI
-    r"reduce the length of the (?:messages|input|prompt)", // Groq, OpenAI, vLLM
+    r"body: length limit exceeded",
+    r"input is too long",                                               // Bedrock
+    r"exceeds? context limit",                                          // Anthropic: prompt and answer together
+    r"exceeds the context window",                                      // OpenAI
+    r"context window exceeded",                                         // LiteLLM
+    r"maximum context length is [\d,]+ tokens",                         // OpenAI, OpenRouter, vLLM, DeepSeek
+    r"exceeds (?:the )?(?:model'?s )?maximum context length",           // SGLang, LiteLLM
+    r"input tokens exceed the configured limit",                        // OpenAI
+    r"input token count.*exceeds the maximum",                          // Gemini
+    r"tokens in request more than max tokens allowed",                  // several
+    r"maximum prompt length is \d+",                                    // xAI
+    r"reduce the length of the (?:messages|input|prompt)",              // Groq, OpenAI, vLLM
     r"exceeds (?:the )?maximum allowed input length of [\d,]+ tokens?", // Poolside
-    r"longer than the model'?s context length", // Together
-    r"exceeds the limit of \d+",                // Copilot
-    r"exceeds the available context size",      // llama.cpp
-    r"context size has been exceeded",          // llama.cpp and LM Studio, in mid-stream
-    r"greater than the context length|n_keep .*n_ctx", // LM Studio
+    r"longer than the model'?s context length",                         // Together
+    r"(?:prompt|input) (?:token )?(?:count|length|size) (?:of )?[\d,]+ exceeds the limit of [\d,]+(?: tokens)?(?:$|[^\w ]| \()", // Copilot
+    r"exceeds the available context size",                             // llama.cpp
+    r"context size has been exceeded",                                 // llama.cpp and LM Studio, in mid-stream
+    r"greater than the context length|n_keep .*n_ctx",                 // LM Studio
     r"trying to keep the first \d+ tokens|context length of only \d+", // LM Studio
-    r"context length is only \d+ tokens",       // vLLM
-    r"input length.*exceeds.*context length",   // vLLM, Ollama
+    r"context length is only \d+ tokens",                              // vLLM
+    r"input length.*exceeds.*context length",                          // vLLM, Ollama
     r"your request has \d+ input tokens|prompt contains (?:at least )?\d+ input tokens", // vLLM
-    r"context window exceeds limit",            // MiniMax
-    r"exceeded model token limit",              // Moonshot
-    r"too large for model with \d+ maximum context length", // Mistral
-    r"prompt has [\d,]+ tokens?, but the configured context size is", // DS4
+    r"context window exceeds limit",                                   // MiniMax
+    r"exceeded model token limit",                                     // Moonshot
+    r"too large for model with \d+ maximum context length",            // Mistral
+    r"prompt has [\d,]+ tokens?, but the configured context size is",  // DS4
     r"model_context_window_exceeded",
     r"exceeded (?:max )?context length",    // Ollama
     r"range of input length should be",     // DashScope
@@ -57,8 +72,19 @@ const TOO_LONG: &[&str] = &[
     r"input too long: .* input tokens, limit is",
     r"`inputs` tokens \+ `max_new_tokens` must be", // TGI
     r"context[_ ]length[_ ]exceeded",
-    r"too many tokens|token limit exceeded",
+    r"too many tokens|(?:^|context |input |prompt |model )token limit exceeded",
 ];
+
+/// Words about a request that is larger than what a rate allows in one go: it is too large at any time.
+const BEYOND_RATES: &[&str] = &[
+    r"request too large for .*per[\s_-]?min", // Groq and OpenAI: "... on tokens per minute (TPM): Limit 6000, Requested 9000"
+];
+
+/// Whether the words say that a request alone is more than a rate allows.
+pub(super) fn beyond_rates(words: &str) -> bool {
+    static BEYOND: LazyLock<RegexSet> = LazyLock::new(|| set(BEYOND_RATES));
+    BEYOND.is_match(words)
+}
 
 /// Whether the words are about a rate, not about a length.
 pub(super) fn about_rates(words: &str) -> bool {
@@ -66,11 +92,12 @@ pub(super) fn about_rates(words: &str) -> bool {
     RATES.is_match(words)
 }
 
-/// Whether the words say that the prompt is too long. What sounds like it but is not goes first.
+/// Whether the words say that the prompt is too long. What sounds like it but is not goes before words that are less clear.
 pub(super) fn too_long(words: &str) -> bool {
     static OTHERS: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_SOMETHING_ELSE));
     static LENGTHS: LazyLock<RegexSet> = LazyLock::new(|| set(TOO_LONG));
-    !about_rates(words) && !OTHERS.is_match(words) && LENGTHS.is_match(words)
+    static WINDOW: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_THE_WINDOW));
+    !about_rates(words) && (WINDOW.is_match(words) || !OTHERS.is_match(words) && LENGTHS.is_match(words))
 }
 
 fn set(patterns: &[&str]) -> RegexSet {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::lenient;
+
 #[cfg(test)]
 mod tests;
 
@@ -39,10 +41,10 @@ impl Said {
         if text.is_empty() {
             return Self { empty: true, ..Self::default() };
         }
-        match serde_json::from_str(text) {
-            Ok(json) => Self::of_json(&json),
-            Err(_) if text.starts_with('<') => Self { message: page(text), ..Self::default() },
-            Err(_) => Self { message: cut(text), ..Self::default() },
+        match lenient::value(text) {
+            Some(json) => Self::of_json(&json),
+            None if text.starts_with('<') => Self { message: page(text), ..Self::default() },
+            None => Self { message: cut(text), ..Self::default() },
         }
     }
 
@@ -112,10 +114,19 @@ impl Said {
         let asked = metadata.get("retry_after_seconds").and_then(Value::as_f64);
         self.retry_after = self.retry_after.or_else(|| Duration::try_from_secs_f64(asked?).ok());
         self.flagged |= metadata.get("flagged_input").is_some() || metadata.get("reasons").is_some();
-        if let Some(raw) = metadata.get("raw").and_then(Value::as_str).filter(|raw| !raw.is_empty()) {
-            let words = serde_json::from_str(raw).map(|json| Self::of_json(&json).message).unwrap_or_default();
-            let words = if words.is_empty() { raw } else { &words };
-            self.message = cut(&format!("{}: {words}", self.message));
+        let behind = match metadata.get("raw") {
+            Some(Value::String(raw)) if !raw.is_empty() => Some(Self::of_body(raw.as_bytes())),
+            Some(raw @ (Value::Object(_) | Value::Array(_))) => Some(Self::of_json(raw)),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => None,
+        };
+        if let Some(behind) = behind {
+            let words =
+                if behind.message.is_empty() { metadata["raw"].as_str().unwrap_or_default() } else { &behind.message };
+            if !words.is_empty() {
+                self.message = cut(&format!("{}: {words}", self.message));
+            }
+            self.counts_too_many |= behind.counts_too_many;
+            behind.codes.iter().for_each(|code| self.add_code(code));
         }
     }
 

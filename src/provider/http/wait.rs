@@ -32,17 +32,33 @@ fn from_date(until: &str, now: &str) -> Option<Duration> {
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// "Please try again in 1.2s", in OpenAI's words and those of services that copy them.
+/// "Please try again in 7m12.48s" or "Please retry after 26 seconds", in the words of OpenAI, Azure and services that copy them.
 fn in_words(message: &str) -> Option<Duration> {
-    static WORDS: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"(?i)try again in\s*(?:(\d+)m)?\s*(\d+(?:\.\d+)?)\s*(ms|s|seconds?)\b";
-        Regex::new(pattern).expect("the pattern is a constant, and tested")
-    });
-    let found = WORDS.captures(message)?;
-    let number: f64 = found.get(2)?.as_str().parse().ok()?;
-    let minutes: f64 = found.get(1).map_or(Ok(0.0), |minutes| minutes.as_str().parse()).ok()?;
-    let seconds = if found.get(3)?.as_str().eq_ignore_ascii_case("ms") { number / 1000.0 } else { number };
-    Duration::try_from_secs_f64(minutes * 60.0 + seconds).ok()
+    const SPAN: &str = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
+    static WORDS: LazyLock<Regex> =
+        LazyLock::new(|| compiled(&format!(r"(?i)\b(?:try again|retry) (?:in|after)\s*((?:{SPAN}[\s,]*)+)(?:\W|$)")));
+    static SPANS: LazyLock<Regex> = LazyLock::new(|| compiled(&format!("(?i){SPAN}")));
+    let spans = WORDS.captures(message)?.get(1)?.as_str();
+    let seconds = |found: regex::Captures<'_>| {
+        let number: f64 = found[1].parse().ok()?;
+        let unit = found[2].to_ascii_lowercase();
+        Some(
+            number
+                * match unit.as_bytes() {
+                    [b'm', b's', ..] | [b'm', b'i', b'l', ..] => 0.001,
+                    [b's', ..] => 1.0,
+                    [b'm', ..] => 60.0,
+                    [b'h', ..] => 3_600.0,
+                    _ => 86_400.0,
+                },
+        )
+    };
+    let total: Option<f64> = SPANS.captures_iter(spans).map(seconds).sum();
+    Duration::try_from_secs_f64(total?).ok()
+}
+
+fn compiled(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is a constant, and tested")
 }
 
 #[cfg(test)]
@@ -63,7 +79,7 @@ mod tests {
     #[test]
     fn the_wait_stands_in_headers_or_in_words() {
         let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
-        let table: [(&Headers, &str, Option<u64>); 16] = [
+        let table: [(&Headers, &str, Option<u64>); 23] = [
             (&[], "", None),
             (&[("retry-after", "2")], "", Some(2_000)),
             (&[("retry-after", "0.25")], "", Some(250)),
@@ -80,6 +96,17 @@ mod tests {
             (&[], "Please try again in 20ms.", Some(20)),
             (&[], "Please try again in 7m12.48s.", Some(432_480)),
             (&[], "Try again in a few minutes", None),
+            (
+                &[],
+                "have exceeded token rate limit of your pricing tier. Please retry after 26 seconds. Please go",
+                Some(26_000),
+            ),
+            (&[], "Please retry after 1 second.", Some(1_000)),
+            (&[], "Try again in 1h2m3s", Some(3_723_000)),
+            (&[], "Please try again in 2 minutes", Some(120_000)),
+            (&[], "retry after 1 hour, 30 minutes", Some(5_400_000)),
+            (&[], "retry after 5 miles", None),
+            (&[], "retry after 2099 requests", None),
         ];
         for (headers, message, expected) in table {
             check(headers, message, expected);

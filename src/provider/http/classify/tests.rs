@@ -150,3 +150,142 @@ fn a_refusal_without_a_word_is_a_prompt_that_is_too_long() {
         assert!(fault.message.contains(&status.to_string()), "{}", fault.message);
     }
 }
+
+/// Sentences that are nearly about a prompt that is too long.
+const NEAR_MISSES: &[&str] = &[
+    // parameters
+    "max_tokens 16384 exceeds the limit of 8192",
+    "`max_tokens`: 16384 exceeds the limit of 8192",
+    "max_tokens (16384) exceeds the limit of 8192 tokens",
+    "max_output_tokens exceeds the limit of 65536",
+    "max_tokens must be less than or equal to `8192`",
+    "max_tokens is too large: 16384. This model supports at most 8192 completion tokens, whereas you provided 16384.",
+    "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for claude-3",
+    "Output token limit exceeded: at most 4096",
+    "temperature 3 exceeds the limit of 2",
+    "thinking budget of 40000 exceeds the limit of 32768",
+    "the number of stop sequences exceeds the limit of 4",
+    "n 9 exceeds the limit of 8",
+    "logit_bias exceeds the limit of 300 entries",
+    "Invalid 'messages[0].name': string too long. Expected a string with maximum length 64",
+    // images and files
+    "number of images exceeds the limit of 20",
+    "count of images 21 exceeds the limit of 20",
+    "The image exceeds the limit of 8000 pixels",
+    "image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
+    "messages.0.content.1.image.source.base64: image content is too large",
+    "At most 1 image(s) may be provided in one prompt.",
+    "Model supports at most 1 image per prompt.",
+    "PDF is too large: at most 100 pages",
+    "audio file is too large",
+    // tools
+    "number of tools exceeds the limit of 128",
+    "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 130 instead.",
+    "tool name length limit exceeded",
+    "The schema is too large",
+    "function description exceeds the limit of 1024",
+    // messages
+    "number of messages exceeds the limit of 2048",
+];
+
+/// Sentences about rates, which speak of tokens too.
+const RATES: &[&str] = &[
+    "requests per second exceeds the limit of 10",
+    "Daily token limit exceeded",
+    "You reached your monthly token limit",
+    "TPM limit exceeded: too many tokens",
+    "Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.",
+    "Too many tokens per hour",
+];
+
+/// Sentences about a prompt that is too long.
+const TOO_LONG: &[&str] = &[
+    "prompt token count of 138898 exceeds the limit of 64000",
+    "Prompt token count of 138898 exceeds the limit of 64000.",
+    "input length 138898 exceeds the limit of 64000 tokens",
+    "prompt is too long: 208310 tokens > 200000 maximum",
+    "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens (129000 in the messages, 1000 in the functions). Please reduce the length of the messages or functions.",
+    "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (5000 in the messages, 4000 in the completion).",
+    "input length and `max_tokens` exceed context limit: 143653 + 64000 > 200000, decrease input length or `max_tokens` and try again",
+    "the request exceeds the available context size (4096 tokens), try increasing it",
+    "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+    "Your input with its images exceeds the context window of this model.",
+    "'max_tokens' or 'max_completion_tokens' is too large: 4000. This model's maximum context length is 4096 tokens and your request has 200 input tokens (4000 > 4096 - 200).",
+    "too many tokens",
+    "Input token limit exceeded",
+];
+
+#[test]
+fn limits_of_parameters_images_tools_and_rates_are_no_overflow() {
+    let said = |words: &str| json!({"error": {"message": words}});
+    for words in NEAR_MISSES {
+        for status in [400, 422] {
+            check(Place::Body(status), &said(words), Kind::BadRequest, None);
+        }
+        check(Place::Stream, &said(words), Kind::Broken, None);
+    }
+    for words in RATES {
+        check(Place::Body(400), &said(words), Kind::BadRequest, None);
+        check(Place::Body(429), &said(words), Kind::RateLimited, None);
+        check(Place::Stream, &said(words), Kind::RateLimited, None);
+    }
+    for words in TOO_LONG {
+        for place in [Place::Body(400), Place::Body(413), Place::Body(422), Place::Stream] {
+            check(place, &said(words), Kind::TooLong, None);
+        }
+    }
+    let code = json!({"error": {"message": "No.", "code": "model_max_prompt_tokens_exceeded"}});
+    check(Place::Body(400), &code, Kind::TooLong, None);
+}
+
+#[test]
+fn permanent_errors_are_known_whatever_their_status() {
+    let error =
+        |message: &str, kind: &str, code: Value| json!({"error": {"message": message, "type": kind, "code": code}});
+    let groq = "Request too large for model `llama` in organization `org` service tier `on_demand` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message size and try again.";
+    let openai = "Request too large for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Requested 40000. The input or output tokens must be reduced in order to run successfully.";
+    let limited = json!("rate_limit_exceeded");
+    for (status, body) in [
+        (413, error(groq, "tokens", limited.clone())),
+        (429, error(openai, "tokens", limited.clone())),
+        (
+            429,
+            error(
+                "Your account org-1<ak-1> is suspended, please check your plan and billing details",
+                "exceeded_current_quota_error",
+                Value::Null,
+            ),
+        ),
+        (429, error("Your account org-1 is suspended due to insufficient balance", "", Value::Null)),
+        (403, error("Your account has been deactivated", "", Value::Null)),
+        (429, error("Insufficient balance or no resource package. Please recharge.", "", json!("1113"))),
+        (400, error("Your credit balance is too low to access the API.", "invalid_request_error", Value::Null)),
+        (402, error("Insufficient Balance", "unknown_error", json!("invalid_request_error"))),
+    ] {
+        check(Place::Body(status), &body, Kind::RateLimited, Some(false));
+        check(Place::Stream, &body, Kind::RateLimited, Some(false));
+    }
+    // A limit that was reached, and will not be for long.
+    let reached = "Rate limit reached for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.";
+    check(Place::Body(429), &error(reached, "tokens", limited), Kind::RateLimited, None);
+    let gemini = "You exceeded your current quota, please check your plan and billing details.";
+    check(Place::Body(429), &error(gemini, "", Value::Null), Kind::RateLimited, None);
+    for words in [
+        "JSON schema conversion failed: Unrecognized schema: {}",
+        "Failed to initialize samplers: failed to parse grammar",
+        "After the optional system message, conversation roles must alternate user/assistant",
+    ] {
+        check(Place::Body(500), &error(words, "server_error", json!(500)), Kind::BadRequest, None);
+    }
+}
+
+#[test]
+fn an_error_of_the_service_behind_a_service_counts_whether_it_is_text_or_json() {
+    let raw =
+        json!({"error": {"message": "prompt is too long: 9 tokens > 8 maximum", "code": "context_length_exceeded"}});
+    for raw in [raw.clone(), json!(raw.to_string()), json!("prompt is too long"), json!([raw])] {
+        let body = json!({"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}});
+        check(Place::Body(400), &body, Kind::TooLong, None);
+        check(Place::Stream, &body, Kind::TooLong, None);
+    }
+}

@@ -1,0 +1,205 @@
+//! Values in the JSON of services, read as leniently as they are written: text that is cut within a character, numbers that come as
+//! words and words that come as numbers.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{Deserialize, Deserializer, de};
+use serde_json::{Value, value::RawValue};
+
+#[cfg(test)]
+mod tests;
+
+/// A piece of text as WTF-8. A character beyond U+FFFF is a pair of escapes in JSON (`\ud83d\ude00`), and services cut between
+/// the two; what they leave is a lone surrogate, which no `String` can hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Piece(Vec<u8>);
+
+impl Piece {
+    /// The text of a JSON string; of any other value its JSON.
+    pub fn of(raw: &RawValue) -> Self {
+        serde_json::from_str(raw.get()).unwrap_or_else(|_| Self(raw.get().as_bytes().to_vec()))
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Appends more of the same text.
+    pub fn extend(&mut self, more: &Self) {
+        self.0.extend_from_slice(&more.0);
+    }
+
+    /// The whole text, nothing of which comes before or after.
+    pub fn whole(&self) -> Text {
+        let mut joiner = Joiner::default();
+        let mut text = joiner.join(self);
+        joiner.close(&mut text);
+        text
+    }
+
+    /// The piece up to its first surrogate, that surrogate, and the rest.
+    fn split(bytes: &[u8]) -> (&[u8], Option<u16>, &[u8]) {
+        let surrogate = |three: &[u8]| three[0] == 0xed && three[1] >= 0xa0;
+        match bytes.windows(3).position(surrogate) {
+            Some(at) => {
+                let (high, low) = (u16::from(bytes[at + 1] & 0x3f), u16::from(bytes[at + 2] & 0x3f));
+                (&bytes[..at], Some(0xd000 | high << 6 | low), &bytes[at + 3..])
+            }
+            None => (bytes, None, &[]),
+        }
+    }
+}
+
+impl From<&str> for Piece {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl<'de> Deserialize<'de> for Piece {
+    /// `serde_json` hands out the bytes of a string with its lone surrogates.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl de::Visitor<'_> for Bytes {
+            type Value = Piece;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string")
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Piece, E> {
+                Ok(Piece(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+/// Text that can be stored.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Text {
+    /// The text.
+    pub text: String,
+    /// A surrogate without its other half became U+FFFD.
+    pub replaced: bool,
+}
+
+/// Makes text of the pieces that it comes in. A character that is cut in two comes out with its second half.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Joiner {
+    /// A leading surrogate at the end of the pieces so far.
+    half: Option<u16>,
+}
+
+impl Joiner {
+    /// The text that a piece adds.
+    pub fn join(&mut self, piece: &Piece) -> Text {
+        let (mut joined, mut rest) = (Text::default(), &piece.0[..]);
+        while !rest.is_empty() {
+            let (plain, surrogate, behind) = Piece::split(rest);
+            if !plain.is_empty() {
+                self.close(&mut joined);
+                joined.text.push_str(&String::from_utf8_lossy(plain));
+            }
+            match (surrogate, self.half) {
+                (Some(low @ 0xdc00..), Some(high)) => {
+                    self.half = None;
+                    joined.text.extend(char::decode_utf16([high, low]).flatten());
+                }
+                (Some(0xdc00..), None) => replace(&mut joined),
+                (Some(high), _) => {
+                    self.close(&mut joined);
+                    self.half = Some(high);
+                }
+                (None, _) => {}
+            }
+            rest = behind;
+        }
+        joined
+    }
+
+    /// Nothing follows: a half that waits for the other one is replaced.
+    pub fn close(&mut self, text: &mut Text) {
+        if self.half.take().is_some() {
+            replace(text);
+        }
+    }
+}
+
+fn replace(text: &mut Text) {
+    text.text.push(char::REPLACEMENT_CHARACTER);
+    text.replaced = true;
+}
+
+/// A word, such as an id: a string, or a number as it is written. Any other value is an empty word.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Word(pub String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self(match raw.get().as_bytes() {
+            // NUL cannot be stored.
+            [b'"', ..] => Piece::of(&raw).whole().text.replace('\0', "\u{fffd}"),
+            [b'-' | b'0'..=b'9', ..] => raw.get().to_owned(),
+            _ => String::new(),
+        }))
+    }
+}
+
+/// A whole number: one, or a string that holds one. Any other value is no number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Number(pub Option<i64>);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let number = float(&raw).filter(|number| number.fract() == 0.0);
+        // Saturates at both ends.
+        Ok(Self(number.map(|number| number as i64)))
+    }
+}
+
+/// A number that counts something: not negative, rounded; as a float or a string too.
+pub fn count(raw: &RawValue) -> Option<u64> {
+    let whole = || digits(raw).parse::<u64>().ok();
+    // Saturates.
+    whole().or_else(|| float(raw).filter(|number| *number >= 0.0).map(|number| number.round() as u64))
+}
+
+fn float(raw: &RawValue) -> Option<f64> {
+    digits(raw).parse::<f64>().ok().filter(|number| number.is_finite())
+}
+
+fn digits(raw: &RawValue) -> &str {
+    raw.get().trim_matches('"').trim()
+}
+
+/// A value, lone surrogates in it replaced; `None` if it is no JSON all the same.
+pub fn value(json: &str) -> Option<Value> {
+    serde_json::from_str(json).or_else(|_| serde_json::from_str(&repaired(json))).ok()
+}
+
+/// JSON in which each escape of a lone surrogate is one of U+FFFD.
+fn repaired(json: &str) -> Cow<'_, str> {
+    let (mut repaired, mut kept, mut at) = (String::new(), 0, 0);
+    while let Some(escape) = json[at..].find('\\').map(|found| at + found) {
+        let end = match (surrogate(json, escape), surrogate(json, escape + 6)) {
+            (None, _) => escape + 2,
+            (Some(0xd800..0xdc00), Some(0xdc00..)) => escape + 12,
+            (Some(_), _) => {
+                repaired.push_str(&json[kept..escape]);
+                repaired.push_str("\\ufffd");
+                kept = escape + 6;
+                kept
+            }
+        };
+        at = json.ceil_char_boundary(end);
+    }
+    if kept == 0 { Cow::Borrowed(json) } else { Cow::Owned(repaired + &json[kept..]) }
+}
+
+/// The surrogate that is escaped there.
+fn surrogate(json: &str, at: usize) -> Option<u16> {
+    let hex = json.get(at..at.checked_add(6)?)?.strip_prefix("\\u")?;
+    u16::from_str_radix(hex, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
+}
