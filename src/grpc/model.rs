@@ -92,7 +92,7 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         reasoning_efforts,
         source,
     } = info;
-    let efforts = reasoning_efforts.into_iter().map(|effort| codec::generation::effort_to_pb(effort).into());
+    let efforts = reasoning_efforts.into_iter().flatten().map(|effort| codec::generation::effort_to_pb(effort).into());
     pb::Model {
         model: reference,
         provider_kind: provider.kind().to_owned(),
@@ -103,8 +103,8 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         max_output: max_output.map(limit_to_pb),
         input_media_types: input_media,
         supports_tools,
-        supports_parallel_tool_calls: supports_parallel_tools,
-        supports_json_schema,
+        supports_parallel_tool_calls: supports_parallel_tools.unwrap_or(false),
+        supports_json_schema: supports_json_schema.unwrap_or(false),
         reasoning_efforts: efforts.collect(),
         estimator,
         supports_exact_count: provider.counts(),

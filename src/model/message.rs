@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde_json::value::RawValue;
 
 use super::{Applied, BlobId, CallId, CompactionId, Counted, Failure, Media, MessageId, Seq, TurnId, Usage};
 
@@ -205,6 +206,14 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments exactly as the model wrote them.
     pub arguments: String,
+}
+
+impl ToolCall {
+    /// Whether the arguments are one JSON object; only such a call is run, and only such arguments are sent again. The text is skipped, not
+    /// built: neither depth, size of numbers nor lone surrogates matter.
+    pub fn has_object(&self) -> bool {
+        serde_json::from_str::<&RawValue>(&self.arguments).is_ok_and(|json| json.get().starts_with('{'))
+    }
 }
 
 /// How a tool call ended.

@@ -76,6 +76,11 @@ impl Closed {
     }
 }
 
+/// Where the tool loop begins that is going on: at what the user said last.
+pub fn loop_begins(messages: &[Message]) -> usize {
+    messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;

@@ -116,6 +116,12 @@ impl Assembly {
             Chunk::ToolCall { index, id, name } => self.begin_call(index, id, name, new_id),
             Chunk::ToolInput { index, json } => self.extend_call(index, &json),
             Chunk::PartMetadata(json) => self.attach(&json),
+            Chunk::Sanitized => {
+                if let Some(last) = self.last {
+                    self.parts[last].sanitized = true;
+                }
+                Ok(Progress::Quiet)
+            }
             Chunk::Finished(finish) => Ok(Progress::Finished(finish)),
         }
     }

@@ -113,10 +113,11 @@ impl Facts {
             max_output: self.max_output.map(limit),
             input_media: self.input_media.clone(),
             supports_tools: self.tools.unwrap_or(unknown.supports_tools),
-            supports_parallel_tools: self.parallel_tools.unwrap_or(unknown.supports_parallel_tools),
-            supports_json_schema: self.json_schema.unwrap_or(unknown.supports_json_schema),
+            supports_parallel_tools: self.parallel_tools,
+            supports_json_schema: self.json_schema,
             takes_temperature: self.temperature,
-            reasoning_efforts: self.reasoning_efforts.iter().map(|effort| effort.in_our_words()).collect(),
+            reasoning_efforts: (!self.reasoning_efforts.is_empty())
+                .then(|| self.reasoning_efforts.iter().map(|effort| effort.in_our_words()).collect()),
             source: Source::Shipped,
             ..unknown
         }
@@ -178,9 +179,12 @@ mod tests {
         let catalog = openai(&[]);
         let gpt = catalog.model("gpt-5").unwrap();
         assert_eq!((gpt.context_window, gpt.max_output, gpt.source), (limit(400_000), limit(128_000), Source::Shipped));
-        assert_eq!((gpt.supports_tools, gpt.supports_parallel_tools, gpt.takes_temperature), (true, true, Some(false)));
+        assert_eq!(
+            (gpt.supports_tools, gpt.supports_parallel_tools, gpt.takes_temperature),
+            (true, Some(true), Some(false))
+        );
         use ReasoningEffort::{High, Low, Medium, Minimal};
-        assert_eq!(gpt.reasoning_efforts, [Minimal, Low, Medium, High]);
+        assert_eq!(gpt.reasoning_efforts.as_deref(), Some(&[Minimal, Low, Medium, High][..]));
         assert_eq!(gpt.input_media, ["image/*", "application/pdf"]);
         let dated = catalog.model("gpt-5-2099-12-31").unwrap();
         let named = ModelInfo { name: "gpt-5-2099-12-31".into(), display_name: "gpt-5-2099-12-31".into(), ..gpt };
@@ -231,7 +235,7 @@ mod tests {
         );
         assert_eq!(gpt.context_window, Some(Limit::new(1_000, Source::Configured)));
         assert_eq!(gpt.max_output, Some(Limit::new(128_000, Source::Shipped)));
-        assert!(!gpt.supports_tools && gpt.supports_parallel_tools);
+        assert!(!gpt.supports_tools && gpt.supports_parallel_tools == Some(true));
         let names: Vec<String> = catalog.models().into_iter().map(|model| model.name).collect();
         assert!(names.is_sorted() && names.contains(&"own".to_owned()) && names.contains(&"gpt-4o".to_owned()));
     }

@@ -22,14 +22,14 @@ pub struct ModelInfo {
     pub input_media: Vec<String>,
     /// Whether it can call tools; when not, it is never told of any.
     pub supports_tools: bool,
-    /// Whether it is known to make several calls at once.
-    pub supports_parallel_tools: bool,
-    /// Whether it is known to hold to a JSON schema.
-    pub supports_json_schema: bool,
+    /// Whether it can make several calls at once; `None` if not known.
+    pub supports_parallel_tools: Option<bool>,
+    /// Whether it can hold to a JSON schema; `None` if not known.
+    pub supports_json_schema: Option<bool>,
     /// Whether it takes a temperature; none: not known.
     pub takes_temperature: Option<bool>,
-    /// Levels of thinking that it is known to have.
-    pub reasoning_efforts: Vec<ReasoningEffort>,
+    /// Levels of thinking that it has; empty if it is known to have none, `None` if not known.
+    pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
     /// Where the entry comes from.
     pub source: Source,
 }
@@ -95,19 +95,50 @@ impl ModelInfo {
             max_output: None,
             input_media: Vec::new(),
             supports_tools: true,
-            supports_parallel_tools: false,
-            supports_json_schema: false,
+            supports_parallel_tools: None,
+            supports_json_schema: None,
             takes_temperature: None,
-            reasoning_efforts: Vec::new(),
+            reasoning_efforts: None,
             source: Source::Assumed,
         }
     }
 
     /// What of these wishes it is known not to take.
     pub fn cannot_take(&self, wanted: &Generation) -> Vec<Unsupported> {
-        let refused = wanted.temperature.is_some() && self.takes_temperature == Some(false);
-        let why = || "The model takes no temperature.".to_owned();
-        refused.then(|| Unsupported { setting: Setting::Temperature, why: why() }).into_iter().collect()
+        let no_effort = self.reasoning_efforts.as_ref().is_some_and(Vec::is_empty);
+        let schema = wanted.response_format.as_ref().is_some_and(|format| format.schema.is_some());
+        let table = [
+            (
+                Setting::Temperature,
+                wanted.temperature.is_some() && self.takes_temperature == Some(false),
+                "The model takes no temperature.",
+            ),
+            (
+                Setting::ReasoningEffort,
+                wanted.reasoning_effort.is_some() && no_effort,
+                "The model has no levels of reasoning.",
+            ),
+            (
+                Setting::ParallelToolCalls,
+                wanted.parallel_tool_calls.is_some() && self.supports_parallel_tools == Some(false),
+                "The model never calls several tools at once.",
+            ),
+            (
+                Setting::ResponseFormat,
+                schema && self.supports_json_schema == Some(false),
+                "The model cannot hold an answer to a schema.",
+            ),
+        ];
+        let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
+        unsupported.map(|(setting, _, why)| Unsupported { setting, why: why.to_owned() }).collect()
+    }
+
+    /// These wishes, the effort as the nearest level that it is known to have.
+    #[must_use]
+    pub fn fitted(&self, wanted: &Generation) -> Generation {
+        let nearest =
+            |effort| self.reasoning_efforts.as_deref().and_then(|levels| nearest(levels, effort)).unwrap_or(effort);
+        Generation { reasoning_effort: wanted.reasoning_effort.map(nearest), ..wanted.clone() }
     }
 
     /// Why it is not given a medium; none: it takes such types from whoever speaks.
@@ -143,11 +174,86 @@ impl ModelInfo {
             max_output: max_output.map(limit).or(self.max_output),
             input_media: input_media.unwrap_or(self.input_media),
             supports_tools: tools.unwrap_or(self.supports_tools),
-            supports_parallel_tools: parallel_tools.unwrap_or(self.supports_parallel_tools),
-            supports_json_schema: json_schema.unwrap_or(self.supports_json_schema),
+            supports_parallel_tools: parallel_tools.or(self.supports_parallel_tools),
+            supports_json_schema: json_schema.or(self.supports_json_schema),
             takes_temperature: self.takes_temperature,
-            reasoning_efforts: reasoning_efforts.unwrap_or(self.reasoning_efforts),
+            reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
             source: Source::Configured,
         }
+    }
+}
+
+/// The level that comes nearest to an effort: of two the lower one, and no reasoning only for a wish of none. `None` if there are no levels.
+pub fn nearest(levels: &[ReasoningEffort], effort: ReasoningEffort) -> Option<ReasoningEffort> {
+    let distance = |level: &&ReasoningEffort| {
+        let switches = (**level == ReasoningEffort::None) != (effort == ReasoningEffort::None);
+        (switches, (**level as u8).abs_diff(effort as u8), **level)
+    };
+    levels.iter().min_by_key(distance).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_effort_becomes_the_nearest_level_that_there_is() {
+        use ReasoningEffort::{High, Low, Max, Medium, Minimal, None as Not, Xhigh};
+        let table: [(&[ReasoningEffort], ReasoningEffort, Option<ReasoningEffort>); 12] = [
+            (&[], High, None),
+            (&[Low, Medium, High], Medium, Some(Medium)),
+            (&[Low, High], Medium, Some(Low)),
+            (&[High, Low], Medium, Some(Low)),
+            (&[Low, Medium, High], Max, Some(High)),
+            (&[Low, Medium, High], Minimal, Some(Low)),
+            (&[Low, Medium, High], Not, Some(Low)),
+            (&[Not, High], Minimal, Some(High)),
+            (&[Not, High], Not, Some(Not)),
+            (&[Not], Max, Some(Not)),
+            (&[High, Xhigh, Max], Low, Some(High)),
+            (&[Minimal, High], Medium, Some(High)),
+        ];
+        for (levels, effort, expected) in table {
+            assert_eq!(nearest(levels, effort), expected, "{levels:?} {effort:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_model_decides_what_it_is_told() {
+        use crate::model::generation::ResponseFormat;
+        let schema = |schema: Option<&str>| ResponseFormat {
+            schema: schema.map(str::to_owned),
+            name: "answer".to_owned(),
+            strict: None,
+        };
+        let wanted = Generation {
+            reasoning_effort: Some(ReasoningEffort::Max),
+            parallel_tool_calls: Some(true),
+            response_format: Some(schema(Some("{}"))),
+            ..Generation::default()
+        };
+        let refused = |model: &ModelInfo, wanted: &Generation| {
+            model.cannot_take(wanted).into_iter().map(|it| it.setting).collect::<Vec<_>>()
+        };
+        let unknown = ModelInfo::unknown("m");
+        assert_eq!((refused(&unknown, &wanted), unknown.fitted(&wanted)), (vec![], wanted.clone()));
+        let all = Declared {
+            reasoning_efforts: Some(vec![]),
+            parallel_tools: Some(false),
+            json_schema: Some(false),
+            ..Declared::default()
+        };
+        let none = unknown.clone().with(&all);
+        assert_eq!(
+            refused(&none, &wanted),
+            [Setting::ReasoningEffort, Setting::ParallelToolCalls, Setting::ResponseFormat]
+        );
+        assert_eq!(refused(&none, &Generation::default()), []);
+        let json = Generation { response_format: Some(schema(None)), ..Generation::default() };
+        assert_eq!(refused(&none, &json), [], "JSON without a schema is another matter");
+        let some = Declared { reasoning_efforts: Some(vec![ReasoningEffort::High]), ..Declared::default() };
+        let some = unknown.with(&some);
+        assert_eq!(some.fitted(&wanted).reasoning_effort, Some(ReasoningEffort::High));
+        assert_eq!(some.fitted(&Generation::default()), Generation::default());
     }
 }

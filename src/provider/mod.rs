@@ -5,7 +5,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 use futures_util::Stream;
 
 use crate::model::{
-    FinishReason, Generation, Media, Prompt, PromptNote, PromptShape, Role, Usage, generation::Unsupported,
+    FinishReason, Generation, Media, Part, Prompt, PromptNote, PromptShape, Role, Usage, generation::Unsupported,
 };
 
 pub mod assemble;
@@ -51,14 +51,20 @@ pub trait Provider: fmt::Debug + Send + Sync {
         model.cannot_take(wanted)
     }
 
+    /// These wishes in the nearest form that the model has. What is known of the model, unless a provider knows better.
+    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        model.fitted(wanted)
+    }
+
     /// Why the model cannot be given a medium in a message of that role, in a sentence; none: it can. What is known of the model, unless
     /// a provider knows better.
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         model.cannot_read(media, role)
     }
 
-    /// Whether the reasoning of an answer is sent back with later prompts; where not, it occupies no window.
-    fn takes_reasoning_back(&self) -> bool {
+    /// Whether a part of an answer that is reasoning goes with a later prompt; where not, it occupies no window. `own`: the model that is
+    /// asked wrote it; `in_loop`: the user has not spoken since.
+    fn sends_reasoning(&self, _: &Part, _own: bool, _in_loop: bool) -> bool {
         true
     }
 
@@ -132,6 +138,8 @@ pub enum Chunk {
     },
     /// What the provider attached to the part that was written last: a JSON object keyed by kind of provider.
     PartMetadata(String),
+    /// Characters of the part that was written last cannot be stored, and are U+FFFD in it.
+    Sanitized,
     /// The answer is complete.
     Finished(Finish),
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Once},
 };
 
-use super::{Engine, Error, media::cannot_read, render::Standing, written::host_part};
+use super::{Engine, Error, media::cannot_read, reasoning, render::Standing, written::host_part};
 use crate::{
     context::{
         count::{Counting, Counts},
@@ -55,13 +55,14 @@ impl Engine {
         ground.messages.extend(messages.into_iter().map(unstored));
         // Counted is what the model would read.
         leave_out(&mut ground.messages, &model.reference, |media, role| cannot_read(&model, media, role));
+        let messages = reasoning::as_sent(&model, &ground.messages).into_owned();
         let counting = Counting {
             template: template(&model),
             calibration: self.calibration(&model.reference).await?,
             system: ground.system,
             tools: tools.tools.iter().filter(told).cloned().collect(),
             generation: ground.generation,
-            messages: ground.messages,
+            messages,
             single,
             measured,
         };

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Semaphore;
 
-use super::{Engine, Error, count::template};
+use super::{Engine, Error, count::template, reasoning};
 use crate::{
     model::{Content, Prompt},
     provider::registry::Resolved,
@@ -41,9 +41,9 @@ impl Engine {
             return;
         }
         let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else { return };
-        let (engine, template, reference) = (Arc::clone(self), template(model), model.reference.clone());
+        let (engine, model) = (Arc::clone(self), model.clone());
         self.tasks.spawn_blocking(move || {
-            let predicted = template.count(&template.terms(&prompt)).tokens;
+            let (predicted, reference) = (predicted(&model, &prompt), model.reference);
             engine.lessons.note(reference, predicted, reported);
             drop(place);
         });
@@ -55,8 +55,8 @@ impl Engine {
             return Ok(());
         }
         let Ok(place) = Arc::clone(&self.lessons.places).acquire_owned().await else { return Ok(()) };
-        let template = template(model);
-        let predicted = tokio::task::spawn_blocking(move || template.count(&template.terms(&prompt)).tokens).await;
+        let asked = model.clone();
+        let predicted = tokio::task::spawn_blocking(move || predicted(&asked, &prompt)).await;
         drop(place);
         let predicted = predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
         self.lessons.note(model.reference.clone(), predicted, reported);
@@ -88,6 +88,14 @@ impl Lessons {
     fn take(&self) -> BTreeMap<String, Learnt> {
         std::mem::take(&mut *self.by_model.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What is predicted for a prompt as it is sent.
+fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
+    let Prompt { system, tools, generation, transcript, .. } = prompt;
+    let messages = reasoning::as_sent(model, transcript.messages());
+    let template = template(model);
+    template.count(&template.terms_of(system, tools, &messages, generation)).tokens
 }
 
 /// Whether there is something to learn from a prompt. What media cost is known far less well than text: it would spoil the ratio of

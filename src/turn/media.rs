@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Engine, Error, count::estimator};
+use super::{Engine, Error, count::estimator, reasoning};
 use crate::{
     context::{
         media::{Replaced, leave_out, unread_of},
@@ -13,6 +13,7 @@ use crate::{
         Anchor, BlobId, Category, Closed, Contents, Media, Message, NewContent, Part, Payload, PromptNote,
         PromptNoteKind, Role, TenantId, Transcript,
         media::{Kept, LeftOut, Source},
+        transcript::loop_begins,
     },
     provider::registry::Resolved,
     store::blob::{Beginning, Walk},
@@ -167,9 +168,21 @@ pub(super) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option
     model.provider.cannot_read(&model.info, media, role)
 }
 
-/// Tokens of these messages that the model does not read: media that are words to it.
+/// Tokens of these messages that the model does not read: media that are words to it, and reasoning that is not sent.
 pub(super) fn unread(model: &Resolved, messages: &[Message]) -> BTreeMap<Category, u32> {
-    unread_of(messages, |media, role| cannot_read(model, media, role).is_some())
+    unread_since(model, messages, 0)
+}
+
+/// The same of those from there on.
+fn unread_since(model: &Resolved, messages: &[Message], first: usize) -> BTreeMap<Category, u32> {
+    let mut unread = unread_of(&messages[first..], |media, role| cannot_read(model, media, role).is_some());
+    let loop_begins = loop_begins(messages);
+    let unsent = |(at, message)| reasoning::unsent(model, message, at > loop_begins);
+    let unsent = messages.iter().enumerate().skip(first).map(unsent).fold(0, u32::saturating_add);
+    if unsent > 0 {
+        unread.insert(Category::Reasoning, unsent);
+    }
+    unread
 }
 
 /// The same of one part.
@@ -183,7 +196,7 @@ pub(super) fn unread_new(model: &Resolved, anchor: Option<&Anchor>, messages: &[
         return 0;
     }
     let unseen = unseen(messages, anchor, size(anchor, estimated, estimator(model).frame()).new);
-    unread(model, unseen).values().copied().map(i64::from).sum()
+    unread_since(model, messages, messages.len() - unseen.len()).values().copied().map(i64::from).sum()
 }
 
 /// Only words took the place of media: calls and results are as they were.

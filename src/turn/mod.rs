@@ -26,6 +26,7 @@ pub mod next;
 mod prepare;
 mod prune;
 pub mod queue;
+mod reasoning;
 mod record;
 pub mod recover;
 pub mod render;

@@ -6,6 +6,7 @@ use super::{
     Engine, Error,
     count::estimator,
     media::{cannot_read, unread_new},
+    reasoning,
     sessions::outside_tokens,
     written::usage_event,
 };
@@ -193,14 +194,21 @@ impl HostCall<'_> {
         let outside = i64::from(self.outside(called));
         let anchor = usable(self.tail.anchor.as_ref(), self.reference, self.tail.version.context);
         let predicted = self.size(called, anchor, &self.messages[..sent], transcript + outside).count;
-        let takes_back = called.is_none_or(|model| model.provider.takes_reasoning_back());
-        let dropped = if takes_back { 0 } else { usage.reasoning };
+        let written = answer.map(|_| &self.messages[sent].parts);
+        let (dropped, of_loop) = match (called, written) {
+            (Some(model), Some(answer)) => {
+                let of_loop = || reasoning::of_loop(model, &self.messages[..sent]);
+                let of_loop = if reasoning::ends_loop(answer) { of_loop() } else { 0 };
+                (reasoning::dropped(model, answer, usage), of_loop)
+            }
+            (None, _) | (_, None) => (0, 0),
+        };
         let kept = answer.map_or(0, |answer| answer.saturating_sub(frame(called)));
         let measured = Measured {
             seen: self.tail.version.context,
             input: usage.input,
             output: answer.map_or(0, |_| usage.output.saturating_sub(dropped)),
-            beside: transcript + outside + i64::from(kept) - self.tail.tokens,
+            beside: transcript + outside + i64::from(kept) + i64::from(of_loop) - self.tail.tokens,
             cached: usage.cache_read.saturating_add(usage.cache_write),
             estimated: predicted.tokens,
             basis: predicted.basis,

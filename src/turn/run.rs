@@ -23,6 +23,7 @@ use super::{
     leases::Lease,
     media::{Carried, unread, unread_new},
     next::{Facts, Last, Step, ending_of, next_step},
+    reasoning,
     retry::Failed,
     sessions::outside_tokens,
     stats::budget,
@@ -329,6 +330,7 @@ impl Run<'_> {
             generation,
         };
         let prompt = self.prompt(scene, transcript, &asked).await?;
+        let of_loop = reasoning::of_loop(scene.model, prompt.transcript.messages());
         let call = answer::Call {
             model: scene.model,
             prompt: Arc::clone(&prompt),
@@ -346,7 +348,7 @@ impl Run<'_> {
                 if let Some(usage) = &assembled.finish.usage {
                     self.engine.learn(scene.model, prompt, usage.input);
                 }
-                self.commit(scene, &message, assembled, timing).await
+                self.commit(scene, &message, assembled, timing, of_loop).await
             }
             End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
@@ -360,12 +362,13 @@ impl Run<'_> {
         message: &MessageId,
         answer: Assembled,
         timing: Timing,
+        of_loop: u32,
     ) -> Result<Flow, Error> {
         let Assembled { parts, calls, finish } = answer;
         let mut rows = self.told(scene);
         let response = response(scene.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response, scene.estimator);
-        let measured = finish.usage.as_ref().map(|usage| window::measured(scene, usage, &answer));
+        let measured = finish.usage.as_ref().map(|usage| window::measured(scene, usage, &answer, of_loop));
         if !parts.is_empty() {
             rows.message(answer, scene.at);
         }

@@ -60,9 +60,9 @@ impl Engine {
         let supports_tools = model.info.supports_tools;
         let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
         let outside = outside_tokens(config, &config.tools, Some(&model));
-        // Only where there are media does it depend on the model what the transcript's estimate comes to.
-        let messages =
-            if stats.ledger.media.parts > 0 { self.store().transcript(key).await?.messages } else { Vec::new() };
+        // Only media, and reasoning where nothing was measured, make it depend on the model what the transcript's estimate comes to.
+        let depends = stats.ledger.media.parts > 0 || (stats.ledger.reasoning.parts > 0 && anchor.is_none());
+        let messages = if depends { self.store().transcript(key).await?.messages } else { Vec::new() };
         let estimated = stats.context_tokens.saturating_add(i64::from(outside));
         let estimator = estimator(&model);
         let size = size(anchor, estimated - unread_new(&model, anchor, &messages, estimated), estimator.frame());

@@ -14,7 +14,7 @@ pub(super) fn fitting(
     tools: &ToolSet,
     step: u32,
 ) -> (Generation, Vec<Unsupported>) {
-    let wanted = request.generation.or(&config.generation);
+    let wanted = model.provider.fitted(&model.info, &request.generation.or(&config.generation));
     let told = tools.visible().filter(|_| model.info.supports_tools);
     generation::fit(&wanted, step, told, model.provider.cannot_take(&model.info, &wanted))
 }

@@ -5,6 +5,7 @@
 mod harness;
 
 mod accuracy;
+mod alternation;
 mod anchors;
 mod api_surface;
 mod append_messages;
@@ -60,6 +61,7 @@ mod resume;
 mod retries;
 mod rollback;
 mod sequential;
+mod services;
 mod session_races;
 mod sessions;
 mod simulate;

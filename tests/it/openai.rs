@@ -312,14 +312,15 @@ async fn megabytes_of_arguments_end_the_call_before_they_are_read() {
 async fn an_event_without_an_end_is_not_gathered_for_ever() {
     let upstream = Upstream::start().await;
     let mut reply = Reply::events("data: ");
-    for _ in 0..80 {
+    for _ in 0..300 {
         reply = reply.then(vec![b'x'; 64 << 10]);
     }
     upstream.answer(reply.stall());
     let host = Host::with(upstream.options("openai")).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
     let failure = failed(&seen).failure.clone().unwrap();
-    assert_eq!(failure.message, "an event of the stream is larger than 4194304 bytes");
+    assert_eq!(failure.message, "an event of the stream is larger than 16777216 bytes");
+    assert!(!failure.recoverable, "it would be too large again");
     upstream.left(1).await;
 }
 

@@ -7,8 +7,9 @@
 #[cfg(test)]
 mod tests;
 
-/// Bytes of one event, the names of its fields included, and of one line.
-pub const MAX_EVENT_BYTES: usize = 4 << 20;
+/// Bytes of one event, the names of its fields included, and of one line. Room for a whole answer of the most bytes that one may have
+/// (960 KiB) in a single event, each byte as an escape of six, twice, and as much beside it.
+pub const MAX_EVENT_BYTES: usize = 16 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 

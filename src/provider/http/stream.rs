@@ -104,7 +104,10 @@ impl<D: Decoder> Call<D> {
             Some(bytes) => {
                 reading.begun = true;
                 let pushed = reading.events.push(bytes, &mut events);
-                pushed.map_err(|error| self.fail(Fault::broken(error.to_string())))?;
+                // It would be too large again.
+                let too_large =
+                    |error: sse::TooLarge| Fault { should_retry: Some(false), ..Fault::broken(error.to_string()) };
+                pushed.map_err(|error| self.fail(too_large(error)))?;
                 false
             }
             None => {

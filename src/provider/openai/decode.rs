@@ -5,14 +5,14 @@
 
 use std::collections::VecDeque;
 
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::json;
 
 use super::{
     calls::Calls,
-    details,
+    details::{self, Details},
     dialect::Dialect,
     usage,
-    wire::{self, Content, Delta, Thinking},
+    wire::{self, Content, Delta, FunctionFragment},
 };
 use crate::{
     model::{FinishReason, Usage},
@@ -22,6 +22,7 @@ use crate::{
         http::{
             Fault, Said,
             classify::{self, Place},
+            lenient::{self, Joiner, Piece, Text, Word},
             sse, stream,
         },
     },
@@ -29,6 +30,14 @@ use crate::{
 
 /// The event behind which nothing comes.
 const DONE: &str = "[DONE]";
+
+/// What words belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Voice {
+    Text,
+    Reasoning,
+    Refusal,
+}
 
 /// An answer that is being decoded.
 #[derive(Debug)]
@@ -38,7 +47,10 @@ pub struct Decoder {
     model: String,
     calls: Calls,
     /// Details of reasoning that were not handed out yet.
-    details: Vec<Map<String, Value>>,
+    details: Details,
+    /// What the words so far end with.
+    voice: Voice,
+    joiner: Joiner,
     said: bool,
     refused: bool,
     finish: Option<String>,
@@ -54,7 +66,9 @@ impl Decoder {
             id: String::new(),
             model: String::new(),
             calls: Calls::default(),
-            details: Vec::new(),
+            details: Details::default(),
+            voice: Voice::Text,
+            joiner: Joiner::default(),
             said: false,
             refused: false,
             finish: None,
@@ -67,74 +81,91 @@ impl Decoder {
         keep(&mut self.id, chunk.id);
         keep(&mut self.model, chunk.model);
         // The last report wins, and is cumulative.
-        let report = chunk.usage.or(chunk.x_groq.and_then(|groq| groq.usage));
+        let report = chunk.usage.or_else(|| usage::of_groq(&chunk.x_groq?));
         if let Some(usage) = report.and_then(|report| usage::read(&report, self.dialect)) {
             self.usage = Some(usage);
         }
         // Of several answers only the first was asked for.
-        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
+        let first = |choice: &wire::Choice| choice.index.and_then(|index| index.0).unwrap_or(0) == 0;
+        for choice in chunk.choices.into_iter().flatten().filter(first) {
             if let Some(delta) = choice.delta {
                 self.delta(delta, chunks)?;
             }
-            self.finish = choice.finish_reason.filter(|reason| !reason.is_empty()).or(self.finish.take());
-            self.native_finish = choice.native_finish_reason.or(self.native_finish.take());
+            self.finish = word(choice.finish_reason).or(self.finish.take());
+            self.native_finish = word(choice.native_finish_reason).or(self.native_finish.take());
         }
         Ok(())
     }
 
     /// Reasoning comes before text, and text before calls.
     fn delta(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        let Delta { content, refusal, reasoning, reasoning_content, reasoning_details, tool_calls } = delta;
+        let Delta { content, refusal, reasoning, reasoning_content, reasoning_details, tool_calls, function_call } =
+            delta;
         let thought = [reasoning_content, reasoning].into_iter().flatten().find(|text| !text.is_empty());
         let details = reasoning_details.unwrap_or_default();
         let thought = thought.or_else(|| details::text(&details)).unwrap_or_default();
-        self.think(thought, chunks);
-        details::add(&mut self.details, details);
+        self.say(Voice::Reasoning, &thought, chunks);
+        self.details.add(details);
         match content {
-            Some(Content::Text(text)) => self.say(text, chunks),
+            Some(Content::Text(text)) => self.say(Voice::Text, &text, chunks),
             Some(Content::Parts(parts)) => {
                 for part in parts {
-                    match part.thinking {
-                        Some(thinking) if part.kind == "thinking" => self.think(thinking.into_text(), chunks),
-                        _ if part.kind == "text" => self.say(part.text.unwrap_or_default(), chunks),
-                        _ => {}
+                    match (part.kind.0.as_str(), part.thinking, part.text) {
+                        ("thinking", Some(thinking), _) => self.say(Voice::Reasoning, &thinking.text(), chunks),
+                        ("text", _, Some(text)) => self.say(Voice::Text, &text, chunks),
+                        (_, _, _) => {}
                     }
                 }
             }
             None => {}
         }
-        if let Some(refusal) = refusal.filter(|refusal| !refusal.is_empty()) {
-            self.hand_out_details(chunks);
-            (self.said, self.refused) = (true, true);
-            chunks.push_back(Chunk::Refusal(refusal));
-        }
+        self.say(Voice::Refusal, &refusal.unwrap_or_default(), chunks);
         for fragment in tool_calls.unwrap_or_default() {
+            self.end_words(chunks);
             self.hand_out_details(chunks);
             self.said = true;
             self.calls.take(fragment, chunks)?;
         }
+        if let Some(FunctionFragment { name, arguments }) = function_call {
+            self.end_words(chunks);
+            self.hand_out_details(chunks);
+            self.said = true;
+            self.calls.take_only(FunctionFragment { name, arguments }, chunks)?;
+        }
         Ok(())
     }
 
-    fn think(&mut self, text: String, chunks: &mut VecDeque<Chunk>) {
-        if !text.is_empty() {
-            self.said = true;
-            chunks.push_back(Chunk::Reasoning(text));
+    fn say(&mut self, voice: Voice, piece: &Piece, chunks: &mut VecDeque<Chunk>) {
+        if piece.is_empty() {
+            return;
         }
+        self.calls.interrupt(chunks);
+        if voice != self.voice {
+            self.end_words(chunks);
+        }
+        if voice != Voice::Reasoning {
+            self.hand_out_details(chunks);
+        }
+        self.voice = voice;
+        self.said = true;
+        self.refused |= voice == Voice::Refusal;
+        let text = self.joiner.join(piece);
+        add(voice, text, chunks);
     }
 
-    fn say(&mut self, text: String, chunks: &mut VecDeque<Chunk>) {
-        if !text.is_empty() {
-            self.hand_out_details(chunks);
-            self.said = true;
-            chunks.push_back(Chunk::Text(text));
-        }
+    /// What is said next is said in another voice: half of a character stays half of one.
+    fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
+        let mut text = Text::default();
+        self.joiner.close(&mut text);
+        add(self.voice, text, chunks);
     }
 
     /// Attaches the details to the reasoning before them. Where there is none, the service hid it.
     fn hand_out_details(&mut self, chunks: &mut VecDeque<Chunk>) {
         if !self.details.is_empty() {
-            let details = std::mem::take(&mut self.details);
+            self.end_words(chunks);
+            self.calls.interrupt(chunks);
+            let details = std::mem::take(&mut self.details).close();
             chunks.push_back(Chunk::Reasoning(String::new()));
             chunks.push_back(Chunk::PartMetadata(json!({super::KIND: {"reasoning_details": details}}).to_string()));
         }
@@ -142,8 +173,9 @@ impl Decoder {
 
     /// The answer is complete.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        self.end_words(chunks);
         self.hand_out_details(chunks);
-        self.calls.close()?;
+        self.calls.close(chunks)?;
         let reason = match &self.finish {
             Some(word) => finish_reason(word)?,
             None if self.said => FinishReason::Stop,
@@ -176,11 +208,16 @@ impl stream::Decoder for Decoder {
         if data == DONE {
             return self.complete(chunks);
         }
+        // Some services keep the connection awake so.
+        if data.is_empty() {
+            return Ok(());
+        }
         match serde_json::from_str::<wire::Chunk>(data) {
             Ok(wire::Chunk { error: Some(error), .. }) => {
+                let error = lenient::value(error.get()).unwrap_or_default();
                 Err(classify::fault(Place::Stream, &Said::of_json(&json!({ "error": error }))))
             }
-            Ok(chunk) if chunk.object.as_deref() == Some("error") => {
+            Ok(chunk) if chunk.object.as_ref().is_some_and(|object| object.0 == "error") => {
                 Err(classify::fault(Place::Stream, &Said::of_body(data.as_bytes())))
             }
             Ok(chunk) => self.chunk(chunk, chunks),
@@ -200,13 +237,34 @@ impl stream::Decoder for Decoder {
     }
 }
 
-impl Thinking {
-    fn into_text(self) -> String {
+impl Content {
+    /// All of it as one text.
+    fn text(self) -> Piece {
         match self {
             Self::Text(text) => text,
-            Self::Parts(parts) => parts.into_iter().filter_map(|part| part.text).collect(),
+            Self::Parts(parts) => {
+                let mut whole = Piece::default();
+                parts.into_iter().filter_map(|part| part.text).for_each(|text| whole.extend(&text));
+                whole
+            }
         }
     }
+}
+
+fn add(voice: Voice, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
+    if !text.is_empty() {
+        chunks.push_back(match voice {
+            Voice::Text => Chunk::Text(text),
+            Voice::Reasoning => Chunk::Reasoning(text),
+            Voice::Refusal => Chunk::Refusal(text),
+        });
+    }
+    chunks.extend(replaced.then_some(Chunk::Sanitized));
+}
+
+/// A word that says something.
+fn word(word: Option<Word>) -> Option<String> {
+    word.map(|word| word.0).filter(|word| !word.is_empty())
 }
 
 /// Why a model stopped. A word that nobody knows ends a complete answer: `[DONE]` has come.
@@ -234,9 +292,9 @@ fn is_length(word: &str) -> bool {
 }
 
 /// Keeps the first value that is not empty.
-fn keep(kept: &mut String, value: Option<String>) {
+fn keep(kept: &mut String, value: Option<Word>) {
     if kept.is_empty() {
-        *kept = value.unwrap_or_default();
+        *kept = value.unwrap_or_default().0;
     }
 }
 
@@ -248,9 +306,4 @@ fn without_content(error: &serde_json::Error) -> String {
         serde_json::error::Category::Io | serde_json::error::Category::Syntax => "it is not JSON",
     };
     format!("{what}, at byte {}", error.column())
-}
-
-/// The text that a piece of arguments adds.
-pub(super) fn arguments(raw: &RawValue) -> String {
-    serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }

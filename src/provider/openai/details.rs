@@ -2,8 +2,57 @@
 
 use serde_json::{Map, Value};
 
+use super::wire::DetailFragment;
+use crate::provider::http::lenient::{self, Joiner, Piece, Text};
+
 /// The fields that come piece by piece.
-const PIECEWISE: &[&str] = &["text", "summary", "data"];
+const PIECEWISE: [&str; 3] = ["text", "summary", "data"];
+
+/// The blocks of one answer's reasoning as they arrive.
+#[derive(Debug, Default)]
+pub(super) struct Details {
+    blocks: Vec<Map<String, Value>>,
+    /// What each of [`PIECEWISE`] ends with.
+    joiners: [Joiner; PIECEWISE.len()],
+}
+
+impl Details {
+    /// Adds fragments.
+    pub(super) fn add(&mut self, fragments: Vec<DetailFragment>) {
+        let read = |fragment: DetailFragment| {
+            fragment
+                .into_iter()
+                .map(|(key, raw)| {
+                    let at = PIECEWISE.iter().position(|known| *known == key).filter(|_| raw.get().starts_with('"'));
+                    let value = match at {
+                        Some(at) => Value::String(self.joiners[at].join(&Piece::of(&raw)).text),
+                        None => lenient::value(raw.get()).unwrap_or_default(),
+                    };
+                    (key, value)
+                })
+                .collect()
+        };
+        let fragments = fragments.into_iter().map(read).collect();
+        add(&mut self.blocks, fragments);
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The blocks; nothing is added any more.
+    pub(super) fn close(mut self) -> Vec<Map<String, Value>> {
+        for (key, joiner) in PIECEWISE.into_iter().zip(&mut self.joiners) {
+            let mut rest = Text::default();
+            joiner.close(&mut rest);
+            if let Some(Value::String(text)) = self.blocks.last_mut().and_then(|block| block.get_mut(key)) {
+                text.push_str(&rest.text);
+            }
+        }
+        self.blocks
+    }
+}
 
 /// Adds fragments: those of one block become one block.
 pub(super) fn add(details: &mut Vec<Map<String, Value>>, fragments: Vec<Map<String, Value>>) {
@@ -16,11 +65,13 @@ pub(super) fn add(details: &mut Vec<Map<String, Value>>, fragments: Vec<Map<Stri
 }
 
 /// The text that fragments show, for a service that shows it nowhere else.
-pub(super) fn text(fragments: &[Map<String, Value>]) -> Option<String> {
-    let shown = |fragment: &Map<String, Value>| {
-        ["text", "summary"].iter().find_map(|key| fragment.get(*key)?.as_str().map(str::to_owned))
+pub(super) fn text(fragments: &[DetailFragment]) -> Option<Piece> {
+    let shown = |fragment: &DetailFragment| {
+        let raw = ["text", "summary"].iter().find_map(|key| fragment.get(*key));
+        raw.filter(|raw| raw.get().starts_with('"')).map(|raw| Piece::of(raw))
     };
-    let text: String = fragments.iter().filter_map(shown).collect();
+    let mut text = Piece::default();
+    fragments.iter().filter_map(shown).for_each(|piece| text.extend(&piece));
     (!text.is_empty()).then_some(text)
 }
 
@@ -53,25 +104,25 @@ mod tests {
 
     use super::*;
 
-    fn check(fragments: Value, expected: Value) {
-        let mut details = Vec::new();
-        for fragment in serde_json::from_value::<Vec<Map<String, Value>>>(fragments).expect("objects") {
-            add(&mut details, vec![fragment]);
+    fn check(fragments: &str, expected: Value) {
+        let mut details = Details::default();
+        for fragment in serde_json::from_str::<Vec<DetailFragment>>(fragments).expect("objects") {
+            details.add(vec![fragment]);
         }
-        assert_eq!(json!(details), expected);
+        assert_eq!(json!(details.close()), expected);
     }
 
     #[test]
     fn fragments_of_a_block_become_one_and_blocks_stay_apart() {
         check(
-            json!([
+            r#"[
                 {"type": "reasoning.text", "index": 0, "format": "f", "text": "The user"},
                 {"type": "reasoning.text", "index": 0, "format": "f", "text": " wants"},
                 {"type": "reasoning.text", "index": 0, "format": "f", "signature": "s", "text": null},
                 {"type": "reasoning.text", "index": 1, "text": "Second."},
                 {"type": "reasoning.encrypted", "index": 1, "id": "a", "data": "x"},
-                {"type": "reasoning.encrypted", "index": 1, "id": "b", "data": "y"},
-            ]),
+                {"type": "reasoning.encrypted", "index": 1, "id": "b", "data": "y"}
+            ]"#,
             json!([
                 {"type": "reasoning.text", "index": 0, "format": "f", "text": "The user wants", "signature": "s"},
                 {"type": "reasoning.text", "index": 1, "text": "Second."},
@@ -84,6 +135,21 @@ mod tests {
     #[test]
     fn blocks_without_a_number_are_never_joined() {
         let blocks = json!([{"type": "reasoning.text", "text": "a"}, {"type": "reasoning.text", "text": "b"}]);
-        check(blocks.clone(), blocks);
+        check(&blocks.to_string(), blocks);
+    }
+
+    #[test]
+    fn a_character_that_is_cut_in_two_is_whole_again() {
+        check(
+            r#"[
+                {"type": "reasoning.text", "index": 0, "text": "a\ud83d"},
+                {"type": "reasoning.text", "index": 0, "text": "\ude00b\udc00"},
+                {"type": "reasoning.text", "index": 1, "text": "c\ud83d", "note": "\ud83d"}
+            ]"#,
+            json!([
+                {"type": "reasoning.text", "index": 0, "text": "a😀b\u{fffd}"},
+                {"type": "reasoning.text", "index": 1, "text": "c\u{fffd}", "note": "\u{fffd}"},
+            ]),
+        );
     }
 }

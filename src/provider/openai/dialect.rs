@@ -19,8 +19,8 @@ pub struct Dialect {
     pub reasoning_outside: bool,
     /// Which ids of calls it takes.
     pub call_ids: CallIds,
-    /// Whether an assistant must speak between a tool's result and the user.
-    pub assistant_after_results: bool,
+    /// In which order messages may stand.
+    pub turns: Turns,
     /// Whether a stream may just close once it has said why it ends, without `[DONE]`.
     pub closes_without_done: bool,
     /// Whether refusals have a field of their own.
@@ -87,6 +87,17 @@ pub enum ReasoningBack {
     Details,
 }
 
+/// In which order messages may stand. What a service of one's own takes is the matter of its model's template, so it is taken for strict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turns {
+    /// In any.
+    Any,
+    /// No two users or assistants in a row.
+    Joined,
+    /// As in Mistral's template: instructions first, then user and assistant in turns, the user first; results do not count.
+    Strict,
+}
+
 /// Which ids of calls are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallIds {
@@ -101,7 +112,7 @@ pub enum CallIds {
 pub enum Effort {
     /// `reasoning_effort` in all of our levels.
     Fine,
-    /// `reasoning_effort`: `none`, `low`, `medium` or `high`.
+    /// `reasoning_effort`; where the model's levels are not known `none`, `low`, `medium` or `high`.
     Coarse,
     /// `reasoning: {effort, max_tokens}`
     Object,
@@ -109,7 +120,7 @@ pub enum Effort {
     Thinking,
     /// `thinking: {type}` switches it.
     Switch,
-    /// In no way that is known.
+    /// In no way that is known but a budget, where there is one.
     Unknown,
 }
 
@@ -123,7 +134,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     reasoning_back: ReasoningBack::Never,
     reasoning_outside: false,
     call_ids: CallIds::Short,
-    assistant_after_results: false,
+    turns: Turns::Strict,
     closes_without_done: false,
     refusals: false,
     effort: Effort::Coarse,
@@ -144,6 +155,7 @@ pub const DIALECTS: &[Dialect] = &[
         hosts: &["api.openai.com"],
         max_tokens: MaxTokens::Completion,
         developer_role: true,
+        turns: Turns::Any,
         refusals: true,
         effort: Effort::Fine,
         most_stops: Some(4),
@@ -154,6 +166,7 @@ pub const DIALECTS: &[Dialect] = &[
         name: "openrouter",
         hosts: &["openrouter.ai"],
         reasoning_back: ReasoningBack::Details,
+        turns: Turns::Joined,
         effort: Effort::Object,
         top_k: true,
         takes: Takes { files: true, ..COMPATIBLE.takes },
@@ -163,19 +176,19 @@ pub const DIALECTS: &[Dialect] = &[
         name: "deepseek",
         hosts: &["api.deepseek.com"],
         reasoning_back: ReasoningBack::Content,
+        turns: Turns::Joined,
         effort: Effort::Thinking,
         json_schema: false,
         takes: Takes { pictures: false, sounds: false, ..COMPATIBLE.takes },
         ..COMPATIBLE
     },
-    Dialect { name: "groq", hosts: &["api.groq.com"], ..COMPATIBLE },
-    Dialect { name: "xai", hosts: &["api.x.ai"], reasoning_outside: true, ..COMPATIBLE },
+    Dialect { name: "groq", hosts: &["api.groq.com"], turns: Turns::Any, ..COMPATIBLE },
+    Dialect { name: "xai", hosts: &["api.x.ai"], turns: Turns::Any, reasoning_outside: true, ..COMPATIBLE },
     Dialect {
         name: "mistral",
         hosts: &["api.mistral.ai"],
         asks_for_usage: false,
         call_ids: CallIds::Nine,
-        assistant_after_results: true,
         seed: "random_seed",
         takes: Takes { sounds: false, ..COMPATIBLE.takes },
         ..COMPATIBLE
@@ -188,9 +201,15 @@ pub const DIALECTS: &[Dialect] = &[
         ..COMPATIBLE
     },
     Dialect { name: "fireworks", hosts: &["api.fireworks.ai"], top_k: true, ..COMPATIBLE },
-    Dialect { name: "cerebras", hosts: &["api.cerebras.ai"], ..COMPATIBLE },
-    Dialect { name: "moonshot", hosts: &["api.moonshot.ai", "api.moonshot.cn"], effort: Effort::Switch, ..COMPATIBLE },
-    Dialect { name: "zai", hosts: &["api.z.ai"], effort: Effort::Switch, ..COMPATIBLE },
+    Dialect { name: "cerebras", hosts: &["api.cerebras.ai"], turns: Turns::Any, ..COMPATIBLE },
+    Dialect {
+        name: "moonshot",
+        hosts: &["api.moonshot.ai", "api.moonshot.cn"],
+        turns: Turns::Any,
+        effort: Effort::Switch,
+        ..COMPATIBLE
+    },
+    Dialect { name: "zai", hosts: &["api.z.ai"], turns: Turns::Any, effort: Effort::Switch, ..COMPATIBLE },
     Dialect { name: "perplexity", hosts: &["api.perplexity.ai"], closes_without_done: true, ..COMPATIBLE },
     Dialect {
         name: "llamacpp",

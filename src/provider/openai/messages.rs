@@ -6,23 +6,21 @@ use serde_json::{Map, Value};
 
 use super::{
     KIND, details,
-    dialect::{Dialect, ReasoningBack},
+    dialect::{Dialect, ReasoningBack, Turns},
     encode::Form,
     ids::Ids,
-    media, wire,
+    media, order, wire,
 };
 use crate::model::{
-    Content, Contents, Given, Message, Part, Prompt, Role, ToolOutcome, ToolResult, message::StoredPart,
+    Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome, ToolResult, message::StoredPart,
+    transcript,
 };
 
-/// What an assistant says between a result and the user, where the service wants that.
-const NOTED: &str = "OK";
-
-/// All messages, the instructions first. An assistant message with nothing to send is left out. Media of results follow the results
-/// as a user's message, and what the user says next goes on there: not all services take two of them in a row.
+/// All messages, the instructions first, in an order that the service takes. An assistant message with nothing to send is left out. Media
+/// of results follow the results as a user's message, and what the user says next goes on there.
 pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<wire::Message<'a>> {
     let stored = prompt.transcript.messages();
-    let loop_begins = loop_begins(stored);
+    let loop_begins = transcript::loop_begins(stored);
     let mut written = Vec::new();
     if !prompt.system.is_empty() {
         written.push(instructions(&prompt.system, form.developer));
@@ -36,7 +34,9 @@ pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> 
                     Some(wire::Message::User { content: wire::UserContent::Parts(parts) }) if shown_before => {
                         parts.extend(said(message, &prompt.contents));
                     }
-                    Some(_) | None => say(&mut written, user(message, &prompt.contents), form),
+                    Some(_) | None => {
+                        written.extend(user(message, &prompt.contents).map(|content| wire::Message::User { content }));
+                    }
                 }
             }
             Role::Assistant => {
@@ -45,32 +45,22 @@ pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> 
             }
             Role::Tool => {
                 written.extend(message.parts.iter().filter_map(|part| result(&part.part, ids)));
-                let shown = shown(message, &prompt.contents);
-                say(&mut written, Some(wire::UserContent::Parts(shown)).filter(|_| holds_media(message)), form);
+                if holds_media(message) {
+                    let content = wire::UserContent::Parts(shown(message, &prompt.contents));
+                    written.push(wire::Message::User { content });
+                }
             }
         }
     }
-    written
-}
-
-/// Where the tool loop begins that is going on: at what the user said last.
-pub(super) fn loop_begins(stored: &[Message]) -> usize {
-    stored.iter().rposition(|message| message.role == Role::User).unwrap_or(0)
-}
-
-/// Lets the user say something.
-fn say<'a>(written: &mut Vec<wire::Message<'a>>, content: Option<wire::UserContent<'a>>, form: Form<'_>) {
-    if form.dialect.assistant_after_results
-        && matches!(written.last(), Some(wire::Message::Tool { .. }))
-        && content.is_some()
-    {
-        let content = Some(NOTED.to_owned());
-        written.push(wire::Message::Assistant(wire::Assistant { content, ..wire::Assistant::default() }));
+    match form.dialect.turns {
+        Turns::Any => written,
+        Turns::Joined => order::joined(written),
+        Turns::Strict => order::joined(order::strict(written)),
     }
-    written.extend(content.map(|content| wire::Message::User { content }));
 }
 
 fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
+    let content = Cow::Borrowed(content);
     if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
 }
 
@@ -78,7 +68,7 @@ fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
 fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserContent<'a>> {
     match (texts(message).as_slice(), holds_media(message)) {
         ([], false) => None,
-        ([text], false) => Some(wire::UserContent::Text(text)),
+        ([text], false) => Some(wire::UserContent::Text(Cow::Borrowed(text))),
         (_, _) => Some(wire::UserContent::Parts(said(message, contents))),
     }
 }
@@ -151,11 +141,17 @@ impl Back {
 
     /// Whether a part that is reasoning goes back.
     pub(super) fn takes(self, part: &Part) -> bool {
-        match self.dialect.reasoning_back {
-            ReasoningBack::Content => self.in_loop,
-            ReasoningBack::Details => self.own && !blocks(part).is_empty(),
-            ReasoningBack::Never => false,
-        }
+        takes_back(self.dialect, part, self.own, self.in_loop)
+    }
+}
+
+/// Whether reasoning goes back: the one rule, for what is written and for what is counted. `own`: the model that is asked wrote it;
+/// `in_loop`: in the tool loop that is going on.
+pub(super) fn takes_back(dialect: &Dialect, part: &Part, own: bool, in_loop: bool) -> bool {
+    match dialect.reasoning_back {
+        ReasoningBack::Content => in_loop,
+        ReasoningBack::Details => own && !blocks(part).is_empty(),
+        ReasoningBack::Never => false,
     }
 }
 
@@ -170,7 +166,7 @@ pub(super) fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> O
             Content::ToolCall(call) => written.tool_calls.push(wire::Call {
                 id: ids.get(&call.id),
                 kind: "function",
-                function: wire::Function { name: &call.name, arguments: arguments(&call.arguments) },
+                function: wire::Function { name: &call.name, arguments: arguments(call) },
                 extra_content: attached(part).and_then(|mut own| own.remove("extra_content")).filter(|_| back.own),
             }),
             Content::Reasoning { text, .. } if back.takes(part) => match back.dialect.reasoning_back {
@@ -223,9 +219,8 @@ fn words(result: &ToolResult) -> String {
 
 /// The arguments as the model wrote them. A call whose arguments are no JSON object was never run; some services refuse to read
 /// it again, so it goes back without any.
-fn arguments(json: &str) -> &str {
-    let object = serde_json::from_str::<Map<String, Value>>(json).is_ok();
-    if object { json } else { "{}" }
+fn arguments(call: &ToolCall) -> &str {
+    if call.has_object() { &call.arguments } else { "{}" }
 }
 
 /// What this kind of provider attached to a part.

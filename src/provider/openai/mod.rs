@@ -8,7 +8,7 @@ use super::{
     http::{Client, Settings, Unusable},
     info::Declared,
 };
-use crate::model::{Generation, Media, Prompt, PromptShape, Role, generation::Unsupported};
+use crate::model::{Generation, Media, Part, Prompt, PromptShape, Role, generation::Unsupported};
 
 mod calls;
 pub mod decode;
@@ -21,6 +21,7 @@ mod media;
 mod messages;
 mod omitted;
 mod options;
+mod order;
 mod usage;
 mod wire;
 
@@ -91,13 +92,17 @@ impl Provider for OpenAi {
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        let mut unsupported = options::cannot_take(self.dialect, &model.name, wanted);
+        let mut unsupported = options::cannot_take(self.dialect, model, wanted);
         for more in model.cannot_take(wanted) {
             if unsupported.iter().all(|known| known.setting != more.setting) {
                 unsupported.push(more);
             }
         }
         unsupported
+    }
+
+    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::fitted(self.dialect, model, wanted)
     }
 
     fn is_local(&self) -> bool {
@@ -108,11 +113,8 @@ impl Provider for OpenAi {
         media::cannot_read(self.dialect.takes, media, role).or_else(|| model.cannot_read(media, role))
     }
 
-    fn takes_reasoning_back(&self) -> bool {
-        match self.dialect.reasoning_back {
-            dialect::ReasoningBack::Never => false,
-            dialect::ReasoningBack::Content | dialect::ReasoningBack::Details => true,
-        }
+    fn sends_reasoning(&self, part: &Part, own: bool, in_loop: bool) -> bool {
+        messages::takes_back(self.dialect, part, own, in_loop)
     }
 
     fn counts(&self) -> bool {

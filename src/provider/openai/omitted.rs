@@ -3,15 +3,15 @@
 use super::{
     encode::Form,
     ids::Ids,
-    messages::{Back, assistant, loop_begins, texts},
+    messages::{Back, assistant, texts},
 };
-use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role};
+use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role, transcript};
 
 /// What is left out, in order.
 pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     let stored = prompt.transcript.messages();
     let ids = Ids::of(stored, form.dialect.call_ids);
-    let (loop_begins, mut notes) = (loop_begins(stored), Vec::new());
+    let (loop_begins, mut notes) = (transcript::loop_begins(stored), Vec::new());
     for (at, message) in stored.iter().enumerate() {
         match message.role {
             Role::System | Role::User if texts(message).is_empty() => notes.push(whole(message)),

@@ -9,9 +9,12 @@ use super::{
     dialect::{Dialect, Effort},
     encode::Body,
 };
-use crate::model::{
-    Generation, Prompt,
-    generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
+use crate::{
+    model::{
+        Generation, Prompt,
+        generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
+    },
+    provider::info::{ModelInfo, nearest},
 };
 
 #[cfg(test)]
@@ -20,14 +23,36 @@ mod tests;
 /// Fields that no option replaces: what is said would not be what is stored.
 const OURS: &[&str] = &["model", "messages", "tools", "stream"];
 
+/// The levels of reasoning of models whose own are not known, where they are told a level.
+const COARSE: [ReasoningEffort; 4] =
+    [ReasoningEffort::None, ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
+
+/// The wishes, the effort as the nearest level of the model. A service that switches reasoning off does so for every model.
+pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
+    let switched = matches!(dialect.effort, Effort::Switch | Effort::Thinking);
+    match (wanted.reasoning_effort, &model.reasoning_efforts) {
+        (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
+        (Some(effort), None) if dialect.effort == Effort::Coarse => {
+            Generation { reasoning_effort: nearest(&COARSE, effort), ..wanted.clone() }
+        }
+        (Some(_) | None, _) => model.fitted(wanted),
+    }
+}
+
 /// What of the wishes the model cannot be told.
-pub(super) fn cannot_take(dialect: &Dialect, model: &str, wanted: &Generation) -> Vec<Unsupported> {
+pub(super) fn cannot_take(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+    let has_levels = model.reasoning_efforts.as_ref().is_some_and(|levels| !levels.is_empty());
+    let model = model.name.as_str();
     let thinks = dialect.effort == Effort::Fine && thinks(model);
     let effort = wanted.reasoning_effort;
     let forced = wanted.tool_choice.as_ref().is_some_and(ToolChoice::is_forced);
     let stops = wanted.stop_sequences.len();
     let no_schema = !dialect.json_schema && wanted.response_format.as_ref().is_some_and(|it| it.schema.is_some());
-    let no_effort = dialect.effort == Effort::Unknown || (dialect.effort == Effort::Fine && !thinks);
+    let no_effort = match dialect.effort {
+        Effort::Unknown => dialect.budget.is_none(),
+        Effort::Fine => !thinks && !has_levels,
+        Effort::Coarse | Effort::Object | Effort::Thinking | Effort::Switch => false,
+    };
     let no_budget = dialect.budget.is_none() && dialect.effort != Effort::Object;
     let thinking_fixed =
         dialect.effort == Effort::Thinking && effort != Some(ReasoningEffort::None) && model != "deepseek-chat";
@@ -106,14 +131,18 @@ fn think(body: &mut Body, dialect: &Dialect, effort: Option<ReasoningEffort>, bu
     match (dialect.effort, effort) {
         (Effort::Object, _) if budget.is_some() => body.set("reasoning", json!({"max_tokens": budget})),
         (Effort::Object, Some(effort)) => body.set("reasoning", json!({"effort": fine(effort)})),
-        (Effort::Fine, Some(effort)) => body.set("reasoning_effort", fine(effort)),
-        (Effort::Coarse, Some(effort)) => body.set("reasoning_effort", coarse(effort)),
+        (Effort::Fine | Effort::Coarse, Some(effort)) => body.set("reasoning_effort", fine(effort)),
         (Effort::Switch, Some(effort)) => body.set("thinking", switch(effort)),
         (Effort::Thinking, Some(effort)) => {
             body.set("thinking", switch(effort));
             body.set_some("reasoning_effort", high_or_max(effort));
         }
-        (Effort::Unknown, _) | (_, None) => {}
+        (Effort::Unknown, Some(effort)) => {
+            if let Some(field) = dialect.budget {
+                body.set(field, tokens(effort));
+            }
+        }
+        (_, None) => {}
     }
 }
 
@@ -129,12 +158,15 @@ fn fine(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-fn coarse(effort: ReasoningEffort) -> &'static str {
+/// The budget that stands for a level, where there is nothing but a budget; Google's, as far as it goes.
+fn tokens(effort: ReasoningEffort) -> u32 {
     match effort {
-        ReasoningEffort::None => "none",
-        ReasoningEffort::Minimal | ReasoningEffort::Low => "low",
-        ReasoningEffort::Medium => "medium",
-        ReasoningEffort::High | ReasoningEffort::Xhigh | ReasoningEffort::Max => "high",
+        ReasoningEffort::None => 0,
+        ReasoningEffort::Minimal => 512,
+        ReasoningEffort::Low => 1_024,
+        ReasoningEffort::Medium => 8_192,
+        ReasoningEffort::High => 24_576,
+        ReasoningEffort::Xhigh | ReasoningEffort::Max => 32_768,
     }
 }
 

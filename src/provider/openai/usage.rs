@@ -1,17 +1,23 @@
 //! What services report of tokens, in one meaning: input with everything cached, output with all reasoning.
 
-use serde_json::{Value, value::RawValue};
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
-use crate::model::Usage;
+use crate::{model::Usage, provider::http::lenient};
 
 /// Bytes of a report that are kept as they came.
 const MAX_REPORT_BYTES: usize = 16 << 10;
 
-/// The usage in a report; none: it reports nothing.
+/// The report in Groq's own corner of an event.
+pub(super) fn of_groq(corner: &RawValue) -> Option<Box<RawValue>> {
+    member(corner, "usage").filter(|report| report.get() != "null").map(ToOwned::to_owned)
+}
+
+/// The usage in a report; `None` if it reports nothing.
 pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
-    let json: Value = serde_json::from_str(report.get()).ok()?;
-    let number = |path: &str| json.pointer(path).and_then(Value::as_u64);
+    let number = |path: &str| lenient::count(path.split('/').skip(1).try_fold(report, member)?);
     let (prompt, completion) = (number("/prompt_tokens"), number("/completion_tokens"));
     if prompt.is_none() && completion.is_none() {
         return None;
@@ -45,6 +51,11 @@ pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
     })
 }
 
+/// A member of an object. The others are not read: whatever they are, they cannot matter.
+fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
+    serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get()).ok()?.remove(key)
+}
+
 /// A number of tokens that the API can carry.
 fn tokens(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs())
@@ -52,13 +63,17 @@ fn tokens(number: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::provider::openai::dialect::named;
 
     fn check(dialect: &str, report: Value, expected: Option<[u32; 5]>) {
-        let raw = serde_json::value::to_raw_value(&report).expect("JSON");
+        check_text(dialect, &report.to_string(), expected);
+    }
+
+    fn check_text(dialect: &str, report: &str, expected: Option<[u32; 5]>) {
+        let raw = RawValue::from_string(report.to_owned()).expect("JSON");
         let usage = read(&raw, named(dialect).expect("a dialect"));
         let numbers =
             usage.map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]);
@@ -112,9 +127,23 @@ mod tests {
             json!({"prompt_tokens": u64::MAX, "completion_tokens": u64::MAX}),
             Some([i32::MAX as u32, i32::MAX as u32, 0, 0, 0]),
         );
-        check("openai", json!({"prompt_tokens": -1, "completion_tokens": 1.5}), None);
+        check("openai", json!({"prompt_tokens": -1, "completion_tokens": "many"}), None);
         check("openai", json!({"cost": 1}), None);
         check("openai", json!([]), None);
         check("openai", json!({"completion_tokens": 4}), Some([0, 4, 0, 0, 0]));
+    }
+
+    #[test]
+    fn a_number_in_another_form_or_nonsense_beside_it_loses_no_report() {
+        let table = [
+            r#"{"prompt_tokens": 9.0, "completion_tokens": 5}"#,
+            r#"{"prompt_tokens": "9", "completion_tokens": 5.0}"#,
+            r#"{"prompt_tokens": 9, "completion_tokens": 5, "cost": 1e999}"#,
+            r#"{"prompt_tokens": 9, "completion_tokens": 5, "note": "\ud83d"}"#,
+            r#"{"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": [], "completion_tokens_details": "none"}"#,
+        ];
+        for report in table {
+            check_text("openai", report, Some([9, 5, 0, 0, 0]));
+        }
     }
 }

@@ -1,19 +1,21 @@
 //! Chat Completions as it goes over the wire. What comes in is read as leniently as it is written: nearly every field may be
 //! missing or null.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value, value::RawValue};
+
+use crate::provider::http::lenient::{Number, Piece, Word};
 
 /// A message of a request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub(super) enum Message<'a> {
     /// Instructions.
-    System { content: &'a str },
+    System { content: Cow<'a, str> },
     /// Instructions, for models that know the role.
-    Developer { content: &'a str },
+    Developer { content: Cow<'a, str> },
     /// The user.
     User { content: UserContent<'a> },
     /// The model.
@@ -27,7 +29,7 @@ pub(super) enum Message<'a> {
 #[serde(untagged)]
 pub(super) enum UserContent<'a> {
     /// One.
-    Text(&'a str),
+    Text(Cow<'a, str>),
     /// Several.
     Parts(Vec<UserPart<'a>>),
 }
@@ -123,30 +125,24 @@ pub(super) struct ToolFunction<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Chunk {
-    pub(super) id: Option<String>,
-    pub(super) model: Option<String>,
-    pub(super) object: Option<String>,
+    pub(super) id: Option<Word>,
+    pub(super) model: Option<Word>,
+    pub(super) object: Option<Word>,
     pub(super) choices: Option<Vec<Choice>>,
     pub(super) usage: Option<Box<RawValue>>,
-    pub(super) x_groq: Option<Groq>,
-    pub(super) error: Option<Value>,
-}
-
-/// Groq's own corner.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Groq {
-    pub(super) usage: Option<Box<RawValue>>,
+    /// Groq's own corner, which may hold `usage`.
+    pub(super) x_groq: Option<Box<RawValue>>,
+    pub(super) error: Option<Box<RawValue>>,
 }
 
 /// One of several answers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Choice {
-    pub(super) index: Option<i64>,
+    pub(super) index: Option<Number>,
     pub(super) delta: Option<Delta>,
-    pub(super) finish_reason: Option<String>,
-    pub(super) native_finish_reason: Option<String>,
+    pub(super) finish_reason: Option<Word>,
+    pub(super) native_finish_reason: Option<Word>,
 }
 
 /// What is new.
@@ -154,19 +150,23 @@ pub(super) struct Choice {
 #[serde(default)]
 pub(super) struct Delta {
     pub(super) content: Option<Content>,
-    pub(super) refusal: Option<String>,
-    pub(super) reasoning: Option<String>,
-    pub(super) reasoning_content: Option<String>,
-    pub(super) reasoning_details: Option<Vec<Map<String, Value>>>,
+    pub(super) refusal: Option<Piece>,
+    pub(super) reasoning: Option<Piece>,
+    pub(super) reasoning_content: Option<Piece>,
+    pub(super) reasoning_details: Option<Vec<DetailFragment>>,
     pub(super) tool_calls: Option<Vec<Fragment>>,
+    /// The one call of an answer, as it was written before there were several.
+    pub(super) function_call: Option<FunctionFragment>,
 }
 
+/// A piece of what OpenRouter tells of reasoning.
+pub(super) type DetailFragment = BTreeMap<String, Box<RawValue>>;
+
 /// Text, or Mistral's parts.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug)]
 pub(super) enum Content {
     /// Text.
-    Text(String),
+    Text(Piece),
     /// Parts.
     Parts(Vec<Part>),
 }
@@ -176,43 +176,46 @@ pub(super) enum Content {
 #[serde(default)]
 pub(super) struct Part {
     #[serde(rename = "type")]
-    pub(super) kind: String,
-    pub(super) text: Option<String>,
-    pub(super) thinking: Option<Thinking>,
+    pub(super) kind: Word,
+    pub(super) text: Option<Piece>,
+    pub(super) thinking: Option<Content>,
 }
 
-/// What is in a part that thinks.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Thinking {
-    /// Text.
-    Text(String),
-    /// Parts of it.
-    Parts(Vec<ThinkingPart>),
-}
-
-/// A piece of thinking.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ThinkingPart {
-    pub(super) text: Option<String>,
+impl<'de> Deserialize<'de> for Content {
+    /// A string as bytes, see [`Piece`]; `serde_json` hands out an array for the same request.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = Content;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or parts")
+            }
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Content, E> {
+                Piece::deserialize(de::value::BytesDeserializer::new(bytes)).map(Content::Text)
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, parts: A) -> Result<Content, A::Error> {
+                Vec::deserialize(de::value::SeqAccessDeserializer::new(parts)).map(Content::Parts)
+            }
+        }
+        deserializer.deserialize_bytes(Either)
+    }
 }
 
 /// A piece of a call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Fragment {
-    pub(super) index: Option<i64>,
-    pub(super) id: Option<String>,
+    pub(super) index: Option<Number>,
+    pub(super) id: Option<Word>,
     pub(super) function: Option<FunctionFragment>,
-    pub(super) extra_content: Option<Value>,
+    pub(super) extra_content: Option<Box<RawValue>>,
 }
 
 /// A piece of what is called.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FunctionFragment {
-    pub(super) name: Option<String>,
+    pub(super) name: Option<Word>,
     /// A string; from some services the object itself.
     pub(super) arguments: Option<Box<RawValue>>,
 }

@@ -93,7 +93,7 @@ impl Script {
             max_output: limit(max_output),
             input_media: input_media_types,
             supports_tools: tools,
-            supports_parallel_tools: tools,
+            supports_parallel_tools: tools.then_some(true),
             source: Source::Configured,
             ..ModelInfo::unknown(name)
         };

@@ -58,7 +58,7 @@ fn shown(beats: &[Beat]) -> String {
             Beat::Chunk(Chunk::Refusal(text)) => format!("no:{text}|"),
             Beat::Chunk(Chunk::ToolCall { index, id, name }) => format!("call{index}:{id}:{name} "),
             Beat::Chunk(Chunk::ToolInput { index: _, json }) => format!("{json}|"),
-            Beat::Chunk(Chunk::PartMetadata(_)) => "never".to_owned(),
+            Beat::Chunk(Chunk::PartMetadata(_) | Chunk::Sanitized) => "never".to_owned(),
             Beat::Chunk(Chunk::Finished(finish)) => format!("<{}>", finish.provider_reason),
             Beat::Delay(delay) => format!("+{}|", delay.as_millis()),
             Beat::WaitFor(name) => format!("wait:{name}|"),

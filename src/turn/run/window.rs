@@ -21,6 +21,7 @@ use crate::{
         Error,
         compact::TriedLast,
         prune::{report, unasked},
+        reasoning,
         stats::{budget, known_window},
         written::message_tokens,
     },
@@ -155,16 +156,18 @@ impl Run<'_> {
     }
 }
 
-/// What a call measured. The answer's reasoning is no part of later prompts where the provider does not get it back.
-pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage) -> Measured {
+/// What a call measured. Reasoning that goes with no later prompt is no part of it: the answer's own, and what the prompt held of the loop
+/// that an answer without calls ends.
+pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage, of_loop: u32) -> Measured {
     let kept = message_tokens(answer).saturating_sub(scene.estimator.frame());
     let kept = if answer.parts.is_empty() { 0 } else { kept };
-    let dropped = if scene.model.provider.takes_reasoning_back() { 0 } else { usage.reasoning };
+    let dropped = reasoning::dropped(scene.model, &answer.parts, usage);
+    let of_loop = if reasoning::ends_loop(&answer.parts) { of_loop } else { 0 };
     Measured {
         seen: scene.owned.context_version,
         input: usage.input,
         output: usage.output.saturating_sub(dropped),
-        beside: i64::from(scene.outside) + i64::from(kept),
+        beside: i64::from(scene.outside) + i64::from(kept) + i64::from(of_loop),
         cached: usage.cache_read.saturating_add(usage.cache_write),
         estimated: scene.size.count.tokens,
         basis: scene.size.count.basis,

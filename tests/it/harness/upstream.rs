@@ -14,7 +14,10 @@ use std::{
     fs, io,
     net::SocketAddr,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,7 +36,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, events::PATIENCE};
+use super::{Options, events::PATIENCE, strict};
 
 /// The key that clients of [`Upstream::provider`] send.
 pub const KEY: &str = "sk-test-key-that-nobody-may-see";
@@ -82,6 +85,9 @@ struct Shared {
     requests: Mutex<Vec<Received>>,
     released: watch::Sender<BTreeSet<String>>,
     aborted: watch::Sender<usize>,
+    /// What it refused to read, as a server with a strict template does.
+    refused: Mutex<Vec<String>>,
+    strict: AtomicBool,
     asked: watch::Sender<usize>,
 }
 
@@ -254,8 +260,17 @@ impl Upstream {
         }
     }
 
-    /// A provider of that configured name that calls it, with a model `gpt-4o`.
+    /// From now on it takes only what strict chat templates take, and fails the test of whoever sent anything else.
+    pub fn strict(&self) {
+        self.shared.strict.store(true, Ordering::Relaxed);
+    }
+
+    /// A provider of that configured name that calls it, with a model `gpt-4o`. Services whose template may be strict are played by strict
+    /// ones.
     pub fn provider(&self, name: &str, dialect: &str) -> OpenAi {
+        if dialect::named(dialect).is_some_and(|dialect| dialect.turns == dialect::Turns::Strict) {
+            self.strict();
+        }
         provider(name, self.settings(), dialect)
     }
 
@@ -281,6 +296,8 @@ pub fn declaring(name: &str, settings: Settings, dialect: &str, windows: &[(&str
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.stop.cancel();
+        let refused = self.shared.refused.lock().unwrap();
+        assert!(refused.is_empty() || std::thread::panicking(), "refused: {refused:#?}");
     }
 }
 
@@ -305,6 +322,11 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
         body: String::from_utf8_lossy(&body).into_owned(),
     });
     shared.asked.send_modify(|asked| *asked += 1);
+    let refusal = strict::refusal(&serde_json::from_slice::<Value>(&body).unwrap_or_default()["messages"]);
+    if let Some(why) = refusal.filter(|_| shared.strict.load(Ordering::Relaxed)) {
+        let sent = String::from_utf8_lossy(&body).into_owned();
+        shared.refused.lock().unwrap().push(format!("{why}: {sent}"));
+    }
     let planned = shared.replies.lock().unwrap().pop_front();
     let unplanned = || Reply::error(400, "unplanned", "the test planned no answer to this request");
     let Reply { status, headers, hold, moves } = planned.unwrap_or_else(unplanned);

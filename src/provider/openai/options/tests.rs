@@ -32,7 +32,7 @@ fn everything() -> Generation {
 }
 
 fn refused(dialect: &str, model: &str, wanted: &Generation) -> Vec<&'static str> {
-    let refused = cannot_take(dialect::named(dialect).expect("a dialect"), model, wanted);
+    let refused = cannot_take(dialect::named(dialect).expect("a dialect"), &ModelInfo::unknown(model), wanted);
     assert!(refused.iter().all(|it| !it.why.is_empty()));
     refused.iter().map(|it| it.setting.path().trim_start_matches("generation.")).collect()
 }
@@ -65,7 +65,11 @@ fn what_a_model_cannot_be_told_is_named() {
     );
     let calm = Generation { reasoning_effort: Some(ReasoningEffort::None), response_format: None, ..all.clone() };
     assert_eq!(refused("deepseek", "deepseek-v4", &calm), ["top_k", "reasoning_budget_tokens"]);
-    assert_eq!(refused("llamacpp", "any", &all), ["reasoning_effort"]);
+    assert_eq!(refused("llamacpp", "any", &all), [""; 0]);
+    assert_eq!(refused("together", "any", &all), ["reasoning_effort", "reasoning_budget_tokens"]);
+    let levels = ModelInfo { reasoning_efforts: Some(vec![ReasoningEffort::High]), ..ModelInfo::unknown("our-own") };
+    let refused_of = cannot_take(dialect::original(), &levels, &all);
+    assert!(refused_of.iter().all(|it| it.setting != Setting::ReasoningEffort), "{refused_of:?}");
     assert_eq!(refused("vllm", "any", &all), [""; 0]);
     let stops = Generation { stop_sequences: vec!["a".to_owned(); 5], ..Generation::default() };
     assert_eq!(refused("openai", "gpt-4o", &stops), ["stop_sequences"]);
@@ -100,6 +104,7 @@ fn how_hard_to_think_is_said_in_each_services_way() {
     let with = |dialect: &str, effort: Option<ReasoningEffort>, budget: Option<u32>| {
         let generation =
             Generation { reasoning_effort: effort, reasoning_budget_tokens: budget, ..Generation::default() };
+        let generation = fitted(dialect::named(dialect).expect("a dialect"), &ModelInfo::unknown("any"), &generation);
         let mut body = body(dialect, &asked(generation, false));
         let fields = ["reasoning_effort", "reasoning", "thinking", "thinking_budget_tokens", "thinking_token_budget"];
         let found = fields.iter().filter_map(|field| Some((*field, body.get_mut(field)?.take())));
@@ -117,12 +122,36 @@ fn how_hard_to_think_is_said_in_each_services_way() {
         ("deepseek", Some(Xhigh), None, json!({"thinking": {"type": "enabled"}, "reasoning_effort": "max"})),
         ("zai", Some(High), None, json!({"thinking": {"type": "enabled"}})),
         ("llamacpp", None, Some(9), json!({"thinking_budget_tokens": 9})),
+        ("llamacpp", Some(High), None, json!({"thinking_budget_tokens": 24_576})),
+        ("llamacpp", Some(Not), None, json!({"thinking_budget_tokens": 0})),
+        ("together", Some(High), None, json!({})),
         ("vllm", Some(High), Some(9), json!({"thinking_token_budget": 9})),
         ("vllm", Some(High), None, json!({"reasoning_effort": "high"})),
         ("openai", None, None, json!({})),
     ];
     for (dialect, effort, budget, expected) in table {
         assert_eq!(with(dialect, effort, budget), expected, "{dialect} {effort:?} {budget:?}");
+    }
+}
+
+#[test]
+fn an_effort_is_the_nearest_level_that_the_model_has() {
+    use ReasoningEffort::{High, Low, Max, Medium, None as Not, Xhigh};
+    let table = [
+        ("openai", Some(vec![Low, High]), Medium, Some(Low)),
+        ("openai", None, Max, Some(Max)),
+        ("groq", Some(vec![Not, Xhigh]), High, Some(Xhigh)),
+        ("groq", None, Xhigh, Some(High)),
+        ("deepseek", Some(vec![High, Max]), Not, Some(Not)),
+        ("deepseek", Some(vec![High, Max]), Low, Some(High)),
+        ("zai", Some(vec![Low]), Not, Some(Not)),
+        ("openrouter", Some(vec![Low]), Not, Some(Low)),
+    ];
+    for (name, levels, effort, expected) in table {
+        let model = ModelInfo { reasoning_efforts: levels, ..ModelInfo::unknown("any") };
+        let wanted = Generation { reasoning_effort: Some(effort), ..Generation::default() };
+        let fitted = fitted(dialect::named(name).expect("a dialect"), &model, &wanted);
+        assert_eq!(fitted.reasoning_effort, expected, "{name} {effort:?}");
     }
 }
 

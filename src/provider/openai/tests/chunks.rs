@@ -103,6 +103,39 @@ fn fragments_find_their_call_whatever_is_left_away() {
             vec![call(0, "a", "look"), input(0, "{\"n\":1}")],
         ),
         (vec![json!({"index": 0, "id": "a", "function": {"name": "look"}})], vec![call(0, "a", "look")]),
+        (
+            vec![
+                json!({"index": 0, "id": "a", "function": {"name": "look"}}),
+                json!({"index": 1, "id": "b", "function": {"name": "fly", "arguments": "{}"}}),
+            ],
+            vec![call(0, "a", "look"), call(1, "b", "fly"), input(1, "{}")],
+        ),
+        // A name in pieces, and one that is repeated.
+        (
+            vec![
+                json!({"index": 0, "id": "a", "function": {"name": "lo", "arguments": ""}}),
+                json!({"index": 0, "function": {"name": "ok"}}),
+                json!({"index": 0, "function": {"name": "look", "arguments": "{"}}),
+                json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "}"}}),
+            ],
+            vec![call(0, "a", "look"), input(0, "{"), input(0, "}")],
+        ),
+        // Another name under the same number, once there are arguments.
+        (
+            vec![
+                json!({"index": 0, "function": {"name": "look", "arguments": "{}"}}),
+                json!({"index": 0, "function": {"name": "fly", "arguments": "{}"}}),
+            ],
+            vec![call(0, "", "look"), input(0, "{}"), call(1, "", "fly"), input(1, "{}")],
+        ),
+        // A number as a string, an id as a number.
+        (
+            vec![
+                json!({"index": "0", "id": 7, "function": {"name": "look", "arguments": "{"}}),
+                json!({"index": 0, "function": {"arguments": "}"}}),
+            ],
+            vec![call(0, "7", "look"), input(0, "{"), input(0, "}")],
+        ),
         // No arguments, in the words of Groq's models.
         (
             vec![json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "null"}})],
@@ -313,4 +346,90 @@ fn what_cannot_be_read_is_said_without_quoting_it() {
     }
     let named = format!("event: ping\ndata: still here\n\n{}", stream(&[ends("stop")]));
     assert_eq!(decode("openai", [named.as_bytes()]).1, Ok(()), "an event of somebody else's");
+}
+
+#[test]
+fn the_one_call_of_an_old_answer_is_read_unless_it_is_told_twice() {
+    let old = |name: Option<&str>, arguments: &str| json!({"name": name, "arguments": arguments});
+    let table = [
+        vec![json!({"function_call": old(Some("look"), "{")}), json!({"function_call": old(None, "}")})],
+        vec![json!({"function_call": old(Some("look"), "{")}), json!({"function_call": old(Some("look"), "}")})],
+        vec![json!({"function_call": old(Some("lo"), "")}), json!({"function_call": old(Some("ok"), "{}")})],
+    ];
+    for deltas in table {
+        let payloads: Vec<Value> = deltas.into_iter().map(delta).chain([ends("function_call")]).collect();
+        let answer = assembled(&chunks("compatible", &payloads));
+        assert_eq!(
+            (answer.calls.len(), answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()),
+            (1, "look", "{}")
+        );
+        assert_eq!(answer.finish.reason, FinishReason::ToolCalls);
+    }
+    let twice = delta(json!({
+        "tool_calls": [{"index": 0, "id": "a", "function": old(Some("look"), "{}")}],
+        "function_call": old(Some("look"), "{}"),
+    }));
+    assert_eq!(assembled(&chunks("compatible", &[twice, ends("tool_calls")])).calls.len(), 1);
+}
+
+#[test]
+fn a_call_stands_before_what_is_said_after_it() {
+    let begins = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look"}}]});
+    let seen = chunks("compatible", &[delta(begins), delta(json!({"content": "Then."})), ends("tool_calls")]);
+    assert_eq!(seen[..2], [call(0, "a", "look"), Chunk::Text("Then.".to_owned())]);
+}
+
+#[test]
+fn empty_data_and_fields_of_other_types_are_passed_over() {
+    let hello = r#"{"choices":[{"delta":{"content":"Hello"}}]}"#;
+    let table = [
+        format!("data:\n\ndata: {hello}\n\ndata: \n\n"),
+        format!("data: {{\"id\":{{}},\"model\":[1],\"object\":3,\"x_groq\":7,\"choices\":null}}\n\ndata: {hello}\n\n"),
+        format!(
+            "data: {hello}\n\ndata: {{\"choices\":[{{\"index\":\"0\",\"finish_reason\":0,\"native_finish_reason\":1.5}}]}}\n\n"
+        ),
+        format!(
+            "data: {hello}\n\ndata: {{\"choices\":[{{\"index\":{{}},\"finish_reason\":{{}}}}],\"usage\":\"none\"}}\n\n"
+        ),
+    ];
+    for body in table {
+        let (seen, result) = decode("compatible", [format!("{body}data: [DONE]\n\n").as_bytes()]);
+        assert_eq!((result, &seen[0], seen.len()), (Ok(()), &Chunk::Text("Hello".to_owned()), 2), "{body}");
+    }
+}
+
+/// A text as JSON writes it, character by character as UTF-16.
+fn escaped(units: &[u16]) -> String {
+    units.iter().map(|unit| format!("\\u{unit:04x}")).collect()
+}
+
+proptest! {
+    #[test]
+    fn text_that_is_cut_anywhere_is_the_same_text(
+        text in "[a-k😀é\u{10000}]{0,8}",
+        field in prop::sample::select(vec!["content", "reasoning", "reasoning_content", "refusal", "arguments"]),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+    ) {
+        let units: Vec<u16> = text.encode_utf16().collect();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(units.len() + 1)).chain([0, units.len()]).collect();
+        cuts.sort_unstable();
+        let mut body = String::new();
+        for cut in cuts.windows(2) {
+            let piece = escaped(&units[cut[0]..cut[1]]);
+            body.push_str(&match field {
+                "arguments" => format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"a\",\"function\":{{\"name\":\"look\",\"arguments\":\"{piece}\"}}}}]}}}}]}}\n\n"),
+                field => format!("data: {{\"choices\":[{{\"delta\":{{\"{field}\":\"{piece}\"}}}}]}}\n\n"),
+            });
+        }
+        body.push_str("data: {\"choices\":[{\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n");
+        let (seen, result) = decode("compatible", [body.as_bytes()]);
+        prop_assert_eq!(result, Ok(()));
+        let whole: String = seen.iter().filter_map(|chunk| match chunk {
+            Chunk::Text(text) | Chunk::Reasoning(text) | Chunk::Refusal(text) => Some(text.as_str()),
+            Chunk::ToolInput { index: _, json } => Some(json.as_str()),
+            Chunk::ToolCall { .. } | Chunk::PartMetadata(_) | Chunk::Sanitized | Chunk::Finished(_) => None,
+        }).collect();
+        prop_assert_eq!(whole, text);
+        prop_assert!(!seen.contains(&Chunk::Sanitized));
+    }
 }

@@ -180,11 +180,13 @@ fn a_refusal_goes_back_in_its_field_or_as_text() {
 
 #[test]
 fn arguments_that_are_no_object_go_back_empty() {
-    for (written, expected) in
-        [("{\"a\":1}", "{\"a\":1}"), ("{\"a\":", "{}"), ("[1]", "{}"), ("\"a\"", "{}"), ("", "{}")]
-    {
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let exact = ["{\"a\":1}", "{\"n\": 1e999}", &deep, r#"{"s":"\ud83d"}"#, r#"{"\udc00": 1.50 }"#, " {} "];
+    let exact = exact.map(|written| (written, written));
+    let others = [("{\"a\":", "{}"), ("[1]", "{}"), ("\"a\"", "{}"), ("", "{}"), ("{} {}", "{}"), ("{a:1}", "{}")];
+    for (written, expected) in exact.into_iter().chain(others) {
         let messages = vec![assistant(vec![call("a", written)]), results(vec![("a", ToolOutcome::Error, &[])])];
-        assert_eq!(sent("vllm", messages)[0]["tool_calls"][0]["function"]["arguments"], expected, "{written}");
+        assert_eq!(sent("openai", messages)[0]["tool_calls"][0]["function"]["arguments"], expected, "{written}");
     }
 }
 
@@ -224,8 +226,8 @@ fn a_signature_goes_back_with_its_call() {
     let extra = json!({"google": {"thought_signature": "s"}});
     let metadata = Some(json!({"openai": {"extra_content": extra}}).to_string());
     let signed = Part { provider_metadata: metadata, ..call("a", "{}") };
-    let messages = vec![assistant(vec![signed]), results(vec![("a", ToolOutcome::Success, &[])])];
-    assert_eq!(sent("compatible", messages)[0]["tool_calls"][0]["extra_content"], extra);
+    let messages = vec![user("Go."), assistant(vec![signed]), results(vec![("a", ToolOutcome::Success, &[])])];
+    assert_eq!(sent("compatible", messages)[1]["tool_calls"][0]["extra_content"], extra);
 }
 
 #[test]
@@ -234,12 +236,13 @@ fn ids_of_calls_are_what_the_service_takes_and_stay_apart() {
     let messages = || {
         let ids = ["call_1", "with space", &long, "123456789"];
         let calls = ids.iter().map(|id| call(id, "{}")).collect();
-        vec![assistant(calls), results(ids.iter().map(|id| (*id, ToolOutcome::Success, &[] as &[&str])).collect())]
+        let given = ids.iter().map(|id| (*id, ToolOutcome::Success, &[] as &[&str])).collect();
+        vec![user("Go."), assistant(calls), results(given)]
     };
     let ids = |dialect: &str| -> Vec<String> {
         let sent = sent(dialect, messages());
-        let calls = sent[0]["tool_calls"].as_array().expect("calls");
-        let results = sent.as_array().expect("messages")[1..].iter();
+        let calls = sent[1]["tool_calls"].as_array().expect("calls");
+        let results = sent.as_array().expect("messages")[2..].iter();
         for (call, result) in calls.iter().zip(results) {
             assert_eq!(call["id"], result["tool_call_id"]);
         }

@@ -1,0 +1,197 @@
+//! Messages in an order that chat templates take: many know nothing but a user and an assistant who speak in turns.
+
+use std::borrow::Cow;
+
+use super::wire::{Assistant, Message, UserContent, UserPart};
+
+/// What an assistant says between a result and the user.
+const NOTED: &str = "OK";
+
+/// What a user says before an assistant who speaks first.
+const OPENING: &str = "[The conversation begins.]";
+
+/// What stands before instructions that come later than the first message, which a template takes from a user only.
+const INSTRUCTIONS: &str = "[Instructions]\n";
+
+/// Instructions at the beginning only, a user who speaks first, and an assistant between results and the user. Messages of one role may
+/// still follow each other.
+pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
+    let mut fitting: Vec<Message<'_>> = Vec::with_capacity(written.len());
+    for message in written {
+        let message = match message {
+            Message::System { content } | Message::Developer { content } if spoken(&fitting) => {
+                let content = UserContent::Text(Cow::Owned(format!("{INSTRUCTIONS}{content}")));
+                Message::User { content }
+            }
+            message => message,
+        };
+        match (&message, fitting.last()) {
+            (Message::User { .. }, Some(Message::Tool { .. })) => {
+                let content = Some(NOTED.to_owned());
+                fitting.push(Message::Assistant(Assistant { content, ..Assistant::default() }));
+            }
+            (Message::Assistant(_), _) if !spoken(&fitting) => {
+                fitting.push(Message::User { content: UserContent::Text(Cow::Borrowed(OPENING)) });
+            }
+            (_, _) => {}
+        }
+        fitting.push(message);
+    }
+    fitting
+}
+
+/// Messages of one role that follow each other become one. A call is followed by its result, whatever else.
+pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
+    let mut joined: Vec<Message<'_>> = Vec::with_capacity(written.len());
+    for message in written {
+        match (joined.last_mut(), message) {
+            (Some(Message::System { content: before }), Message::System { content })
+            | (Some(Message::Developer { content: before }), Message::Developer { content }) => add(before, &content),
+            (Some(Message::User { content: before }), Message::User { content }) => before.extend(content),
+            (Some(Message::Assistant(before)), Message::Assistant(next)) if before.tool_calls.is_empty() => {
+                before.extend(next);
+            }
+            (_, message) => joined.push(message),
+        }
+    }
+    joined
+}
+
+/// Whether anything but instructions is among them.
+fn spoken(messages: &[Message<'_>]) -> bool {
+    let instructs = |message: &Message<'_>| matches!(message, Message::System { .. } | Message::Developer { .. });
+    !messages.iter().all(instructs)
+}
+
+impl<'a> UserContent<'a> {
+    /// Adds what is said next: to a text as its next paragraph, where both are texts.
+    fn extend(&mut self, next: Self) {
+        match (self, next) {
+            (Self::Text(text), Self::Text(next)) => add(text, &next),
+            (before, next) => {
+                let mut parts = std::mem::replace(before, Self::Parts(Vec::new())).into_parts();
+                parts.extend(next.into_parts());
+                *before = Self::Parts(parts);
+            }
+        }
+    }
+
+    fn into_parts(self) -> Vec<UserPart<'a>> {
+        match self {
+            Self::Text(text) => vec![UserPart::Text { text }],
+            Self::Parts(parts) => parts,
+        }
+    }
+}
+
+impl Assistant<'_> {
+    /// Adds what is said next.
+    fn extend(&mut self, next: Self) {
+        let Assistant { content, refusal, reasoning_content, reasoning_details, tool_calls } = next;
+        for (before, next) in [
+            (&mut self.content, content),
+            (&mut self.refusal, refusal),
+            (&mut self.reasoning_content, reasoning_content),
+        ] {
+            match (before, next) {
+                (Some(before), Some(next)) => {
+                    before.push_str("\n\n");
+                    before.push_str(&next);
+                }
+                (before, Some(next)) => *before = Some(next),
+                (_, None) => {}
+            }
+        }
+        self.reasoning_details.extend(reasoning_details);
+        self.tool_calls.extend(tool_calls);
+    }
+}
+
+fn add(text: &mut Cow<'_, str>, next: &str) {
+    let text = text.to_mut();
+    text.push_str("\n\n");
+    text.push_str(next);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::provider::openai::wire::{Call, Function};
+
+    fn says(role: &str, text: &'static str) -> Message<'static> {
+        let content = Cow::Borrowed(text);
+        let assistant =
+            |content: Option<&str>| Assistant { content: content.map(str::to_owned), ..Assistant::default() };
+        match role {
+            "system" => Message::System { content },
+            "user" => Message::User { content: UserContent::Text(content) },
+            "assistant" => Message::Assistant(assistant(Some(text))),
+            "calls" => {
+                let function = Function { name: "look", arguments: "{}" };
+                let call = Call { id: text, kind: "function", function, extra_content: None };
+                Message::Assistant(Assistant { tool_calls: vec![call], ..assistant(None) })
+            }
+            "tool" => Message::Tool { tool_call_id: text, content: String::new() },
+            other => panic!("{other}"),
+        }
+    }
+
+    fn check(
+        order: fn(Vec<Message<'_>>) -> Vec<Message<'_>>,
+        given: &[(&str, &'static str)],
+        expected: &[(&str, &str)],
+    ) {
+        let written = order(given.iter().map(|(role, text)| says(role, text)).collect());
+        let written = serde_json::to_value(&written).expect("JSON");
+        let shown: Vec<(String, String)> = written
+            .as_array()
+            .expect("messages")
+            .iter()
+            .map(|message| {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let id = message["tool_calls"][0]["id"].clone();
+                let said = [&message["content"], &id, &message["tool_call_id"]].map(text).concat();
+                (text(&message["role"]), said)
+            })
+            .collect();
+        let expected: Vec<(String, String)> =
+            expected.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
+        assert_eq!(shown, expected, "{given:?}");
+    }
+
+    #[test]
+    fn messages_of_one_role_become_one() {
+        check(joined, &[], &[]);
+        check(
+            joined,
+            &[("system", "a"), ("system", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"), ("assistant", "f")],
+            &[("system", "a\n\nb"), ("user", "c\n\nd"), ("assistant", "e\n\nf")],
+        );
+        check(
+            joined,
+            &[("user", "a"), ("assistant", "b"), ("calls", "c"), ("tool", "c"), ("user", "d"), ("system", "e")],
+            &[("user", "a"), ("assistant", "bc"), ("tool", "c"), ("user", "d"), ("system", "e")],
+        );
+        let mut media = UserContent::Parts(vec![UserPart::Text { text: "a".into() }]);
+        media.extend(UserContent::Text("b".into()));
+        assert_eq!(json!(media), json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]));
+    }
+
+    #[test]
+    fn a_strict_template_gets_instructions_first_and_speakers_in_turns() {
+        let both: fn(Vec<Message<'_>>) -> Vec<Message<'_>> = |written| joined(strict(written));
+        check(
+            both,
+            &[("system", "a"), ("assistant", "b"), ("user", "c"), ("system", "d")],
+            &[("system", "a"), ("user", OPENING), ("assistant", "b"), ("user", "c\n\n[Instructions]\nd")],
+        );
+        check(
+            both,
+            &[("calls", "a"), ("tool", "a"), ("user", "b")],
+            &[("user", OPENING), ("assistant", "a"), ("tool", "a"), ("assistant", NOTED), ("user", "b")],
+        );
+        check(both, &[("system", "a"), ("system", "b")], &[("system", "a\n\nb")]);
+    }
+}
