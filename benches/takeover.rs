@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use contextd::{
     pb::{self, event::Payload, turn_service_client::TurnServiceClient},
-    postgres::Postgres,
+    postgres::{DATABASE, Postgres},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -15,6 +15,7 @@ use nix::{
 };
 use place::{Served, turn, watch};
 use tempfile::TempDir;
+use tokio_postgres::NoTls;
 use tonic::Streaming;
 
 /// Rounds of each kind; one when `cargo test` only wants to see that it runs.
@@ -22,6 +23,23 @@ const ROUNDS: usize = 20;
 /// The lease of these replicas, which stop at once.
 const SETTINGS: &str = "[turn]\nlease_ttl = '2s'\n[server]\ndrain_timeout = '0s'\n";
 const LEASE: Duration = Duration::from_secs(2);
+/// Turns that lose their owner at once.
+const ORPHANS: usize = 1000;
+/// Says nothing.
+const SILENT: &str = r#"{ "steps": [{ "say": [{ "wait_for": "nobody" }, { "text": "word" }] }] }"#;
+/// Copies of a session with all its rows, each without an owner.
+const COPIES: &str = "
+    update session_run set lease_until = '-infinity' where session_id = 'orphan';
+    do $$ declare t text; cols text; begin
+      foreach t in array array['sessions', 'session_run', 'session_context', 'session_activity', 'session_revisions', 'turns', 'events',
+                               'messages', 'parts'] loop
+        select string_agg(quote_ident(column_name), ', ') into cols from information_schema.columns
+         where table_schema = 'public' and table_name = t and is_generated = 'NEVER' and column_name <> 'session_id';
+        execute format('insert into %1$I (session_id, %2$s) select %3$L || n, %2$s from %1$I, generate_series(1, ORPHANS) n
+                         where session_id = %4$L', t, cols, 'orphan-', 'orphan');
+      end loop;
+      delete from session_run where session_id = 'orphan';
+    end $$";
 /// Speaks for far longer than a round lasts.
 const SCRIPT: &str =
     r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }] }"#;
@@ -47,7 +65,39 @@ async fn main() {
         println!("  {name:<24} {middle:>10.2?} {worst:>10.2?} {aim:>10.2?}");
     }
     drop(other);
+    let orphans = if rounds == ROUNDS { ORPHANS } else { ROUNDS };
+    let took = all_taken_over(&place, &postgres, orphans).await;
+    println!("  {orphans} turns without an owner, until the last one has one on one replica: {took:.2?}");
     postgres.stop().await.unwrap();
+}
+
+/// How long a replica takes until it owns so many turns whose leases have run out, from the first one that it takes over.
+async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) -> Duration {
+    let first = Served::start(place, postgres, SILENT, SETTINGS);
+    let mut turns = TurnServiceClient::connect(first.url()).await.unwrap();
+    let mut stream = turns.execute_turn(turn("orphan")).await.unwrap().into_inner();
+    while let Some(message) = stream.message().await.unwrap() {
+        if matches!(message.event.and_then(|event| event.payload), Some(Payload::StepStarted(_))) {
+            break;
+        }
+    }
+    kill(Pid::from_raw(i32::try_from(first.child.id()).unwrap()), Signal::SIGKILL).unwrap();
+    let (client, connection) = postgres.config(DATABASE).connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute(&COPIES.replace("ORPHANS", &orphans.to_string())).await.unwrap();
+    let _other = Served::start(place, postgres, SILENT, SETTINGS);
+    let left = async || {
+        let left = "select count(*) from session_run where session_id like 'orphan-%' and lease_until < now()";
+        usize::try_from(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0)).unwrap()
+    };
+    while left().await == orphans {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let begun = Instant::now();
+    while left().await > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    begun.elapsed()
 }
 
 /// How long it takes until readers elsewhere see the turn go on, from the signal to its replica.

@@ -141,6 +141,8 @@ pub(super) fn failure() -> impl Strategy<Value = Failure> {
         Just(FailureReason::ContextOverflow),
         Just(FailureReason::Poisoned),
         Just(FailureReason::Internal),
+        Just(FailureReason::ModelNotFound),
+        Just(FailureReason::PolicyNotFound),
     ];
     let phase = option::of(prop_oneof![Just(FailurePhase::Generate), Just(FailurePhase::Stream)]);
     let provider = (text(), any::<u16>(), text(), text());

@@ -76,6 +76,8 @@ pub fn reason_to_pb(reason: FailureReason) -> pb::FailureReason {
         FailureReason::ContextOverflow => pb::FailureReason::ContextOverflow,
         FailureReason::Poisoned => pb::FailureReason::Poisoned,
         FailureReason::Internal => pb::FailureReason::Internal,
+        FailureReason::ModelNotFound => pb::FailureReason::ModelNotFound,
+        FailureReason::PolicyNotFound => pb::FailureReason::PolicyNotFound,
     }
 }
 
@@ -91,6 +93,8 @@ fn reason_from_pb(reason: pb::FailureReason) -> Result<FailureReason, DecodeErro
         pb::FailureReason::ContextOverflow => Ok(FailureReason::ContextOverflow),
         pb::FailureReason::Poisoned => Ok(FailureReason::Poisoned),
         pb::FailureReason::Internal => Ok(FailureReason::Internal),
+        pb::FailureReason::ModelNotFound => Ok(FailureReason::ModelNotFound),
+        pb::FailureReason::PolicyNotFound => Ok(FailureReason::PolicyNotFound),
     }
 }
 

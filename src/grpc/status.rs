@@ -129,6 +129,7 @@ impl From<turn::Error> for Status {
                 .with("last_seq", last)
                 .field("after_seq", FieldReason::OutOfRange, "must not be ahead of the session's last_seq")
                 .status(),
+            Error::EventsLost { last } => Row::new(ErrorReason::EventsLost, message).with("last_seq", last).status(),
             Error::UnknownCalls { results, approvals } => invalid(named_calls(results, approvals, NO_SUCH_CALL)),
             Error::AppendedCalls { results, approvals } => invalid(named_calls(results, approvals, APPENDED_CALL)),
             Error::Misfit(flaws) => invalid(flaws.iter().map(flawed).collect()),
@@ -390,6 +391,7 @@ const fn code(reason: ErrorReason) -> Code {
     match reason {
         R::InvalidRequest | R::IdempotencyMismatch | R::PageTokenInvalid | R::CursorAhead => Code::InvalidArgument,
         R::EventsExpired => Code::OutOfRange,
+        R::EventsLost => Code::DataLoss,
         R::SessionNotFound
         | R::TurnNotFound
         | R::QueuedMessageNotFound

@@ -7,6 +7,7 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures_util::{Stream, StreamExt as _};
+use jiff::Timestamp;
 use prost::Message as _;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -20,7 +21,10 @@ use crate::{
     codec,
     model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
-    store::event::{Follow, Most},
+    store::{
+        event::{Follow, Most},
+        mark::Mark,
+    },
     turn::{
         Engine, Error,
         hub::{Announced, Live, LiveKind, OpenMessage, Subscription},
@@ -85,9 +89,17 @@ impl Reader {
         tokio::spawn(async move {
             let client = Client { to_client, room, bytes: waiting.bytes, wrap, last_sent: Instant::now() };
             let unknown_before = self.cursor;
-            Reading { reader: self, client, settled: Seq(0), unknown_before, state: None, nearly_full: false }
-                .run()
-                .await;
+            Reading {
+                reader: self,
+                client,
+                settled: Seq(0),
+                unknown_before,
+                written_at: None,
+                state: None,
+                nearly_full: false,
+            }
+            .run()
+            .await;
         });
         // The room is free again once tonic has the event.
         Box::pin(ReceiverStream::new(stream).map(|sent| sent.0))
@@ -175,6 +187,8 @@ struct Reading<T> {
     settled: Seq,
     /// What settled messages up to here is not known: the client had handled these events before the stream began.
     unknown_before: Seq,
+    /// When the event at the cursor was written, if this stream has read it.
+    written_at: Option<Timestamp>,
     /// How the turn ended.
     state: Option<&'static str>,
     /// The notice that the context is nearly full was sent for the newest step.
@@ -230,6 +244,9 @@ impl<T: Send + 'static> Reading<T> {
                 if news.head.borrow().gone {
                     return Err(Box::pin(self.gone()).await?);
                 }
+                if let Some(last) = news.lost() {
+                    return Err(Error::EventsLost { last }.into());
+                }
                 Box::pin(self.catch_up()).await
             }
             () = draining.cancelled() => {
@@ -265,6 +282,7 @@ impl<T: Send + 'static> Reading<T> {
         }
         if let Some(channel) = self.reader.engine.hub().get(&self.reader.key) {
             channel.advance(self.reader.cursor);
+            channel.mark(Mark { seq: self.reader.cursor, at: self.written_at });
         }
         Ok(())
     }
@@ -278,7 +296,7 @@ impl<T: Send + 'static> Reading<T> {
             if ours {
                 fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
             }
-            self.reader.cursor = stored.seq;
+            (self.reader.cursor, self.written_at) = (stored.seq, Some(stored.at));
             if settles(&event) {
                 self.settled = stored.seq;
             }

@@ -25,6 +25,7 @@ use crate::{
     store::{event::Most, turn_read::Turn},
     turn::{
         Engine, Error,
+        cancel::Cancelled,
         execute::{Admitted, Follows, How},
     },
 };
@@ -308,8 +309,9 @@ impl TurnService for Turns {
         let Some(cancelled) = self.engine.cancel(tenant, command).await? else {
             return Ok(Response::new(pb::CancelTurnResponse { turn: None, outcome: pb::CancelOutcome::None.into() }));
         };
-        let outcome = self.cancel_outcome(&key, &cancelled).await?;
-        let turn = Some(self.show(&key, &cancelled).await?);
+        let Cancelled { turn, was_live } = cancelled;
+        let outcome = if was_live { self.cancel_outcome(&key, &turn).await? } else { pb::CancelOutcome::None };
+        let turn = Some(self.show(&key, &turn).await?);
         Ok(Response::new(pb::CancelTurnResponse { turn, outcome: outcome.into() }))
     }
 }

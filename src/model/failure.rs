@@ -25,6 +25,10 @@ pub enum FailureReason {
     Poisoned,
     /// A defect of the server.
     Internal,
+    /// The turn's model is no longer configured.
+    ModelNotFound,
+    /// The turn's policy is no longer configured.
+    PolicyNotFound,
 }
 
 /// Where in a model call something failed.

@@ -116,6 +116,23 @@ impl Fence {
     }
 }
 
+/// The owner's right to write for one turn. The hot row must have this turn, this fence and the replica that writes as its owner: after a
+/// failover that lost commits, the same epoch and op may be granted again, to another replica or for another turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnFence<'a> {
+    /// Which turn.
+    pub turn: &'a TurnId,
+    /// Which owner of it, and which of its statements comes next.
+    pub fence: Fence,
+}
+
+impl TurnFence<'_> {
+    /// The fence after one more statement.
+    pub fn next(self) -> Self {
+        Self { fence: self.fence.next(), ..self }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,7 +27,9 @@ pub use delta::Delta;
 pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
 pub use generation::Generation;
-pub use id::{BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId};
+pub use id::{
+    BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnFence, TurnId,
+};
 pub use ledger::{Anchor, Held, Ledger, PrepareReport, PruneReport, Recorded, Restored};
 pub use media::{Contents, Media, NewContent};
 pub use message::{

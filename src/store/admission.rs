@@ -15,7 +15,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        Fence, RequestId, Role, Seq, SessionKey, TurnId,
+        Fence, RequestId, Role, Seq, SessionKey, TurnFence, TurnId,
         command::{Idempotency, TurnRequest},
     },
 };
@@ -65,6 +65,13 @@ pub struct Standing {
     pub revision: i64,
     /// What the idempotency key led to.
     pub remembered: Option<Remembered>,
+}
+
+impl Grant {
+    /// What the first statement under this grant carries.
+    pub fn right(&self) -> TurnFence<'_> {
+        TurnFence { turn: &self.turn, fence: self.fence }
+    }
 }
 
 pub(super) const ADMIT: &str = statement!("sql/admit.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql";

@@ -13,7 +13,7 @@ use super::{
     rows::Key,
     turn::{Fenced, Written},
 };
-use crate::model::{Fence, MessageId, Seq, SessionKey, TurnId};
+use crate::model::{MessageId, Seq, SessionKey, TurnFence, TurnId};
 
 /// A turn that is to follow.
 #[derive(Debug, Clone, Copy)]
@@ -127,21 +127,21 @@ impl Store {
     pub(super) async fn end_and_start(
         &self,
         key: &Key,
-        fence: Fence,
+        right: TurnFence<'_>,
         mut queries: Vec<Query<'_>>,
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
         let own = queries.len().saturating_sub(1);
         let start = next.map(|next| (next, StartParams::new(self, next.admission, next.message)));
         queries.extend(start.iter().map(|(next, bound)| bound.query(key, next.admission.rows)));
-        let (fenced, started) = self.fenced_answers(key, fence, &queries, own).await?;
+        let (fenced, started) = self.fenced_answers(key, right, &queries, own).await?;
         match (fenced, next) {
             (Fenced::Applied(ack), _) => Ok((Written::Applied(ack), started.first().map(grant).transpose()?)),
             // The turn that follows has the session, and it may be this replica that was granted it.
             (Fenced::Gone, Some(next)) => Ok((Written::Fenced, self.adopt(key, next.admission.turn).await?)),
             (Fenced::Gone, None) => Ok((Written::Fenced, None)),
             (Fenced::Refused, _) => {
-                Err(Error::Corrupt(format!("the end of a turn with the fence {fence:?} was refused")))
+                Err(Error::Corrupt(format!("the end of a turn with the fence {right:?} was refused")))
             }
         }
     }

@@ -3,19 +3,24 @@
 
 use super::{
     Error, Store,
+    admission::{Grant, grant},
     pipeline::{Param, Query},
     row::get,
     rows::Key,
     session::{SessionState, remembered},
     turn::LOCK_RUN,
 };
-use crate::model::{CancelCause, Fence, RequestId, Seq, SessionId, SessionKey, TenantId, TurnId, command::Idempotency};
+use crate::model::{
+    CancelCause, Fence, RequestId, Seq, SessionId, SessionKey, TenantId, TurnFence, TurnId, command::Idempotency,
+};
 
 /// A turn that this replica believes to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     /// Which session.
     pub key: SessionKey,
+    /// Which turn of it.
+    pub turn: TurnId,
     /// Under which epoch.
     pub epoch: i64,
 }
@@ -82,21 +87,32 @@ pub(super) const BEAT: &str = include_str!("sql/beat.sql");
 pub(super) const TAKEOVER: &str = include_str!("sql/takeover.sql");
 pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
 pub(super) const HAND_OVER: &str = "-- store::lease::hand_over
-    update session_run set op = op + 1, owner = null, lease_until = '-infinity'
-     where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 returning 1";
-pub(super) const LET_GO: &str = "-- store::lease::let_go
-    update session_run set op = op + 1, owner = null, lease_until = '-infinity'
-     where tenant_id = $1 and session_id = $2 and owner = $3 and epoch <> $4 and state = 1 returning 1";
+    update session_run set op = op + 1, written_by = null, owner = null, lease_until = '-infinity'
+     where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 and owner = $5 and turn_id = $6 returning 1";
+pub(super) const RELEASE: &str = "-- store::lease::release
+    update session_run set op = op + 1, written_by = null, owner = null, lease_until = '-infinity'
+     where tenant_id = $1 and session_id = $2 and epoch = $3 and turn_id = $4 and owner = $5 and state = 1 returning 1";
+pub(super) const OWNED_HERE: &str = "-- store::lease::owned_here
+    select r.tenant_id, r.session_id, r.epoch, r.op, r.next_seq, r.turn_id
+      from unnest($1::text[], $2::text[]) as u(tenant, session)
+      join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
+     where r.owner = $3 and r.state = 1";
+pub(super) const ADOPT_OWNED: &str =
+    "-- store::lease::adopt_owned: under another epoch, so that statements that are still under way change nothing
+    update session_run set epoch = epoch + 1, lease_until = now() + make_interval(secs => $6)
+     where tenant_id = $1 and session_id = $2 and epoch = $3 and turn_id = $4 and owner = $5 and state = 1
+    returning epoch, op, next_seq, turn_id";
 pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
       left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
      where r.next_seq is null or r.next_seq > u.after + 1 or r.state in (1, 3)";
 pub(super) const CANCELS: &str = "-- store::lease::cancels
-    select r.tenant_id, r.session_id, u.epoch, r.epoch <> u.epoch as lost
-      from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, epoch)
+    select r.tenant_id, r.session_id, u.epoch, u.turn, l.lost
+      from unnest($1::text[], $2::text[], $3::bigint[], $5::text[]) as u(tenant, session, epoch, turn)
       join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-     where r.epoch <> u.epoch or (r.cancel <> 0 and r.state = 1)";
+     cross join lateral (select (r.epoch <> u.epoch or r.turn_id <> u.turn or (r.state = 1 and r.owner <> $4)) is true as lost) l
+     where l.lost or (r.cancel <> 0 and r.state = 1)";
 
 impl Store {
     /// Renews the leases of the turns in the replica's memory, in one statement that waits for nobody.
@@ -105,11 +121,12 @@ impl Store {
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let lease = self.lease.as_secs_f64();
-        let rows = self.aside().read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease]).await?;
+        let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
+        let rows = self.aside().read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease, &turns]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Pulse {
-                    held: Held { key: session_key(row)?, epoch: get(row, "epoch")? },
+                    held: held_turn(row)?,
                     mine: get(row, "mine")?,
                     renewed: get(row, "renewed")?,
                     cancelled: get::<i16>(row, "cancel")? != 0,
@@ -123,22 +140,28 @@ impl Store {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
-        let rows = self.aside().read(CANCELS, &[&tenants, &sessions, &epochs]).await?;
+        let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
+        let rows = self.aside().read(CANCELS, &[&tenants, &sessions, &epochs, &self.replica, &turns]).await?;
         rows.iter()
             .map(|row| {
                 let why = if get(row, "lost")? { Interruption::Lost } else { Interruption::Cancelled };
-                Ok((Held { key: session_key(row)?, epoch: get(row, "epoch")? }, why))
+                Ok((held_turn(row)?, why))
             })
             .collect()
     }
 
-    /// Turns that nobody owns, in random order, so that replicas do not race for the same ones.
-    pub async fn candidates(&self, limit: u32) -> Result<Vec<Candidate>, Error> {
+    /// Turns without an owner, in random order, so that replicas do not race for the same ones. Those of `postponed` sessions are left
+    /// out.
+    pub async fn candidates(&self, limit: u32, postponed: &[SessionKey]) -> Result<Vec<Candidate>, Error> {
         const SQL: &str = "-- store::lease::candidates
-            select tenant_id, session_id, epoch, state = 2 as waiting from session_run
-             where live and ((state = 1 and lease_until < now()) or (state = 2 and tool_deadline < now()))
+            select r.tenant_id, r.session_id, r.epoch, r.state = 2 as waiting from session_run r
+             where r.live and ((r.state = 1 and r.lease_until < now()) or (r.state = 2 and r.tool_deadline < now()))
+               and not exists (select from unnest($2::text[], $3::text[]) as p(tenant, session)
+                                where p.tenant = r.tenant_id and p.session = r.session_id)
              order by random() limit $1";
-        let rows = self.aside().read(SQL, &[&i64::from(limit)]).await?;
+        let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
+        let rows = self.aside().read(SQL, &[&i64::from(limit), &tenants, &sessions]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Candidate { key: session_key(row)?, epoch: get(row, "epoch")?, waiting: get(row, "waiting")? })
@@ -147,26 +170,43 @@ impl Store {
     }
 
     /// Takes a turn over. None: somebody else did, or it moved on.
-    pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<super::admission::Grant>, Error> {
+    pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &self.replica, &lease];
         let rows = self.database.write(&Query::new(TAKEOVER, params)).await?;
-        rows.first().map(super::admission::grant).transpose()
+        rows.first().map(grant).transpose()
     }
 
     /// Gives a lease back, so that any replica may go on at once. False: it was no longer this replica's.
-    pub async fn hand_over(&self, key: &SessionKey, fence: Fence) -> Result<bool, Error> {
-        let key = Key::from(key);
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
+    pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
+        let (key, fence, turn) = (Key::from(key), right.fence, right.turn.as_str());
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op, &self.replica, &turn];
         Ok(!self.database.write(&Query::new(HAND_OVER, params)).await?.is_empty())
     }
 
-    /// Gives a lease back that is this replica's without its knowing: the answer that granted it was lost. `held` is the epoch that it
-    /// does know of. False: there is no such lease.
-    pub async fn let_go(&self, key: &SessionKey, held: Option<i64>) -> Result<bool, Error> {
-        let (key, held) = (Key::from(key), held.unwrap_or(-1));
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &self.replica, &held];
-        Ok(!self.database.write(&Query::new(LET_GO, params)).await?.is_empty())
+    /// The turns of these sessions that this replica owns, whether it knows of them or not.
+    pub async fn owned_here(&self, keys: &[SessionKey]) -> Result<Vec<(SessionKey, Grant)>, Error> {
+        let tenants: Vec<&str> = keys.iter().map(|key| key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = keys.iter().map(|key| key.session.as_str()).collect();
+        let rows = self.aside().read(OWNED_HERE, &[&tenants, &sessions, &self.replica]).await?;
+        rows.iter().map(|row| Ok((session_key(row)?, grant(row)?))).collect()
+    }
+
+    /// Grants a turn that this replica owns without knowing it once more, under another epoch. Returns `None` if it no longer owns it
+    /// under the epoch that was seen.
+    pub async fn adopt_owned(&self, key: &SessionKey, seen: &Grant) -> Result<Option<Grant>, Error> {
+        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+        let (epoch, turn) = (seen.fence.epoch, seen.turn.as_str());
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &turn, &self.replica, &lease];
+        let rows = self.database.write(&Query::new(ADOPT_OWNED, params)).await?;
+        rows.first().map(grant).transpose()
+    }
+
+    /// Gives a lease back that this replica was seen to have, whatever was written under its epoch since. False: it has it no longer.
+    pub async fn release(&self, key: &SessionKey, seen: &Grant) -> Result<bool, Error> {
+        let (key, epoch, turn) = (Key::from(key), seen.fence.epoch, seen.turn.as_str());
+        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &turn, &self.replica];
+        Ok(!self.database.write(&Query::new(RELEASE, params)).await?.is_empty())
     }
 
     /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner. A request
@@ -287,6 +327,11 @@ impl<'a> Request<'a> {
 /// The first statement of every transaction that decides from other rows of the session.
 pub(super) fn lock_run(key: &Key) -> Query<'_> {
     Query::new(LOCK_RUN, vec![&key.tenant as Param<'_>, &key.session])
+}
+
+fn held_turn(row: &tokio_postgres::Row) -> Result<Held, Error> {
+    let turn = TurnId::new(get::<String>(row, "turn")?);
+    Ok(Held { key: session_key(row)?, turn, epoch: get(row, "epoch")? })
 }
 
 pub(super) fn session_key(row: &tokio_postgres::Row) -> Result<SessionKey, Error> {

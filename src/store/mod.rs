@@ -25,6 +25,7 @@ pub mod fork;
 pub mod import;
 pub mod lease;
 pub mod listen;
+pub mod mark;
 pub mod message;
 pub mod migrate;
 pub mod pipeline;
@@ -128,9 +129,13 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("cancel", lease::CANCEL),
         ("takeover", lease::TAKEOVER),
         ("hand_over", lease::HAND_OVER),
+        ("owned_here", lease::OWNED_HERE),
+        ("adopt_owned", lease::ADOPT_OWNED),
+        ("release", lease::RELEASE),
         ("beat", lease::BEAT),
         ("cancels", lease::CANCELS),
         ("heads", lease::HEADS),
+        ("marks", mark::MARKS),
         ("save_chunks", chunk::SAVE),
         ("elsewhere", chunk::ELSEWHERE),
         ("follow", event::FOLLOW),

@@ -130,6 +130,8 @@ pub struct Queued {
 pub struct Look {
     /// The fence in force.
     pub fence: Fence,
+    /// The live turn, or the last one. `None` if there never was one.
+    pub turn: Option<TurnId>,
     /// Where the session stands.
     pub state: SessionState,
     /// Somebody wants the turn cancelled.
@@ -221,7 +223,7 @@ macro_rules! columns {
 pub(super) use columns;
 
 pub(super) const LOOK: &str = concat!(
-    "-- store::queue::look\n select r.epoch, r.op, r.next_seq, r.cancel, r.state, r.open_calls, ",
+    "-- store::queue::look\n select r.epoch, r.op, r.next_seq, r.cancel, r.state, r.open_calls, r.turn_id, ",
     columns!(),
     ", row_number() over (order by q.pos)::int as position
        from session_run r
@@ -306,6 +308,7 @@ impl Store {
         let empty = get::<Option<String>>(head, "message_id")?.is_none();
         Ok(Some(Look {
             fence: Fence { epoch: get(head, "epoch")?, op: get(head, "op")? },
+            turn: get::<Option<String>>(head, "turn_id")?.map(TurnId::new),
             state: SessionState::from_number(get(head, "state")?)?,
             cancelled: get::<i16>(head, "cancel")? != 0,
             open_calls: count(head, "open_calls")?,

@@ -19,7 +19,8 @@ const VOID: &str = "-- store::rollback::void
     with run as (
       select r.turn_id, t.first_seq, r.next_seq - 1 as seq, r.epoch
         from session_run r join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id and t.state = 4
-       where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.op = $4::bigint + 1 and r.state = 0),
+       where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.op = $4::bigint + 1 and r.state = 0
+         and r.written_by = $5 and r.turn_id = $6),
     back as (
       select c.compaction_id, row_number() over (order by c.active_from_seq desc) as k
         from run join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.status = 2 and c.to_seq >= run.first_seq),
@@ -46,11 +47,11 @@ const RECOUNT: &str = concat!(
 );
 
 /// What follows `stop` in the transaction of a rollback. The last one answers as `stop` does.
-pub(super) fn queries<'a>(key: &'a Key, fence: &'a Fence) -> [Query<'a>; 2] {
+pub(super) fn queries<'a>(key: &'a Key, fence: &'a Fence, [owner, turn]: [Param<'a>; 2]) -> [Query<'a>; 2] {
     let Fence { epoch, op } = fence;
     [
-        Query::new(VOID, vec![&key.tenant as Param<'_>, &key.session, epoch, op]),
-        Query::new(RECOUNT, vec![&key.tenant as Param<'_>, &key.session, &NOW, epoch, op]),
+        Query::new(VOID, vec![&key.tenant as Param<'_>, &key.session, epoch, op, owner, turn]),
+        Query::new(RECOUNT, vec![&key.tenant as Param<'_>, &key.session, &NOW, epoch, op, owner, turn]),
     ]
 }
 

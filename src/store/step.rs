@@ -6,7 +6,7 @@ use super::{
     rows::Key,
     turn::{Ack, Fenced},
 };
-use crate::model::{Fence, SessionKey};
+use crate::model::{SessionKey, TurnFence};
 
 /// A step that is about to begin.
 #[derive(Debug, Clone, Copy)]
@@ -36,13 +36,14 @@ pub(super) const BEGIN_STEP: &str = include_str!("sql/begin_step.sql");
 
 impl Store {
     /// Begins the next step, if the configuration it is made for is still in force.
-    pub async fn begin_step(&self, key: &SessionKey, fence: Fence, step: &NewStep<'_>) -> Result<Begun, Error> {
+    pub async fn begin_step(&self, key: &SessionKey, right: TurnFence<'_>, step: &NewStep<'_>) -> Result<Begun, Error> {
         let NewStep { revision, in_any_case, started, outside } = *step;
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let binding = !in_any_case;
+        let (fence, turn) = (right.fence, right.turn.as_str());
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
-        params.extend([&revision as Param<'_>, &binding, &started, &outside, &lease]);
-        match self.fenced_write(&key, fence, &[Query::new(BEGIN_STEP, params)]).await? {
+        params.extend([&revision as Param<'_>, &binding, &started, &outside, &lease, &self.replica, &turn]);
+        match self.fenced_write(&key, right, &[Query::new(BEGIN_STEP, params)]).await? {
             Fenced::Applied(ack) => Ok(Begun::Applied(ack)),
             Fenced::Refused => Ok(Begun::Moved),
             Fenced::Gone => Ok(Begun::Fenced),

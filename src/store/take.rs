@@ -9,7 +9,7 @@ use super::{
     rows::{Key, Rows},
     turn::{Ack, Fenced},
 };
-use crate::model::{DropReason, Fence, MessageId, Seq, SessionKey};
+use crate::model::{DropReason, Fence, MessageId, Seq, SessionKey, TurnFence};
 
 /// One message that a take ends.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +59,7 @@ impl Store {
     pub async fn take(
         &self,
         key: &SessionKey,
-        fence: Fence,
+        right: TurnFence<'_>,
         seen: Option<Seq>,
         rows: &Rows,
         taken: &[Taken<'_>],
@@ -72,10 +72,12 @@ impl Store {
             Advance::MadeFor(revision) => (1, Some(revision)),
         };
         let lease = Some(self.lease.as_secs_f64());
-        let params = TakeParams { steps, lease, revision, state: RUNNING, ..TakeParams::new(fence, seen, taken) };
+        let owner = Some((self.replica(), right.turn.as_str())).unzip();
+        let params =
+            TakeParams { steps, lease, revision, owner, state: RUNNING, ..TakeParams::new(right.fence, seen, taken) };
         let take = params.query(&key, rows);
         let queries = if seen.is_some() { vec![take] } else { vec![lock_run(&key), take] };
-        match self.fenced_write(&key, fence, &queries).await? {
+        match self.fenced_write(&key, right, &queries).await? {
             Fenced::Applied(ack) => Ok(Take::Applied(ack)),
             Fenced::Refused => Ok(Take::Moved),
             Fenced::Gone => Ok(Take::Fenced),
@@ -115,6 +117,8 @@ struct TakeParams<'a> {
     reasons: Vec<Option<i16>>,
     revision: Option<i64>,
     state: i16,
+    /// The owner and its turn.
+    owner: (Option<&'a str>, Option<&'a str>),
 }
 
 impl<'a> TakeParams<'a> {
@@ -132,6 +136,7 @@ impl<'a> TakeParams<'a> {
             reasons: taken.iter().map(|taken| taken.end.err().map(reason_number)).collect(),
             revision: None,
             state: IDLE,
+            owner: (None, None),
         }
     }
 
@@ -139,7 +144,7 @@ impl<'a> TakeParams<'a> {
         let mut params = rows.params(key);
         params.extend([&self.fence.epoch as Param<'q>, &self.fence.op, &self.next_seq, &self.steps, &self.lease]);
         params.extend([&self.ids as Param<'q>, &self.statuses, &self.events, &self.into, &self.reasons]);
-        params.extend([&self.revision as Param<'q>, &self.state]);
+        params.extend([&self.revision as Param<'q>, &self.state, &self.owner.0, &self.owner.1]);
         Query::new(TAKE, params)
     }
 }

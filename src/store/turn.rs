@@ -1,5 +1,5 @@
-//! The owner's writes: a step, the end of a turn. Each carries the fence `(epoch, op)`; one that carries an old fence changes
-//! nothing.
+//! The owner's writes: a step, the end of a turn. Each carries the turn, its owner and the fence `(epoch, op)`; one that carries an
+//! old fence, or another turn or owner, changes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TokenBasis, TurnResult, Usage, UsageTotals,
-        event::WaitsFor,
+        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TokenBasis, TurnFence, TurnResult, Usage,
+        UsageTotals, event::WaitsFor,
     },
 };
 
@@ -213,14 +213,14 @@ pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sq
 pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
 pub(super) const SETTLE: &str = "-- store::turn::settle
-    select epoch, op, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
+    select epoch, op, owner, written_by, turn_id, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
 impl Store {
     /// The owner's append: rows, calls, what the step cost. With calls left open the turn waits and the lease is released in the
     /// same statement.
     pub async fn append(
         &self,
         key: &SessionKey,
-        fence: Fence,
+        right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
         batch: Option<&Batch>,
@@ -228,28 +228,30 @@ impl Store {
         let (key, spent, calls) = (Key::from(key), Spent::from(cost), Calls::from(batch));
         let (lease, message) = (self.lease.as_secs_f64(), cost.message.map(MessageId::as_str));
         let mut params = rows.params(&key);
-        params.extend([&fence.epoch as Param<'_>, &fence.op]);
+        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
         params.extend(spent.params());
         params.extend([&lease as Param<'_>, &message]);
         params.extend(calls.params());
-        params.push(&spent.measured);
-        self.owner_write(&key, fence, &[Query::new(APPEND, params)]).await
+        let turn = right.turn.as_str();
+        params.extend([&spent.measured as Param<'_>, &self.replica, &turn]);
+        self.owner_write(&key, right, &[Query::new(APPEND, params)]).await
     }
 
     /// Repeats the step as its next attempt. The rows are events of the attempt that failed.
     pub async fn retry(
         &self,
         key: &SessionKey,
-        fence: Fence,
+        right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
     ) -> Result<Written, Error> {
         let (key, spent, lease) = (Key::from(key), Spent::from(cost), self.lease.as_secs_f64());
         let mut params = rows.params(&key);
-        params.extend([&fence.epoch as Param<'_>, &fence.op]);
+        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
         params.extend(spent.params());
-        params.push(&lease);
-        self.owner_write(&key, fence, &[Query::new(RETRY, params)]).await
+        let turn = right.turn.as_str();
+        params.extend([&lease as Param<'_>, &self.replica, &turn]);
+        self.owner_write(&key, right, &[Query::new(RETRY, params)]).await
     }
 
     /// The last step: commits its message in any case, and ends the turn as completed if no message waits for it and nobody
@@ -257,19 +259,19 @@ impl Store {
     pub async fn finish(
         &self,
         key: &SessionKey,
-        fence: Fence,
+        right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
-        self.finish_and_start(key, fence, rows, cost, end, None).await.map(|(written, _)| written)
+        self.finish_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
     }
 
     /// The same; when that ends the turn, the next one begins in the same transaction.
     pub async fn finish_and_start(
         &self,
         key: &SessionKey,
-        fence: Fence,
+        right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
         end: &End<'_>,
@@ -278,31 +280,33 @@ impl Store {
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let (message, lease) = (cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
         let mut params = rows.params(&key);
-        params.extend([&fence.epoch as Param<'_>, &fence.op]);
+        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
         params.extend(spent.params());
         params.extend([&ended.steps as Param<'_>, &message, &ended.payload, &ended.outcome, &lease]);
-        params.push(&spent.measured);
-        let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
-        self.end_and_start(&key, fence, vec![gate, Query::new(FINISH, params)], next).await
+        let turn = right.turn.as_str();
+        params.extend([&spent.measured as Param<'_>, &self.replica, &turn]);
+        let session = || vec![&key.tenant as Param<'_>, &key.session];
+        let queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(FINISH, params)];
+        self.end_and_start(&key, right, queries, next).await
     }
 
     /// Every other end: closes what is open and ends the turn, whatever waits in the queue.
     pub async fn stop(
         &self,
         key: &SessionKey,
-        fence: Fence,
+        right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
-        self.stop_and_start(key, fence, rows, cost, end, None).await.map(|(written, _)| written)
+        self.stop_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
     }
 
     /// The same, and the next turn begins in the same transaction.
     pub async fn stop_and_start(
         &self,
         key: &SessionKey,
-        fence: Fence,
+        right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
         end: &End<'_>,
@@ -313,36 +317,43 @@ impl Store {
         let (tokens, overhead) = (signed(end.synthetic.tokens), signed(end.synthetic.overhead));
         let closed = codec::event::encode_call_cancelled(end.synthetic.reason);
         let mut params = rows.params(&key);
-        params.extend([&fence.epoch as Param<'_>, &fence.op]);
+        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
         params.extend(spent.params());
         params.extend([&ended.steps as Param<'_>, &message, &ended.kind, &ended.payload, &ended.outcome, &ended.state]);
         params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed, &spent.measured]);
+        let turn = right.turn.as_str();
+        params.extend([&self.replica as Param<'_>, &turn]);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
         let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
         if let Ending::Cancelled { undone: Some(_), .. } = end.ending {
-            queries.extend(rollback::queries(&key, &fence));
+            queries.extend(rollback::queries(&key, &right.fence, [&self.replica, &turn]));
         }
-        self.end_and_start(&key, fence, queries, next).await
+        self.end_and_start(&key, right, queries, next).await
     }
 
-    async fn owner_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Written, Error> {
-        match self.fenced_write(key, fence, queries).await? {
+    async fn owner_write(&self, key: &Key, right: TurnFence<'_>, queries: &[Query<'_>]) -> Result<Written, Error> {
+        match self.fenced_write(key, right, queries).await? {
             Fenced::Applied(ack) => Ok(Written::Applied(ack)),
             Fenced::Gone => Ok(Written::Fenced),
-            Fenced::Refused => Err(Error::Corrupt(format!("an owner's write with the fence {fence:?} was refused"))),
+            Fenced::Refused => Err(Error::Corrupt(format!("an owner's write with the fence {right:?} was refused"))),
         }
     }
 
     /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then looks whether it had landed.
-    pub(super) async fn fenced_write(&self, key: &Key, fence: Fence, queries: &[Query<'_>]) -> Result<Fenced, Error> {
-        self.fenced_answers(key, fence, queries, queries.len().saturating_sub(1)).await.map(|(fenced, _)| fenced)
+    pub(super) async fn fenced_write(
+        &self,
+        key: &Key,
+        right: TurnFence<'_>,
+        queries: &[Query<'_>],
+    ) -> Result<Fenced, Error> {
+        self.fenced_answers(key, right, queries, queries.len().saturating_sub(1)).await.map(|(fenced, _)| fenced)
     }
 
     /// The same; the fence is compared by the statement `own`, and the rows of the one behind it come back with it.
     pub(super) async fn fenced_answers(
         &self,
         key: &Key,
-        fence: Fence,
+        right: TurnFence<'_>,
         queries: &[Query<'_>],
         own: usize,
     ) -> Result<(Fenced, Vec<Row>), Error> {
@@ -359,7 +370,7 @@ impl Store {
                         let applied = Fenced::Applied(ack(row)?);
                         return Ok((applied, answers.drain(own + 1..).next().unwrap_or_default()));
                     }
-                    None => return Ok((self.settle(key, fence).await?, Vec::new())),
+                    None => return Ok((self.settle(key, right).await?, Vec::new())),
                 },
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "a write gave no answer; repeating it");
@@ -371,14 +382,17 @@ impl Store {
         }
     }
 
-    /// Whether a write that now changes nothing had landed before: its fence has moved by exactly one operation.
-    async fn settle(&self, key: &Key, fence: Fence) -> Result<Fenced, Error> {
+    /// Whether a write that now changes nothing had landed before: the fence of its turn has moved by exactly one operation, and it was
+    /// this replica that moved it.
+    async fn settle(&self, key: &Key, right: TurnFence<'_>) -> Result<Fenced, Error> {
         let rows = self.database.read(SETTLE, &[&key.tenant, &key.session]).await?;
         let Some(row) = rows.first() else { return Ok(Fenced::Gone) };
         let now = Fence { epoch: get(row, "epoch")?, op: get(row, "op")? };
-        if now == fence.next() {
+        let is_turn = get::<Option<&str>>(row, "turn_id")? == Some(right.turn.as_str());
+        let is_mine = |column| Ok::<_, Error>(get::<Option<&str>>(row, column)? == Some(self.replica()));
+        if is_turn && now == right.fence.next() && is_mine("written_by")? {
             Ok(Fenced::Applied(ack(row)?))
-        } else if now == fence {
+        } else if is_turn && now == right.fence && is_mine("owner")? {
             Ok(Fenced::Refused)
         } else {
             Ok(Fenced::Gone)

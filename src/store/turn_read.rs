@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     lease::ROLLBACK,
+    pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,
     stats::{anchor, anchor_columns},
@@ -158,7 +159,7 @@ pub(super) const OWNED: &str = concat!(
     "
       left join session_revisions w on w.tenant_id = $1 and w.session_id = $2 and w.revision = r.revision and w.revision <> v.revision
       left join toolsets u on u.tenant_id = $1 and u.toolset_id = w.toolset_id
-     where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1"
+     where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1 and r.owner = $4 and r.turn_id = $5"
 );
 
 /// The columns of a turn.
@@ -181,10 +182,11 @@ macro_rules! turns_select {
 }
 
 impl Store {
-    /// The turn as its owner needs it; none: the fence is no longer in force.
-    pub async fn owned(&self, key: &SessionKey, epoch: i64) -> Result<Option<Owned>, Error> {
+    /// The turn as its owner needs it. Returns `None` if this replica no longer owns it under this epoch.
+    pub async fn owned(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Result<Option<Owned>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(OWNED, &[&key.tenant, &key.session, &epoch]).await?;
+        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &epoch, &self.replica, &turn.as_str()];
+        let rows = self.database.read(OWNED, &params).await?;
         rows.first().map(owned).transpose()
     }
 

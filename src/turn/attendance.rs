@@ -1,6 +1,6 @@
 //! Turns that are cancelled when nobody has read their events for a while, because their request asked for that.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use super::{Engine, Error};
 use crate::{
@@ -31,13 +31,15 @@ impl Engine {
 
     async fn nobody_reads(self: &Arc<Self>, turn: Attended) -> Result<(), Error> {
         let Attended { key, turn, overdue: _ } = turn;
-        let (sent, nobody) = (Instant::now(), Idempotency { request: None, hash: String::new() });
-        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &nobody).await?;
+        let nobody = Idempotency { request: None, hash: String::new() };
+        let mut request = self.leases.request(&key);
+        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &nobody).await;
+        let cancelled = request.answered(cancelled)?;
         let Some(live) = &cancelled.turn else {
             return self.store.unattend(&key, &turn).await.map_err(Error::from);
         };
         tracing::info!(session.id = %key.session, turn.id = %turn, "a turn that nobody reads is cancelled");
-        self.end_cancelled(&key, cancelled.fence.map(|fence| (live, fence)), sent);
+        self.end_cancelled(&key, cancelled.fence.map(|fence| (live, fence)), &request);
         Ok(())
     }
 }

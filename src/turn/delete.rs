@@ -33,10 +33,12 @@ impl Engine {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
+            // What is seized meanwhile is this replica's to end, and not to be run.
+            let mut request = engine.leases.request(&key);
             let mut decided = false;
             for _ in 0..TRIES {
                 if engine.try_delete(&key, &command, decided).await? {
-                    return Ok(());
+                    return request.answered(Ok(())).map_err(Error::from);
                 }
                 // Its owner is faster than this: it loses the turn first. From here on there is no way back.
                 let revision = command.etag.as_deref().and_then(|etag| etag.parse().ok()).filter(|_| !decided);

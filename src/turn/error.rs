@@ -70,6 +70,12 @@ pub enum Error {
         /// The newest seq of the session.
         last: Seq,
     },
+    /// Events that a stream has shown are lost.
+    #[error("the database lost events that this stream has shown; the session's newest seq is {last}")]
+    EventsLost {
+        /// The newest seq of the session.
+        last: Seq,
+    },
     /// Calls that the host appended: their results are appended, too.
     #[error("the calls were appended: {results:?}, {approvals:?}")]
     AppendedCalls {

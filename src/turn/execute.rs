@@ -1,6 +1,6 @@
 //! ExecuteTurn: admits a turn, or finds what the same request started before.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -283,17 +283,17 @@ impl Engine {
             model: &model.reference,
             continues: input.is_none(),
         };
-        let sent = Instant::now();
+        let mut asked = self.leases.request(key);
         let granted = if created {
             self.store.admit_new(key, &admission, &sized(config)).await
         } else {
             self.store.admit(key, &admission).await
         };
-        let Some(grant) = self.heed(key, granted)? else { return Ok(None) };
+        let Some(grant) = asked.answered(granted)? else { return Ok(None) };
         let after = Seq(grant.last_seq.0 - rows.events());
         // Taken before the turn runs: a quick model may speak before the caller's stream is open.
         let news = Some(self.hub.enter(key).subscribe());
-        self.start(key.clone(), grant, sent);
+        self.start(key.clone(), grant, asked.sent());
         let how = How::Started { session_created: created };
         Ok(Some(Admitted { key: key.clone(), follows: Follows::Turn(turn), how, after, news }))
     }

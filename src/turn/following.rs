@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
 };
 
 use uuid::Uuid;
@@ -147,9 +146,10 @@ impl Engine {
             let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else { return Ok(()) };
             let ground = Ground::of(&session);
             let Some(planned) = self.plan_for(key, &starter, ground).await? else { continue };
-            let sent = Instant::now();
-            if let Some(grant) = self.store.start_idle(key, &planned.message, &planned.admission()).await? {
-                self.start(key.clone(), grant, sent);
+            let mut request = self.leases.request(key);
+            let started = self.store.start_idle(key, &planned.message, &planned.admission()).await;
+            if let Some(grant) = request.answered(started)? {
+                self.start(key.clone(), grant, request.sent());
                 return Ok(());
             }
         }

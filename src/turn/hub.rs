@@ -5,6 +5,7 @@
 //! and holds up nobody. What is shown carries the seq it follows, so that a reader knows whether it still belongs to what it has shown.
 
 mod announced;
+mod marks;
 
 pub use announced::Announced;
 
@@ -24,7 +25,11 @@ use crate::{
         delta::{DeltaKind, Stretch},
         event::StepPosition,
     },
-    store::{chunk::Elsewhere, session::SessionState},
+    store::{
+        chunk::Elsewhere,
+        mark::{Mark, Verdict},
+        session::SessionState,
+    },
 };
 
 /// All sessions that somebody on this replica follows or writes.
@@ -42,6 +47,7 @@ pub struct Channel {
     pulse: watch::Sender<()>,
     open: Mutex<Option<Open>>,
     announced: Mutex<announced::Announcements>,
+    marks: Mutex<marks::Marks>,
     /// The session's turn ran on another replica when that was looked at.
     elsewhere: AtomicBool,
 }
@@ -53,6 +59,8 @@ pub struct Head {
     pub seq: Seq,
     /// The session was deleted.
     pub gone: bool,
+    /// How often events of the session were found to be lost.
+    pub losses: u32,
 }
 
 /// Something that is shown but not kept.
@@ -134,6 +142,7 @@ pub struct Subscription {
     pub pulse: watch::Receiver<()>,
     shown: Shown,
     heard: usize,
+    losses: u32,
 }
 
 impl Hub {
@@ -150,6 +159,7 @@ impl Hub {
             pulse: watch::Sender::new(()),
             open: Mutex::new(None),
             announced: Mutex::default(),
+            marks: Mutex::default(),
             elsewhere: AtomicBool::new(false),
         });
         channels.insert(key.clone(), Arc::downgrade(&channel));
@@ -186,6 +196,34 @@ impl Channel {
             }
         }
         self.head.send_modify(|head| head.gone = true);
+    }
+
+    /// Notes an event that a reader has seen.
+    pub fn mark(&self, mark: Mark) {
+        lock(&self.marks).add(mark);
+    }
+
+    /// What is to be compared with what the database has.
+    pub fn marks(&self) -> Vec<Mark> {
+        let newest = self.seq();
+        lock(&self.marks).all(newest)
+    }
+
+    /// Takes in what the database says of the marks that it was asked about. Of a session that lost events the newest seq is another one,
+    /// and what was shown of an open message is void.
+    pub fn compared(&self, asked: &[Mark], found: &[(Seq, Verdict)]) {
+        let lost = found.iter().find_map(|(_, verdict)| match verdict {
+            Verdict::Lost(last) => Some(*last),
+            Verdict::Written(_) => None,
+        });
+        match lost {
+            Some(last) => {
+                lock(&self.marks).clear();
+                lock(&self.open).take();
+                self.head.send_modify(|head| *head = Head { seq: last, gone: head.gone, losses: head.losses + 1 });
+            }
+            None => lock(&self.marks).compared(asked, found),
+        }
     }
 
     /// Which session.
@@ -298,11 +336,19 @@ impl Channel {
         if let Some(closed) = lock(&self.open).as_ref().filter(|open| open.closed) {
             closed.mark_shown(&mut shown);
         }
-        Subscription { channel: Arc::clone(self), head: self.head.subscribe(), pulse, shown, heard }
+        let head = self.head.subscribe();
+        let losses = head.borrow().losses;
+        Subscription { channel: Arc::clone(self), head, pulse, shown, heard, losses }
     }
 }
 
 impl Subscription {
+    /// The newest seq, if events of the session were lost since this place was taken.
+    pub fn lost(&self) -> Option<Seq> {
+        let head = *self.head.borrow();
+        (head.losses != self.losses).then_some(head.seq)
+    }
+
     /// What there is to show that was not shown yet.
     pub fn more(&mut self) -> Vec<Live> {
         let open = lock(&self.channel.open);

@@ -1,4 +1,5 @@
-//! The leases of this replica: which turns it runs, and how a running turn learns that it must stop.
+//! The leases of this replica: which turns it runs, how a running turn learns that it must stop, and which grants are uncertain because
+//! the answer to the statement that may have made them was lost.
 
 use std::{
     collections::BTreeMap,
@@ -9,27 +10,106 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::SessionKey,
-    store::lease::{Held, Pulse},
+    model::{SessionKey, TurnId},
+    store::{
+        self,
+        lease::{Held, Pulse},
+    },
 };
 
-/// Sessions that are looked after at once because a grant may have been lost there; beyond that their leases run out by themselves.
-const MOST_DOUBTS: usize = 1000;
+/// Sessions with an uncertain grant that are looked after at once; beyond that their leases run out by themselves.
+const MOST_UNCERTAIN: usize = 1000;
 
 /// The turns in this replica's memory. Only these are kept alive: never «all rows that carry my name».
 #[derive(Debug, Default)]
 pub struct Leases {
-    held: Mutex<BTreeMap<SessionKey, Arc<Lease>>>,
-    doubts: Mutex<BTreeMap<SessionKey, Instant>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeMap<SessionKey, Arc<Lease>>,
+    /// Statements under way that may grant a turn, by session.
+    requests: BTreeMap<SessionKey, usize>,
+    uncertain: BTreeMap<SessionKey, Uncertain>,
+}
+
+/// A session in which this replica may own a turn without knowing it.
+#[derive(Debug, Clone, Copy)]
+struct Uncertain {
+    since: Instant,
+    /// The newest epoch under which a turn of the session is known to have run here.
+    ran: Option<i64>,
 }
 
 /// The right to run one turn, for as long as it is renewed.
 #[derive(Debug)]
 pub struct Lease {
+    turn: TurnId,
     epoch: i64,
     renewed: Mutex<Instant>,
     lost: CancellationToken,
     cancelled: CancellationToken,
+}
+
+/// A statement under way that may grant a turn to this replica. Whoever sends one holds this until the turn runs here; when the answer is
+/// lost, or never waited for, the grant is uncertain.
+#[derive(Debug)]
+pub struct GrantRequest {
+    leases: Arc<Leases>,
+    key: SessionKey,
+    sent: Instant,
+    answered: bool,
+}
+
+/// What to do about a turn that this replica owns by the database's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// It runs here, or a statement that may have granted it has not been answered yet.
+    Leave,
+    /// It never ran here: it can begin.
+    Adopt,
+    /// It ran here and was given up: another owner has to repeat its step.
+    Release,
+}
+
+impl GrantRequest {
+    /// Takes in the answer. One that was lost leaves the grant uncertain.
+    pub fn answered<T>(&mut self, answer: Result<T, store::Error>) -> Result<T, store::Error> {
+        self.answered = !matches!(&answer, Err(store::Error::Unavailable(_)));
+        answer
+    }
+
+    /// When the statement was sent, at the latest: a lease that it grants counts from here.
+    pub fn sent(&self) -> Instant {
+        self.sent
+    }
+}
+
+impl Drop for GrantRequest {
+    fn drop(&mut self) {
+        let mut state = self.leases.lock();
+        if let Some(count) = state.requests.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                state.requests.remove(&self.key);
+            }
+        }
+        if !self.answered {
+            state.doubt(&self.key, None, Instant::now());
+        }
+    }
+}
+
+impl State {
+    fn doubt(&mut self, key: &SessionKey, ran: Option<i64>, now: Instant) {
+        let ran = ran.max(self.held.get(key).map(|lease| lease.epoch));
+        if let Some(known) = self.uncertain.get_mut(key) {
+            *known = Uncertain { since: now, ran: known.ran.max(ran) };
+        } else if self.uncertain.len() < MOST_UNCERTAIN {
+            self.uncertain.insert(key.clone(), Uncertain { since: now, ran });
+        }
+    }
 }
 
 impl Lease {
@@ -43,6 +123,10 @@ impl Lease {
         &self.cancelled
     }
 
+    fn is(&self, turn: &TurnId, epoch: i64) -> bool {
+        self.epoch == epoch && self.turn == *turn
+    }
+
     fn renew(&self, at: Instant) {
         let mut renewed = lock(&self.renewed);
         *renewed = (*renewed).max(at);
@@ -52,18 +136,24 @@ impl Lease {
 impl Leases {
     /// Notes a lease that was granted by a statement sent at `sent`. An older one of the same session is lost: this replica may
     /// take over what it ran itself.
-    pub fn hold(&self, key: &SessionKey, epoch: i64, sent: Instant) -> Arc<Lease> {
+    pub fn hold(&self, key: &SessionKey, turn: &TurnId, epoch: i64, sent: Instant) -> Arc<Lease> {
         let lease = Arc::new(Lease {
+            turn: turn.clone(),
             epoch,
             renewed: Mutex::new(sent),
             lost: CancellationToken::new(),
             cancelled: CancellationToken::new(),
         });
         // Whoever ran the turn here under an older epoch must stop.
-        let mut held = lock(&self.held);
-        if held.get(key).is_some_and(|current| current.epoch > epoch) {
+        let mut state = self.lock();
+        if let Some(uncertain) = state.uncertain.get_mut(key) {
+            uncertain.ran = uncertain.ran.max(Some(epoch));
+        }
+        if state.held.get(key).is_some_and(|current| current.epoch > epoch) {
             lease.lost.cancel();
-        } else if let Some(before) = held.insert(key.clone(), Arc::clone(&lease)) {
+            // Either the newer one is in force, or the database lost commits and numbers epochs anew.
+            state.doubt(key, None, sent);
+        } else if let Some(before) = state.held.insert(key.clone(), Arc::clone(&lease)) {
             before.lost.cancel();
         }
         lease
@@ -71,76 +161,86 @@ impl Leases {
 
     /// Forgets a lease that ended or was given back. A newer one of the same session stays.
     pub fn forget(&self, key: &SessionKey, lease: &Arc<Lease>) {
-        let mut held = lock(&self.held);
-        if held.get(key).is_some_and(|current| Arc::ptr_eq(current, lease)) {
-            held.remove(key);
+        let mut state = self.lock();
+        if state.held.get(key).is_some_and(|current| Arc::ptr_eq(current, lease)) {
+            state.held.remove(key);
         }
     }
 
     /// Whether this lease is known here.
-    pub fn holds(&self, key: &SessionKey, epoch: i64) -> bool {
-        lock(&self.held).get(key).is_some_and(|lease| lease.epoch == epoch)
+    pub fn holds(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> bool {
+        self.lock().held.get(key).is_some_and(|lease| lease.is(turn, epoch))
     }
 
-    /// The epoch under which a turn of the session runs here.
-    pub fn epoch(&self, key: &SessionKey) -> Option<i64> {
-        lock(&self.held).get(key).map(|lease| lease.epoch)
+    /// Notes that a statement is about to be sent that may grant a turn of the session.
+    pub fn request(self: &Arc<Self>, key: &SessionKey) -> GrantRequest {
+        *self.lock().requests.entry(key.clone()).or_default() += 1;
+        GrantRequest { leases: Arc::clone(self), key: key.clone(), sent: Instant::now(), answered: false }
     }
 
-    /// Notes that this replica may have been granted a turn without its knowing: the answer was lost at `now`.
-    pub fn doubt(&self, key: &SessionKey, now: Instant) {
-        let mut doubts = lock(&self.doubts);
-        if doubts.len() < MOST_DOUBTS || doubts.contains_key(key) {
-            doubts.insert(key.clone(), now);
+    /// Notes that a turn which ran here under this epoch was given up, perhaps with its lease in force and with writes under way.
+    pub fn abandon(&self, key: &SessionKey, epoch: i64, now: Instant) {
+        self.lock().doubt(key, Some(epoch), now);
+    }
+
+    /// The sessions with an uncertain grant. What is older than `ttl` is forgotten: that lease has run out.
+    pub fn uncertain(&self, ttl: Duration, now: Instant) -> Vec<SessionKey> {
+        let mut state = self.lock();
+        state.uncertain.retain(|_, uncertain| now.saturating_duration_since(uncertain.since) < ttl);
+        state.uncertain.keys().cloned().collect()
+    }
+
+    /// What to do about a turn of a session with an uncertain grant, which this replica was just seen to own under this epoch.
+    pub fn claim(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Claim {
+        let state = self.lock();
+        let runs = state.held.get(key).is_some_and(|lease| lease.is(turn, epoch));
+        if runs || state.requests.contains_key(key) {
+            Claim::Leave
+        } else if state.uncertain.get(key).is_some_and(|uncertain| uncertain.ran >= Some(epoch)) {
+            Claim::Release
+        } else {
+            Claim::Adopt
         }
-    }
-
-    /// The sessions with such a doubt. What is older than `ttl` is forgotten: that lease has run out.
-    pub fn doubts(&self, ttl: Duration, now: Instant) -> Vec<SessionKey> {
-        let mut doubts = lock(&self.doubts);
-        doubts.retain(|_, since| now.saturating_duration_since(*since) < ttl);
-        doubts.keys().cloned().collect()
-    }
-
-    /// There is no doubt any more.
-    pub fn is_clear(&self, key: &SessionKey) {
-        lock(&self.doubts).remove(key);
     }
 
     /// Whether a turn of the session runs here.
     pub fn runs(&self, key: &SessionKey) -> bool {
-        lock(&self.held).contains_key(key)
+        self.lock().held.contains_key(key)
     }
 
     /// How many turns run here.
     pub fn count(&self) -> usize {
-        lock(&self.held).len()
+        self.lock().held.len()
     }
 
     /// What a heartbeat has to renew.
     pub fn held(&self) -> Vec<Held> {
-        lock(&self.held).iter().map(|(key, lease)| Held { key: key.clone(), epoch: lease.epoch }).collect()
+        let held = |(key, lease): (&SessionKey, &Arc<Lease>)| {
+            let Lease { turn, epoch, .. } = lease.as_ref();
+            Held { key: key.clone(), turn: turn.clone(), epoch: *epoch }
+        };
+        self.lock().held.iter().map(held).collect()
     }
 
-    /// Tells a running turn that somebody wants it cancelled. Another turn of the session, which has another epoch, is left alone.
-    pub fn cancel(&self, key: &SessionKey, epoch: i64) {
-        if let Some(lease) = lock(&self.held).get(key).filter(|lease| lease.epoch == epoch) {
+    /// Tells a running turn that somebody wants it cancelled. Another turn of the session is left alone.
+    pub fn cancel(&self, key: &SessionKey, turn: &TurnId, epoch: i64) {
+        if let Some(lease) = self.lock().held.get(key).filter(|lease| lease.is(turn, epoch)) {
             lease.cancelled.cancel();
         }
     }
 
     /// Tells a running turn that its lease is no longer in force. A newer lease of the session is left alone.
     pub fn lose(&self, key: &SessionKey, epoch: i64) {
-        if let Some(lease) = lock(&self.held).get(key).filter(|lease| lease.epoch <= epoch) {
+        if let Some(lease) = self.lock().held.get(key).filter(|lease| lease.epoch <= epoch) {
             lease.lost.cancel();
         }
     }
 
     /// Takes in what a heartbeat sent at `sent` found. A lease that is another's, or gone, is lost.
     pub fn take_in(&self, sent: Instant, asked: &[Held], pulses: &[Pulse]) {
-        let held = lock(&self.held);
-        for Held { key, epoch } in asked {
-            let Some(lease) = held.get(key).filter(|lease| lease.epoch == *epoch) else { continue };
+        let state = self.lock();
+        for Held { key, turn, epoch } in asked {
+            let Some(lease) = state.held.get(key).filter(|lease| lease.is(turn, *epoch)) else { continue };
             match pulses.iter().find(|pulse| pulse.held.key == *key) {
                 Some(pulse) if pulse.mine => {
                     if pulse.renewed {
@@ -157,11 +257,15 @@ impl Leases {
 
     /// Gives up every lease that was not renewed within `ttl` by this replica's own clock.
     pub fn expire(&self, ttl: Duration, now: Instant) {
-        for lease in lock(&self.held).values() {
+        for lease in self.lock().held.values() {
             if now.saturating_duration_since(*lock(&lease.renewed)) >= ttl {
                 lease.lost.cancel();
             }
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 }
 
@@ -178,8 +282,12 @@ mod tests {
         SessionKey::new(TenantId::new("t"), SessionId::new(session))
     }
 
+    fn turn() -> TurnId {
+        TurnId::new("turn")
+    }
+
     fn pulse(session: &str, mine: bool, renewed: bool, cancelled: bool) -> Pulse {
-        Pulse { held: Held { key: key(session), epoch: 1 }, mine, renewed, cancelled }
+        Pulse { held: Held { key: key(session), turn: turn(), epoch: 1 }, mine, renewed, cancelled }
     }
 
     #[test]
@@ -195,7 +303,7 @@ mod tests {
         ];
         for (what, pulses, now, lost) in table {
             let leases = Leases::default();
-            let lease = leases.hold(&key("s"), 1, begun);
+            let lease = leases.hold(&key("s"), &turn(), 1, begun);
             leases.take_in(begun + Duration::from_secs(5), &leases.held(), pulses);
             leases.expire(ttl, begun + Duration::from_secs(now));
             assert_eq!(lease.lost().is_cancelled(), lost, "{what}");
@@ -205,54 +313,87 @@ mod tests {
     #[test]
     fn a_heartbeat_that_was_asked_for_an_older_lease_says_nothing_about_a_newer_one() {
         let leases = Leases::default();
-        let old = leases.hold(&key("s"), 1, Instant::now());
+        let old = leases.hold(&key("s"), &turn(), 1, Instant::now());
         let asked = leases.held();
-        let new = leases.hold(&key("s"), 2, Instant::now());
+        let new = leases.hold(&key("s"), &turn(), 2, Instant::now());
         assert!(old.lost().is_cancelled(), "two owners on one replica");
         leases.take_in(Instant::now(), &asked, &[]);
         assert!(!new.lost().is_cancelled());
         leases.forget(&key("s"), &old);
-        assert!(leases.holds(&key("s"), 2));
+        assert!(leases.holds(&key("s"), &turn(), 2));
     }
 
     #[test]
     fn a_newer_lease_of_the_session_ends_the_older_one() {
         for (first, second) in [(1, 2), (2, 1), (1, 1)] {
             let (leases, key) = (Leases::default(), key("s"));
-            let (a, b) = (leases.hold(&key, first, Instant::now()), leases.hold(&key, second, Instant::now()));
+            let (a, b) =
+                (leases.hold(&key, &turn(), first, Instant::now()), leases.hold(&key, &turn(), second, Instant::now()));
             let lost = (a.lost().is_cancelled(), b.lost().is_cancelled());
             assert_eq!(lost, (first <= second, first > second), "{first} then {second}");
-            assert!(leases.holds(&key, first.max(second)));
+            assert!(leases.holds(&key, &turn(), first.max(second)));
             leases.forget(&key, if first <= second { &a } else { &b });
             assert_eq!(leases.count(), 1, "what is lost takes nothing with it");
         }
     }
 
     #[test]
-    fn a_doubt_lasts_until_it_is_cleared_or_its_lease_has_run_out() {
-        let (leases, begun, ttl) = (Leases::default(), Instant::now(), Duration::from_secs(10));
-        leases.doubt(&key("a"), begun);
-        leases.doubt(&key("b"), begun + Duration::from_secs(5));
-        assert_eq!(leases.doubts(ttl, begun + Duration::from_secs(9)), [key("a"), key("b")]);
-        assert_eq!(leases.doubts(ttl, begun + Duration::from_secs(10)), [key("b")]);
-        leases.is_clear(&key("b"));
-        assert_eq!(leases.doubts(ttl, begun), []);
+    fn a_grant_is_uncertain_from_its_lost_answer_until_its_lease_has_run_out() {
+        let (leases, begun, ttl) = (Arc::new(Leases::default()), Instant::now(), Duration::from_secs(10));
+        let answered = |key, answer: Result<(), store::Error>| drop(leases.request(&key).answered(answer));
+        answered(key("answered"), Ok(()));
+        answered(key("refused"), Err(store::Error::Conflict(String::new())));
+        assert_eq!(leases.uncertain(ttl, begun), []);
+        answered(key("lost"), Err(store::Error::Unavailable(String::new())));
+        drop(leases.request(&key("left")));
+        assert_eq!(leases.uncertain(ttl, begun + Duration::from_secs(9)), [key("left"), key("lost")]);
+        assert_eq!(leases.uncertain(ttl, begun + Duration::from_secs(11)), []);
+    }
+
+    #[test]
+    fn a_turn_whose_grant_was_lost_is_adopted_unless_it_runs_ran_or_is_being_granted() {
+        let leases = Arc::new(Leases::default());
+        let claim = |epoch| leases.claim(&key("s"), &turn(), epoch);
+        drop(leases.request(&key("s")));
+        assert_eq!(claim(1), Claim::Adopt);
+        let request = leases.request(&key("s"));
+        assert_eq!(claim(1), Claim::Leave, "the answer to this request may say so");
+        let lease = leases.hold(&key("s"), &turn(), 1, request.sent());
+        drop(request);
+        assert_eq!(claim(1), Claim::Leave, "it runs");
+        leases.forget(&key("s"), &lease);
+        assert_eq!(claim(1), Claim::Release, "it ran");
+        assert_eq!(claim(2), Claim::Adopt, "another grant");
+        leases.abandon(&key("s"), 2, Instant::now());
+        assert_eq!(claim(2), Claim::Release);
+    }
+
+    #[test]
+    fn the_same_epoch_of_another_turn_is_another_lease() {
+        let leases = Leases::default();
+        let old = leases.hold(&key("s"), &TurnId::new("lost"), 1, Instant::now());
+        let asked = leases.held();
+        let new = leases.hold(&key("s"), &turn(), 1, Instant::now());
+        assert!(old.lost().is_cancelled() && !leases.holds(&key("s"), &TurnId::new("lost"), 1));
+        leases.take_in(Instant::now(), &asked, &[]);
+        leases.cancel(&key("s"), &TurnId::new("lost"), 1);
+        assert!(!new.lost().is_cancelled() && !new.cancelled().is_cancelled());
     }
 
     #[test]
     fn a_cancel_reaches_only_the_epoch_it_was_meant_for() {
         let leases = Leases::default();
-        let lease = leases.hold(&key("s"), 2, Instant::now());
-        leases.cancel(&key("s"), 1);
+        let lease = leases.hold(&key("s"), &turn(), 2, Instant::now());
+        leases.cancel(&key("s"), &turn(), 1);
         assert!(!lease.cancelled().is_cancelled());
-        leases.cancel(&key("s"), 2);
+        leases.cancel(&key("s"), &turn(), 2);
         assert!(lease.cancelled().is_cancelled());
     }
 
     #[test]
     fn a_lease_that_is_no_longer_in_force_is_lost_and_a_newer_one_is_not() {
         let leases = Leases::default();
-        let lease = leases.hold(&key("s"), 2, Instant::now());
+        let lease = leases.hold(&key("s"), &turn(), 2, Instant::now());
         leases.lose(&key("s"), 1);
         assert!(!lease.lost().is_cancelled());
         leases.lose(&key("s"), 2);
@@ -262,8 +403,9 @@ mod tests {
     #[test]
     fn a_cancel_reaches_the_turn_that_runs() {
         let leases = Leases::default();
-        let (told, by_flag) = (leases.hold(&key("a"), 1, Instant::now()), leases.hold(&key("b"), 1, Instant::now()));
-        leases.cancel(&key("a"), 1);
+        let (told, by_flag) =
+            (leases.hold(&key("a"), &turn(), 1, Instant::now()), leases.hold(&key("b"), &turn(), 1, Instant::now()));
+        leases.cancel(&key("a"), &turn(), 1);
         leases.take_in(Instant::now(), &leases.held(), &[pulse("a", true, true, false), pulse("b", true, true, true)]);
         assert!(told.cancelled().is_cancelled());
         assert!(by_flag.cancelled().is_cancelled());

@@ -102,7 +102,7 @@ pub struct Engine {
     rules: Rules,
     hub: Hub,
     clock: Arc<dyn Clock>,
-    leases: Leases,
+    leases: Arc<Leases>,
     sharing: share::Sharing,
     wakeups: wakeups::Wakeups,
     tasks: TaskTracker,
@@ -112,6 +112,7 @@ pub struct Engine {
     uploads: Semaphore,
     renderings: Semaphore,
     stuck: following::Stuck,
+    postponed: recover::Postponed,
 }
 
 impl Engine {
@@ -124,7 +125,7 @@ impl Engine {
             rules,
             hub,
             clock,
-            leases: Leases::default(),
+            leases: Arc::default(),
             sharing: share::Sharing::default(),
             wakeups: wakeups::Wakeups::default(),
             tasks: TaskTracker::new(),
@@ -134,6 +135,7 @@ impl Engine {
             uploads,
             renderings: Semaphore::new(render::AT_ONCE),
             stuck: following::Stuck::default(),
+            postponed: recover::Postponed::default(),
         })
     }
 
@@ -195,6 +197,12 @@ impl Engine {
         Ok(named.with(&config.overrides))
     }
 
+    /// The same; where the policy is no longer configured, the server's default.
+    fn policy_or_default(&self, config: &SessionConfig) -> Result<Policy, Error> {
+        let default = || SessionConfig { policy: DEFAULT_POLICY.to_owned(), ..config.clone() };
+        self.policy(config).or_else(|_| self.policy(&default()))
+    }
+
     /// The bounds in force: the turn's over the session's over the server's.
     pub fn limits(&self, config: &SessionConfig, request: &TurnRequest) -> Limits {
         request.limits.over(config.limits.over(self.rules.limits))
@@ -210,7 +218,7 @@ impl Engine {
 
     /// Runs a turn that this replica was just granted.
     fn start(self: &Arc<Self>, key: SessionKey, grant: crate::store::admission::Grant, sent: std::time::Instant) {
-        let lease = self.leases.hold(&key, grant.fence.epoch, sent);
+        let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);
         // The statement that granted it wrote events, and readers on other replicas may wait for them.

@@ -1,13 +1,10 @@
 //! The queue's commands: a message is put behind the gate, looked at, and withdrawn; one that interrupts also cancels what runs.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use super::{Engine, Error, following::Ground, hub::Announced, wakeups::Wakeup};
+use super::{Engine, Error, following::Ground, hub::Announced, leases::GrantRequest, wakeups::Wakeup};
 use crate::{
     codec,
     model::{
@@ -79,7 +76,7 @@ impl Engine {
         let Incoming { message, delivery, starts_turn, execute, ttl, idempotency } = incoming;
         let limit = self.policy(&session.config)?.max_pending;
         let id = MessageId::new(Uuid::now_v7().to_string());
-        let (body, request) = (codec::queue::encode(message), execute.map(codec::turn::encode_request));
+        let (body, turn_request) = (codec::queue::encode(message), execute.map(codec::turn::encode_request));
         let blobs: Vec<&str> = message.parts.iter().flat_map(Part::media).filter_map(blob).collect();
         let ground = Ground::of(session);
         let wanted = execute.cloned().unwrap_or_default();
@@ -93,13 +90,13 @@ impl Engine {
             blobs: &blobs,
             delivery,
             starts_turn,
-            execute: request.as_deref(),
+            execute: turn_request.as_deref(),
             ttl,
             limit,
             idempotency,
         };
-        let sent = Instant::now();
-        let place = match self.store.enqueue(key, &new, admission.as_ref()).await? {
+        let mut request = self.leases.request(key);
+        let place = match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
             Enqueued::Queued(place) => place,
             Enqueued::Elsewhere(_) => return Ok(Put::Elsewhere),
             Enqueued::Full => return Err(Error::QueueFull { session: key.session.clone(), limit }),
@@ -110,18 +107,25 @@ impl Engine {
             return Ok(Put::Before(place));
         }
         self.announce(key, &place, delivery);
-        self.go_on(key, &place, delivery, starts_turn, sent);
+        self.go_on(key, &place, delivery, starts_turn, &request);
         Ok(Put::Fresh(place))
     }
 
     /// Runs what a message started, ends what it interrupts.
-    fn go_on(self: &Arc<Self>, key: &SessionKey, place: &Place, delivery: Delivery, starts_turn: bool, sent: Instant) {
+    fn go_on(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        place: &Place,
+        delivery: Delivery,
+        starts_turn: bool,
+        request: &GrantRequest,
+    ) {
         let interrupts = place.interrupts.as_ref().map(|(turn, fence)| (turn, *fence));
         if interrupts.is_some() || delivery == Delivery::Interrupt && place.met.is_live() {
-            self.end_cancelled(key, interrupts, sent);
+            self.end_cancelled(key, interrupts, request);
         }
         match &place.grant {
-            Some(grant) => self.start(key.clone(), grant.clone(), sent),
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent()),
             // The configuration changed meanwhile.
             None if starts_turn && place.met == SessionState::Idle => {
                 self.wake(Wakeup::Start(key.clone()));

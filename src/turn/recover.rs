@@ -2,22 +2,75 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use super::{Engine, Error, hub::Channel, wakeups::Wakeup};
+use futures_util::{StreamExt as _, stream};
+
+use super::{Engine, Error, hub::Channel, leases::Claim, wakeups::Wakeup};
 use crate::{
-    model::SessionKey,
+    model::{Seq, SessionKey},
     store::{
-        self,
+        admission::Grant,
         lease::{Candidate, Followed, Held, Interruption},
+        mark::{Mark, Verdict},
         session::SessionState,
     },
 };
 
-/// Turns that are taken over in one round.
-const ROUND: u32 = 32;
+/// Turns that are looked for at once.
+const PAGE: u32 = 128;
+/// How often they are looked for in one round, while there are more.
+const PAGES: u32 = 32;
+/// Turns that are taken over at the same time.
+const AT_ONCE: usize = 8;
+
+/// How long a turn that could not be taken over is left alone at first; each further time twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a pause gets.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// Turns that are left alone at once. Beyond that they are tried again in each round.
+const MOST_POSTPONED: usize = 10_000;
+
+/// Turns that could not be taken over, for example because a stored row cannot be read. They are tried again less and less often, so that
+/// they do not crowd out those that can be.
+#[derive(Debug, Default)]
+pub(super) struct Postponed(Mutex<BTreeMap<SessionKey, Pause>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    until: Instant,
+    length: Duration,
+}
+
+impl Postponed {
+    /// Leaves a turn alone for a while. Returns whether it is the first time.
+    fn postpone(&self, key: &SessionKey, now: Instant) -> bool {
+        let mut paused = self.lock();
+        let before = paused.get(key).map(|pause| pause.length);
+        if before.is_some() || paused.len() < MOST_POSTPONED {
+            let length = before.map_or(FIRST_PAUSE, |length| (length * 2).min(LONGEST_PAUSE));
+            paused.insert(key.clone(), Pause { until: now + length, length });
+        }
+        before.is_none()
+    }
+
+    fn forget(&self, key: &SessionKey) {
+        self.lock().remove(key);
+    }
+
+    /// The turns to be left alone now. Those that have not been tried again for long are forgotten: they went on elsewhere.
+    fn at(&self, now: Instant) -> Vec<SessionKey> {
+        let mut paused = self.lock();
+        paused.retain(|_, pause| now < pause.until + LONGEST_PAUSE);
+        paused.iter().filter(|(_, pause)| now < pause.until).map(|(key, _)| key.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Pause>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Engine {
     /// Renews the leases of the turns that run here.
@@ -56,9 +109,9 @@ impl Engine {
             return Ok(());
         }
         let mut lost = BTreeSet::new();
-        for (Held { key, epoch }, why) in self.store.cancels(&held).await? {
+        for (Held { key, turn, epoch }, why) in self.store.cancels(&held).await? {
             match why {
-                Interruption::Cancelled => self.leases.cancel(&key, epoch),
+                Interruption::Cancelled => self.leases.cancel(&key, &turn, epoch),
                 Interruption::Lost => {
                     self.leases.lose(&key, epoch);
                     lost.insert(key);
@@ -106,39 +159,93 @@ impl Engine {
         Ok(())
     }
 
-    /// Heeds an answer to a statement that may grant a turn. When it was lost the turn may be this replica's without its knowing.
-    pub(super) fn heed<T>(&self, key: &SessionKey, answer: Result<T, store::Error>) -> Result<T, store::Error> {
-        if matches!(&answer, Err(store::Error::Unavailable(_))) {
-            self.leases.doubt(key, Instant::now());
+    /// Looks whether the database still has the events that readers here have seen. A failover may lose the newest ones, and what was read
+    /// from them on belongs to a history that is no more: their streams end.
+    pub async fn look_for_lost_events(&self) -> Result<(), Error> {
+        let asked: Vec<_> = self.hub.channels().into_iter().map(|channel| (channel.marks(), channel)).collect();
+        let marks = |(marks, channel): &(Vec<Mark>, Arc<Channel>)| {
+            marks.iter().map(|mark| (channel.key().clone(), *mark)).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = asked.iter().flat_map(marks).collect();
+        if all.is_empty() {
+            return Ok(());
         }
-        answer
+        let mut found: BTreeMap<SessionKey, Vec<(Seq, Verdict)>> = BTreeMap::new();
+        for (key, seq, verdict) in self.store.check_marks(&all).await? {
+            found.entry(key).or_default().push((seq, verdict));
+        }
+        for (marks, channel) in asked {
+            let found = found.get(channel.key()).map(Vec::as_slice).unwrap_or_default();
+            if found.iter().any(|(_, verdict)| matches!(verdict, Verdict::Lost(_))) {
+                tracing::error!(session.id = %channel.key().session, "the database lost events that were shown to readers");
+            }
+            channel.compared(&marks, found);
+        }
+        Ok(())
     }
 
-    /// Hands over the turns that were granted to this replica without its knowing, rather than to let their leases run out.
-    async fn let_go(&self) -> Result<(), Error> {
-        for key in self.leases.doubts(self.store.lease(), Instant::now()) {
-            if self.store.let_go(&key, self.leases.epoch(&key)).await? {
-                tracing::info!(session.id = %key.session, "handed a turn over whose grant was lost");
-                self.leases.is_clear(&key);
-                self.wake(Wakeup::HandOver(key));
+    /// Looks after the sessions in which this replica may own a turn without knowing it, because the answer to the statement that granted
+    /// it was lost, or because it gave the turn up while the database could not be reached. What never ran here begins; what did is
+    /// handed over, since its step has to be repeated as another attempt.
+    async fn resolve_uncertain(self: &Arc<Self>) -> Result<(), Error> {
+        let keys = self.leases.uncertain(self.store.lease(), Instant::now());
+        if keys.is_empty() {
+            return Ok(());
+        }
+        for (key, grant) in self.store.owned_here(&keys).await? {
+            let claim = self.leases.claim(&key, &grant.turn, grant.fence.epoch);
+            match claim {
+                Claim::Leave => {}
+                Claim::Adopt if self.may_start() => self.adopt(&key, &grant).await?,
+                Claim::Adopt | Claim::Release => {
+                    if self.store.release(&key, &grant).await? {
+                        tracing::info!(session.id = %key.session, turn.id = %grant.turn, "released a turn that does not run here");
+                        self.wake(Wakeup::HandOver(key));
+                    }
+                }
             }
+        }
+        Ok(())
+    }
+
+    async fn adopt(self: &Arc<Self>, key: &SessionKey, grant: &Grant) -> Result<(), Error> {
+        let mut request = self.leases.request(key);
+        if let Some(grant) = request.answered(self.store.adopt_owned(key, grant).await)? {
+            tracing::info!(session.id = %key.session, turn.id = %grant.turn, "adopted a turn whose grant was lost");
+            self.start(key.clone(), grant, request.sent());
         }
         Ok(())
     }
 
     /// Takes over turns whose owner is gone, and closes calls whose time is up.
     pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
-        self.let_go().await?;
-        for candidate in self.store.candidates(ROUND).await? {
-            if self.draining.is_cancelled() || self.leases.count() >= self.rules.max_running {
+        self.resolve_uncertain().await?;
+        for _ in 0..PAGES {
+            if !self.may_start() {
                 break;
             }
-            let key = candidate.key.clone();
-            if let Err(error) = self.take_over_one(candidate).await {
-                tracing::warn!(session.id = %key.session, %error, "a turn could not be taken over");
+            let found = self.store.candidates(PAGE, &self.postponed.at(Instant::now())).await?;
+            let more = found.len() == PAGE as usize;
+            stream::iter(found).for_each_concurrent(AT_ONCE, |candidate| self.try_take_over(candidate)).await;
+            if !more {
+                break;
             }
         }
         Ok(())
+    }
+
+    async fn try_take_over(self: &Arc<Self>, candidate: Candidate) {
+        if !self.may_start() {
+            return;
+        }
+        let key = candidate.key.clone();
+        match self.take_over_one(candidate).await {
+            Ok(()) => self.postponed.forget(&key),
+            Err(error) if self.postponed.postpone(&key, Instant::now()) => {
+                tracing::warn!(session.id = %key.session, %error, "turn takeover failed; it is tried again later");
+            }
+            Err(error) => tracing::debug!(session.id = %key.session, %error, "turn takeover failed again"),
+        }
     }
 
     async fn take_over_one(self: &Arc<Self>, candidate: Candidate) -> Result<(), Error> {
@@ -150,11 +257,39 @@ impl Engine {
     }
 
     async fn own(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
-        let sent = Instant::now();
-        if let Some(grant) = self.heed(&key, self.store.takeover(&key, epoch).await)? {
+        let mut request = self.leases.request(&key);
+        if let Some(grant) = request.answered(self.store.takeover(&key, epoch).await)? {
             tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
-            self.start(key, grant, sent);
+            self.start(key, grant, request.sent());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SessionId, TenantId};
+
+    #[test]
+    fn a_turn_that_cannot_be_taken_over_is_left_alone_for_longer_each_time() {
+        let key = |n: usize| SessionKey::new(TenantId::new("t"), SessionId::new(n.to_string()));
+        let (postponed, begun) = (Postponed::default(), Instant::now());
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        assert!(postponed.postpone(&key(0), begun));
+        assert_eq!((postponed.at(begun), postponed.at(after(1))), (vec![key(0)], vec![]));
+        assert!(!postponed.postpone(&key(0), after(1)), "it is known");
+        assert_eq!((postponed.at(after(2)), postponed.at(after(3))), (vec![key(0)], vec![]));
+        for _ in 0..20 {
+            postponed.postpone(&key(0), begun);
+        }
+        assert_eq!((postponed.at(after(299)), postponed.at(after(300))), (vec![key(0)], vec![]));
+        assert_eq!(postponed.at(after(600)), []);
+        assert!(postponed.postpone(&key(0), after(600)), "it was forgotten");
+        postponed.forget(&key(0));
+        for n in 0..=MOST_POSTPONED {
+            postponed.postpone(&key(n), begun);
+        }
+        assert_eq!(postponed.at(begun).len(), MOST_POSTPONED);
     }
 }

@@ -7,6 +7,7 @@ mod window;
 
 use std::{
     collections::BTreeMap,
+    future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -39,12 +40,12 @@ use crate::{
     },
     model::{
         CancelOutcome, Category, Closed, CompletionReason, Ending, Fence, FinishReason, Limits, Message, MessageId,
-        Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnId, Usage, config::Policy, derive,
+        Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnFence, TurnId, Usage, config::Policy, derive,
         event::StepPosition, transcript::NotClosed,
     },
     provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
     store::{
-        Rows,
+        self, Rows,
         admission::Grant,
         message::Seen,
         session::SessionState,
@@ -208,7 +209,7 @@ impl Run<'_> {
             return Ok(Flow::On); // the context was made another one between the two looks
         }
         if let Some(patience) = owned.request.cancel_after.filter(|_| !std::mem::replace(&mut self.attended, true)) {
-            self.engine.store.attend(self.key, self.turn, patience).await?;
+            self.patiently(|| self.engine.store.attend(self.key, self.turn, patience)).await?;
         }
         let hides = seen.context_version != Some(0);
         let transcript = match Transcript::new(seen.messages).close() {
@@ -273,13 +274,23 @@ impl Run<'_> {
         }
     }
 
-    /// Reads what is committed. While the database cannot be reached it is asked again, for as long as the lease may last: a turn
-    /// outlives a restart of its database.
+    /// Reads what is committed.
     async fn look(&self) -> Result<(Option<Owned>, Seen), Error> {
-        let (store, mut pause) = (&self.engine.store, FIRST_PAUSE);
+        let store = &self.engine.store;
+        // Only the owner writes messages, so the two need not be one snapshot.
+        let both = || try_join(store.owned(self.key, self.turn, self.fence.epoch), store.transcript(self.key));
+        self.patiently(both).await
+    }
+
+    /// Asks the database again while it cannot be reached, for as long as the lease may last: a turn outlives a restart of its database,
+    /// and what its model has answered is not lost with a connection.
+    async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, store::Error>>,
+    {
+        let mut pause = FIRST_PAUSE;
         loop {
-            // Only the owner writes messages, so the two need not be one snapshot.
-            match try_join(store.owned(self.key, self.fence.epoch), store.transcript(self.key)).await {
+            match ask().await {
                 Err(error) if error.is_transient() && !self.lease.lost().is_cancelled() => {
                     tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "reading a turn again");
                     tokio::select! {
@@ -402,7 +413,7 @@ impl Run<'_> {
             estimator: scene.estimator,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let written = self.engine.store.append(self.key, self.fence, &rows, &cost, Some(&batch)).await?;
+        let written = self.engine.store.append(self.key, self.right(), &rows, &cost, Some(&batch)).await?;
         self.after(written)
     }
 
@@ -432,7 +443,7 @@ impl Run<'_> {
         );
         let next_attempt = scene.at.attempt + 1;
         rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
-        let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
+        let written = self.engine.store.retry(self.key, self.right(), &rows, &cost).await?;
         let flow = self.after(written)?;
         if flow == Flow::On {
             self.wait(delay).await;
@@ -465,7 +476,9 @@ impl Run<'_> {
             Cut::Full => return self.restart(scene, message).await,
             Cut::Deadline => Ending::Completed(CompletionReason::Deadline),
             Cut::Cancelled => {
-                let request = self.engine.store.owned(self.key, self.fence.epoch).await?.and_then(|owned| owned.cancel);
+                let owned = || self.engine.store.owned(self.key, self.turn, self.fence.epoch);
+                let owned = self.patiently(owned).await?;
+                let request = owned.and_then(|owned| owned.cancel);
                 let Some(request) = request else { return Ok(Flow::On) };
                 let outcome = if partial.is_empty() { CancelOutcome::None } else { CancelOutcome::PartialAssistant };
                 let (cause, reason) = (request.cause, request.reason.clone());
@@ -513,7 +526,7 @@ impl Run<'_> {
             started: &crate::codec::event::encode(&started).payload,
             outside: offset(anchor, outside) - unread,
         };
-        match self.engine.store.begin_step(self.key, self.fence, &step).await? {
+        match self.engine.store.begin_step(self.key, self.right(), &step).await? {
             Begun::Applied(ack) => {
                 self.moved = 0;
                 self.after(Written::Applied(ack))
@@ -551,10 +564,15 @@ impl Run<'_> {
 
     /// Lets any replica go on at once.
     async fn hand_over(&mut self) -> Result<Flow, Error> {
-        if self.engine.store.hand_over(self.key, self.fence).await? {
+        if self.engine.store.hand_over(self.key, self.right()).await? {
             self.engine.wake(Wakeup::HandOver(self.key.clone()));
         }
         Ok(Flow::Over)
+    }
+
+    /// What the next statement carries.
+    fn right(&self) -> TurnFence<'_> {
+        TurnFence { turn: self.turn, fence: self.fence }
     }
 
     fn no_rows(scene: &Scene<'_>) -> Rows {

@@ -121,7 +121,7 @@ impl Engine {
         let mut sharing = self.sharing.shared.lock().await;
         sharing.retain(|key, shared| held.iter().any(|held| held.key == *key && held.epoch == shared.epoch));
         let (mut chunks, mut bytes) = (Vec::new(), 0);
-        for (Held { key, epoch }, _) in held.into_iter().zip(followed).filter(|(_, followed)| *followed) {
+        for (Held { key, turn: _, epoch }, _) in held.into_iter().zip(followed).filter(|(_, followed)| *followed) {
             let Some(channel) = self.hub.get(&key) else { continue };
             let shared = sharing.entry(key.clone()).or_insert_with(|| Shared::new(epoch));
             if let Some(chunk) = shared.next(&key, &channel) {

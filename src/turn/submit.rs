@@ -5,7 +5,6 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Instant,
 };
 
 use super::{
@@ -75,8 +74,8 @@ pub struct Receipts {
 /// The turn whose calls are answered, and what goes on with it after the last answer.
 struct Addressee {
     turn: Turn,
-    /// The model that is to read the results.
-    model: Resolved,
+    /// The model that is to read the results. `None` if it is no longer configured: the turn fails once it has an owner.
+    model: Option<Resolved>,
     /// Who counts the results for it.
     estimator: Estimator,
     policy: Policy,
@@ -196,25 +195,31 @@ impl Engine {
         let turn = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
         let session = self.session(key).await?;
         // The results are those of a step that was made for its own configuration; the next one is made for what is in force now.
-        let policy = self.policy(&turn.config)?;
+        // A model or policy that was removed from the configuration keeps no turn from getting its results: its owner ends it.
+        let policy = self.policy_or_default(&turn.config)?;
         let config = &session.config;
-        let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model))?;
+        let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
+        let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
+        let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model));
+        let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
+            let next = NextStep { started: None, outside: 0, revision: session.revision };
+            let estimator = Estimator::Characters;
+            return Ok(Addressee { policy, next, turn, model: None, estimator, room: u32::MAX, concludes });
+        };
         let limits = self.limits(config, &turn.request);
         let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
         let outside = outside_tokens(config, tools, Some(&model));
         let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
         let estimator = estimator(&model);
         let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)), estimator.frame());
-        let budget = budget(&self.policy(config)?.context, &model).ok();
+        let budget = budget(&in_force.context, &model).ok();
         let started = after_step(step, &turn.so_far.total_usage, &limits).is_none().then(|| {
             let started = step_started(&model, session.revision, size.count.clone(), budget);
             crate::codec::event::encode(&started).payload
         });
         let next = NextStep { started, outside: offset(anchor, outside), revision: session.revision };
         let room = budget.map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
-        let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
-        let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
-        Ok(Addressee { policy, next, turn, model, estimator, room, concludes })
+        Ok(Addressee { policy, next, turn, model: Some(model), estimator, room, concludes })
     }
 
     /// An answer as it is written: `within` the limits of the addressee's tool and the room there is, the whole output kept as a blob.
@@ -234,7 +239,7 @@ impl Engine {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
             let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
             let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-            let room = room.saturating_sub(media_tokens(&result, model));
+            let room = room.saturating_sub(model.as_ref().map_or(0, |model| media_tokens(&result, model)));
             let bytes = texts.iter().map(String::len).sum();
             let limits = beside_others(bytes, asked.estimator, || fitting(&texts, &limits, room, asked.estimator));
             self.cut(asked.key, &mut result, &limits).await?;
@@ -296,11 +301,11 @@ impl Engine {
             overhead: estimator.overhead(Role::Tool, []),
             next,
         };
-        let sent = Instant::now();
-        let submitted = self.heed(key, self.store.submit(key, &submission).await)?;
+        let mut request = self.leases.request(key);
+        let submitted = request.answered(self.store.submit(key, &submission).await)?;
         same_request(submitted.first.as_ref(), idempotency)?;
         match &submitted.grant {
-            Some(grant) => self.start(key.clone(), grant.clone(), sent),
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent()),
             None => self.nudge(key, submitted.last_seq),
         }
         Ok(submitted)

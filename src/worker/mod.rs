@@ -78,6 +78,9 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         |engine| async move { engine.look_for_cancels().await },
     ));
     tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
+    tasks.spawn(every("lost events", poll, done.clone(), each(engine), |engine| async move {
+        engine.look_for_lost_events().await
+    }));
     tasks.spawn(every(
         "readers",
         poll,

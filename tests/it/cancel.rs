@@ -176,7 +176,8 @@ async fn a_turn_is_cancelled_once_however_often_that_is_asked() {
         assert_eq!(first.turn.as_ref().unwrap().state(), TurnState::Cancelled);
         assert!(second.turn.is_none_or(|turn| turn.state() == TurnState::Cancelled));
         let again = host.cancel(session, &turn).await;
-        assert_eq!(again, first, "an ended turn stays as it is");
+        assert_eq!(again.turn, first.turn, "an ended turn stays as it is");
+        assert_eq!(again.outcome(), CancelOutcome::None, "this request cancelled nothing");
         let rest = all(&mut stream).await;
         assert_eq!(kinds(&rest).iter().filter(|kind| **kind == "turn_cancelled").count(), 1);
     }
@@ -263,4 +264,30 @@ async fn a_repeated_cancel_returns_what_the_first_one_did() {
     };
     let refused = host.turns().cancel_turn(request).await.unwrap_err();
     assert_eq!(refusal(&refused, "request_id"), (Code::InvalidArgument, "IDEMPOTENCY_MISMATCH".into(), "c1".into()));
+}
+
+/// Row D18
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_of_a_turn_that_was_cancelled_before_does_nothing_and_says_so() {
+    let host = host().await;
+    let mut stream = host.execute(asks("s", "Speak slowly")).await;
+    let turn = turn_id(&until_written(&mut stream, "So far").await);
+    let first = cancel_as(&host, "s", &turn, "c1").await;
+    assert_eq!(state(&first), (TurnState::Cancelled, CancelOutcome::PartialAssistant));
+    assert_eq!(cancel_as(&host, "s", &turn, "c1").await, first, "the same request has the same answer");
+    let (before, messages) = (host.database.row_counts().await, host.messages("s").await);
+    let rollback = pb::CancelTurnRequest {
+        session_id: "s".to_owned(),
+        turn_id: turn.clone(),
+        mode: pb::CancelMode::Rollback.into(),
+        ..pb::CancelTurnRequest::default()
+    };
+    let late = host.turns().cancel_turn(rollback).await.unwrap().into_inner();
+    assert_eq!(state(&late), (TurnState::Cancelled, CancelOutcome::None), "it rolled nothing back");
+    let later = cancel_as(&host, "s", &turn, "c2").await;
+    assert_eq!(state(&later), (TurnState::Cancelled, CancelOutcome::None));
+    assert_eq!(cancel_as(&host, "s", &turn, "c2").await, later);
+    assert_eq!(host.messages("s").await, messages);
+    let after = host.database.row_counts().await;
+    assert!(before.iter().zip(&after).all(|(before, after)| before == after || before.0 == "idempotency"));
 }

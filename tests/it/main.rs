@@ -54,6 +54,7 @@ mod queue;
 mod queue_races;
 mod queue_turns;
 mod record_usage;
+mod removed_models;
 mod render_context;
 mod replay;
 mod restart;

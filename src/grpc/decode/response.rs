@@ -122,7 +122,9 @@ fn check_failure(at: Path<'_>, failure: pb::Failure, found: &mut Findings) {
             | pb::FailureReason::ProviderBroken
             | pb::FailureReason::ContextOverflow
             | pb::FailureReason::Poisoned
-            | pb::FailureReason::Internal,
+            | pb::FailureReason::Internal
+            | pb::FailureReason::ModelNotFound
+            | pb::FailureReason::PolicyNotFound,
         )
         | None => {}
     }

@@ -63,6 +63,7 @@ fn samples() -> Vec<Status> {
         turn::Error::IdempotencyMismatch(RequestId::new("r-1")).into(),
         BadToken.into(),
         turn::Error::CursorAhead { last: Seq(7) }.into(),
+        turn::Error::EventsLost { last: Seq(7) }.into(),
         request_too_large(4_194_304),
         turn::Error::SessionNotFound(session()).into(),
         turn::Error::TurnNotFound(TurnId::new("t-1")).into(),

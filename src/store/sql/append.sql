@@ -5,6 +5,7 @@
 -- their turn, or null $45 assistant message $46 result message
 -- $47 what the call measured, or null: the context's version that it was made from, input, output, tokens as estimated beside the
 -- transcript before it, cached, predicted input, how
+-- $48 owner $49 turn: a failover that loses commits may grant the same epoch and op again, to another owner or for another turn
 -- With calls left open and no cancel the turn waits and the lease is released in the same statement; else the lease is renewed.
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
@@ -13,7 +14,7 @@ opened as (
     from unnest($42::float8[], $43::smallint[], $44::bytea[]) as u(t, s, q)),
 f as (
   update session_run r
-     set op = r.op + 1, next_seq = r.next_seq + cardinality($3::text[]), ctx_tokens = r.ctx_tokens + delta.tokens,
+     set op = r.op + 1, written_by = $48, next_seq = r.next_seq + cardinality($3::text[]), ctx_tokens = r.ctx_tokens + delta.tokens,
          anchor_version = coalesce(($47::bigint[])[1], r.anchor_version), anchor_input = coalesce(($47::bigint[])[2]::int, r.anchor_input),
          anchor_output = coalesce(($47::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($47::bigint[])[4], r.anchor_tokens),
          anchor_cached = coalesce(($47::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($47::bigint[])[6]::int, r.anchor_estimated),
@@ -31,6 +32,7 @@ f as (
                             else greatest(r.lease_until, now() + make_interval(secs => $36)) end
     from delta, opened
    where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $27 and r.op = $28 and r.state = 1
+     and r.owner = $48 and r.turn_id = $49
   returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality($3::text[]) as base, r.turn_id, r.ctx_tokens, r.state, r.cancel,
             r.context_version, r.open_calls, r.step),
 write_calls as (

@@ -1,13 +1,13 @@
--- store::turn::finish: the last step, behind the gate. Commits its message in any case; ends the turn only if no message waits
+-- store::turn::finish: the last step, behind the gate and after lock_run, so that what it lists as waiting is what waits. Commits its message in any case; ends the turn only if no message waits
 -- for it and nobody cancelled.
 -- $27 to $35 as in append $36 step count $37 final message $38 payload of turn_completed $39 outcome $40 lease (s)
--- $41 what the call measured, as in append
+-- $41 what the call measured, as in append $42 owner $43 turn
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
 waiting as (select exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2) as more),
 f as (
   update session_run r
-     set op = r.op + 1, ctx_tokens = r.ctx_tokens + delta.tokens, takeovers = 0,
+     set op = r.op + 1, written_by = $42, ctx_tokens = r.ctx_tokens + delta.tokens, takeovers = 0,
          anchor_version = coalesce(($41::bigint[])[1], r.anchor_version), anchor_input = coalesce(($41::bigint[])[2]::int, r.anchor_input),
          anchor_output = coalesce(($41::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($41::bigint[])[4], r.anchor_tokens),
          anchor_cached = coalesce(($41::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($41::bigint[])[6]::int, r.anchor_estimated),
@@ -23,6 +23,7 @@ f as (
                             else '-infinity' end
     from delta, waiting w
    where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $27 and r.op = $28 and r.state = 1 and r.open_calls = 0
+     and r.owner = $42 and r.turn_id = $43
   returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality($3::text[]) - case when r.state = 0 then 1 else 0 end as base,
             r.turn_id, r.ctx_tokens, r.state, r.cancel, r.context_version, r.open_calls, r.step, r.attempt),
 write_end as (

@@ -1,12 +1,13 @@
 ,
 -- The counters are what the live transcript adds up to; what was known of its size is forgotten.
--- $4 epoch $5 op of the statement before
+-- $4 epoch and $5 op of the statement before $6 its owner $7 its turn
 f as (
   update session_run r
      set context_version = r.context_version + 1, ctx_tokens = z.overhead + z.tokens, anchor_input = null, anchor_output = null,
          anchor_version = null, anchor_tokens = null
     from size z
    where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $4 and r.op = $5::bigint + 1 and r.state = 0
+     and r.written_by = $6 and r.turn_id = $7
   returning r.state, r.cancel, r.next_seq),
 write_context as (
   update session_context c

@@ -3,6 +3,7 @@
 -- $27 to $35 as in append $36 step count $37 final message or null $38 terminal kind $39 terminal payload $40 outcome
 -- $41 state of the turn $42 words of a synthetic result $43 their tokens $44 overhead of a message
 -- $45 payload of tool_call_cancelled (call and tool come from refs) $46 what the call measured, as in append
+-- $47 owner $48 turn
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
 open as (
@@ -22,11 +23,12 @@ f as (
          anchor_at = case when ($46::bigint[]) is null then r.anchor_at else now() end,
          growth = case when r.anchor_model = $29 and r.anchor_version = ($46::bigint[])[1] and ($46::bigint[])[2] >= r.anchor_input
                        then coalesce(0.7 * r.growth + 0.3 * (($46::bigint[])[2] - r.anchor_input), ($46::bigint[])[2] - r.anchor_input) else r.growth end,
-         op = r.op + 1, state = 0, owner = null, lease_until = '-infinity', open_calls = 0, takeovers = 0,
+         op = r.op + 1, written_by = $47, state = 0, owner = null, lease_until = '-infinity', open_calls = 0, takeovers = 0,
          next_seq = r.next_seq + cardinality($3::text[]) + o.n + o.batch + 1,
          ctx_tokens = r.ctx_tokens + delta.tokens + o.n * $43::int + o.batch * $44::int
     from delta, closing o
    where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $27 and r.op = $28 and r.state = 1
+     and r.owner = $47 and r.turn_id = $48
   returning r.epoch, r.op, r.next_seq, r.next_seq - 1 - o.n - o.batch - cardinality($3::text[]) as base, r.turn_id, r.ctx_tokens,
             r.state, r.cancel, r.context_version, r.open_calls, r.step, r.attempt),
 close_calls as (

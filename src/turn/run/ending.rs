@@ -19,6 +19,7 @@ use crate::{
     turn::{
         Error,
         following::{Ground, Planned},
+        leases::GrantRequest,
         written::synthetic,
     },
 };
@@ -51,15 +52,16 @@ impl Run<'_> {
         let ahead = self.ahead(scene, Starters::All).await?;
         if ahead.waiting && rows.events() > 0 {
             // It goes on anyhow, and need not wait at the gate for those who queue messages.
-            let written = self.engine.store.append(self.key, self.fence, &rows, &cost, None).await?;
+            let written = self.engine.store.append(self.key, self.right(), &rows, &cost, None).await?;
             return self.after(written);
         }
         let admission = ahead.next.as_ref().map(Planned::admission);
         let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
-        let sent = Instant::now();
+        let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
-        let ended = store.finish_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
-        self.ended(ended, next.is_some(), sent)
+        let ended = store.finish_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref()).await;
+        let ended = request.answered(ended)?;
+        self.ended(ended, next.is_some(), &request)
     }
 
     /// Ends the turn, whatever waits.
@@ -85,15 +87,16 @@ impl Run<'_> {
         let ahead = self.ahead(scene, starters).await?;
         let admission = ahead.next.as_ref().map(Planned::admission);
         let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
-        let sent = Instant::now();
+        let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
-        let ended = store.stop_and_start(self.key, self.fence, &rows, &cost, &end, next.as_ref()).await?;
-        self.ended(ended, next.is_some(), sent)
+        let ended = store.stop_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref()).await;
+        let ended = request.answered(ended)?;
+        self.ended(ended, next.is_some(), &request)
     }
 
     /// What the end of the turn has to reckon with: messages that hold it up, and the turn that follows it.
     async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
-        let found = self.engine.store.ahead(self.key, starters).await?;
+        let found = self.patiently(|| self.engine.store.ahead(self.key, starters)).await?;
         let mut ahead = Ahead { waiting: found.waiting, next: None };
         let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
         match self.engine.plan_for(self.key, &starter, Ground::behind(scene.owned)).await {
@@ -112,12 +115,12 @@ impl Run<'_> {
         &mut self,
         (written, grant): (Written, Option<Grant>),
         planned: bool,
-        sent: Instant,
+        request: &GrantRequest,
     ) -> Result<Flow, Error> {
         let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
         let flow = self.after(written)?;
         match grant {
-            Some(grant) => self.engine.start(self.key.clone(), grant, sent),
+            Some(grant) => self.engine.start(self.key.clone(), grant, request.sent()),
             // The message, or the configuration, is another one by now.
             None if planned && idle => {
                 let (engine, key) = (Arc::clone(self.engine), self.key.clone());
@@ -142,7 +145,7 @@ impl Run<'_> {
         if let Ending::Cancelled { undone, .. } = &mut ending
             && request.is_some_and(|request| request.rollback)
         {
-            let mut all = self.engine.store.undone(self.key, self.turn).await?;
+            let mut all = self.patiently(|| self.engine.store.undone(self.key, self.turn)).await?;
             all.messages.extend(partial.cloned());
             *undone = Some(all);
         }
@@ -151,17 +154,33 @@ impl Run<'_> {
 
     /// An error on the way. One that may pass leaves the turn to its next owner; another one ends it.
     pub(super) async fn give_up(&mut self, error: &Error) {
-        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn cannot go on here");
         if matches!(error, Error::Store(error) if error.is_transient()) {
+            tracing::warn!(
+                session.id = %self.key.session, turn.id = %self.turn, %error,
+                "the turn stops on this replica because the database did not answer; it goes on with its next owner"
+            );
             // The next owner need not wait for the lease to run out.
-            self.engine.leases.doubt(self.key, Instant::now());
+            self.engine.leases.abandon(self.key, self.fence.epoch, Instant::now());
             return;
         }
         if self.lease.lost().is_cancelled() {
+            tracing::warn!(
+                session.id = %self.key.session, turn.id = %self.turn, %error,
+                "the turn stops on this replica, which no longer owns it"
+            );
             return;
         }
-        let failure =
-            Failure::local(FailureReason::Internal, "an internal error ended the turn; the server's log has it", true);
+        let failure = if let Error::ModelNotFound(model) = error {
+            let message = format!("no configured provider has the model {model} any more");
+            Failure::local(FailureReason::ModelNotFound, message, false)
+        } else if let Error::PolicyNotFound(policy) = error {
+            let message = format!("the configuration no longer names the policy {policy}");
+            Failure::local(FailureReason::PolicyNotFound, message, false)
+        } else {
+            let message = "an internal error ended the turn; the server's log has it";
+            Failure::local(FailureReason::Internal, message, true)
+        };
+        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "the turn fails");
         if let Err(error) = self.fail(failure).await {
             tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn could not be ended");
         }
@@ -169,7 +188,7 @@ impl Run<'_> {
 
     /// Ends the turn as failed without looking at what it was doing.
     async fn fail(&mut self, failure: Failure) -> Result<(), Error> {
-        let Some(owned) = self.engine.store.owned(self.key, self.fence.epoch).await? else { return Ok(()) };
+        let Some(owned) = self.engine.store.owned(self.key, self.turn, self.fence.epoch).await? else { return Ok(()) };
         let (ending, estimator) = (Ending::Failed(failure), Estimator::Characters);
         let result = TurnResult {
             step_count: owned.step,
@@ -181,7 +200,7 @@ impl Run<'_> {
         let end =
             End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded, estimator) };
         let rows = Rows::new(&estimator.name(), 0);
-        let written = self.engine.store.stop(self.key, self.fence, &rows, &StepCost::default(), &end).await?;
+        let written = self.engine.store.stop(self.key, self.right(), &rows, &StepCost::default(), &end).await?;
         self.after(written).map(drop)
     }
 

@@ -94,7 +94,7 @@ impl Run<'_> {
             voided: Some(message.clone()),
         };
         rows.event(&retrying, scene.at);
-        let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
+        let written = self.engine.store.retry(self.key, self.right(), &rows, &cost).await?;
         self.after(written)
     }
 

@@ -49,8 +49,9 @@ pub(in crate::turn) struct Choice {
 impl Run<'_> {
     /// Takes what waits into the transcript, all in one statement. `advance`: the turn goes on to its next step with it.
     pub(super) async fn take(&mut self, scene: &Scene<'_>, messages: &[Message], advance: bool) -> Result<Flow, Error> {
-        let Some(look) = self.engine.store.look(self.key).await? else { return Ok(Flow::Over) };
-        if look.fence.epoch != self.fence.epoch {
+        let look = self.patiently(|| self.engine.store.look(self.key)).await?;
+        let Some(look) = look else { return Ok(Flow::Over) };
+        if look.fence.epoch != self.fence.epoch || look.turn.as_ref() != Some(self.turn) {
             return Ok(Flow::Over);
         }
         let Revision { number, config } = if advance { scene.owned.in_force() } else { &scene.owned.made_for };
@@ -96,7 +97,7 @@ impl Run<'_> {
         if taken.is_empty() {
             return Ok(Flow::On);
         }
-        match self.engine.store.take(self.key, self.fence, seen, &rows, &taken, step).await? {
+        match self.engine.store.take(self.key, self.right(), seen, &rows, &taken, step).await? {
             Take::Applied(ack) => {
                 self.moved = 0;
                 self.after(Written::Applied(ack))

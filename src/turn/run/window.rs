@@ -104,7 +104,7 @@ impl Run<'_> {
         let (next_attempt, delay) = (scene.at.attempt + 1, std::time::Duration::ZERO);
         let failure = Failure { recoverable: true, ..failure };
         rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
-        let written = self.engine.store.retry(self.key, self.fence, &rows, &cost).await?;
+        let written = self.engine.store.retry(self.key, self.right(), &rows, &cost).await?;
         let flow = self.after(written)?;
         if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, pruning.rebilled(scene.cached, scene.outside));

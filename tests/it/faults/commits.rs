@@ -1,12 +1,16 @@
 //! Commits whose outcome nobody knows: the connection breaks right before or right behind them.
 
-use contextd::pb::event::Payload;
+use contextd::pb::{self, Delivery, event::Payload, queue_service_client::QueueServiceClient};
 
 use crate::harness::{
     TestDatabase,
+    errors::refusal,
+    events::{PATIENCE, kinds},
+    host::until,
     process::{Place, Served},
     proxy::{COMMIT, Landed, Link},
-    survivor::{Survivor, asking, recoveries, slow, two_tools},
+    requests::enqueue,
+    survivor::{Survivor, asking, events, is_end, recoveries, slow, two_tools},
 };
 
 use super::{PATIENT, all, check_slow, last_words};
@@ -67,6 +71,46 @@ async fn a_connection_that_breaks_at_any_round_trip_of_a_turn_loses_and_doubles_
     }
 }
 
+/// Row F7: the statement that granted the turn has landed, and its replica was not told. It looks after what it owns.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_whose_grant_was_lost_with_its_answer_begins_soon() {
+    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("tools", &two_tools()));
+    let (link, served) = behind(&place, &database).await;
+    for (session, delivery) in [("start", Delivery::Asap), ("interrupt", Delivery::Interrupt)] {
+        let mut host = Survivor::new(asking("scripted/tools", session));
+        if delivery == Delivery::Asap {
+            host.survive(&[&served]).await;
+        } else {
+            // Waiting for its tools it has no owner: whoever interrupts it becomes its owner.
+            host.send_to(&served).await.unwrap();
+            host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
+        }
+        // A connection that is reset may end the transaction before its commit: this one falls silent.
+        link.strand_at(COMMIT, Landed::Yes);
+        let request = pb::EnqueueMessageRequest {
+            delivery: delivery.into(),
+            on_idle: pb::IdleAction::StartTurn.into(),
+            ..enqueue(session, "Go on")
+        };
+        let mut queue = QueueServiceClient::new(served.channel().await);
+        let lost = queue.enqueue_message(request).await.unwrap_err();
+        assert_eq!(refusal(&lost).reason, "DATABASE_UNAVAILABLE");
+        link.was_cut(1).await;
+        let ends = 1 + usize::from(delivery == Delivery::Asap);
+        let begun = std::time::Instant::now();
+        loop {
+            let all = events(&served, session).await;
+            if all.iter().filter(|event| is_end(event)).count() >= ends {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{session}: {:?}, {}", kinds(&all), served.said());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await; // nobody announces it
+        }
+        let all = events(&served, session).await;
+        assert_eq!(recoveries(&all), [], "it was granted once");
+    }
+}
+
 /// Row F6: requests that break are told so at once, and a turn that is begun without an answer goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_cut_again_and_again_lose_nothing() {
@@ -87,4 +131,24 @@ async fn connections_that_are_cut_again_and_again_lose_nothing() {
         host.check_story(&served).await;
     }
     assert!(!served.said().contains("panicked"), "{}", served.said());
+}
+
+/// Rows F2 and F6: an answer outlives the connection that it was to be committed over, and nothing of that is an error of the server's.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_outlives_a_cut_of_the_database_and_nobody_is_alarmed() {
+    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("slow", &slow()));
+    let (link, served) = behind(&place, &database).await;
+    let mut host = Survivor::new(asking("scripted/slow", "chat"));
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    link.close();
+    until("the turn to need the database", || async {
+        ["reading a turn again", "a turn cannot go on here"].iter().any(|words| served.said().contains(words))
+    })
+    .await;
+    link.open();
+    host.survive(&[&served]).await;
+    check_slow(&host, &served).await;
+    assert_eq!(recoveries(&host.seen), [], "its owner went on, and its model was not asked again");
+    assert!(!served.said().contains("ERROR"), "{}", served.said());
 }

@@ -6,6 +6,7 @@ mod commits;
 mod database;
 mod disk;
 mod drain;
+mod failover;
 mod links;
 mod locks;
 mod owners;

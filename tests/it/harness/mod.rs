@@ -15,6 +15,7 @@ pub mod process;
 pub mod proxy;
 pub mod raw;
 pub mod requests;
+pub mod snapshot;
 pub mod strict;
 pub mod survivor;
 pub mod terminal;

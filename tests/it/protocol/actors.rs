@@ -11,7 +11,7 @@ use std::{
 };
 
 use contextd::{
-    model::{Fence, SessionId, SessionKey, TenantId},
+    model::{Fence, SessionId, SessionKey, TenantId, TurnFence, TurnId},
     store::{Error, Store, admission::Grant},
 };
 use tokio_postgres::Client;
@@ -65,7 +65,14 @@ impl Scene {
 /// A turn that a replica believes to own.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
+    pub turn: TurnId,
     pub fence: Fence,
+}
+
+impl Hold {
+    pub(super) fn right(&self) -> TurnFence<'_> {
+        TurnFence { turn: &self.turn, fence: self.fence }
+    }
 }
 
 /// A replica.
@@ -120,7 +127,7 @@ impl Actor {
         self.tell(Told::Granted { session: id, epoch, how });
         self.known.insert((session, epoch));
         if !self.dice.chance(5) {
-            self.held.insert(session, Hold { fence: grant.fence });
+            self.held.insert(session, Hold { turn: grant.turn, fence: grant.fence });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use contextd::{
     model::{
-        CancelCause, CancelOutcome, Category, CompletionReason, Ending, Fence, MessageId, Role, Seq, SessionKey,
+        CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq, SessionKey, TurnFence,
         TurnResult, Undone, event::CallCancelReason,
     },
     store::{
@@ -17,7 +17,7 @@ use contextd::{
 };
 
 use super::{
-    actors::Actor,
+    actors::{Actor, Hold},
     history::Told,
     words::{self, Handing, OVERHEAD},
 };
@@ -70,11 +70,11 @@ impl Actor {
                 self.held.remove(&session);
             }
             Own::HandOver => {
-                self.ask(store.hand_over(&key, hold.fence)).await;
+                self.ask(store.hand_over(&key, hold.right())).await;
                 self.held.remove(&session);
             }
             Own::Beat => {
-                let held = [Held { key, epoch: hold.fence.epoch }];
+                let held = [Held { key, turn: hold.turn.clone(), epoch: hold.fence.epoch }];
                 if let Some(pulses) = self.ask(store.beat(&held)).await
                     && !pulses.iter().any(|pulse| pulse.mine)
                 {
@@ -82,16 +82,17 @@ impl Actor {
                 }
             }
             Own::Say | Own::Note | Own::Call | Own::Retry | Own::Begin | Own::Take | Own::Finish | Own::Stop => {
-                Box::pin(self.write(session, hold.fence, deed, &look)).await;
+                Box::pin(self.write(session, &hold, deed, &look)).await;
             }
         }
     }
 
-    async fn write(&mut self, session: usize, fence: Fence, deed: Own, look: &Look) {
+    async fn write(&mut self, session: usize, held: &Hold, deed: Own, look: &Look) {
+        let (fence, right) = (held.fence, held.right());
         let (key, store, number) = (self.key(session), self.store.clone(), self.scene.number());
         let mark = |verb: &str| words::mark(verb, key.session.as_str(), fence, number);
         let (verb, write) = self.choose(deed, look, &mark);
-        let sent = self.insist(async || send(&store, &key, fence, &write).await).await;
+        let sent = self.insist(async || send(&store, &key, right, &write).await).await;
         let hold = self.held.get_mut(&session).filter(|hold| hold.fence == fence);
         match sent {
             Some(Sent::Applied(state)) => {
@@ -164,7 +165,7 @@ impl Actor {
     }
 }
 
-async fn send(store: &Store, key: &SessionKey, fence: Fence, write: &Write) -> Result<Sent, Error> {
+async fn send(store: &Store, key: &SessionKey, right: TurnFence<'_>, write: &Write) -> Result<Sent, Error> {
     let (cost, result) = (StepCost::default(), TurnResult::default());
     let end = |ending| End {
         ending,
@@ -172,15 +173,15 @@ async fn send(store: &Store, key: &SessionKey, fence: Fence, write: &Write) -> R
         synthetic: Synthetic { words: "closed", tokens: 7, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded },
     };
     let written = match write {
-        Write::Append(rows, batch) => store.append(key, fence, rows, &cost, batch.as_ref()).await?,
-        Write::Retry(rows) => store.retry(key, fence, rows, &cost).await?,
+        Write::Append(rows, batch) => store.append(key, right, rows, &cost, batch.as_ref()).await?,
+        Write::Retry(rows) => store.retry(key, right, rows, &cost).await?,
         Write::Finish(rows) => {
-            store.finish(key, fence, rows, &cost, &end(&Ending::Completed(CompletionReason::Stop))).await?
+            store.finish(key, right, rows, &cost, &end(&Ending::Completed(CompletionReason::Stop))).await?
         }
-        Write::Stop(rows, ending) => store.stop(key, fence, rows, &cost, &end(ending)).await?,
+        Write::Stop(rows, ending) => store.stop(key, right, rows, &cost, &end(ending)).await?,
         Write::Begin => {
             let step = NewStep { revision: 1, in_any_case: true, started: b"", outside: 10 };
-            return Ok(match store.begin_step(key, fence, &step).await? {
+            return Ok(match store.begin_step(key, right, &step).await? {
                 Begun::Applied(ack) => Sent::Applied(ack.state),
                 Begun::Moved => Sent::Moved,
                 Begun::Fenced => Sent::Gone,
@@ -188,7 +189,7 @@ async fn send(store: &Store, key: &SessionKey, fence: Fence, write: &Write) -> R
         }
         Write::Take { rows, seen, ids, into } => {
             let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(into), event: 1 }).collect();
-            return Ok(match store.take(key, fence, Some(*seen), rows, &taken, Advance::Stay).await? {
+            return Ok(match store.take(key, right, Some(*seen), rows, &taken, Advance::Stay).await? {
                 Take::Applied(ack) => Sent::Applied(ack.state),
                 Take::Moved => Sent::Moved,
                 Take::Fenced => Sent::Gone,

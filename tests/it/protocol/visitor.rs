@@ -224,7 +224,7 @@ impl Actor {
             self.time_passes(session).await;
         }
         let (key, store) = (self.key(session), self.store.clone());
-        let Some(candidates) = self.ask(store.candidates(8)).await else { return };
+        let Some(candidates) = self.ask(store.candidates(8, &[])).await else { return };
         for candidate in candidates.into_iter().filter(|candidate| candidate.key == key) {
             if let Some(Some(grant)) = self.ask(store.takeover(&key, candidate.epoch)).await {
                 self.granted(session, grant, "taken over");

@@ -65,7 +65,7 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
 
     let rows = says("a1", Role::Assistant, 20, Category::Assistant);
     let cost = StepCost::default();
-    applied(world.store.append(&key, grant.fence, &rows, &cost, None).await.unwrap());
+    applied(world.store.append(&key, grant.right(), &rows, &cost, None).await.unwrap());
     let swapped = swap(&world.store, &key, "k1").await;
     assert_eq!((swapped.moved.unwrap().context_version, swapped.status), (1, Some(CompactionStatus::Applied)));
     let [size, messages, overhead, user, summary] = counters(&world, &key).await;

@@ -40,11 +40,11 @@ async fn the_owner_of_a_turn_whose_session_was_deleted_or_seized_is_fenced() {
         }
         let rows = says("late", Role::Assistant, 3, Category::Assistant);
         let step = NewStep { revision: 1, in_any_case: true, started: b"", outside: 10 };
-        let append = world.store.append(&key, grant.fence, &rows, &StepCost::default(), None).await.unwrap();
+        let append = world.store.append(&key, grant.right(), &rows, &StepCost::default(), None).await.unwrap();
         assert_eq!(append, Written::Fenced);
-        assert_eq!(world.store.begin_step(&key, grant.fence, &step).await.unwrap(), Begun::Fenced);
-        assert_eq!(finish(&world.store, &key, grant.fence, rows).await, Written::Fenced);
-        assert_eq!(stop(&world.store, &key, grant.fence).await, Written::Fenced);
+        assert_eq!(world.store.begin_step(&key, grant.right(), &step).await.unwrap(), Begun::Fenced);
+        assert_eq!(finish(&world.store, &key, grant.right(), rows).await, Written::Fenced);
+        assert_eq!(stop(&world.store, &key, grant.right()).await, Written::Fenced);
         world.assert_dense(&key).await;
     }
 }
@@ -63,7 +63,7 @@ async fn a_step_gives_way_to_a_newer_configuration_and_in_any_case_begins() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let step = |revision, in_any_case| NewStep { revision, in_any_case, started: b"", outside: 10 };
-    let begin = async |step: NewStep<'_>| world.store.begin_step(&key, grant.fence, &step).await.unwrap();
+    let begin = async |step: NewStep<'_>| world.store.begin_step(&key, grant.right(), &step).await.unwrap();
     assert_eq!(begin(step(2, false)).await, Begun::Moved);
     assert_eq!(world.number("select op from session_run where session_id = $1", &key).await, grant.fence.op);
     let Begun::Applied(first) = begin(step(2, true)).await else { panic!("it gave way") };
@@ -116,13 +116,13 @@ async fn an_owner_from_before_a_deletion_is_fenced_in_the_session_that_takes_the
     world.expire(&key).await;
     world.store.purge(&key).await.unwrap();
     let new = admit_new(&world.store, &key).await.unwrap();
-    assert_eq!((new.turn, new.last_seq), (old.turn, old.last_seq), "all but the fence is as before");
+    assert_eq!((&new.turn, new.last_seq), (&old.turn, old.last_seq), "all but the fence is as before");
     let rows = says("late", Role::Assistant, 3, Category::Assistant);
-    let append = world.store.append(&key, old.fence, &rows, &StepCost::default(), None).await.unwrap();
+    let append = world.store.append(&key, old.right(), &rows, &StepCost::default(), None).await.unwrap();
     assert_eq!(append, Written::Fenced);
-    assert_eq!(stop(&world.store, &key, old.fence).await, Written::Fenced);
+    assert_eq!(stop(&world.store, &key, old.right()).await, Written::Fenced);
 
-    applied(finish(&world.store, &key, new.fence, Rows::new(ESTIMATOR, 0)).await);
+    applied(finish(&world.store, &key, new.right(), Rows::new(ESTIMATOR, 0)).await);
     delete(&world.store, &key).await.unwrap();
     world.expire(&key).await;
     world.store.purge(&key).await.unwrap();

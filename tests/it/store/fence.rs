@@ -10,13 +10,13 @@ use futures_util::future::join_all;
 
 use super::*;
 
-async fn append(store: &Store, key: &SessionKey, fence: Fence, id: &str) -> Written {
+async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str) -> Written {
     let rows = says(id, Role::Assistant, 5, Category::Assistant);
-    store.append(key, fence, &rows, &StepCost::default(), None).await.unwrap()
+    store.append(key, right, &rows, &StepCost::default(), None).await.unwrap()
 }
 
-async fn retry(store: &Store, key: &SessionKey, fence: Fence) -> Written {
-    store.retry(key, fence, &Rows::new(ESTIMATOR, 0), &StepCost::default()).await.unwrap()
+async fn retry(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written {
+    store.retry(key, right, &Rows::new(ESTIMATOR, 0), &StepCost::default()).await.unwrap()
 }
 
 #[tokio::test]
@@ -25,12 +25,12 @@ async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
     let (key, grant) = world.running("s").await;
     world.expire(&key).await;
     let grant = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
-    let first = retry(&world.store, &key, grant.fence).await;
-    assert_eq!(retry(&world.store, &key, grant.fence).await, first, "repeated after its answer was lost");
+    let first = retry(&world.store, &key, grant.right()).await;
+    assert_eq!(retry(&world.store, &key, grant.right()).await, first, "repeated after its answer was lost");
     applied(first);
     assert_eq!(world.number("select attempt::bigint from session_run where session_id = $1", &key).await, 3);
     assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 1);
-    applied(append(&world.store, &key, grant.fence.next(), "a1").await);
+    applied(append(&world.store, &key, grant.right().next(), "a1").await);
     assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 0);
     world.assert_dense(&key).await;
 }
@@ -39,11 +39,11 @@ async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
 async fn an_old_epoch_or_operation_changes_nothing() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    append(&world.store, &key, grant.fence, "a1").await;
-    append(&world.store, &key, grant.fence.next(), "a2").await;
+    append(&world.store, &key, grant.right(), "a1").await;
+    append(&world.store, &key, grant.right().next(), "a2").await;
     let before = world.database.row_counts().await;
     let stale = Fence { epoch: grant.fence.epoch - 1, op: grant.fence.op + 2 };
-    for fence in [grant.fence, stale] {
+    for fence in [grant.right(), TurnFence { fence: stale, ..grant.right() }] {
         assert_eq!(append(&world.store, &key, fence, "late").await, Written::Fenced);
         assert_eq!(finish(&world.store, &key, fence, Rows::new(ESTIMATOR, 0)).await, Written::Fenced);
         assert_eq!(retry(&world.store, &key, fence).await, Written::Fenced);
@@ -51,7 +51,7 @@ async fn an_old_epoch_or_operation_changes_nothing() {
         assert!(!world.store.hand_over(&key, fence).await.unwrap());
     }
     assert_eq!(world.database.row_counts().await, before);
-    assert!(matches!(append(&world.store, &key, grant.fence.next().next(), "a3").await, Written::Applied(_)));
+    assert!(matches!(append(&world.store, &key, grant.right().next().next(), "a3").await, Written::Applied(_)));
     world.assert_dense(&key).await;
 }
 
@@ -60,10 +60,10 @@ async fn an_old_epoch_or_operation_changes_nothing() {
 async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_landed() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let first = append(&world.store, &key, grant.fence, "a1").await;
-    assert_eq!(append(&world.store, &key, grant.fence, "a1").await, first);
-    let end = finish(&world.store, &key, grant.fence.next(), Rows::new(ESTIMATOR, 0)).await;
-    assert_eq!(finish(&world.store, &key, grant.fence.next(), Rows::new(ESTIMATOR, 0)).await, end);
+    let first = append(&world.store, &key, grant.right(), "a1").await;
+    assert_eq!(append(&world.store, &key, grant.right(), "a1").await, first);
+    let end = finish(&world.store, &key, grant.right().next(), Rows::new(ESTIMATOR, 0)).await;
+    assert_eq!(finish(&world.store, &key, grant.right().next(), Rows::new(ESTIMATOR, 0)).await, end);
     assert_eq!(world.number("select count(*) from messages where session_id = $1", &key).await, 2);
     world.assert_dense(&key).await;
 }
@@ -74,21 +74,23 @@ async fn of_many_that_admit_or_take_over_at_once_one_does() {
     let key = key("s");
     let stores: Vec<Store> = (0..6).map(|n| world.replica(&format!("r{n}"))).collect();
     let made = join_all(stores.iter().map(|store| admit_new(store, &key))).await;
-    let grant = one(made);
-    applied(finish(&world.store, &key, grant.fence, Rows::new(ESTIMATOR, 0)).await);
+    let (first, grant) = one(made);
+    applied(finish(&stores[first], &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
     let turns: Vec<String> = (0..6).map(|n| format!("turn{n}")).collect();
-    let grant = one(join_all(stores.iter().zip(&turns).map(|(store, turn)| admit(store, &key, turn))).await);
+    let (_, grant) = one(join_all(stores.iter().zip(&turns).map(|(store, turn)| admit(store, &key, turn))).await);
     world.expire(&key).await;
     let taken = join_all(stores.iter().map(|store| store.takeover(&key, grant.fence.epoch))).await;
-    let owner = one(taken.into_iter().map(Result::unwrap).collect());
+    let (last, owner) = one(taken.into_iter().map(Result::unwrap).collect());
     assert_eq!(owner.fence, Fence { epoch: grant.fence.epoch + 1, op: grant.fence.op });
-    assert_eq!(append(&world.store, &key, grant.fence, "late").await, Written::Fenced);
-    applied(append(&world.store, &key, owner.fence, "a1").await);
+    assert_eq!(append(&world.store, &key, grant.right(), "late").await, Written::Fenced);
+    applied(append(&stores[last], &key, owner.right(), "a1").await);
     world.assert_dense(&key).await;
 }
 
-fn one(grants: Vec<Option<Grant>>) -> Grant {
-    let mut winners: Vec<Grant> = grants.into_iter().flatten().collect();
+/// The one that was granted the turn: which, and what.
+fn one(grants: Vec<Option<Grant>>) -> (usize, Grant) {
+    let numbered = grants.into_iter().enumerate();
+    let mut winners: Vec<_> = numbered.filter_map(|(n, grant)| Some((n, grant?))).collect();
     assert_eq!(winners.len(), 1, "{winners:?}");
     winners.remove(0)
 }
@@ -97,7 +99,7 @@ fn one(grants: Vec<Option<Grant>>) -> Grant {
 async fn a_heartbeat_renews_what_is_held_and_tells_what_is_not() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let held = Held { key: key.clone(), epoch: grant.fence.epoch };
+    let held = Held { key: key.clone(), turn: grant.turn.clone(), epoch: grant.fence.epoch };
     let pulse = world.store.beat(std::slice::from_ref(&held)).await.unwrap().remove(0);
     assert_eq!((pulse.mine, pulse.renewed, pulse.cancelled), (true, true, false));
     let other = world.replica("two").beat(std::slice::from_ref(&held)).await.unwrap().remove(0);
@@ -146,7 +148,7 @@ async fn the_last_answer_to_a_turn_that_has_an_owner_commits_the_results_and_lea
     assert_eq!((submitted.accepted.len(), submitted.grant), (2, None));
     let tool_messages = "select count(*) from messages where session_id = $1 and role = 4";
     assert_eq!(world.number(tool_messages, &key).await, 1);
-    applied(stop(&world.store, &key, owner.fence).await);
+    applied(stop(&world.store, &key, owner.right()).await);
     assert_eq!(world.number(tool_messages, &key).await, 1);
     world.assert_dense(&key).await;
 }
@@ -159,9 +161,9 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     let cancelled = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
     assert_eq!((cancelled.turn.as_ref(), cancelled.fence), (Some(&grant.turn), None));
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
-    let ack = applied(finish(&world.store, &key, grant.fence, rows).await);
+    let ack = applied(finish(&world.store, &key, grant.right(), rows).await);
     assert_eq!((ack.state, ack.cancelled), (SessionState::Running, true));
-    let ack = applied(stop(&world.store, &key, grant.fence.next()).await);
+    let ack = applied(stop(&world.store, &key, grant.right().next()).await);
     assert_eq!(ack.state, SessionState::Idle);
     admit(&world.store, &key, "t2").await.unwrap();
     let again = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
@@ -171,8 +173,8 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     let (key, grant) = world.waiting("w", &["c1", "c2", "c3"]).await;
     submit(&world.store, &key, &["c2"], &unremembered()).await;
     let cancelled = other.cancel(&key, Some(&grant.turn), CancelCause::Requested, "", &unremembered()).await.unwrap();
-    let fence = cancelled.fence.unwrap();
-    assert_eq!(fence.epoch, grant.fence.epoch + 1);
+    let fence = TurnFence { fence: cancelled.fence.unwrap(), ..grant.right() };
+    assert_eq!(fence.fence.epoch, grant.fence.epoch + 1);
     assert!(submit(&world.store, &key, &["c1"], &unremembered()).await.accepted.is_empty());
     let (cause, outcome) = (CancelCause::Requested, CancelOutcome::ToolsInProgress);
     let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone: None };
@@ -189,7 +191,8 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
 async fn every_update_of_the_hot_row_within_a_turn_stays_on_its_page_and_out_of_its_indexes() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let (mut fence, held) = (grant.fence, Held { key: key.clone(), epoch: grant.fence.epoch });
+    let held = Held { key: key.clone(), turn: grant.turn.clone(), epoch: grant.fence.epoch };
+    let mut fence = grant.right();
     for n in 0..200 {
         applied(append(&world.store, &key, fence, &format!("a{n}")).await);
         fence = fence.next();
@@ -200,7 +203,8 @@ async fn every_update_of_the_hot_row_within_a_turn_stays_on_its_page_and_out_of_
     for n in 0..20 {
         let (rows, batch) = answer_with_calls(&format!("m{n}"), &[&format!("c{n}")]);
         applied(world.store.append(&key, fence, &rows, &StepCost::default(), Some(&batch)).await.unwrap());
-        fence = submit(&world.store, &key, &[&format!("c{n}")], &unremembered()).await.grant.unwrap().fence;
+        let resumed = submit(&world.store, &key, &[&format!("c{n}")], &unremembered()).await.grant.unwrap();
+        fence = TurnFence { fence: resumed.fence, ..fence };
     }
     let World { database, store } = world;
     drop(store);

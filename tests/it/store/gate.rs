@@ -45,7 +45,7 @@ async fn the_end_of_a_turn_waits_for_an_enqueue_that_was_told_of_it_and_then_goe
     let enqueuer = world.database.client().await;
     assert_eq!(enqueue_without_commit(&enqueuer, "s").await, 1);
     let (store, session) = (world.store.clone(), key.clone());
-    let finishing = tokio::spawn(async move { finish(&store, &session, grant.fence, Rows::new(ESTIMATOR, 0)).await });
+    let finishing = tokio::spawn(async move { finish(&store, &session, grant.right(), Rows::new(ESTIMATOR, 0)).await });
     somebody_waits_for_a_lock(&world).await;
     enqueuer.batch_execute("commit").await.unwrap();
     assert_eq!(applied(finishing.await.unwrap()).state, SessionState::Running);
@@ -59,7 +59,7 @@ async fn without_the_gate_the_same_message_is_left_behind() {
     let enqueuer = world.database.client().await;
     assert_eq!(enqueue_without_commit(&enqueuer, "s").await, 1);
     let owner = world.database.client().await;
-    let (finish, arguments) = (statement("finish"), finish_arguments("'s'").join(", "));
+    let (finish, arguments) = (statement("finish"), finish_arguments("'s'", "'s-t1'").join(", "));
     owner.batch_execute(&format!("prepare finish as {finish}; execute finish ({arguments})")).await.unwrap();
     enqueuer.batch_execute("commit").await.unwrap();
     assert_eq!(state_and_waiting(&world, &key).await, (SessionState::Idle, 1));
@@ -73,7 +73,7 @@ async fn an_enqueue_waits_for_an_end_that_passed_the_gate_and_then_tells_of_an_i
     let (gate, finish) = (statement("gate"), statement("finish"));
     owner.batch_execute(&format!("prepare gate as {gate}; prepare finish as {finish}; begin")).await.unwrap();
     owner.batch_execute("execute gate ('t', 's')").await.unwrap();
-    let arguments = finish_arguments("'s'").join(", ");
+    let arguments = finish_arguments("'s'", "'s-t1'").join(", ");
     owner.batch_execute(&format!("execute finish ({arguments})")).await.unwrap();
     let (store, session) = (world.store.clone(), key.clone());
     let queueing = tokio::spawn(async move { enqueue(&store, &session, "q").await });
@@ -97,7 +97,7 @@ async fn a_take_that_waited_for_a_withdrawal_takes_nothing() {
     let withdraw = "execute unqueue ('t', 's', null, 2, false, null, 'queued_message_cancelled', '', null, null)";
     canceller.batch_execute(withdraw).await.unwrap();
     let (store, session) = (world.store.clone(), key.clone());
-    let taking = tokio::spawn(async move { take(&store, &session, grant.fence, seen, &["q"], false).await });
+    let taking = tokio::spawn(async move { take(&store, &session, grant.right(), seen, &["q"], false).await });
     somebody_waits_for_a_lock(&world).await;
     canceller.batch_execute("commit").await.unwrap();
     assert_eq!(taking.await.unwrap(), Take::Moved);
@@ -114,18 +114,18 @@ async fn no_message_that_was_told_of_a_turn_is_left_behind_by_its_end() {
         let id = format!("q{round}");
         let rows = Rows::new(ESTIMATOR, 0);
         let (written, place) =
-            tokio::join!(finish(&world.store, &key, grant.fence, rows), enqueue(&world.store, &key, &id));
+            tokio::join!(finish(&world.store, &key, grant.right(), rows), enqueue(&world.store, &key, &id));
         let state = applied(written).state;
         match (place.met, state) {
             (SessionState::Running, SessionState::Idle) => panic!("{id} was left behind"),
             (SessionState::Running, SessionState::Running) => {
                 joined += 1;
                 assert_eq!(place.turn, Some(grant.turn.clone()));
-                let (fence, look) = (grant.fence.next(), world.store.look(&key).await.unwrap().unwrap());
+                let (fence, look) = (grant.right().next(), world.store.look(&key).await.unwrap().unwrap());
                 let ids: Vec<&str> = look.waiting.iter().map(|queued| queued.message.as_str()).collect();
                 let took = take(&world.store, &key, fence, look.last_seq, &ids, true).await;
                 assert!(matches!(took, Take::Applied(_)), "{took:?}");
-                grant.fence = fence.next();
+                grant.fence = grant.fence.next().next();
             }
             (SessionState::Idle, SessionState::Idle) => {
                 ended += 1;
@@ -139,4 +139,27 @@ async fn no_message_that_was_told_of_a_turn_is_left_behind_by_its_end() {
     world.assert_dense(&key).await;
     let sql = "select count(*) from queue where session_id = $1 and (status = 1) <> (applied_to is not null)";
     assert_eq!(world.number(sql, &key).await, 0);
+}
+
+#[tokio::test]
+async fn the_end_of_a_turn_lists_no_message_that_was_withdrawn_while_it_waited() {
+    let world = World::new().await;
+    let (key, grant) = world.running("s").await;
+    let (message, idempotency) = (MessageId::new("later"), request("later"));
+    let later = NewQueued { delivery: Delivery::WhenIdle, ..asap(&message, &idempotency) };
+    placed(world.store.enqueue(&key, &later, None).await.unwrap());
+    let canceller = world.database.client().await;
+    let (lock, unqueue) = (statement("lock_run"), statement("unqueue"));
+    canceller.batch_execute(&format!("prepare lock as {lock}; prepare unqueue as {unqueue}; begin")).await.unwrap();
+    canceller.batch_execute("execute lock ('t', 's')").await.unwrap();
+    let withdraw = "execute unqueue ('t', 's', null, 2, false, null, 'queued_message_cancelled', '', null, null)";
+    canceller.batch_execute(withdraw).await.unwrap();
+    let (store, session) = (world.store.clone(), key.clone());
+    let finishing = tokio::spawn(async move { finish(&store, &session, grant.right(), Rows::new(ESTIMATOR, 0)).await });
+    somebody_waits_for_a_lock(&world).await;
+    canceller.batch_execute("commit").await.unwrap();
+    assert_eq!(applied(finishing.await.unwrap()).state, SessionState::Idle);
+    let listed = "select cardinality(refs)::bigint from events where session_id = $1 and kind = 'turn_completed'";
+    assert_eq!(world.number(listed, &key).await, 0, "the withdrawn message waits no longer");
+    world.assert_dense(&key).await;
 }

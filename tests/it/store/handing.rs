@@ -108,11 +108,11 @@ async fn a_turn_without_input_is_admitted_only_while_the_model_has_not_the_last_
         world.store.admit(key, &admission).await.unwrap()
     };
     let (key, grant) = world.running("s").await;
-    applied(stop(&world.store, &key, grant.fence).await);
+    applied(stop(&world.store, &key, grant.right()).await);
     assert!(world.store.asks_for_an_answer(&key).await.unwrap());
     let grant = begin(&key, "t2").await.expect("the user spoke last");
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
-    applied(finish(&world.store, &key, grant.fence, rows).await);
+    applied(finish(&world.store, &key, grant.right(), rows).await);
     assert!(!world.store.asks_for_an_answer(&key).await.unwrap());
     assert_eq!(begin(&key, "t3").await, None);
     assert!(admit(&world.store, &key, "t4").await.is_some(), "with input it goes on");

@@ -131,7 +131,8 @@ impl Driver<'_> {
     async fn act(&mut self, deed: Deed) {
         let store = &self.world.store;
         let look = store.look(&self.key).await.unwrap().unwrap();
-        let owner = (look.state == SessionState::Running).then_some(look.fence);
+        let turn = look.turn.as_ref().filter(|_| look.state == SessionState::Running);
+        let owner = turn.map(|turn| TurnFence { turn, fence: look.fence });
         let closed = owner.filter(|_| look.open_calls == 0);
         match (deed, owner, closed) {
             (Deed::Say(tokens), _, Some(fence)) => self.say(fence, tokens, Category::Assistant).await,
@@ -179,13 +180,13 @@ impl Driver<'_> {
         }
     }
 
-    async fn say(&mut self, fence: Fence, tokens: u32, category: Category) {
+    async fn say(&mut self, fence: TurnFence<'_>, tokens: u32, category: Category) {
         let rows = says(&self.name("m"), Role::Assistant, tokens, category);
         let cost = StepCost::default();
         applied(self.world.store.append(&self.key, fence, &rows, &cost, None).await.unwrap());
     }
 
-    async fn call(&mut self, fence: Fence, count: usize, handing: Handing) {
+    async fn call(&mut self, fence: TurnFence<'_>, count: usize, handing: Handing) {
         let calls: Vec<String> = (0..count).map(|n| format!("{}{}", handing.notation(n), self.name("c"))).collect();
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
         let (rows, batch) = answer_with_calls(&self.name("m"), &calls);
@@ -193,16 +194,16 @@ impl Driver<'_> {
         applied(self.world.store.append(&self.key, fence, &rows, &cost, Some(&batch)).await.unwrap());
     }
 
-    async fn stop(&self, owner: Option<Fence>) {
+    async fn stop(&self, owner: Option<TurnFence<'_>>) {
         let store = &self.world.store;
-        let fence = match owner {
-            Some(fence) => fence,
-            None => {
-                let (cause, none) = (CancelCause::Requested, unremembered());
-                store.cancel(&self.key, None, cause, "", &none).await.unwrap().fence.unwrap()
-            }
-        };
-        applied(stop(store, &self.key, fence).await);
+        if let Some(right) = owner {
+            applied(stop(store, &self.key, right).await);
+            return;
+        }
+        let (cause, none) = (CancelCause::Requested, unremembered());
+        let cancelled = store.cancel(&self.key, None, cause, "", &none).await.unwrap();
+        let (turn, fence) = (cancelled.turn.unwrap(), cancelled.fence.unwrap());
+        applied(stop(store, &self.key, TurnFence { turn: &turn, fence }).await);
     }
 
     async fn take_over(&self, epoch: i64) {

@@ -2,6 +2,7 @@
 
 mod compaction;
 mod delete;
+mod failover;
 mod fence;
 mod gate;
 mod handing;
@@ -17,7 +18,8 @@ use std::{collections::BTreeMap, time::Duration};
 use contextd::{
     model::{
         CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part, Payload, RequestId, Role,
-        Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnId, TurnResult,
+        Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnFence, TurnId,
+        TurnResult,
         command::{Idempotency, TurnRequest},
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
@@ -72,14 +74,14 @@ impl World {
     async fn waiting(&self, session: &str, calls: &[&str]) -> (SessionKey, Grant) {
         let (key, grant) = self.running(session).await;
         let (rows, batch) = answer_with_calls(session, calls);
-        applied(self.store.append(&key, grant.fence, &rows, &StepCost::default(), Some(&batch)).await.unwrap());
+        applied(self.store.append(&key, grant.right(), &rows, &StepCost::default(), Some(&batch)).await.unwrap());
         (key, grant)
     }
 
     /// An idle session that had one turn.
     async fn idle(&self, session: &str) -> SessionKey {
         let (key, grant) = self.running(session).await;
-        applied(finish(&self.store, &key, grant.fence, Rows::new(ESTIMATOR, 0)).await);
+        applied(finish(&self.store, &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
         key
     }
 
@@ -253,15 +255,15 @@ async fn admit(store: &Store, key: &SessionKey, turn: &str) -> Option<Grant> {
     store.admit(key, &admission(&id, &rows, &idempotency, &request)).await.unwrap()
 }
 
-async fn finish(store: &Store, key: &SessionKey, fence: Fence, rows: Rows) -> Written {
+async fn finish(store: &Store, key: &SessionKey, right: TurnFence<'_>, rows: Rows) -> Written {
     let ending = Ending::Completed(CompletionReason::Stop);
-    store.finish(key, fence, &rows, &StepCost::default(), &end(&ending, &TurnResult::default())).await.unwrap()
+    store.finish(key, right, &rows, &StepCost::default(), &end(&ending, &TurnResult::default())).await.unwrap()
 }
 
-async fn stop(store: &Store, key: &SessionKey, fence: Fence) -> Written {
+async fn stop(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written {
     let ending = Ending::Completed(CompletionReason::Deadline);
     let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
-    store.stop(key, fence, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap()
+    store.stop(key, right, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap()
 }
 
 fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
@@ -369,7 +371,7 @@ fn placed(enqueued: Enqueued) -> Place {
 }
 
 /// Takes these messages as one user message.
-async fn take(store: &Store, key: &SessionKey, fence: Fence, seen: Seq, ids: &[&str], advance: bool) -> Take {
+async fn take(store: &Store, key: &SessionKey, right: TurnFence<'_>, seen: Seq, ids: &[&str], advance: bool) -> Take {
     let ids: Vec<MessageId> = ids.iter().map(|id| MessageId::new(*id)).collect();
     let into = MessageId::new(format!("from-{}", ids[0]));
     let mut rows = Rows::new(ESTIMATOR, 10);
@@ -380,5 +382,5 @@ async fn take(store: &Store, key: &SessionKey, fence: Fence, seen: Seq, ids: &[&
     }
     let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(&into), event: 1 }).collect();
     let step = if advance { Advance::InAnyCase } else { Advance::Stay };
-    store.take(key, fence, Some(seen), &rows, &taken, step).await.unwrap()
+    store.take(key, right, Some(seen), &rows, &taken, step).await.unwrap()
 }

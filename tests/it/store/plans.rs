@@ -62,15 +62,22 @@ const MEASURED: &str = "array[0, 100, 10, 20, 50, 98, 4]::bigint[]";
 const STEP: [&str; 9] = ["1", "0", "'scripted/demo'", "1", "100", "10", "0", "0", "0"];
 
 /// The arguments of a finish of the running session `'run'`.
-pub(super) fn finish_arguments(session: &str) -> Vec<&str> {
-    with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30", MEASURED])
+pub(super) fn finish_arguments<'a>(session: &'a str, turn: &'a str) -> Vec<&'a str> {
+    with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30", MEASURED, "'one'", turn])
 }
 
 /// The arguments of a step with a call that is asked for and another that waits for its turn.
 fn append_arguments() -> Vec<&'static str> {
     let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
-    let handed_out =
-        ["array[0, 1]::smallint[]", "array[null, '']::bytea[]", "'new-message'", "'new-results'", MEASURED];
+    let handed_out = [
+        "array[0, 1]::smallint[]",
+        "array[null, '']::bytea[]",
+        "'new-message'",
+        "'new-results'",
+        MEASURED,
+        "'one'",
+        "'run-t1'",
+    ];
     with(with(with(with(tail("'run'"), &STEP), &["30", "'new-message'"]), &calls), &handed_out)
 }
 
@@ -88,7 +95,10 @@ fn submit_arguments() -> Vec<&'static str> {
 fn take_arguments() -> Vec<&'static str> {
     let taken = ["array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"];
     let into = ["array['new-message', 'new-message']", "array[null, null]::smallint[]"];
-    with(with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into), &["null", "1"])
+    with(
+        with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into),
+        &["null", "1", "'one'", "'queue-t1'"],
+    )
 }
 
 /// A message that starts a turn, for a minute, among 100 at most.
@@ -119,28 +129,46 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
         "append" => append_arguments(),
-        "retry" => with(with(tail("'run'"), &STEP), &["30"]),
-        "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30"]),
-        "finish" => finish_arguments("'run'"),
+        "retry" => with(with(tail("'run'"), &STEP), &["30", "'one'", "'run-t1'"]),
+        "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30", "'one'", "'run-t1'"]),
+        "finish" => finish_arguments("'run'", "'run-t1'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
-            &["1", "'new-message'", "'turn_completed'", "''", "''", "3", "'closed'", "7", "4", "''", MEASURED],
+            &[
+                "1",
+                "'new-message'",
+                "'turn_completed'",
+                "''",
+                "''",
+                "3",
+                "'closed'",
+                "7",
+                "4",
+                "''",
+                MEASURED,
+                "'one'",
+                "'run-t1'",
+            ],
         ),
         "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
         "revision_at" => in_session("'long'", &["100"]),
         "record_usage" => record_arguments(),
         "behind" => in_session("'long'", &["'m100'"]),
         "standing" => in_session("'run'", &["'r'"]),
-        "owned" => in_session("'run'", &["1"]),
+        "owned" => in_session("'run'", &["1", "'one'", "'run-t1'"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
         "submit" => submit_arguments(),
         "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
         "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
-        "hand_over" => in_session("'run'", &["1", "0"]),
-        "beat" => with(vec!["'one'"], &keys(&["array[1]", "30"])),
-        "cancels" => vec!["array['t']", "array['cancelled']", "array[1]"],
+        "hand_over" => in_session("'run'", &["1", "0", "'one'", "'run-t1'"]),
+        "owned_here" => keys(&["'one'"]),
+        "adopt_owned" => in_session("'run'", &["1", "'run-t1'", "'one'", "30"]),
+        "release" => in_session("'run'", &["1", "'run-t1'", "'one'"]),
+        "marks" => keys(&["array[1]", "array[null]::timestamptz[]"]),
+        "beat" => with(vec!["'one'"], &keys(&["array[1]", "30", "array['run-t1']"])),
+        "cancels" => vec!["array['t']", "array['cancelled']", "array[1]", "'one'", "array['cancelled-t1']"],
         "heads" => keys(&["array[0]"]),
         "save_chunks" => keys(&["array[1]", "array['open']", "array[3]", "array['']::bytea[]"]),
         "elsewhere" => keys(&["array['open']", "array[1]"]),

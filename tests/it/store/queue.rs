@@ -116,7 +116,7 @@ async fn a_message_that_starts_a_turn_is_taken_at_its_first_step_whatever_its_de
         assert_eq!((place.met, place.turn, &grant.turn), (SessionState::Running, Some(turn.clone()), &turn));
         let look = world.store.look(&key).await.unwrap().unwrap();
         assert_eq!((look.fence, look.last_seq, look.waiting.len()), (grant.fence, grant.last_seq, 1));
-        let taken = take(&world.store, &key, grant.fence, look.last_seq, &["q"], false).await;
+        let taken = take(&world.store, &key, grant.right(), look.last_seq, &["q"], false).await;
         assert!(matches!(taken, Take::Applied(ack) if ack.last_seq == Seq(look.last_seq.0 + 2)), "{taken:?}");
         let queued = world.store.queued_message(&key, &message).await.unwrap().unwrap();
         assert_eq!(queued.state, QueueState::Applied(MessageId::new("from-q")));
@@ -164,8 +164,8 @@ async fn a_message_for_later_is_neither_looked_at_nor_taken_nor_waited_for() {
     placed(world.store.enqueue(&key, &new, None).await.unwrap());
     let look = world.store.look(&key).await.unwrap().unwrap();
     assert_eq!(look.waiting, []);
-    assert_eq!(take(&world.store, &key, grant.fence, look.last_seq, &["later"], false).await, Take::Moved);
-    let ack = applied(finish(&world.store, &key, grant.fence, Rows::new(ESTIMATOR, 0)).await);
+    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["later"], false).await, Take::Moved);
+    let ack = applied(finish(&world.store, &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
     assert_eq!(ack.state, SessionState::Idle);
     let (turn, rows, turn_request) = (TurnId::new("t2"), opening_without_input(), TurnRequest::default());
     let start = admission(&turn, &rows, &none, &turn_request);
@@ -185,15 +185,16 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     let first = MessageId::new("q1");
     let which = Which::These(std::slice::from_ref(&first));
     world.store.unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered()).await.unwrap();
-    assert_eq!(take(&world.store, &key, grant.fence, look.last_seq, &["q1", "q2"], false).await, Take::Moved);
+    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q1", "q2"], false).await, Take::Moved);
     let look = world.store.look(&key).await.unwrap().unwrap();
-    assert_eq!(take(&world.store, &key, grant.fence, look.last_seq, &["q1", "q2"], false).await, Take::Moved);
+    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q1", "q2"], false).await, Take::Moved);
     let old = Fence { epoch: grant.fence.epoch - 1, ..grant.fence };
+    let old = TurnFence { fence: old, ..grant.right() };
     assert_eq!(take(&world.store, &key, old, look.last_seq, &["q2"], false).await, Take::Fenced);
-    let Take::Applied(ack) = take(&world.store, &key, grant.fence, look.last_seq, &["q2"], true).await else {
+    let Take::Applied(ack) = take(&world.store, &key, grant.right(), look.last_seq, &["q2"], true).await else {
         panic!("not taken");
     };
-    assert_eq!(take(&world.store, &key, grant.fence, look.last_seq, &["q2"], true).await, Take::Applied(ack));
+    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q2"], true).await, Take::Applied(ack));
     assert_eq!(world.number("select step::bigint from session_run where session_id = $1", &key).await, 2);
     assert_eq!(world.number("select count(*) from messages where session_id = $1", &key).await, 2);
     world.assert_dense(&key).await;
@@ -204,7 +205,7 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     world.replica("two").cancel(&key, None, cause, "", &none).await.unwrap();
     let look = world.store.look(&key).await.unwrap().unwrap();
     assert!(look.cancelled);
-    assert_eq!(take(&world.store, &key, grant.fence, look.last_seq, &["q1"], false).await, Take::Moved);
+    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q1"], false).await, Take::Moved);
 
     let (key, grant) = world.waiting("waiting", &["c1"]).await;
     enqueue(&world.store, &key, "q1").await;
@@ -212,7 +213,7 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     let owner = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
     let look = world.store.look(&key).await.unwrap().unwrap();
     assert_eq!(look.open_calls, 1);
-    assert_eq!(take(&world.store, &key, owner.fence, look.last_seq, &["q1"], false).await, Take::Moved);
+    assert_eq!(take(&world.store, &key, owner.right(), look.last_seq, &["q1"], false).await, Take::Moved);
 }
 
 #[tokio::test]
@@ -230,7 +231,7 @@ async fn a_take_may_give_older_messages_up_for_a_newer_one() {
     let kept = Taken { message: &new, end: Ok(&into), event: rows.events() };
     rows.message(message("m", Role::User, vec![part("newer", 3, Category::User)]), at(1));
     let (seen, taken) = (Some(look.last_seq), [dropped, kept]);
-    let took = world.store.take(&key, grant.fence, seen, &rows, &taken, Advance::Stay).await.unwrap();
+    let took = world.store.take(&key, grant.right(), seen, &rows, &taken, Advance::Stay).await.unwrap();
     assert!(matches!(took, Take::Applied(_)));
     let state = |id| world.store.queued_message(&key, id);
     assert_eq!(state(&old).await.unwrap().unwrap().state, QueueState::Dropped(DropReason::Superseded));
@@ -285,7 +286,7 @@ async fn the_end_of_a_turn_lists_what_waits_and_a_failed_one_starts_nothing() {
     };
     let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
     let cost = StepCost::default();
-    let written = world.store.stop(&key, grant.fence, &rows, &cost, &end(&failure, &result)).await.unwrap();
+    let written = world.store.stop(&key, grant.right(), &rows, &cost, &end(&failure, &result)).await.unwrap();
     assert!(matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle));
     let sql = "select count(*) from events where session_id = $1 and kind = 'turn_cancelled' and refs = '{q1,q2}'";
     assert_eq!(world.number(sql, &key).await, 1);

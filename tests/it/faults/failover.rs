@@ -1,0 +1,124 @@
+//! A failover to a standby that had not received the newest commits, under replicas that run.
+
+use contextd::pb::{self, event::Payload};
+use tonic::{Code, Status, Streaming};
+
+use crate::harness::{
+    Host, Options,
+    errors::refusal,
+    events::{self, outline, until, until_written},
+    host::{MODEL, until as eventually},
+    requests::turn,
+    snapshot::Snapshot,
+};
+
+/// Models that speak until they are told to go on.
+fn options(replace: Option<fn(&'static str) -> &'static str>) -> Options {
+    let script = serde_json::json!({"steps": [
+        {"when": {"user_contains": "lost"}, "say": [{"text": "Lost"}, {"wait_for": "lost"}, {"text": " words."}]},
+        {"when": {"user_contains": "kept"}, "say": [{"text": "Kept"}, {"wait_for": "kept"}, {"text": " words."}]},
+        {"say": [{"text": "Hello."}]},
+    ]});
+    Options { replace, ..Options::default() }.script("it", script.to_string())
+}
+
+/// How a stream breaks off.
+async fn cut_off<T: events::Carrier>(stream: &mut Streaming<T>) -> Option<Status> {
+    loop {
+        match events::next(stream).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return None,
+            Err(status) => return Some(status),
+        }
+    }
+}
+
+/// One replica has a turn whose admission is lost; then the other one is granted the same epoch and op for another turn, and the first
+/// one's answer comes. What the session has in the end, and how the readers' streams ended.
+async fn story(replace: Option<fn(&'static str) -> &'static str>) -> (Vec<String>, [Option<Status>; 2]) {
+    let first = Host::with(options(replace)).await;
+    let second = first.beside(options(replace)).await;
+    first.ask("s", "Hi").await;
+    let snapshot = Snapshot::of(&first.database).await;
+    let mut lost = first.execute(turn("s", MODEL, "To be lost")).await;
+    until_written(&mut lost, "Lost").await;
+    let mut reader = second.watch("s", "", 0).await;
+    until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
+    snapshot.restore().await;
+    let _kept = second.execute(turn("s", MODEL, "To be kept")).await;
+    eventually("the other turn to call its model", || async { !second.replica.scripted.prompts().is_empty() }).await;
+    first.release("lost");
+    first.at_rest().await;
+    second.release("kept");
+    let ended = [cut_off(&mut lost).await, cut_off(&mut reader).await];
+    second.at_rest().await;
+    (outline(&second.messages("s").await), ended)
+}
+
+/// Row F41
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failover_that_lost_commits_no_answer_lands_in_another_turn_and_readers_are_told() {
+    let (transcript, ended) = story(None).await;
+    let kept = ["USER: \"Hi\"", "ASSISTANT: \"Hello.\"", "USER: \"To be kept\"", "ASSISTANT: \"Kept words.\""];
+    assert_eq!(transcript, kept);
+    for status in ended {
+        let status = status.expect("a stream that showed what was lost ends with an error");
+        assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::DataLoss, "EVENTS_LOST"));
+    }
+}
+
+/// The statements of an owner without its turn and itself.
+fn unfenced(statement: &'static str) -> &'static str {
+    if statement.contains("store::lease::cancels") {
+        // This one would stop the owner from before as soon as it looks.
+        let compared = "r.epoch <> u.epoch or r.turn_id <> u.turn or (r.state = 1 and r.owner <> $4)";
+        assert!(statement.contains(compared), "{statement}");
+        return statement.replace(compared, "r.epoch <> u.epoch and $4::text is not null").leak();
+    }
+    let compared = statement.lines().any(|line| line.trim_start().starts_with("and r.owner = $"));
+    if !compared {
+        return statement;
+    }
+    let lines = statement.lines().map(|line| {
+        let (before, clause) = line.split_once("and r.owner = ").unwrap_or((line, ""));
+        match clause.split_once(" and r.turn_id = ") {
+            Some((owner, turn)) => format!("{before}and {owner}::text is not null and {turn}::text is not null"),
+            None => line.to_owned(),
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n").leak()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_owner_and_turn_in_the_fence_an_answer_is_found_in_another_turn() {
+    let (transcript, _) = story(Some(unfenced)).await;
+    assert!(transcript.iter().any(|line| line.contains("Lost words.")), "{transcript:?}");
+}
+
+/// Row F41
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_events_were_lost_is_told_although_nothing_happens_any_more() {
+    let host = Host::with(options(None)).await;
+    host.ask("s", "Hi").await;
+    let snapshot = Snapshot::of(&host.database).await;
+    host.ask("s", "Again").await;
+    let after = host.session("s").await.last_seq;
+    let mut reader = host.watch("s", "", after).await;
+    until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
+    snapshot.restore().await;
+    let status = cut_off(&mut reader).await.expect("nothing is left of what it showed");
+    assert_eq!(refusal(&status).reason, "EVENTS_LOST");
+    assert_eq!(refusal(&status).metadata["last_seq"], host.session("s").await.last_seq.to_string());
+    // Whoever comes back with that seq is refused, and follows from the newest one.
+    let request = pb::WatchEventsRequest { session_id: "s".to_owned(), after_seq: after, ..Default::default() };
+    let refused = match host.turns().watch_events(request).await {
+        Ok(stream) => cut_off(&mut stream.into_inner()).await.unwrap(),
+        Err(status) => status,
+    };
+    assert_eq!(refusal(&refused).reason, "CURSOR_AHEAD");
+    let last = host.session("s").await.last_seq;
+    let mut reader = host.watch("s", "", last).await;
+    until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
+    host.ask("s", "Once more").await;
+    until(&mut reader, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+}
