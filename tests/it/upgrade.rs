@@ -86,7 +86,7 @@ async fn the_program_before_serves_on_the_new_schema_beside_the_new_one_and_alon
     let hosts: Vec<Survivor> = hosts.into_iter().flatten().collect();
     eprintln!("{} turns", hosts.len());
     for host in &hosts {
-        host.check_story(&one).await;
+        host.check_outline(&one).await;
         for (cause, _) in recoveries(&host.seen) {
             assert_eq!(cause, pb::RecoveryCause::HandedOver, "{}", host.session());
         }
