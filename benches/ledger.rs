@@ -26,7 +26,7 @@ use contextd::{
     postgres::{DATABASE, Postgres},
     provider::{Registry, scripted::Scripted},
     store::{Connection, Database, Settings, Store},
-    turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
+    turn::{Engine, Hub, Retention, Rules, UploadBounds, retry::Retries},
 };
 use place::{Served, turn};
 use tokio::net::TcpListener;
@@ -210,6 +210,15 @@ fn rules() -> Rules {
         share_interval: None,
         poll_interval: second,
         max_prompt_media_bytes: 20 << 20,
+        retention: Retention {
+            request_ids: second,
+            queue: second,
+            events: None,
+            sessions: None,
+            tool_sets: second,
+            interval: Duration::from_hours(1),
+            batch: 500,
+        },
         uploads: UploadBounds { max_bytes: 1 << 20, max_at_once: 1, idle: second, total: second },
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     postgres::{self, Postgres},
     store::{self, Connection, Database, Store},
     telemetry::progress::Progress,
-    turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
+    turn::{Engine, Hub, Retention, Rules, UploadBounds, retry::Retries},
     worker,
 };
 
@@ -244,5 +244,14 @@ fn rules(config: &Config) -> Rules {
             total: config.blobs.upload_timeout,
         },
         max_prompt_media_bytes: config.blobs.max_prompt_bytes,
+        retention: Retention {
+            request_ids: config.retention.request_ids,
+            queue: config.retention.queue,
+            events: config.retention.events,
+            sessions: config.retention.sessions,
+            tool_sets: config.retention.tool_sets,
+            interval: config.retention.interval,
+            batch: config.retention.batch_rows,
+        },
     }
 }

@@ -40,6 +40,7 @@ pub(super) async fn prepared(
                 error @ (Error::Refused(_)
                 | Error::Duplicate(_)
                 | Error::Schema(_)
+                | Error::EventsExpired { .. }
                 | Error::Corrupt(_)
                 | Error::Broken(_)),
             ) => {

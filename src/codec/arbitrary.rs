@@ -321,8 +321,11 @@ fn response_format() -> impl Strategy<Value = ResponseFormat> {
 
 pub(super) fn config() -> impl Strategy<Value = SessionConfig> {
     let texts = (text(), text(), text());
-    (texts, collection::vec(block(), 0..3), tools(), limits(), generation(), overrides(), metadata()).prop_map(
-        |((model, system_prompt, policy), pinned_blocks, tools, limits, generation, overrides, metadata)| {
+    let ttl = option::of((60..=315_360_000_u64).prop_map(Duration::from_secs));
+    // Boxed: side by side the parts are more than the stack of a test holds.
+    let (tools, generation, overrides) = (tools().boxed(), generation().boxed(), overrides().boxed());
+    (texts, collection::vec(block(), 0..3), tools, limits(), generation, overrides, metadata(), ttl).prop_map(
+        |((model, system_prompt, policy), pinned_blocks, tools, limits, generation, overrides, metadata, ttl)| {
             SessionConfig {
                 model,
                 system_prompt,
@@ -333,6 +336,7 @@ pub(super) fn config() -> impl Strategy<Value = SessionConfig> {
                 policy,
                 overrides,
                 metadata,
+                ttl,
             }
         },
     )

@@ -12,7 +12,7 @@ use crate::{
 use super::{
     DecodeError, generation, limits,
     number::{known, signed, unsigned},
-    output, policy, read, tools,
+    output, policy, read, time, tools,
 };
 
 /// The configuration without its tools, as an encoded `Session`.
@@ -36,6 +36,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
         policy,
         policy_overrides,
         metadata,
+        ttl,
         state: _,
         current_turn_id: _,
         last_seq: _,
@@ -58,10 +59,11 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
         policy,
         overrides: policy_overrides.map(overrides_from_pb).transpose()?.unwrap_or_default(),
         metadata,
+        ttl: ttl.map(time::duration_from_pb).transpose()?,
     })
 }
 
-/// Writes the configuration into an answer: its fields 10 to 18.
+/// Writes the configuration into an answer: its fields 10 to 19.
 pub fn config_into_session(config: &SessionConfig, session: &mut pb::Session) {
     all_but_tools(config, session);
     session.tools = Some(tools::to_pb(&config.tools));
@@ -78,6 +80,7 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
         policy,
         overrides,
         metadata,
+        ttl,
     } = config;
     session.model.clone_from(model);
     session.system_prompt.clone_from(system_prompt);
@@ -87,6 +90,7 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
     session.policy.clone_from(policy);
     session.policy_overrides = (*overrides != PolicyOverrides::default()).then(|| overrides_to_pb(overrides));
     session.metadata.clone_from(metadata);
+    session.ttl = ttl.map(time::duration_to_pb);
 }
 
 /// What a session changes in its policy, for the wire.

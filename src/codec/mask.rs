@@ -18,7 +18,7 @@ use super::{
 };
 
 /// The fields of `Session` that are its configuration.
-const CONFIGURATION: RangeInclusive<u32> = 10..=18;
+const CONFIGURATION: RangeInclusive<u32> = 10..=19;
 /// A message that is one value: it is changed as a whole where no path says otherwise.
 const WHOLE: &str = "tools";
 /// The message that paths begin in.
@@ -278,6 +278,7 @@ mod tests {
             "policy",
             "policy_overrides",
             "metadata",
+            "ttl",
         ]
     }
 

@@ -27,6 +27,14 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_str(DurationVisitor)
 }
 
+/// Writes a duration that may be left out.
+pub(super) fn serialize_some<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match duration {
+        Some(duration) => serialize(duration, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// A duration that may be left out.
 pub(super) fn deserialize_some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     deserialize(deserializer).map(Some)

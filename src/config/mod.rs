@@ -20,6 +20,7 @@ mod openai;
 mod policy;
 mod print;
 mod provider;
+mod retention;
 mod secret;
 mod server;
 mod services;
@@ -46,6 +47,7 @@ pub use policy::{
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
+pub use retention::RetentionConfig;
 pub use secret::redact_url;
 pub use server::ServerConfig;
 pub use services::{SERVICES, Service};
@@ -69,6 +71,8 @@ pub struct Config {
     pub stream: StreamConfig,
     /// What clients may store.
     pub blobs: BlobsConfig,
+    /// For how long what is kept.
+    pub retention: RetentionConfig,
     /// Which model is used when nobody names one.
     pub models: ModelsConfig,
     /// The model services, by name.
@@ -88,6 +92,7 @@ impl Default for Config {
             turn: TurnConfig::default(),
             stream: StreamConfig::default(),
             blobs: BlobsConfig::default(),
+            retention: RetentionConfig::default(),
             models: ModelsConfig::default(),
             providers: provider::shipped_providers(),
             policies: policy::shipped_policies(),
@@ -99,7 +104,8 @@ impl Default for Config {
 impl Config {
     /// Everything that is wrong with the values, empty when they can be served with.
     pub fn problems(&self) -> Vec<(String, String)> {
-        let Self { server, database, embedded, turn, stream, blobs, models, providers, policies, telemetry } = self;
+        let Self { server, database, embedded, turn, stream, blobs, retention, models, providers, policies, telemetry } =
+            self;
         let mut checks = Checks::default();
         server.check(&mut checks);
         database.check(&mut checks);
@@ -107,6 +113,7 @@ impl Config {
         turn.check(&mut checks);
         stream.check(&mut checks);
         blobs.check(&mut checks);
+        retention.check(&mut checks);
         models.check(&mut checks, providers);
         for (name, provider) in providers {
             provider.check(&mut checks, name);

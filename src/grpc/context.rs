@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::{counts, decode, page, prompt, stats, stats_text, tenant};
+use super::{
+    counts, decode,
+    page::{self, Room},
+    prompt, stats, stats_text, tenant,
+};
 use crate::{
     codec,
     model::{CompactionId, Recorded, SessionKey},
@@ -12,6 +17,8 @@ use crate::{
     turn::Engine,
 };
 
+/// Compactions that are read at once; a page is made of as many such reads as it takes.
+const READ: u32 = 16;
 /// Name of the list, in its page tokens.
 const COMPACTIONS: &str = "ListCompactions";
 
@@ -120,12 +127,24 @@ impl ContextService for Contexts {
         let filter = format!("{}/{}", key.tenant, key.session);
         let token = page.token.map(|token| page::decode(&token, COMPACTIONS, &filter)).transpose()?;
         let before = token.map(CompactionId::new);
-        let mut found = self.engine.compactions(&key, before.as_ref(), page.size + 1).await?;
-        let more = found.len() > page.size as usize;
-        found.truncate(page.size as usize);
-        let last = found.last().and_then(|last| last.id.as_ref()).filter(|_| more);
+        let (mut compactions, mut last, mut room) = (Vec::new(), before, Room::default());
+        let batch = READ.min(page.size.saturating_add(1));
+        let more = 'page: loop {
+            let read = self.engine.compactions(&key, last.as_ref(), batch).await?;
+            for compaction in &read {
+                let shown = codec::compaction::to_pb(compaction, &key.session);
+                if compactions.len() == page.size as usize || !room.takes(shown.encoded_len()) {
+                    break 'page true;
+                }
+                last.clone_from(&compaction.id);
+                compactions.push(shown);
+            }
+            if read.len() < batch as usize {
+                break false;
+            }
+        };
+        let last = last.filter(|_| more);
         let next_page_token = last.map(|id| page::encode(COMPACTIONS, &filter, id.as_str())).unwrap_or_default();
-        let compactions = found.iter().map(|it| codec::compaction::to_pb(it, &key.session)).collect();
         Ok(Response::new(pb::ListCompactionsResponse { compactions, next_page_token }))
     }
 

@@ -38,6 +38,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         compactions,
         compacted_at,
         compacting,
+        events_from: _,
         created_at,
         updated_at,
     } = session;

@@ -32,6 +32,8 @@ use crate::model::TenantId;
 
 /// Bytes that a page of a list may have; a page with one item may have more.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes that are read from the database at once for a page, as they are stored; one item may have more.
+const READ_BYTES: i64 = 8 * 1024 * 1024;
 
 /// Whose data a request is about. Without authentication everybody is the tenant `default`.
 fn tenant<T>(_request: &tonic::Request<T>) -> TenantId {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::{PAGE_BYTES, decode, encode, page, tenant};
+use super::{PAGE_BYTES, READ_BYTES, decode, encode, page, tenant};
 use crate::{
     codec,
     model::{Delivery, SessionKey},
@@ -44,9 +44,8 @@ impl Queue {
         let (mut queued_messages, mut bytes) = (Vec::new(), 0);
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
-            let read = self.engine.store().queued(key, at, batch).await?;
-            let was_last = read.len() < batch as usize;
-            for queued in read {
+            let read = self.engine.store().queued(key, at, batch, READ_BYTES).await?;
+            for queued in read.items {
                 let cursor = queued.cursor;
                 let shown = queued_message(queued, key);
                 bytes += shown.encoded_len();
@@ -56,7 +55,7 @@ impl Queue {
                 at = cursor;
                 queued_messages.push(shown);
             }
-            if was_last {
+            if !read.more {
                 break false;
             }
         };

@@ -6,10 +6,10 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    PAGE_BYTES,
+    PAGE_BYTES, READ_BYTES,
     decode::{self, MessageView},
     encode::{self, Detail},
-    page,
+    page::{self, Room},
     preview::fit_message,
     tenant,
 };
@@ -47,14 +47,23 @@ impl Sessions {
             Some(token) => Some(session_position(&page::decode(&token, LIST, tenant.as_str())?)?),
             None => None,
         };
-        let mut sessions = self.engine.store().sessions(&tenant, after.as_ref(), size + 1).await?;
-        let more = sessions.len() > size as usize;
-        sessions.truncate(size as usize);
-        let last = sessions.last().filter(|_| more).map(|last| format!("{}/{}", last.updated_at, last.id));
-        Ok(pb::ListSessionsResponse {
-            sessions: sessions.into_iter().map(|session| encode::session(session, Detail::Brief)).collect(),
-            next_page_token: last.map(|position| page::encode(LIST, tenant.as_str(), &position)).unwrap_or_default(),
-        })
+        let mut read = self.engine.store().sessions(&tenant, after.as_ref(), size + 1, READ_BYTES).await?;
+        read.truncate(size as usize);
+        let (mut more, mut last) = (read.more, String::new());
+        let mut room = Room::default();
+        let mut sessions = Vec::with_capacity(read.items.len());
+        for session in read.items {
+            let place = format!("{}/{}", session.updated_at, session.id);
+            let shown = encode::session(session, Detail::Brief);
+            if !room.takes(shown.encoded_len()) {
+                more = true;
+                break;
+            }
+            last = place;
+            sessions.push(shown);
+        }
+        let next_page_token = if more { page::encode(LIST, tenant.as_str(), &last) } else { String::new() };
+        Ok(pb::ListSessionsResponse { sessions, next_page_token })
     }
 
     async fn messages_page(
@@ -79,9 +88,8 @@ impl Sessions {
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
             let page = if newest_first { Page::Before(at) } else { Page::After(at) };
-            let read = self.engine.store().messages(key, view, seq, page, batch).await?;
-            let was_last = read.len() < batch as usize;
-            for Placed { place, message } in read {
+            let read = self.engine.store().messages_within(key, view, seq, page, (batch, READ_BYTES)).await?;
+            for Placed { place, message } in read.items {
                 let mut shown = codec::message::to_pb(&message, &key.session);
                 fit_message(&self.engine, key, &mut shown).await?;
                 bytes += shown.encoded_len();
@@ -91,7 +99,7 @@ impl Sessions {
                 at = place;
                 messages.push(shown);
             }
-            if was_last {
+            if !read.more {
                 break false;
             }
         };

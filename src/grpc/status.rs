@@ -198,6 +198,10 @@ impl From<store::Error> for Status {
                 tracing::warn!(%error, "the database refused a transaction again and again");
                 retry(ErrorReason::Overloaded, "too many requests change the same session at once", RETRY_BUSY)
             }
+            Error::EventsExpired { oldest } => Row::new(ErrorReason::EventsExpired, error.to_string())
+                .with("oldest_seq", oldest)
+                .field("after_seq", FieldReason::OutOfRange, "must be at least oldest_seq - 1")
+                .status(),
             Error::Schema(_) | Error::Corrupt(_) | Error::Duplicate(_) | Error::Broken(_) => internal(&error),
         }
     }

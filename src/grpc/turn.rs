@@ -6,9 +6,10 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    PAGE_BYTES,
+    PAGE_BYTES, READ_BYTES,
     decode::{self, PageRequest},
-    encode, page,
+    encode,
+    page::{self, Room},
     preview::fit_event,
     session::position,
     status,
@@ -85,11 +86,17 @@ impl Turns {
         if after > last {
             return Err(Error::CursorAhead { last }.into());
         }
+        let mut at = after.max(session.begins_behind());
         let end = match &turn {
-            Some(turn) => self.stored_turn(key, turn).await?.last_seq.unwrap_or(last),
+            Some(turn) => {
+                let turn = self.stored_turn(key, turn).await?;
+                at = at.max(Seq(turn.first_seq.0 - 1));
+                turn.last_seq.unwrap_or(last)
+            }
             None => last,
         };
-        let (mut events, mut bytes, mut at) = (Vec::new(), 0, after.max(session.begins_behind()));
+        session.check_cursor(at).map_err(Error::from)?;
+        let (mut events, mut bytes) = (Vec::new(), 0);
         'page: while at < end && events.len() < size as usize {
             let most = Most {
                 events: size.min(EVENTS_READ),
@@ -130,15 +137,21 @@ impl Turns {
             Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
             None => Seq(i64::MAX),
         };
-        let mut found = self.engine.store().turns(key, before, size + 1).await?;
-        let more = found.len() > size as usize;
-        found.truncate(size as usize);
-        let last = found.last().filter(|_| more).map(|last| last.first_seq.to_string());
-        let mut turns = Vec::with_capacity(found.len());
-        for turn in &found {
-            turns.push(self.show(key, turn).await?);
+        let mut read = self.engine.store().turns(key, before, size + 1, READ_BYTES).await?;
+        read.truncate(size as usize);
+        let (mut more, mut last) = (read.more, Seq(0));
+        let mut room = Room::default();
+        let mut turns = Vec::with_capacity(read.items.len());
+        for turn in &read.items {
+            let shown = self.show(key, turn).await?;
+            if !room.takes(shown.encoded_len()) {
+                more = true;
+                break;
+            }
+            last = turn.first_seq;
+            turns.push(shown);
         }
-        let next_page_token = last.map(|position| page::encode(LIST, &filter, &position)).unwrap_or_default();
+        let next_page_token = if more { page::encode(LIST, &filter, &last.to_string()) } else { String::new() };
         Ok(pb::ListTurnsResponse { turns, next_page_token })
     }
 
@@ -160,6 +173,7 @@ impl Turns {
             cursor = cursor.max(Seq(turn.first_seq.0 - 1));
             over = turn.last_seq;
         }
+        session.check_cursor(cursor)?;
         Ok(Reader {
             engine: Arc::clone(&self.engine),
             key,
@@ -208,7 +222,9 @@ impl TurnService for Turns {
             }
             How::Attached => {
                 admitted.set_admission(pb::Admission::Attached);
-                Some(self.engine.session(&key).await?.last_seq)
+                let session = self.engine.session(&key).await?;
+                session.check_cursor(after).map_err(Error::from)?;
+                Some(session.last_seq)
             }
         };
         let (turn, awaits) = match follows {

@@ -1,6 +1,6 @@
 //! The configuration of a session: what its turns are run with.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Generation, LimitsOverride, OutputLimits, TakeMode, ToolSet,
@@ -28,6 +28,8 @@ pub struct SessionConfig {
     pub overrides: PolicyOverrides,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,
+    /// The session is deleted when it was not used for this long; none: only the server's own setting applies.
+    pub ttl: Option<Duration>,
 }
 
 /// What a session changes in its policy.

@@ -131,7 +131,7 @@ impl Store {
         let (key, bound, config) = (Key::from(key), AdmissionParams::new(self, admission), ConfigParams::from(new));
         let mut params = admission.rows.params(&key);
         params.extend(bound.params());
-        params.extend([&config.toolset_id as Param<'_>, &config.config, &config.tools, &config.tokens]);
+        params.extend([&config.toolset_id as Param<'_>, &config.config, &config.tools, &config.tokens, &config.ttl]);
         match self.database.write(&Query::new(ADMIT_NEW, params)).await {
             Ok(rows) => rows.first().map(grant).transpose(),
             // A deleted session keeps its id until it is purged.

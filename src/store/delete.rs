@@ -54,6 +54,9 @@ pub struct Deletion<'a> {
     pub stay: Duration,
     /// Idempotency.
     pub idempotency: &'a Idempotency,
+    /// Only if no turn is live and the session was not used for this long, or for its own time to live if that is shorter; none: in
+    /// any case.
+    pub unused_for: Option<Duration>,
 }
 
 pub(super) const DOOMED: &str = "-- store::delete::doomed
@@ -64,14 +67,14 @@ pub(super) const DOOMED: &str = "-- store::delete::doomed
 pub(super) const DELETE: &str = include_str!("sql/delete.sql");
 
 /// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an id that was set free and taken
-/// again meanwhile is left alone.
+/// again meanwhile is left alone. The lock makes a fork that is being copied and the removal of an abandoned one exclude each other.
 macro_rules! purge {
     ($($table:literal $(, $kept:literal)?);+ $(;)?) => {
         [$(concat!(
             "-- store::delete::purge ", $table, "
              delete from ", $table, " where ctid = any(array(
                select x.ctid from session_run r join ", $table, " x on x.tenant_id = $1 and x.session_id = $2", $(" and ", $kept,)? "
-                where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() limit $3))
+                where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() limit $3 for share of r))
              returning 1"
         )),+]
     };
@@ -95,7 +98,7 @@ impl Store {
     /// Ends a session, its turn and its queue, in one transaction. The newest seq; none: it moved since it was seen, or the request
     /// is known.
     pub async fn delete(&self, key: &SessionKey, deletion: &Deletion<'_>) -> Result<Option<Seq>, Error> {
-        let Deletion { seen, revision, end, estimator, stay, idempotency } = deletion;
+        let Deletion { seen, revision, end, estimator, stay, idempotency, unused_for } = deletion;
         let (key, ended) = (Key::from(key), end.map(Ended::from));
         let turn = seen.turn.as_ref().map(TurnId::as_str);
         let (payload, outcome) = ended.as_ref().map(|end| (&end.payload, &end.outcome)).unzip();
@@ -109,7 +112,8 @@ impl Store {
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &seen.fence.epoch, &seen.fence.op];
         params.extend([&turn as Param<'_>, revision, &payload, &outcome, &steps]);
         params.extend([&words as Param<'_>, &tokens, &overhead, estimator, &closed, &dropped]);
-        params.extend([&stay as Param<'_>, &request, &idempotency.hash, &DELETED]);
+        let unused_for = unused_for.map(|unused| unused.as_secs_f64());
+        params.extend([&stay as Param<'_>, &request, &idempotency.hash, &DELETED, &unused_for]);
         let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
         match self.database.transact(&[gate, lock_run(&key), Query::new(DELETE, params)]).await {
             Ok(answers) => answers.last().and_then(|rows| rows.first()).map(last_seq).transpose(),

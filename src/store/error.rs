@@ -2,6 +2,8 @@
 
 use tokio_postgres::error::SqlState;
 
+use crate::model::Seq;
+
 /// Why a database operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,6 +25,12 @@ pub enum Error {
     /// The schema is not the one this program was built for.
     #[error("{0}")]
     Schema(String),
+    /// Events after the cursor were removed by retention.
+    #[error("events after the cursor were removed; the oldest that is kept has the seq {oldest}")]
+    EventsExpired {
+        /// The oldest event that is kept, or the one that comes next.
+        oldest: Seq,
+    },
     /// A stored row cannot be read.
     #[error("a stored row cannot be read: {0}")]
     Corrupt(String),
@@ -36,7 +44,9 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Refused(_) | Self::Busy | Self::Conflict(_) => true,
-            Self::Duplicate(_) | Self::Schema(_) | Self::Corrupt(_) | Self::Broken(_) => false,
+            Self::Duplicate(_) | Self::Schema(_) | Self::EventsExpired { .. } | Self::Corrupt(_) | Self::Broken(_) => {
+                false
+            }
         }
     }
 }
@@ -47,7 +57,12 @@ impl Error {
         match self {
             Self::Unavailable(_) | Self::Refused(_) => true,
             Self::Broken(error) => error.as_db_error().is_none(),
-            Self::Busy | Self::Conflict(_) | Self::Duplicate(_) | Self::Schema(_) | Self::Corrupt(_) => false,
+            Self::Busy
+            | Self::Conflict(_)
+            | Self::Duplicate(_)
+            | Self::Schema(_)
+            | Self::EventsExpired { .. }
+            | Self::Corrupt(_) => false,
         }
     }
 }
@@ -64,7 +79,8 @@ impl From<tokio_postgres::Error> for Error {
             };
         };
         let code = database.code();
-        if is_conflict(code) {
+        let toolset_removed = *code == SqlState::FOREIGN_KEY_VIOLATION && database.constraint() == Some(TOOLSET);
+        if is_conflict(code) || toolset_removed {
             Self::Conflict(database.message().to_owned())
         } else if *code == SqlState::UNIQUE_VIOLATION {
             Self::Duplicate(database.constraint().unwrap_or_default().to_owned())
@@ -75,6 +91,9 @@ impl From<tokio_postgres::Error> for Error {
         }
     }
 }
+
+/// The constraint that refuses a configuration whose tool set is just being removed: stored anew, it is there.
+const TOOLSET: &str = "session_revisions_toolset";
 
 /// Others were in the way: a deadlock, a serialisation conflict, a lock that was held for too long.
 fn is_conflict(code: &SqlState) -> bool {

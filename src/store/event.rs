@@ -85,8 +85,8 @@ pub(super) const RESULTS: &str = "-- store::event::results
                      where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
 
 impl Store {
-    /// The events after `after` in order, as many as fit. What a snapshot shows is always a prefix: a seq is taken and its row written
-    /// under one row lock.
+    /// The events after `after` in order, as many as fit; an error if retention has removed some of them. What a snapshot shows is always
+    /// a prefix: a seq is taken and its row written under one row lock.
     pub async fn follow(&self, key: &SessionKey, after: Seq, most: Most) -> Result<Follow, Error> {
         let Most { events: limit, bytes, overhead, or_one } = most;
         let columns = Key::from(key);
@@ -102,10 +102,24 @@ impl Store {
             }
             events.push(event(row)?);
         }
+        if !are_dense(after, &events) {
+            self.expired(key, after).await?;
+        }
         let (messages, calls) = refs_to_load(&events);
         let (messages, results) = try_join(self.messages_by_id(key, &messages), self.results(key, &calls)).await?;
         let content = Content { messages, results };
         Ok(Follow { events, content, next })
+    }
+
+    /// Fails if retention has removed events after this seq. Otherwise the session is deleted and its rows are being removed.
+    async fn expired(&self, key: &SessionKey, after: Seq) -> Result<(), Error> {
+        const SQL: &str = "-- store::event::expired
+            select events_from from sessions where tenant_id = $1 and session_id = $2 and events_from > $3";
+        let (key, next) = (Key::from(key), after.0 + 1);
+        match self.database.read(SQL, &[&key.tenant, &key.session, &next]).await?.first() {
+            Some(row) => Err(Error::EventsExpired { oldest: Seq(get(row, "events_from")?) }),
+            None => Ok(()),
+        }
     }
 
     /// One event, without what it refers to.
@@ -143,6 +157,11 @@ impl Store {
         }
         Ok(results)
     }
+}
+
+/// Whether these events follow the seq without a gap, as they were written.
+fn are_dense(after: Seq, events: &[StoredEvent]) -> bool {
+    events.iter().zip(after.0 + 1..).all(|(event, seq)| event.seq.0 == seq)
 }
 
 fn event(row: &Row) -> Result<StoredEvent, Error> {

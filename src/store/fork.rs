@@ -1,4 +1,11 @@
-//! Forks: a session's transcript up to a seq, copied into a session of its own in one statement.
+//! Forks: a session's transcript up to a seq, copied into a session of its own: in one statement, or in batches if it is long.
+//!
+//! A fork that is copied in batches is a deleted session until it is complete: its hot row keeps the id, no reader sees it, and what is
+//! left of it when its lease runs out is purged as that of any deleted session. Its `turn_id` names the claim.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
 
 use super::{
     Error, Store,
@@ -13,11 +20,179 @@ pub(super) const FORK: &str = concat!(
     "-- store::fork::fork\n",
     include_str!("sql/live.sql"),
     include_str!("sql/size.sql"),
+    include_str!("sql/counted.sql"),
     include_str!("sql/fork.sql")
 );
 pub(super) const OPEN_AT: &str = include_str!("sql/open_at.sql");
 
+/// How long a session is up to a seq, as far as it matters.
+const LENGTH: &str = "-- store::fork::length: $3 the seq $4 most messages
+    select count(*) as messages,
+           coalesce(sum((select sum(octet_length(p.body) + coalesce(octet_length(p.rest), 0)) from parts p
+                          where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id)), 0)::bigint as bytes
+      from (select n.message_id from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 limit $4) m";
+
+/// Takes the id of a fork that is copied in batches. 0 rows: there is no such source, or a session has the id, or had it a moment ago.
+const CLAIM: &str =
+    "-- store::fork::claim_fork: $3 the seq $4 new session $5 claim $6 lease (s) $7 request id or null $8 its hash
+    with source as (
+      select 1 from session_run r where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3 and r.next_seq > $3),
+    f as (
+      insert into session_run (tenant_id, session_id, state, turn_id, lease_until, epoch)
+      select $1, $4, 3, $5, clock_timestamp() + make_interval(secs => $6),
+             coalesce((select i.result::bigint from idempotency i
+                        where i.tenant_id = $1 and i.session_id = $4 and i.request_id = ''), 0)
+        from source on conflict do nothing returning 1),
+    unlisted as (
+      insert into session_activity (tenant_id, session_id, updated_at) select $1, $4, '-infinity' from f),
+    write_request as (
+      insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
+      select $1, $4, $7, $8, $4 from f where $7::text is not null)
+    select 1 from f";
+
+const COPY_MESSAGES: &str = concat!(
+    "-- store::fork::copy_messages\n",
+    include_str!("sql/live.sql"),
+    include_str!("sql/fork_batch.sql"),
+    include_str!("sql/counted.sql"),
+    "select (select count(*) from claim) as claims, (select last.seq from last) as last, z.messages::int as messages,
+            z.overhead::bigint as overhead, array[z.t1, z.t2, z.t3, z.t4, z.t5, z.t6, z.t7, z.t8, z.t9]::bigint[] as tokens,
+            array[z.n1, z.n2, z.n3, z.n4, z.n5, z.n6, z.n7, z.n8, z.n9]::int[] as parts
+       from size z"
+);
+const COPY_CALLS: &str = include_str!("sql/fork_calls.sql");
+const OPEN_FORK: &str = include_str!("sql/fork_open.sql");
+
+/// How a claim begins; no turn is called so.
+const CLAIM_PREFIX: &str = "fork:";
+
+/// How much of a session one statement copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Most messages.
+    pub messages: u32,
+    /// Most bytes as they are stored, beside one message.
+    pub bytes: i64,
+}
+
+/// A fork that is copied in batches.
+#[derive(Debug, Clone)]
+pub struct Copying {
+    source: Key,
+    at: Seq,
+    new: String,
+    claim: String,
+    lease: f64,
+    /// What the messages copied so far add up to.
+    copied: Copied,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Copied {
+    messages: i32,
+    overhead: i64,
+    tokens: [i64; 9],
+    parts: [i32; 9],
+}
+
+/// A fork with this id that is being copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// Nobody has gone on with it for the length of its lease.
+    pub abandoned: bool,
+    /// The hash of the request that began it, if it has this idempotency key.
+    pub hash: Option<String>,
+}
+
 impl Store {
+    /// Whether a session is longer than this up to a seq.
+    pub async fn is_longer(&self, key: &SessionKey, at: Seq, than: Piece) -> Result<bool, Error> {
+        let (key, most) = (Key::from(key), i64::from(than.messages) + 1);
+        let rows = self.database.read(LENGTH, &[&key.tenant, &key.session, &at.0, &most]).await?;
+        let Some(row) = rows.first() else { return Ok(false) };
+        let (messages, bytes): (i64, i64) = (get(row, "messages")?, get(row, "bytes")?);
+        Ok(messages >= most || bytes > than.bytes)
+    }
+
+    /// Takes the id of a fork that is to be copied in batches, each within `lease` of the one before. None: there is no such session, or
+    /// one with the new id exists or is being made. `claim` is unique.
+    pub async fn claim_fork(
+        &self,
+        source: &SessionKey,
+        at: Seq,
+        new: &SessionId,
+        claim: &str,
+        lease: Duration,
+        idempotency: &Idempotency,
+    ) -> Result<Option<Copying>, Error> {
+        let (source, new, claim) = (Key::from(source), new.as_str().to_owned(), format!("{CLAIM_PREFIX}{claim}"));
+        let (lease, request) = (lease.as_secs_f64(), idempotency.request.as_ref().map(RequestId::as_str));
+        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, &new, &claim, &lease];
+        params.extend([&request as Param<'_>, &idempotency.hash]);
+        match self.database.write(&Query::new(CLAIM, params)).await {
+            Ok(rows) if rows.is_empty() => Ok(None),
+            Ok(_) => Ok(Some(Copying { source, at, new, claim, lease, copied: Copied::default() })),
+            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The fork with this id that is being copied; none: there is none.
+    pub async fn claimed_fork(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Claimed>, Error> {
+        const SQL: &str = "-- store::fork::claimed_fork
+            select r.lease_until < now() as abandoned, i.req_hash
+              from session_run r
+              left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
+             where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and starts_with(r.turn_id, $4)";
+        let (key, request) = (Key::from(key), request.map(RequestId::as_str));
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request, &CLAIM_PREFIX]).await?;
+        let claimed = |row: &Row| Ok(Claimed { abandoned: get(row, "abandoned")?, hash: get(row, "req_hash")? });
+        rows.first().map(claimed).transpose()
+    }
+
+    /// Copies the messages after `after`, as far as they fit. None: all are copied.
+    pub async fn copy_messages(&self, copying: &mut Copying, after: Seq, piece: Piece) -> Result<Option<Seq>, Error> {
+        let Copying { source, at, new, claim, lease, copied } = copying;
+        let limit = i64::from(piece.messages);
+        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, new, claim, lease];
+        params.extend([&after.0 as Param<'_>, &limit, &piece.bytes]);
+        let rows = self.database.write(&Query::new(COPY_MESSAGES, params)).await?;
+        let row = in_force(&rows)?;
+        copied.messages += get::<i32>(row, "messages")?;
+        copied.overhead += get::<i64>(row, "overhead")?;
+        add(&mut copied.tokens, &get::<Vec<i64>>(row, "tokens")?);
+        add(&mut copied.parts, &get::<Vec<i32>>(row, "parts")?);
+        Ok(get::<Option<i64>>(row, "last")?.map(Seq))
+    }
+
+    /// Copies at most `limit` calls after this one. None: all are copied.
+    pub async fn copy_calls(&self, copying: &Copying, after: &str, limit: u32) -> Result<Option<String>, Error> {
+        let Copying { source, at, new, claim, lease, copied: _ } = copying;
+        let limit = i64::from(limit);
+        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, new, claim, lease];
+        params.extend([&after as Param<'_>, &limit]);
+        let rows = self.database.write(&Query::new(COPY_CALLS, params)).await?;
+        get(in_force(&rows)?, "last")
+    }
+
+    /// Makes the fork, of which everything is copied, a session. False: its source was deleted meanwhile.
+    pub async fn open_fork(&self, copying: &Copying) -> Result<bool, Error> {
+        let Copying { source, at, new, claim, lease: _, copied } = copying;
+        let (tokens, parts) = (copied.tokens.as_slice(), copied.parts.as_slice());
+        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, new, claim, &FIRST_REVISION];
+        params.extend([&copied.messages as Param<'_>, &copied.overhead, &tokens, &parts]);
+        Ok(!self.database.write(&Query::new(OPEN_FORK, params)).await?.is_empty())
+    }
+
+    /// Gives up a fork: what was copied of it may be removed at once.
+    pub async fn give_up_fork(&self, copying: &Copying) -> Result<(), Error> {
+        const SQL: &str = "-- store::fork::give_up_fork
+            update session_run r set lease_until = '-infinity'
+             where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.turn_id = $3";
+        let Copying { source, new, claim, .. } = copying;
+        self.database.write(&Query::new(SQL, vec![&source.tenant as Param<'_>, new, claim])).await.map(drop)
+    }
+
     /// The calls that had no result when the session was at a seq, in the order the model made them.
     pub async fn open_calls_at(&self, key: &SessionKey, at: Seq) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
@@ -44,5 +219,20 @@ impl Store {
             Err(Error::Duplicate(_)) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// The answer of a batch, if its claim is in force.
+fn in_force(rows: &[Row]) -> Result<&Row, Error> {
+    let row = rows.first().ok_or_else(|| Error::Corrupt("a batch without an answer".to_owned()))?;
+    match get::<i64>(row, "claims")? {
+        0 => Err(Error::Conflict("the fork was given up".to_owned())),
+        _ => Ok(row),
+    }
+}
+
+fn add<N: Copy + std::ops::AddAssign>(sums: &mut [N; 9], more: &[N]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum += *more;
     }
 }

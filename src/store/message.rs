@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    listed::Listed,
     pipeline::Param,
     row::{category, count, get, role},
     rows::Key,
@@ -149,6 +150,62 @@ pub(super) const BY_ID: &str = concat!(
     parts!("m.seq, p.idx")
 );
 
+/// The parts of the live transcript that hold media, without the words beside them.
+const MEDIA: &str = concat!(
+    "-- store::message::media\n",
+    include_str!("sql/live.sql"),
+    columns!("$3"),
+    "null::text as compacted_by
+       from (select h.message_id, h.idx, h.kind, h.call_id, h.tool_name, h.outcome, h.rest, h.category, h.estimator, h.original_tokens,
+                    h.tokens, h.pruned_at_seq, case when h.kind = 'tool_result' then '' else h.body end as body
+               from parts h
+              where h.tenant_id = $1 and h.session_id = $2
+                and (h.kind in ('media', 'media_url') or (h.kind = 'tool_result' and h.rest is not null))) p
+       join lateral (select s.* from spoken s where s.message_id = p.message_id offset 0) m on true
+      order by m.place, m.seq, p.idx"
+);
+
+/// How large the next messages of a page are, as they are stored.
+macro_rules! sizes {
+    ($name:literal, from $messages:literal, $order:literal) => {
+        concat!(
+            $name,
+            include_str!("sql/live.sql"),
+            "select octet_length(m.info)
+                    + coalesce((select sum(octet_length(p.body) + coalesce(octet_length(p.rest), 0)) from parts p
+                                 where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id), 0) as bytes from ",
+            $messages,
+            " order by ",
+            $order
+        )
+    };
+}
+
+const LIVE_SIZES_AFTER: &str = sizes!(
+    "-- store::message::sizes (what the model sees, oldest first)\n",
+    from "((select s.* from spoken s where s.seq > $4 order by s.seq limit $5)
+           union all (select s.* from summary s where s.place > $4) order by place limit $5) m",
+    "m.place, m.seq"
+);
+const LIVE_SIZES_BEFORE: &str = sizes!(
+    "-- store::message::sizes (what the model sees, newest first)\n",
+    from "((select s.* from spoken s where s.seq < $4 order by s.seq desc limit $5)
+           union all (select s.* from summary s where s.place < $4) order by place desc limit $5) m",
+    "m.place desc, m.seq"
+);
+const ALL_SIZES_AFTER: &str = sizes!(
+    "-- store::message::sizes (all, oldest first)\n",
+    from "(select n.*, n.seq as place from messages n
+            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq > $4 order by n.seq limit $5) m",
+    "m.place"
+);
+const ALL_SIZES_BEFORE: &str = sizes!(
+    "-- store::message::sizes (all, newest first)\n",
+    from "(select n.*, n.seq as place from messages n
+            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq < $4 order by n.seq desc limit $5) m",
+    "m.place desc"
+);
+
 impl Store {
     /// The transcript as the model sees it now: the same statement as a list of it.
     pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
@@ -172,6 +229,45 @@ impl Store {
         let (key, ids): (Key, Vec<&str>) = (Key::from(key), ids.iter().map(MessageId::as_str).collect());
         let found = messages(&self.database.read(BY_ID, &[&key.tenant, &key.session, &ids]).await?)?;
         Ok(found.into_iter().map(|placed| (placed.message.id.clone(), placed.message)).collect())
+    }
+
+    /// The messages that hold media and that the model sees, each with the parts that hold them only: results without their words.
+    pub async fn media(&self, key: &SessionKey) -> Result<Vec<Message>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(MEDIA, &[&key.tenant, &key.session, &NOW.0]).await?;
+        Ok(messages(&rows)?.into_iter().map(|placed| placed.message).collect())
+    }
+
+    /// A page of messages as [`Store::messages`] reads it: at most `limit`, and as many as take up at most `bytes` as they are stored,
+    /// but at least one.
+    pub async fn messages_within(
+        &self,
+        key: &SessionKey,
+        view: View,
+        at: Option<Seq>,
+        page: Page,
+        (limit, bytes): (u32, i64),
+    ) -> Result<Listed<Placed>, Error> {
+        let (sql, place) = match (view, page) {
+            (View::All, Page::After(place)) => (ALL_SIZES_AFTER, place),
+            (View::All, Page::Before(place)) => (ALL_SIZES_BEFORE, place),
+            (View::Live, Page::After(place)) => (LIVE_SIZES_AFTER, place),
+            (View::Live, Page::Before(place)) => (LIVE_SIZES_BEFORE, place),
+        };
+        let (columns, seq) = (Key::from(key), at.unwrap_or(NOW));
+        let params: [Param<'_>; 5] = [&columns.tenant, &columns.session, &seq.0, &place.0, &i64::from(limit)];
+        let mut room = bytes;
+        let mut fits = 0;
+        let rows = self.database.read(sql, &params).await?;
+        for row in &rows {
+            room -= get::<i64>(row, "bytes")?;
+            if room < 0 && fits > 0 {
+                break;
+            }
+            fits += 1;
+        }
+        let items = if fits == 0 { Vec::new() } else { self.messages(key, view, at, page, fits).await? };
+        Ok(Listed { items, more: rows.len() == limit as usize || (fits as usize) < rows.len() })
     }
 
     /// A page of messages as they were at a seq; none: as they are now.

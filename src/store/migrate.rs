@@ -226,7 +226,12 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
                 )));
             }
             Error::Unavailable(problem) | Error::Refused(problem) => return Err(Error::Unavailable(problem)),
-            Error::Busy | Error::Duplicate(_) | Error::Schema(_) | Error::Corrupt(_) | Error::Broken(_) => {
+            Error::Busy
+            | Error::Duplicate(_)
+            | Error::Schema(_)
+            | Error::EventsExpired { .. }
+            | Error::Corrupt(_)
+            | Error::Broken(_) => {
                 return Err(Error::Schema(format!("{step} failed: {problem}")));
             }
         }

@@ -10,6 +10,7 @@ use super::{
     Error, Store,
     admission::{Admission, Grant, grant},
     lease::{Request, lock_run},
+    listed::Listed,
     pipeline::{Param, Query},
     row::{count, get},
     rows::{Key, Rows},
@@ -231,11 +232,16 @@ pub(super) const LOOK: &str = concat!(
       where r.tenant_id = $1 and r.session_id = $2 order by q.pos"
 );
 pub(super) const QUEUED: &str = concat!(
-    "-- store::queue::queued\n select * from (select ",
+    "-- store::queue::queued: $3 after this one $4 most messages $5 most bytes, beside the first message
+    select * from (select q.*, count(*) over () as page_rows, row_number() over w as nth,
+                          sum(octet_length(q.body) + coalesce(octet_length(q.request), 0)) over w as bytes
+                     from (select * from (select ",
     columns!(),
     ", row_number() over (order by q.pos)::int as position
-       from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) q
-      where q.pos > $3 order by q.pos limit $4"
+                             from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) q
+                            where q.pos > $3 order by q.pos limit $4) q
+                   window w as (order by q.pos)) q
+     where q.bytes <= $5 or q.nth = 1 order by q.pos"
 );
 pub(super) const QUEUED_MESSAGE: &str = concat!(
     "-- store::queue::queued_message\n select ",
@@ -352,10 +358,13 @@ impl Store {
     }
 
     /// The messages that wait behind `after` (a cursor; 0: from the first), in order.
-    pub async fn queued(&self, key: &SessionKey, after: i64, limit: u32) -> Result<Vec<Queued>, Error> {
+    pub async fn queued(&self, key: &SessionKey, after: i64, limit: u32, bytes: i64) -> Result<Listed<Queued>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(QUEUED, &[&key.tenant, &key.session, &after, &i64::from(limit)]).await?;
-        rows.iter().map(queued).collect()
+        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &after, &i64::from(limit), &bytes];
+        let rows = self.database.read(QUEUED, &params).await?;
+        let mut page = Listed::new(rows.iter().map(queued).collect::<Result<_, _>>()?, &rows)?;
+        page.more |= page.items.len() == limit as usize;
+        Ok(page)
     }
 
     /// One message, wherever it stands; none: it never was in this queue.

@@ -43,6 +43,7 @@ const RECOUNT: &str = concat!(
     "-- store::rollback::recount\n",
     include_str!("sql/live.sql"),
     include_str!("sql/size.sql"),
+    include_str!("sql/counted.sql"),
     include_str!("sql/recount.sql")
 );
 

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    listed::Listed,
     pipeline::{Param, Query},
     row::get,
     rows::{Key, signed},
@@ -88,6 +89,8 @@ pub struct Session {
     pub compacted_at: Option<Timestamp>,
     /// One is being made.
     pub compacting: bool,
+    /// The oldest event that readers get: those before it were removed, or are those of the session it was forked from.
+    pub events_from: Seq,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last used.
@@ -98,6 +101,12 @@ impl Session {
     /// Where its own record begins: events up to here are those of the session it was forked from.
     pub fn begins_behind(&self) -> Seq {
         self.forked.as_ref().map_or(Seq(0), |(_, at)| *at)
+    }
+
+    /// Refuses a cursor after which events were removed.
+    pub fn check_cursor(&self, after: Seq) -> Result<(), Error> {
+        let oldest = self.events_from;
+        if after.0 + 1 < oldest.0 { Err(Error::EventsExpired { oldest }) } else { Ok(()) }
     }
 }
 
@@ -118,6 +127,8 @@ pub(super) struct ConfigParams {
     pub(super) config: Vec<u8>,
     pub(super) tools: Vec<u8>,
     pub(super) tokens: i32,
+    /// The session's time to live, in seconds.
+    pub(super) ttl: Option<f64>,
 }
 
 impl From<&NewConfig<'_>> for ConfigParams {
@@ -128,6 +139,7 @@ impl From<&NewConfig<'_>> for ConfigParams {
             config: codec::config::encode(new.config),
             tools,
             tokens: signed(new.tools_tokens),
+            ttl: new.config.ttl.map(|ttl| ttl.as_secs_f64()),
         }
     }
 }
@@ -157,7 +169,7 @@ macro_rules! compacted {
 }
 
 pub(super) const SESSION: &str = concat!("-- store::session::session: $3 the revision that the configuration is of, or null for the one in force
-    select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
+    select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
            r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
            (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued,
            k.compactions, k.compacted_at, k.compacting
@@ -186,12 +198,13 @@ impl Store {
     ) -> Result<bool, Error> {
         const SQL: &str = "-- store::session::create_session
             -- $3 revision $4 toolset id $5 config $6 tools $7 their tokens $8 estimator $9 request id or null $10 hash
+            -- $11 time to live (s) or null
             with s as (insert into sessions (tenant_id, session_id) values ($1, $2) on conflict do nothing returning 1),
             r as (insert into session_run (tenant_id, session_id, revision, epoch)
                   select $1, $2, $3, coalesce((select i.result::bigint from idempotency i
                                                 where i.tenant_id = $1 and i.session_id = $2 and i.request_id = ''), 0) from s),
             c as (insert into session_context (tenant_id, session_id) select $1, $2 from s),
-            a as (insert into session_activity (tenant_id, session_id) select $1, $2 from s),
+            a as (insert into session_activity (tenant_id, session_id, ttl) select $1, $2, make_interval(secs => $11) from s),
             t as (insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
                   select $1, $4, $6::bytea, $7::int, $8 from s on conflict do nothing),
             v as (insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
@@ -212,6 +225,7 @@ impl Store {
             &new.estimator,
             &request,
             &idempotency.hash,
+            &config.ttl,
         ];
         match self.database.write(&Query::new(SQL, params)).await {
             Ok(rows) => Ok(!rows.is_empty()),
@@ -244,34 +258,44 @@ impl Store {
         rows.first().map(session).transpose()
     }
 
-    /// Sessions of a tenant, the last used first, behind `after`.
+    /// Sessions of a tenant, the last used first, after `after`: at most `limit`, and as many as have configurations of at most `bytes` as
+    /// they are stored, but at least one. Without their tools.
     pub async fn sessions(
         &self,
         tenant: &TenantId,
         after: Option<&(Timestamp, SessionId)>,
         limit: u32,
-    ) -> Result<Vec<Session>, Error> {
-        const SQL: &str = concat!("-- store::session::sessions
+        bytes: i64,
+    ) -> Result<Listed<Session>, Error> {
+        const SQL: &str = concat!("-- store::session::sessions: $2, $3 after this time and session $4 most sessions $5 most bytes
             with page as (
               select a.session_id, a.updated_at from session_activity a
                where a.tenant_id = $1 and a.updated_at > '-infinity'
                  and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
-               order by a.updated_at desc, a.session_id desc limit $4)
-            select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, page.updated_at, r.state, r.turn_id, r.next_seq,
-                   r.revision, r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
+               order by a.updated_at desc, a.session_id desc limit $4),
+            fits as (
+              select p.*, sum(octet_length(v.config)) over w as bytes, row_number() over w as n, count(*) over () as page_rows
+                from page p
+                join session_run r on r.tenant_id = $1 and r.session_id = p.session_id and r.state <> 3
+                join session_revisions v on v.tenant_id = $1 and v.session_id = p.session_id and v.revision = r.revision
+              window w as (order by p.updated_at desc, p.session_id desc))
+            select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, f.updated_at, r.state, r.turn_id, r.next_seq,
+                   r.revision, r.ctx_tokens, r.open_calls, v.config, ''::bytea as tools, 0 as tools_tokens, f.page_rows,
+                   ", anchor_columns!(), ",
                    (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued,
                    k.compactions, k.compacted_at, k.compacting
-              from page
-              join sessions s on s.tenant_id = $1 and s.session_id = page.session_id
-              join session_run r on r.tenant_id = $1 and r.session_id = page.session_id and r.state <> 3
-              join session_revisions v on v.tenant_id = $1 and v.session_id = page.session_id and v.revision = r.revision
-              join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
+              from fits f
+              join sessions s on s.tenant_id = $1 and s.session_id = f.session_id
+              join session_run r on r.tenant_id = $1 and r.session_id = f.session_id
+              join session_revisions v on v.tenant_id = $1 and v.session_id = f.session_id and v.revision = r.revision
               cross join lateral (", compacted!("s.session_id"), ") k
-             order by page.updated_at desc, page.session_id desc");
+             where f.bytes <= $5 or f.n = 1
+             order by f.updated_at desc, f.session_id desc");
         let at = after.map(|(at, _)| *at);
         let session_id = after.map_or("", |(_, session)| session.as_str());
-        let rows = self.database.read(SQL, &[&tenant.as_str(), &at, &session_id, &i64::from(limit)]).await?;
-        rows.iter().map(session).collect()
+        let params: [Param<'_>; 5] = [&tenant.as_str(), &at, &session_id, &i64::from(limit), &bytes];
+        let rows = self.database.read(SQL, &params).await?;
+        Listed::new(rows.iter().map(session).collect::<Result<_, _>>()?, &rows)
     }
 
     /// What an idempotency key led to.
@@ -307,6 +331,7 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         anchor: anchor(row)?,
         queued: super::row::count(row, "queued")?,
         forked: from.map(SessionId::new).zip(at.map(Seq)),
+        events_from: Seq(get::<Option<i64>>(row, "events_from")?.unwrap_or(at.unwrap_or_default() + 1)),
         open_calls: super::row::count(row, "open_calls")?,
         compactions: super::row::count(row, "compactions")?,
         compacted_at: get(row, "compacted_at")?,

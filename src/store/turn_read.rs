@@ -1,6 +1,6 @@
 //! Turns as they are read: by their owner, and by clients.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     lease::ROLLBACK,
+    listed::Listed,
     pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,
@@ -16,8 +17,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, TurnId, TurnResult, TurnState,
-        UsageTotals, command::TurnRequest,
+        Anchor, CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnId, TurnResult,
+        TurnState, UsageTotals, command::TurnRequest,
     },
 };
 
@@ -162,24 +163,52 @@ pub(super) const OWNED: &str = concat!(
      where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1 and r.owner = $4 and r.turn_id = $5"
 );
 
-/// The columns of a turn.
+/// The columns of these turns. Their tools, which are large, are left out of lists.
 macro_rules! turns_select {
-    () => {
+    ($turns:literal, $tools:literal) => {
         concat!(
             "select t.turn_id, t.state, r.state as run_state, t.request_id, t.request, t.started_at, t.ended_at, t.first_seq,
                     t.last_seq, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
-                    t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.config, s.tools,
+                    t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.revision, v.config, ",
+            $tools,
+            " as tools,
                     extract(epoch from coalesce(t.ended_at, now()) - t.started_at)::float8 as elapsed,
                     case when t.state = 1 then r.step else t.step_count end as steps_begun,
                     coalesce(t.state = 1 and e.at >= r.turn_deadline, false) as late
-               from turns t
+               from (",
+            $turns,
+            ") t
                join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
                left join ",
-            made_for!("coalesce(t.last_seq, r.next_seq)"),
-            " where t.tenant_id = $1 and t.session_id = $2 "
+            made_for!("coalesce(t.last_seq, r.next_seq)")
         )
     };
 }
+
+/// A page of turns, cut where it would be too large; a revision's configuration is read and counted with its first turn.
+const TURNS: &str = concat!(
+    "-- store::turn_read::turns: $3 before this seq $4 most turns $5 most bytes
+    select b.turn_id, b.state, b.run_state, b.request_id, b.request, b.started_at, b.ended_at, b.first_seq, b.last_seq, b.step_count,
+           b.final_message, b.calls, b.input_tokens, b.output_tokens, b.reasoning_tokens, b.cache_read_tokens, b.cache_write_tokens,
+           b.outcome, b.revision, b.config, b.elapsed, b.steps_begun, b.late, b.page_rows
+      from (select a.*, case when a.nth = 1 then a.whole_config end as config, count(*) over () as page_rows,
+                   row_number() over w as n,
+                   sum(octet_length(a.request) + coalesce(octet_length(a.outcome), 0)
+                       + case when a.nth = 1 then octet_length(a.whole_config) else 0 end) over w as bytes
+              from (select p.turn_id, p.state, p.run_state, p.request_id, p.request, p.started_at, p.ended_at, p.first_seq, p.last_seq,
+                           p.step_count, p.final_message, p.calls, p.input_tokens, p.output_tokens, p.reasoning_tokens,
+                           p.cache_read_tokens, p.cache_write_tokens, p.outcome, p.revision, p.config as whole_config, p.elapsed,
+                           p.steps_begun, p.late, row_number() over (partition by p.revision order by p.first_seq desc) as nth
+                      from (",
+    turns_select!(
+        "select * from turns n where n.tenant_id = $1 and n.session_id = $2 and n.first_seq < $3
+                            order by n.first_seq desc limit $4",
+        "null::bytea"
+    ),
+    ") p) a
+            window w as (order by a.first_seq desc)) b
+     where b.bytes <= $5 or b.n = 1 order by b.first_seq desc"
+);
 
 impl Store {
     /// The turn as its owner needs it. Returns `None` if this replica no longer owns it under this epoch.
@@ -192,22 +221,38 @@ impl Store {
 
     /// One turn; none: the session has no such turn.
     pub async fn turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Option<Turn>, Error> {
-        const SQL: &str = concat!("-- store::turn_read::turn\n", turns_select!(), "and t.turn_id = $3");
-        let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &turn.as_str()]).await?;
-        rows.first().map(turn_row).transpose()
-    }
-
-    /// The turns of a session that started before `before`, newest first.
-    pub async fn turns(&self, key: &SessionKey, before: Seq, limit: u32) -> Result<Vec<Turn>, Error> {
         const SQL: &str = concat!(
-            "-- store::turn_read::turns\n",
-            turns_select!(),
-            "and t.first_seq < $3 order by t.first_seq desc limit $4"
+            "-- store::turn_read::turn\n",
+            turns_select!(
+                "select * from turns n where n.tenant_id = $1 and n.session_id = $2 and n.turn_id = $3",
+                "s.tools"
+            )
         );
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &before.0, &i64::from(limit)]).await?;
-        rows.iter().map(turn_row).collect()
+        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &turn.as_str()]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let config = codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?;
+        turn_row(row, config).map(Some)
+    }
+
+    /// The turns of a session that started before `before`, newest first: at most `limit`, and as many as take up at most `bytes` as they
+    /// are stored, but at least one. Their configurations come without tools, each revision's once.
+    pub async fn turns(&self, key: &SessionKey, before: Seq, limit: u32, bytes: i64) -> Result<Listed<Turn>, Error> {
+        let key = Key::from(key);
+        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &before.0, &i64::from(limit), &bytes];
+        let rows = self.database.read(TURNS, &params).await?;
+        let mut configs: BTreeMap<i64, SessionConfig> = BTreeMap::new();
+        let mut items = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let revision = get(row, "revision")?;
+            if let Some(config) = get::<Option<&[u8]>>(row, "config")? {
+                configs.insert(revision, codec::config::decode(config, ToolSet::default())?);
+            }
+            let config = configs.get(&revision).cloned();
+            items
+                .push(turn_row(row, config.ok_or_else(|| Error::Corrupt(format!("revision {revision} is missing")))?)?);
+        }
+        Listed::new(items, &rows)
     }
 }
 
@@ -274,14 +319,14 @@ fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
     Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")?, rollback: mode == ROLLBACK }))
 }
 
-fn turn_row(row: &Row) -> Result<Turn, Error> {
+fn turn_row(row: &Row, config: SessionConfig) -> Result<Turn, Error> {
     let elapsed: f64 = get(row, "elapsed")?;
     Ok(Turn {
         id: TurnId::new(get::<String>(row, "turn_id")?),
         state: turn_state(get(row, "state")?, get(row, "run_state")?)?,
         request_id: get::<Option<String>>(row, "request_id")?.map(RequestId::new),
         request: codec::turn::decode_request(get(row, "request")?)?,
-        config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
+        config,
         started_at: get(row, "started_at")?,
         ended_at: get(row, "ended_at")?,
         first_seq: Seq(get(row, "first_seq")?),

@@ -50,7 +50,7 @@ impl Store {
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, from];
         params.extend([&config.toolset_id as Param<'_>, &config.config, &config.tools, &config.tokens, &new.estimator]);
-        params.extend([&kinds as Param<'_>, &payloads, &request, &idempotency.hash]);
+        params.extend([&kinds as Param<'_>, &payloads, &request, &idempotency.hash, &config.ttl]);
         match self.database.transact(&[lock_run(&key), Query::new(UPDATE, params)]).await {
             Ok(answers) => answers.last().and_then(|rows| rows.first()).map(updated).transpose(),
             Err(Error::Duplicate(_)) => Ok(None),

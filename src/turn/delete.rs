@@ -78,6 +78,7 @@ impl Engine {
             estimator: &estimator.name(),
             stay: self.stay(),
             idempotency,
+            unused_for: None,
         };
         match self.store.delete(key, &deletion).await? {
             Some(last) => self.forget(key, seen.fence.epoch, last),
@@ -87,7 +88,7 @@ impl Engine {
     }
 
     /// Ends what this replica has of a session that was deleted.
-    fn forget(&self, key: &SessionKey, epoch: i64, last: Seq) {
+    pub(super) fn forget(&self, key: &SessionKey, epoch: i64, last: Seq) {
         tracing::info!(session.id = %key.session, "a session was deleted");
         self.leases.lose(key, epoch);
         if let Some(channel) = self.hub.get(key) {

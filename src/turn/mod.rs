@@ -30,6 +30,7 @@ mod reasoning;
 mod record;
 pub mod recover;
 pub mod render;
+pub mod retention;
 pub mod retry;
 pub mod run;
 pub mod sessions;
@@ -45,6 +46,7 @@ mod written;
 
 pub use error::Error;
 pub use hub::Hub;
+pub use retention::Retention;
 pub use upload::UploadBounds;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
@@ -89,6 +91,8 @@ pub struct Rules {
     pub uploads: UploadBounds,
     /// Bytes of media in one prompt.
     pub max_prompt_media_bytes: u64,
+    /// For how long what is kept.
+    pub retention: Retention,
 }
 
 /// Name of the policy of sessions that name none.

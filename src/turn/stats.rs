@@ -1,5 +1,7 @@
 //! GetContextStats: what a session's window is spent on, from its counters.
 
+use std::collections::BTreeSet;
+
 use super::{
     Engine, Error,
     count::estimator,
@@ -9,13 +11,16 @@ use super::{
 use crate::{
     context::{
         budget::Budget,
-        compact,
-        size::{Size, size, usable},
+        compact, prune,
+        size::{Size, size, unseen, usable},
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{Compaction, SessionKey, ToolCategory, config::ContextPolicy},
+    model::{Anchor, Compaction, Message, MessageId, Seq, SessionKey, ToolCategory, config::ContextPolicy},
     provider::{ModelInfo, registry::Resolved},
-    store::stats::Stats,
+    store::{
+        message::{Page, Placed, View},
+        stats::Stats,
+    },
 };
 
 /// The statistics of a session.
@@ -41,6 +46,12 @@ pub struct ContextStats {
     pub compactions: Vec<Compaction>,
 }
 
+/// Messages that are read at once, and in all, to see which of them the last call did not see.
+const NEWEST: u32 = 16;
+const MOST_NEWEST: usize = 512;
+/// Tokens of them that are looked at beyond twice of what is new.
+const BEYOND: i64 = 4_096;
+
 /// Compactions that are told with the statistics.
 const RECENT: u32 = 10;
 
@@ -60,12 +71,22 @@ impl Engine {
         let supports_tools = model.info.supports_tools;
         let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
         let outside = outside_tokens(config, &config.tools, Some(&model));
-        // Only media, and reasoning where nothing was measured, make it depend on the model what the transcript's estimate comes to.
-        let depends = stats.ledger.media.parts > 0 || (stats.ledger.reasoning.parts > 0 && anchor.is_none());
-        let messages = if depends { self.store().transcript(key).await?.messages } else { Vec::new() };
+        // Only media, and reasoning where nothing was measured, make it depend on the model what the transcript's estimate comes to. Which
+        // reasoning is sent depends on the messages around it; media are read by themselves.
+        let (has_media, reasons) = (stats.ledger.media.parts > 0, stats.ledger.reasoning.parts > 0);
+        let by_messages = reasons && (has_media || anchor.is_none());
+        let messages = match (by_messages, has_media) {
+            (true, _) => self.store().transcript(key).await?.messages,
+            (false, true) => self.store().media(key).await?,
+            (false, false) => Vec::new(),
+        };
         let estimated = stats.context_tokens.saturating_add(i64::from(outside));
         let estimator = estimator(&model);
-        let size = size(anchor, estimated - unread_new(&model, anchor, &messages, estimated), estimator.frame());
+        let unread_new = match by_messages {
+            true => unread_new(&model, anchor, &messages, estimated),
+            false => self.unread_media(key, &model, anchor, &messages, estimated).await?,
+        };
+        let size = size(anchor, estimated - unread_new, estimator.frame());
         let ledger = &stats.ledger.less(&unread(&model, &messages));
         let whole = Whole { config, supports_tools, estimator, ledger, queued: stats.queued, used: size.count.tokens };
         let sized = largest_tools(&config.tools, supports_tools);
@@ -90,6 +111,41 @@ impl Engine {
             size,
             stats,
         })
+    }
+}
+
+impl Engine {
+    /// What is to be taken off the estimate of the next prompt: what the model does not read of the media that no call measured. Of the
+    /// transcript only its end is read, as far as it is new.
+    async fn unread_media(
+        &self,
+        key: &SessionKey,
+        model: &Resolved,
+        anchor: Option<&Anchor>,
+        media: &[Message],
+        estimated: i64,
+    ) -> Result<i64, Error> {
+        if anchor.is_none() || media.is_empty() {
+            return Ok(unread_new(model, anchor, media, estimated));
+        }
+        let new = size(anchor, estimated, estimator(model).frame()).new;
+        let (mut newest, mut at, mut tokens) = (Vec::new(), Seq(i64::MAX), 0);
+        loop {
+            let read = self.store().messages(key, View::Live, None, Page::Before(at), NEWEST).await?;
+            let was_last = read.len() < NEWEST as usize;
+            for Placed { place, message } in read {
+                at = place;
+                tokens += i64::from(prune::size(&message));
+                newest.insert(0, message);
+            }
+            let found = unseen(&newest, anchor, i64::MAX).len() < newest.len();
+            if found || was_last || tokens > 2 * new.max(0) + BEYOND || newest.len() >= MOST_NEWEST {
+                break;
+            }
+        }
+        let unseen: BTreeSet<&MessageId> = unseen(&newest, anchor, new).iter().map(|message| &message.id).collect();
+        let media: Vec<Message> = media.iter().filter(|message| unseen.contains(&message.id)).cloned().collect();
+        Ok(unread(model, &media).values().copied().map(i64::from).sum())
     }
 }
 

@@ -112,6 +112,14 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
             engine.sweep_chunks().await
         }));
     }
+    let retention = Pace::Within(engine.rules().retention.interval);
+    tasks.spawn(every(
+        "retention",
+        retention,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.retain().await },
+    ));
     let purge = Pace::Each(engine.stay());
     tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
     tasks.close();

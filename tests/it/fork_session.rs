@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contextd::pb::{self, MessageView, event::Payload, part::Content};
+use contextd::{
+    model::{RequestId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
+    pb::{self, MessageView, event::Payload, part::Content},
+    store::fork::Piece,
+};
 use serde_json::json;
 use tonic::{Code, Status};
 
@@ -253,4 +257,154 @@ async fn a_fork_does_not_wait_for_the_owner_of_a_running_turn() {
     host.release("go");
     completed(&events::all(&mut stream).await);
     check_books(&host.database.client().await, "branch").await;
+}
+
+// --- Long sessions -------------------------------------------------------------------------------------------------
+
+/// Messages of a long session: more than one statement copies.
+const LONG: usize = 1_200;
+
+/// A long session with calls in it, and a part of it compacted away.
+async fn long_session(host: &Host) {
+    host.create(pb::Session { session_id: "chat".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
+    for batch in 0..LONG / 400 {
+        let mut messages: Vec<pb::InputMessage> =
+            (0..99).flat_map(|n| crate::harness::transcripts::one_turn(&format!("c{batch}-{n}"), 5)).collect();
+        messages.truncate(400);
+        host.append("chat", messages).await;
+    }
+}
+
+/// Makes a statement that writes more messages than one batch fail as one that takes too long does.
+async fn no_statement_may_be_long(client: &tokio_postgres::Client, most: usize) {
+    let trigger = format!(
+        "create function too_long() returns trigger language plpgsql as $$
+         begin
+           if (select count(*) from written where session_id like 'fork%') > {most}
+           then raise exception 'canceling statement due to statement timeout' using errcode = '57014'; end if;
+           return null;
+         end $$;
+         create trigger too_long after insert on messages referencing new table as written
+           for each statement execute function too_long();"
+    );
+    client.batch_execute(&trigger).await.unwrap();
+}
+
+async fn rows_of(client: &tokio_postgres::Client, session: &str) -> Vec<(String, i64)> {
+    let tables = "select table_name::text from information_schema.columns
+                   where table_schema = 'public' and column_name = 'session_id' order by 1";
+    let mut rows = Vec::new();
+    for table in client.query(tables, &[]).await.unwrap() {
+        let table: String = table.get(0);
+        let count = format!("select count(*) from {table} where session_id = $1");
+        rows.push((table, client.query_one(&count, &[&session]).await.unwrap().get(0)));
+    }
+    rows.retain(|(_, count)| *count > 0);
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_forked_however_long_a_statement_would_take_for_it() {
+    let host = Host::with(looks()).await;
+    let client = host.database.client().await;
+    long_session(&host).await;
+    no_statement_may_be_long(&client, 500).await;
+    let last = host.session("chat").await.last_seq;
+    let forked = host.try_fork(fork("chat", 0, "fork")).await.unwrap();
+    assert_eq!((forked.last_seq, forked.forked_at_seq), (last, last));
+    for view in [MessageView::All, MessageView::Live] {
+        let original = of_fork(&host.listed("chat", view, 0, false, 1_000).await, "fork");
+        assert_eq!(host.listed("fork", view, 0, false, 1_000).await, original);
+    }
+    check_books(&client, "fork").await;
+    let same = "select (select count(*) from tool_calls where session_id = 'fork')
+                     = (select count(*) from tool_calls where session_id = 'chat')";
+    assert!(client.query_one(same, &[]).await.unwrap().get::<_, bool>(0), "its calls");
+    let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("fork", MODEL, "Go on.") };
+    let events = host.run_with(asks, |call| result(&call.call_id, "Seen.")).await;
+    completed(&events);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_fails_half_way_leaves_nothing_and_can_be_repeated() {
+    let host = Host::with(looks()).await;
+    let client = host.database.client().await;
+    long_session(&host).await;
+    let fails = "create function fails() returns trigger language plpgsql as $$
+                 begin
+                   if (select count(*) from messages where session_id = 'fork') > 800
+                   then raise exception 'no' using errcode = '57014'; end if;
+                   return null;
+                 end $$;
+                 create trigger fails after insert on messages for each statement execute function fails();";
+    client.batch_execute(fails).await.unwrap();
+    let request = pb::ForkSessionRequest { request_id: "r".to_owned(), ..fork("chat", 0, "fork") };
+    assert_eq!(reason(host.try_fork(request.clone()).await), "DATABASE_UNAVAILABLE");
+    assert_eq!(rows_of(&client, "fork").await, []);
+    client.batch_execute("drop trigger fails on messages").await.unwrap();
+    let forked = host.try_fork(request.clone()).await.unwrap();
+    assert_eq!(host.try_fork(request).await.unwrap(), forked, "repeated");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_was_abandoned_is_invisible_and_is_purged() {
+    let host = Host::with(looks()).await;
+    let client = host.database.client().await;
+    long_session(&host).await;
+    let key = |id: &str| SessionKey::new(TenantId::new("default"), SessionId::new(id));
+    let store = host.replica.engine.store();
+    let idempotency = Idempotency { request: Some(RequestId::new("r")), hash: "other".to_owned() };
+    let at = Seq(host.session("chat").await.last_seq);
+    let lease = std::time::Duration::from_secs(60);
+    let claim = store.claim_fork(&key("chat"), at, &SessionId::new("fork"), "a", lease, &idempotency).await.unwrap();
+    let mut copying = claim.unwrap();
+    let piece = Piece { messages: 100, bytes: 1 << 20 };
+    assert!(store.copy_messages(&mut copying, Seq(0), piece).await.unwrap().is_some());
+    let get = pb::GetSessionRequest { session_id: "fork".to_owned() };
+    assert_eq!(refusal(&host.sessions().get_session(get).await.unwrap_err()).reason, "SESSION_NOT_FOUND");
+    let list = host.sessions().list_sessions(pb::ListSessionsRequest::default()).await.unwrap().into_inner();
+    assert_eq!(list.sessions.len(), 1, "it is not listed");
+    assert_eq!(reason(host.try_fork(fork("chat", 0, "fork")).await), "SESSION_ALREADY_EXISTS");
+    host.replica.engine.purge().await.unwrap();
+    assert!(!rows_of(&client, "fork").await.is_empty(), "it may still be copied");
+    client
+        .batch_execute("update session_run set lease_until = now() - interval '1 s' where session_id = 'fork'")
+        .await
+        .unwrap();
+    assert!(store.copy_messages(&mut copying, Seq(100), piece).await.is_err(), "its lease ran out");
+    host.replica.engine.purge().await.unwrap();
+    assert_eq!(rows_of(&client, "fork").await, []);
+    assert!(store.copy_messages(&mut copying, Seq(100), piece).await.is_err(), "it is gone");
+    assert!(!store.open_fork(&copying).await.unwrap());
+    host.try_fork(fork("chat", 0, "fork")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_forks_of_a_long_session_at_once_make_one() {
+    let host = Host::with(looks()).await;
+    long_session(&host).await;
+    let request = pb::ForkSessionRequest { request_id: "r".to_owned(), ..fork("chat", 0, "") };
+    let forks = futures_util::future::join_all((0..4).map(|_| host.try_fork(request.clone()))).await;
+    let forks: Vec<pb::Session> = forks.into_iter().map(Result::unwrap).collect();
+    assert!(forks.iter().all(|fork| *fork == forks[0]));
+    assert_eq!(
+        host.sessions().list_sessions(pb::ListSessionsRequest::default()).await.unwrap().into_inner().sessions.len(),
+        2
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_whose_source_is_deleted_while_it_is_copied_is_not_made() {
+    let host = Host::with(looks()).await;
+    long_session(&host).await;
+    let key = |id: &str| SessionKey::new(TenantId::new("default"), SessionId::new(id));
+    let store = host.replica.engine.store();
+    let idempotency = Idempotency { request: None, hash: String::new() };
+    let at = Seq(host.session("chat").await.last_seq);
+    let lease = std::time::Duration::from_secs(60);
+    let claim = store.claim_fork(&key("chat"), at, &SessionId::new("fork"), "a", lease, &idempotency).await.unwrap();
+    let copying = claim.unwrap();
+    let delete = pb::DeleteSessionRequest { session_id: "chat".to_owned(), ..pb::DeleteSessionRequest::default() };
+    host.sessions().delete_session(delete).await.unwrap();
+    assert!(!store.open_fork(&copying).await.unwrap());
 }

@@ -59,6 +59,7 @@ mod render_context;
 mod replay;
 mod restart;
 mod resume;
+mod retention;
 mod retries;
 mod rollback;
 mod sequential;

@@ -1,15 +1,19 @@
 //! Lists, page by page: everything once, in order, and no page too large for a client.
 
-use contextd::pb::{
-    self, MessageView, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+use contextd::pb::{session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use contextd::{
+    model::{Seq, SessionId, SessionKey, TenantId},
+    pb::{self, MessageView},
+    store::message::{Page, View},
 };
 use prost::Message as _;
 use tonic::transport::Channel;
 
 use crate::harness::{
-    Options, Replica, TestDatabase,
+    Host, Options, Replica, TestDatabase,
     events::{all, durable},
-    requests::turn,
+    host::MODEL,
+    requests::{enqueue, tool, turn},
 };
 
 /// Bytes that a page may have; clients take 4 MiB unless they are told otherwise.
@@ -187,6 +191,103 @@ async fn each_turn_is_listed_once_newest_first() {
             let request = pb::GetTurnRequest { session_id: "chat".to_owned(), turn_id: turn.turn_id.clone() };
             assert_eq!(turns.get_turn(request).await.unwrap().into_inner().turn, Some(turn));
         }
+    }
+}
+
+/// All pages of sessions, by their ids.
+async fn sessions(host: &Host) -> Vec<Vec<String>> {
+    let (mut pages, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = pb::ListSessionsRequest { page_size: 1_000, page_token };
+        let page = host.sessions().list_sessions(request).await.unwrap().into_inner();
+        assert!(page.encoded_len() <= LARGEST + 64 * 1024, "a page of {} bytes", page.encoded_len());
+        pages.push(page.sessions.into_iter().map(|session| session.session_id).collect());
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return pages;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_sessions_reads_and_shows_a_bounded_number_of_bytes() {
+    let host = Host::with(Options::default().script("it", TALKS)).await;
+    let prompt = "x".repeat(1024 * 1024 - 1);
+    let mut expected = Vec::new();
+    for n in 0..20 {
+        let session_id = format!("prompt-{n}");
+        host.create(pb::Session {
+            session_id: session_id.clone(),
+            system_prompt: prompt.clone(),
+            ..Default::default()
+        })
+        .await;
+        expected.insert(0, session_id);
+    }
+    let read: Vec<usize> = sessions(&host).await.iter().map(Vec::len).collect();
+    assert_eq!(read, [7, 7, 6], "8 MiB of configurations are read for a page");
+    let labels: std::collections::HashMap<_, _> = (0..32).map(|n| (format!("label-{n}"), "x".repeat(1_000))).collect();
+    for n in 0..100 {
+        let session_id = format!("labels-{n}");
+        let metadata = labels.clone().into_iter().collect();
+        host.create(pb::Session { session_id: session_id.clone(), metadata, ..Default::default() }).await;
+        expected.insert(0, session_id);
+    }
+    let pages = sessions(&host).await;
+    assert_eq!(pages.concat(), expected, "each once, the last used first");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_turns_reads_a_bounded_number_of_bytes() {
+    let host = Host::with(Options::default().script("it", TALKS)).await;
+    let mut expected = Vec::new();
+    for n in 0..6 {
+        let tools = (0..40).map(|i| pb::Tool { description: "x".repeat(60_000), ..tool(&format!("tool-{n}-{i}")) });
+        let tools = Some(pb::ToolSet { host_tools: tools.collect(), provider_tools: Vec::new() });
+        let events = host.run(pb::ExecuteTurnRequest { tools, ..turn("chat", MODEL, "Hello.") }).await;
+        expected.insert(0, crate::harness::events::turn_id(&events));
+    }
+    let (mut pages, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = pb::ListTurnsRequest { session_id: "chat".to_owned(), page_size: 1_000, page_token };
+        let page = host.turns().list_turns(request).await.unwrap().into_inner();
+        pages.push(page.turns.iter().map(|turn| turn.turn_id.clone()).collect::<Vec<_>>());
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(pages.concat(), expected);
+    assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3], "8 MiB of requests are read for a page");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_and_queued_messages_are_read_up_to_a_number_of_bytes() {
+    let host = Host::with(Options::default().script("it", TALKS)).await;
+    for words in long(3) {
+        host.ask("chat", &words).await;
+    }
+    let key = SessionKey::new(TenantId::new("default"), SessionId::new("chat"));
+    let store = host.replica.engine.store();
+    for view in [View::All, View::Live] {
+        for page in [Page::After(Seq(0)), Page::Before(Seq(i64::MAX))] {
+            let read = async |limit, bytes| {
+                let read = store.messages_within(&key, view, None, page, (limit, bytes)).await.unwrap();
+                (read.items.len(), read.more)
+            };
+            assert_eq!(read(16, 100 << 20).await, (6, false), "{view:?} {page:?}");
+            assert_eq!(read(6, 100 << 20).await, (6, true), "{view:?} {page:?}: there may be more");
+            let fits = if page == Page::After(Seq(0)) { 4 } else { 5 }; // the last one of all is short
+            assert_eq!(read(16, 2 << 20).await, (fits, true), "{view:?} {page:?}");
+            assert_eq!(read(16, 1).await, (1, true), "{view:?} {page:?}: one in any case");
+        }
+    }
+    for words in long(3) {
+        host.enqueue(enqueue("chat", &words)).await;
+    }
+    for (bytes, expected) in [(100 << 20, (3, false)), (2 << 20, (2, true)), (1, (1, true))] {
+        let read = store.queued(&key, 0, 16, bytes).await.unwrap();
+        assert_eq!((read.items.len(), read.more), expected, "{bytes} bytes of the queue");
     }
 }
 

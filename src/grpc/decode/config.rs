@@ -1,7 +1,9 @@
 //! The configuration of a session, as a client gives it.
 
+use std::{ops::RangeInclusive, time::Duration};
+
 use super::{
-    Findings, Path, generation, labels, limits, pinned, policy,
+    Findings, Path, duration, generation, labels, limits, pinned, policy,
     text::{self, AtMost, MIB},
     tools,
 };
@@ -16,6 +18,8 @@ const LONGEST_PROMPT: AtMost = AtMost::Bytes(MIB);
 const LONGEST_POLICY: AtMost = AtMost::Chars(128);
 /// Most characters of a model reference.
 const LONGEST_MODEL: AtMost = AtMost::Chars(256);
+/// What a session's time to live may be.
+const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(3_650 * 24);
 
 /// Reads a session's configuration; its id is left to the caller, and what is output only is ignored.
 pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) -> SessionDraft {
@@ -31,6 +35,7 @@ pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) ->
         policy,
         policy_overrides,
         metadata,
+        ttl,
         state: _,
         current_turn_id: _,
         last_seq: _,
@@ -53,6 +58,7 @@ pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) ->
         policy: text::line(at.field("policy"), policy, LONGEST_POLICY, found),
         overrides: policy::overrides(at.field("policy_overrides"), policy_overrides, found),
         metadata: labels::labels(at.field("metadata"), metadata, found),
+        ttl: ttl.and_then(|ttl| duration::within(TTL, at.field("ttl"), ttl, found)),
     };
     SessionDraft { config }
 }

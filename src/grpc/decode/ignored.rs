@@ -16,6 +16,7 @@ pub(super) fn clear_session(session: &mut pb::Session) {
         policy: _,
         policy_overrides: _,
         metadata: _,
+        ttl: _,
         state,
         current_turn_id,
         last_seq,

@@ -64,6 +64,7 @@ fn samples() -> Vec<Status> {
         BadToken.into(),
         turn::Error::CursorAhead { last: Seq(7) }.into(),
         turn::Error::EventsLost { last: Seq(7) }.into(),
+        store::Error::EventsExpired { oldest: Seq(7) }.into(),
         request_too_large(4_194_304),
         turn::Error::SessionNotFound(session()).into(),
         turn::Error::TurnNotFound(TurnId::new("t-1")).into(),

@@ -1,6 +1,6 @@
 -- store::admission::admit_new: a session and its first turn in one statement. 0 rows: the session exists.
 -- The epoch begins behind that of a deleted session which had this id.
--- $27 to $35 as in admit ($31 is the first revision) $36 toolset id $37 config $38 tools $39 their tokens
+-- $27 to $35 as in admit ($31 is the first revision) $36 toolset id $37 config $38 tools $39 their tokens $40 the session's time to live (s) or null
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
                     + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
 s as (insert into sessions (tenant_id, session_id) values ($1, $2) on conflict do nothing returning 1),
@@ -24,4 +24,4 @@ write_tools as (
   insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
   select $1, $36, $38::bytea, $39::int, $25 from f on conflict do nothing),
 touch as (
-  insert into session_activity (tenant_id, session_id) select $1, $2 from f)
+  insert into session_activity (tenant_id, session_id, ttl) select $1, $2, make_interval(secs => $40) from f)

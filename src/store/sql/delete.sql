@@ -8,6 +8,7 @@
 -- $10 words of a synthetic result $11 their tokens $12 overhead of a message $13 estimator
 -- $14 payload of tool_call_cancelled $15 payload of queued_message_dropped (which call or message comes from refs)
 -- $16 how long the rows stay (s) $17 request id or null $18 its hash $19 its result
+-- $20 null, or only if no turn is live and the session was not used for so long (s), or for its own time to live if that is less
 with run as (
   select r.turn_id, r.step, r.attempt from session_run r where r.tenant_id = $1 and r.session_id = $2 and r.state in (1, 2)),
 waiting as (
@@ -28,6 +29,13 @@ f as (
      and (case when r.state in (1, 2) then r.turn_id end) is not distinct from $5 and ($6::bigint is null or r.revision = $6)
      and ($17::text is null
           or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2 and i.request_id = $17))
+     and ($20::float8 is null
+          or r.state = 0
+             and exists (select from session_activity a
+                          where a.tenant_id = $1 and a.session_id = $2
+                            and greatest(a.updated_at, (select max(q.enqueued_at) from queue q
+                                                         where q.tenant_id = $1 and q.session_id = $2 and q.status = 0))
+                                < now() - least(a.ttl, make_interval(secs => $20))))
   returning r.epoch, r.next_seq, r.next_seq - n.waiting - n.open - n.batch - n.live as base),
 gone as (
   delete from sessions s using f where s.tenant_id = $1 and s.session_id = $2),

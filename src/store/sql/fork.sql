@@ -24,7 +24,8 @@ write_context as (
   select $1, $4, z.messages, z.overhead, z.t1, z.n1, z.t2, z.n2, z.t3, z.n3, z.t4, z.n4, z.t5, z.n5, z.t6, z.n6, z.t7, z.n7, z.t8,
          z.n8, z.t9, z.n9 from f, size z),
 write_activity as (
-  insert into session_activity (tenant_id, session_id) select $1, $4 from f),
+  insert into session_activity (tenant_id, session_id, ttl)
+  select $1, $4, a.ttl from f join session_activity a on a.tenant_id = $1 and a.session_id = $2),
 write_revision as (
   insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
   select $1, $4, $7, v.toolset_id, v.config

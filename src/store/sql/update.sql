@@ -1,7 +1,7 @@
 -- store::update::update: after lock_run. A new revision of the configuration, with its events; in force at once for whatever is
 -- begun from now on. Whoever owns a turn is not disturbed. 0 rows: deleted, changed since it was read, or a request that is known.
 -- $3 revision as read $4 toolset id $5 config $6 tools $7 their tokens $8 estimator
--- $9 kinds of the events $10 payloads $11 request id or null $12 its hash
+-- $9 kinds of the events $10 payloads $11 request id or null $12 its hash $13 the session's time to live (s) or null
 -- The anchor of the size stays: it says for which model it is, and how large it took the system prompt and tools to be.
 with f as (
   update session_run r
@@ -26,5 +26,5 @@ write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
   select $1, $2, $11, $12, f.revision::text from f where $11::text is not null),
 touch as (
-  update session_activity a set updated_at = now() from f where a.tenant_id = $1 and a.session_id = $2)
+  update session_activity a set updated_at = now(), ttl = make_interval(secs => $13) from f where a.tenant_id = $1 and a.session_id = $2)
 select f.revision, f.next_seq from f

@@ -392,6 +392,16 @@ fn configurations(s: &Scene) -> Vec<Row> {
             s.configure(|it| it.policy = "x".repeat(129)),
             &[("session.policy", F::TooLarge)],
         ),
+        invalid(
+            "a time to live of 59 seconds",
+            s.configure(|it| it.ttl = Some(prost_types::Duration { seconds: 59, nanos: 0 })),
+            &[("session.ttl", F::OutOfRange)],
+        ),
+        invalid(
+            "a time to live of 3,651 days",
+            s.configure(|it| it.ttl = Some(prost_types::Duration { seconds: 3_651 * 86_400, nanos: 0 })),
+            &[("session.ttl", F::OutOfRange)],
+        ),
         invalid("NUL in a model", s.configure(|it| it.model = "scripted/\0".into()), &[("session.model", F::Invalid)]),
         invalid(
             "negative numbers in a policy",

@@ -41,7 +41,7 @@ use contextd::{
     },
     provider::{Provider, Registry, scripted::Scripted},
     store::Store,
-    turn::{Engine, Hub, Rules, UploadBounds, retry::Retries},
+    turn::{Engine, Hub, Retention, Rules, UploadBounds, retry::Retries},
     worker,
 };
 use tokio::net::TcpListener;
@@ -98,6 +98,8 @@ pub struct Options {
     pub context: ContextPolicy,
     /// How often the database is asked for what nobody told.
     pub poll: Duration,
+    /// For how long what is kept; a test sweeps by `Engine::retain`.
+    pub retention: Retention,
     /// What is sent in place of statements.
     pub replace: Option<fn(&'static str) -> &'static str>,
     /// The time of day.
@@ -136,6 +138,15 @@ impl Default for Options {
             // Room for whatever a test is about.
             context: ContextPolicy { context_window: Some(i32::MAX.unsigned_abs()), ..ContextPolicy::default() },
             poll: Duration::from_millis(100),
+            retention: Retention {
+                request_ids: Duration::from_hours(7 * 24),
+                queue: Duration::from_hours(7 * 24),
+                events: None,
+                sessions: None,
+                tool_sets: Duration::from_hours(24),
+                interval: Duration::from_hours(1),
+                batch: 500,
+            },
             replace: None,
             clock: Arc::new(SystemClock),
         }
@@ -289,5 +300,6 @@ fn rules(options: &Options) -> Rules {
         share_interval: Some(options.share_interval),
         poll_interval: options.poll,
         uploads: options.uploads,
+        retention: options.retention,
     }
 }

@@ -153,8 +153,8 @@ impl Actor {
     async fn unqueue(&mut self, session: usize) {
         let (key, store, idempotency) =
             (self.key(session), self.store.clone(), words::request(&self.name("u", session)));
-        let Some(waiting) = self.ask(store.queued(&key, 0, 20)).await else { return };
-        let ids: Vec<MessageId> = waiting.into_iter().map(|queued| queued.message).collect();
+        let Some(waiting) = self.ask(store.queued(&key, 0, 20, i64::MAX)).await else { return };
+        let ids: Vec<MessageId> = waiting.items.into_iter().map(|queued| queued.message).collect();
         let one: Vec<MessageId> = self.dice.pick(&ids).cloned().into_iter().collect();
         let why = if self.dice.chance(70) { Withdrawal::Cancelled } else { Withdrawal::Expired };
         let all = self.dice.chance(20);
@@ -300,6 +300,7 @@ impl Actor {
             Synthetic { words: "closed", tokens: 7, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded };
         let end = End { ending: &ending, result: &result, synthetic };
         let deletion = Deletion {
+            unused_for: None,
             seen: &seen,
             revision: None,
             end: seen.turn.as_ref().map(|_| &end),

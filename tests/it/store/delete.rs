@@ -18,6 +18,7 @@ async fn delete(store: &Store, key: &SessionKey) -> Option<Seq> {
     let result = TurnResult::default();
     let end = end(&ending, &result);
     let deletion = Deletion {
+        unused_for: None,
         seen: &seen,
         revision: None,
         end: seen.turn.as_ref().map(|_| &end),

@@ -127,7 +127,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
-        "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0"]),
+        "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0", "60"]),
         "append" => append_arguments(),
         "retry" => with(with(tail("'run'"), &STEP), &["30", "'one'", "'run-t1'"]),
         "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30", "'one'", "'run-t1'"]),
@@ -192,7 +192,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
             in_session("'queue'", &["array['q1']", "2", "false", "null", "'queued_message_cancelled'", "''"]),
             &REQUEST,
         ),
-        "queued" => in_session("'queue'", &["0", "50"]),
+        "queued" => in_session("'queue'", &["0", "50", "1000000"]),
         "queued_message" => in_session("'queue'", &["'q2'"]),
         other => arguments_beside_turns(other),
     }
@@ -203,7 +203,7 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
     match statement {
         "update" => with(
             in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'"]),
-            &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'"],
+            &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'", "60"],
         ),
         "session" => in_session("'run'", &["1"]),
         // A session spends on a handful of models, not on the thousand that the others are given.
@@ -215,7 +215,7 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
                 "'wait'",
                 &["1", "1", "'wait-t1'", "1", "''", "''", "1", "'closed'", "7", "4", "'test'", "''", "''"],
             ),
-            &["30", "'r'", "'hash'", "'session deleted'"],
+            &["30", "'r'", "'hash'", "'session deleted'", "null"],
         ),
         "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
         "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''", "array[]::bytea[]"]),
@@ -401,6 +401,12 @@ async fn fill(client: &Client, tenant: &str, from: u32, to: u32) {
                                   where s.table_name = t.table_name and s.column_name = 'session_id')
                    group by 1 order by 1";
     let sources = "array['run', 'wait', 'queue', 'idle', 'compacted']";
+    // Configurations refer to them.
+    let tool_sets = format!(
+        "insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
+         select '{tenant}', toolset_id, tools, tokens, estimator from toolsets where tenant_id = 't' on conflict do nothing"
+    );
+    client.batch_execute(&tool_sets).await.unwrap();
     for row in client.query(tables, &[]).await.unwrap() {
         let (table, columns): (String, String) = (row.get(0), row.get(1));
         let copy = format!(

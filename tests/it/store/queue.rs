@@ -26,10 +26,10 @@ async fn positions_are_ranks_and_the_answer_says_what_the_session_was_doing() {
     let first = MessageId::new("q1");
     let which = Which::These(std::slice::from_ref(&first));
     world.store.unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered()).await.unwrap();
-    let waiting = world.store.queued(&key, 0, 10).await.unwrap();
+    let waiting = world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items;
     let seen: Vec<_> = waiting.iter().map(|queued| (queued.message.as_str(), queued.state.clone())).collect();
     assert_eq!(seen, [("q2", QueueState::Pending { position: 1 }), ("q3", QueueState::Pending { position: 2 })]);
-    let behind = world.store.queued(&key, waiting[0].cursor, 10).await.unwrap();
+    let behind = world.store.queued(&key, waiting[0].cursor, 10, i64::MAX).await.unwrap().items;
     assert_eq!(behind[0].state, QueueState::Pending { position: 2 });
     let gone = world.store.queued_message(&key, &first).await.unwrap().unwrap();
     assert_eq!(gone.state, QueueState::Cancelled);
@@ -45,7 +45,7 @@ async fn a_request_enqueues_once_and_its_repetition_gets_the_same_answer() {
     assert_eq!(queued, again);
     let other = Idempotency { hash: "another".to_owned(), ..same };
     assert_eq!(world.store.enqueue(&key, &asap(&second, &other), None).await.unwrap(), Enqueued::Mismatch);
-    assert_eq!(world.store.queued(&key, 0, 10).await.unwrap().len(), 1);
+    assert_eq!(world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.len(), 1);
 }
 
 #[tokio::test]
@@ -250,7 +250,8 @@ async fn withdrawn_messages_get_an_event_each_and_only_expired_ones_expire() {
         let id = MessageId::new(id);
         placed(world.store.enqueue(&key, &NewQueued { ttl, ..asap(&id, &none) }, None).await.unwrap());
     }
-    let expired: Vec<bool> = world.store.queued(&key, 0, 10).await.unwrap().iter().map(|q| q.expired).collect();
+    let expired: Vec<bool> =
+        world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.iter().map(|q| q.expired).collect();
     assert_eq!(expired, [false, true, false]);
     let gone = world.store.unqueue(&key, Which::All, Withdrawal::Expired, b"", &none).await.unwrap();
     assert_eq!(gone.messages, [MessageId::new("q2")]);
@@ -260,7 +261,7 @@ async fn withdrawn_messages_get_an_event_each_and_only_expired_ones_expire() {
     enqueue(&world.store, &key, "q4").await;
     let again = world.store.unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &clear).await.unwrap();
     assert_eq!((again.messages, again.last_seq), (gone.messages, None));
-    assert_eq!(world.store.queued(&key, 0, 10).await.unwrap().len(), 1);
+    assert_eq!(world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.len(), 1);
     let sql = "select count(*) from queue q join events e using (tenant_id, session_id, seq)
                 where session_id = $1 and e.refs = array[q.message_id::text] and e.turn_id is null
                   and e.kind = case q.status when 2 then 'queued_message_cancelled' else 'queued_message_expired' end";
@@ -290,6 +291,7 @@ async fn the_end_of_a_turn_lists_what_waits_and_a_failed_one_starts_nothing() {
     assert!(matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle));
     let sql = "select count(*) from events where session_id = $1 and kind = 'turn_cancelled' and refs = '{q1,q2}'";
     assert_eq!(world.number(sql, &key).await, 1);
-    let starts: Vec<bool> = world.store.queued(&key, 0, 10).await.unwrap().iter().map(|q| q.starts_turn).collect();
+    let starts: Vec<bool> =
+        world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.iter().map(|q| q.starts_turn).collect();
     assert_eq!(starts, [false, true]);
 }

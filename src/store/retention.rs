@@ -1,0 +1,147 @@
+//! Retention: removes what was kept for long enough, a batch at a time, each a transaction of its own. Any number of replicas may sweep at
+//! once: each takes rows that no other one has locked.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    lease::session_key,
+    pipeline::{Param, Query},
+    row::get,
+};
+use crate::model::SessionKey;
+
+/// Longer than any session has existed: no limit.
+pub const UNLIMITED: Duration = Duration::from_hours(100 * 365 * 24);
+
+/// Idempotency keys, the marks of deletions and the last epochs of deleted sessions among them: no process acts for that long on what it
+/// knew of a session before.
+const REQUESTS: &str = "-- store::retention::sweep_requests: $1 their age (s) $2 most rows
+    delete from idempotency where ctid = any(array(
+      select i.ctid from idempotency i where i.at < now() - make_interval(secs => $1)
+       order by i.at limit $2 for update skip locked))
+    returning 1";
+
+/// Queued messages that ended, and what kept their media. What the live turn took stays, for a rollback.
+const QUEUE: &str = "-- store::retention::sweep_queue: $1 their age (s) $2 most rows
+    with gone as (
+      delete from queue where ctid = any(array(
+        select q.ctid from queue q
+         where q.ended_at < now() - make_interval(secs => $1)
+           and not exists (select from turns t where t.tenant_id = q.tenant_id and t.session_id = q.session_id
+                                                 and t.state = 1 and t.first_seq <= q.seq)
+         order by q.ended_at limit $2 for update of q skip locked))
+      returning tenant_id, session_id, message_id),
+    unkeep as (
+      delete from part_blobs b using gone g
+       where b.tenant_id = g.tenant_id and b.session_id = g.session_id and b.message_id = g.message_id
+         and not exists (select from messages m
+                          where m.tenant_id = g.tenant_id and m.session_id = g.session_id and m.message_id = g.message_id))
+    select 1 from gone";
+
+/// The oldest events of the session whose oldest event is the oldest of all, up to the first that is young enough or of the live turn.
+/// Those that other rows refer to stay without being shown: when a result was pruned or a compaction reverted, which revision a turn was
+/// made for and how it ended, and each change of the configuration.
+const EVENTS: &str = include_str!("sql/sweep_events.sql");
+
+/// Sessions that were not used for their own time to live, or for that of the server ($1), the longest unused first. One that is being
+/// deleted stands before them all and is left out, as are live ones and those in which a message was queued meanwhile.
+const UNUSED: &str = include_str!("sql/unused_sessions.sql");
+
+/// Tool sets in the order of their keys. One that no configuration refers to is marked when that is first seen and removed after $3 s;
+/// a configuration that is just being stored holds its tool set by the foreign key.
+const TOOL_SETS: &str = "-- store::retention::sweep_tool_sets: $1, $2 the last key $3 how long they stay (s) $4 most rows
+    with seen as (
+      select t.tenant_id, t.toolset_id, t.unused_since, v.used is not null as used
+        from (select * from toolsets t where (t.tenant_id, t.toolset_id) > ($1, $2) order by t.tenant_id, t.toolset_id limit $4) t
+        left join lateral (select true as used from session_revisions v
+                            where v.tenant_id = t.tenant_id and v.toolset_id = t.toolset_id limit 1) v on true),
+    marked as (
+      update toolsets t set unused_since = case when not s.used then now() end
+        from seen s
+       where t.tenant_id = s.tenant_id and t.toolset_id = s.toolset_id and s.used = (s.unused_since is not null)),
+    gone as (
+      delete from toolsets t using seen s
+       where t.tenant_id = s.tenant_id and t.toolset_id = s.toolset_id and not s.used
+         and s.unused_since < now() - make_interval(secs => $3)
+      returning 1)
+    select s.tenant_id, s.toolset_id, (select count(*) from gone) as swept
+      from seen s order by s.tenant_id desc, s.toolset_id desc limit 1";
+
+/// How far a walk over all tool sets has come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolSetWalk {
+    tenant: String,
+    tool_set: String,
+}
+
+/// What one batch of a sweep removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    /// Rows.
+    pub rows: u64,
+    /// There may be more to remove.
+    pub more: bool,
+}
+
+/// The statements of all sweeps, by name. Tests look at their plans.
+#[doc(hidden)]
+pub fn statements() -> [(&'static str, &'static str); 5] {
+    [("requests", REQUESTS), ("queue", QUEUE), ("events", EVENTS), ("unused", UNUSED), ("tool_sets", TOOL_SETS)]
+}
+
+impl Store {
+    /// Removes idempotency keys that are older than this, at most `batch` of them.
+    pub async fn sweep_requests(&self, older: Duration, batch: u32) -> Result<Swept, Error> {
+        self.sweep(REQUESTS, older, batch).await
+    }
+
+    /// Removes queued messages that ended longer ago than this, at most `batch` of them.
+    pub async fn sweep_queue(&self, older: Duration, batch: u32) -> Result<Swept, Error> {
+        self.sweep(QUEUE, older, batch).await
+    }
+
+    async fn sweep(&self, sql: &'static str, older: Duration, batch: u32) -> Result<Swept, Error> {
+        let (older, limit) = (older.as_secs_f64(), i64::from(batch));
+        let removed = self.database.write(&Query::new(sql, vec![&older as Param<'_>, &limit])).await?.len();
+        Ok(Swept { rows: removed as u64, more: removed >= batch as usize })
+    }
+
+    /// Removes events of one session that are older than this, at most `batch` of them.
+    pub async fn sweep_events(&self, older: Duration, batch: u32) -> Result<Swept, Error> {
+        let (older, limit) = (older.as_secs_f64(), i64::from(batch));
+        let rows = self.database.write(&Query::new(EVENTS, vec![&older as Param<'_>, &limit])).await?;
+        let swept = |row: &Row| {
+            let (sessions, events): (i64, i64) = (get(row, "sessions")?, get(row, "events")?);
+            Ok(Swept { rows: u64::try_from(events).unwrap_or_default(), more: sessions > 0 })
+        };
+        rows.first().map_or(Ok(Swept { rows: 0, more: false }), swept)
+    }
+
+    /// Looks at the next tool sets of all tenants and removes those that no configuration has referred to for this long. None: the walk
+    /// is at its end.
+    pub async fn sweep_tool_sets(
+        &self,
+        walk: &ToolSetWalk,
+        unused_for: Duration,
+        batch: u32,
+    ) -> Result<Option<(u64, ToolSetWalk)>, Error> {
+        let (unused_for, limit) = (unused_for.as_secs_f64(), i64::from(batch));
+        let params: Vec<Param<'_>> = vec![&walk.tenant, &walk.tool_set, &unused_for, &limit];
+        let rows = self.database.write(&Query::new(TOOL_SETS, params)).await?;
+        let swept = |row: &Row| {
+            let swept: i64 = get(row, "swept")?;
+            let next = ToolSetWalk { tenant: get(row, "tenant_id")?, tool_set: get(row, "toolset_id")? };
+            Ok((u64::try_from(swept).unwrap_or_default(), next))
+        };
+        rows.first().map(swept).transpose()
+    }
+
+    /// Idle sessions that were not used for this long, or for their own time to live if that is shorter; at most `limit` of them.
+    pub async fn unused_sessions(&self, unused_for: Duration, limit: u32) -> Result<Vec<SessionKey>, Error> {
+        let (unused_for, limit) = (unused_for.as_secs_f64(), i64::from(limit));
+        self.database.read(UNUSED, &[&unused_for, &limit]).await?.iter().map(session_key).collect()
+    }
+}
