@@ -107,7 +107,7 @@ impl Engine {
             // The same request may have done it between the two looks.
             return match self.compacted_before(key, idempotency).await? {
                 Some(known) => self.seen_through(key, &known, *wait).await.map(Some),
-                None => Err(Error::CompactionNoGain { before, after: before }),
+                None => Err(Error::CompactionNoGain { before, after: survey.smallest(&order).unwrap_or(before) }),
             };
         };
         let forecast = survey.forecast(&order, &plan);
@@ -362,7 +362,9 @@ impl Engine {
             };
             let draft = survey.draft(order, begun, plan, written);
             let after = draft.plan.after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
-            if compact::is_progress(situation.size, after) {
+            let told = draft.compaction.tokens_after.as_ref().map_or(after, |after| after.tokens);
+            let bound = order.bound().filter(|bound| told > *bound);
+            if bound.is_none() && compact::is_progress(situation.size, after) {
                 return Ok(draft);
             }
             tracing::warn!(
@@ -371,7 +373,10 @@ impl Engine {
                 tokens.after = after,
                 "a compaction would gain too little"
             );
-            failure = Some(in_vain("it would have made the context hardly smaller"));
+            failure = Some(match bound {
+                Some(bound) => in_vain(&format!("it would have left {told} tokens, and {bound} were asked for")),
+                None => in_vain("it would have made the context hardly smaller"),
+            });
         }
         Err(failure.unwrap_or_else(|| in_vain("there is nothing that may go")))
     }

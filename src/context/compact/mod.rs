@@ -149,7 +149,7 @@ pub fn plan(strategy: Strategy, situation: &Situation<'_>) -> Option<Plan> {
     let field = Field::of(situation);
     let (head, tail) = match strategy {
         Strategy::ReactiveOverflow => (0, field.newest_turns(situation.policy.keep_turns)),
-        Strategy::ProactiveThreshold => (0, field.newest_share(situation.policy.keep_ratio)?),
+        Strategy::ProactiveThreshold => (0, field.newest_share(situation.policy.keep_ratio, situation.target)?),
         Strategy::MiddleRemoval => field.both_ends(),
         Strategy::Truncation => (0, field.newest_that_fits()),
     };
@@ -162,6 +162,16 @@ impl Plan {
         let gone = self.hidden.iter().map(|at| u64::from(size(&situation.messages[*at]))).sum::<u64>();
         let whole = estimated(situation);
         scaled(whole.saturating_sub(gone) + u64::from(summary), situation.size, whole)
+    }
+
+    /// Tokens that may stand in place of what goes for the prompt to have the size that is asked for.
+    pub fn room(&self, situation: &Situation<'_>) -> u32 {
+        let Some(target) = situation.target else { return u32::MAX };
+        let gone = self.hidden.iter().map(|at| u64::from(size(&situation.messages[*at]))).sum::<u64>();
+        let whole = estimated(situation);
+        // What `after` does, the other way round.
+        let most = u128::from(target) * u128::from(whole) / u128::from(situation.size.max(1));
+        u32::try_from(most.saturating_sub(u128::from(whole.saturating_sub(gone)))).unwrap_or(u32::MAX)
     }
 
     /// The messages that go, the summary in force left out.
@@ -262,7 +272,8 @@ impl<'a> Field<'a> {
         whole.chain(inside).find(|at| self.fits(0, *at, self.summary())).unwrap_or(self.unread)
     }
 
-    fn newest_share(&self, keep: Ratio) -> Option<usize> {
+    /// The newest share, and less of it where a size is asked for that it is too much for.
+    fn newest_share(&self, keep: Ratio, asked: Option<u32>) -> Option<usize> {
         let kept = u64::from(share(u32::try_from(self.whole).unwrap_or(u32::MAX), keep.get()));
         let messages = self.situation.messages;
         let mut sum = 0;
@@ -271,7 +282,12 @@ impl<'a> Field<'a> {
             sum <= kept
         };
         let target = (messages.len() - messages.iter().rev().take_while(fits).count()).min(self.unread);
-        (1..=target).rev().find(|at| self.is_safe(*at))
+        let share = (1..=target).rev().find(|at| self.is_safe(*at));
+        if asked.is_none() || share.is_some_and(|at| self.fits(0, at, self.summary())) {
+            return share;
+        }
+        let mut less = (share.unwrap_or(1)..=self.unread).filter(|at| self.is_safe(*at));
+        less.clone().find(|at| self.fits(0, *at, self.summary())).or_else(|| less.next_back())
     }
 
     fn both_ends(&self) -> (usize, usize) {

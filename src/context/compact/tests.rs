@@ -143,9 +143,14 @@ fn truncation_leaves_the_newest_that_fits_and_begins_with_a_user() {
 fn a_size_that_is_asked_for_is_aimed_at() {
     for target in [1_500, 3_000, 6_000] {
         let case = Case { target: Some(target), ..Case::of(conversation(&[(1, 900); 11])) };
-        for strategy in [Strategy::ReactiveOverflow, Strategy::MiddleRemoval, Strategy::Truncation] {
+        for strategy in
+            [Strategy::ReactiveOverflow, Strategy::ProactiveThreshold, Strategy::MiddleRemoval, Strategy::Truncation]
+        {
             let plan = case.plan(strategy).unwrap();
             assert!(plan.after(&case.situation(), 0) <= target, "{strategy:?} {target}");
+            let room = plan.room(&case.situation());
+            assert!(plan.after(&case.situation(), room) <= target, "{strategy:?} {target}: room for {room}");
+            assert!(plan.after(&case.situation(), room + 2) > target, "{strategy:?} {target}: room for {room}");
         }
     }
 }

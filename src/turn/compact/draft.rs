@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// Tokens below which a summary says too little to be asked for.
+const SMALLEST_SUMMARY: u32 = 100;
+
 /// What a compaction is made from.
 #[derive(Debug)]
 pub(in crate::turn) struct Survey {
@@ -86,6 +89,14 @@ impl Order {
     }
 }
 
+impl Order {
+    /// The size that the context has to have at the end; a smaller one will do no harm, a larger one is not put in force. What makes room
+    /// for a call of its own accord takes what it gets.
+    pub(super) fn bound(&self) -> Option<u32> {
+        self.target.filter(|_| self.trigger == Trigger::Manual)
+    }
+}
+
 impl Survey {
     pub(super) fn situation<'a>(&'a self, order: &'a Order) -> Situation<'a> {
         Situation {
@@ -106,8 +117,47 @@ impl Survey {
 
     /// What the first way that leads anywhere would stand for.
     pub(in crate::turn) fn plan(&self, order: &Order) -> Option<Plan> {
+        let most = order.bound().unwrap_or(u32::MAX);
+        self.plans(order).find(|plan| {
+            if plan.strategy.summarises() {
+                self.summary_most(order, plan).is_some()
+            } else {
+                plan.after(&self.shown(order), self.carried(plan).unwrap_or_default()) <= most
+            }
+        })
+    }
+
+    /// The smallest size that any way leads to without a summary; none: nothing may go.
+    pub(super) fn smallest(&self, order: &Order) -> Option<u32> {
+        let plans = self.plans(order);
+        plans.map(|plan| plan.after(&self.shown(order), self.carried(&plan).unwrap_or_default())).min()
+    }
+
+    fn plans<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = Plan> + 'a {
         let situation = self.situation(order);
-        compact::ladder(order.policy.strategy, order.must).find_map(|strategy| compact::plan(strategy, &situation))
+        compact::ladder(order.policy.strategy, order.must)
+            .filter_map(move |strategy| compact::plan(strategy, &situation))
+    }
+
+    /// Tokens that the model may write as the summary of a plan; none: the size that is asked for leaves too little for one.
+    pub(super) fn summary_most(&self, order: &Order, plan: &Plan) -> Option<u32> {
+        let most = order.policy.summary_max_tokens;
+        if order.bound().is_none() {
+            return Some(most);
+        }
+        let beside = estimate::text(&words::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
+        let left = plan.room(&self.shown(order)).saturating_sub(beside).min(most);
+        (left >= SMALLEST_SUMMARY.min(most)).then_some(left)
+    }
+
+    /// The situation with the size that is told: triggers look further up.
+    fn shown<'a>(&'a self, order: &'a Order) -> Situation<'a> {
+        Situation { size: self.size.tokens, ..self.situation(order) }
+    }
+
+    /// What the summary in force goes on to cost, if it does.
+    fn carried(&self, plan: &Plan) -> Option<u32> {
+        self.messages.iter().find(|message| plan.carries && message.is_summary).map(prune::size)
     }
 
     /// What a compaction would do.
@@ -115,11 +165,11 @@ impl Survey {
         if plan.strategy.summarises() {
             let read = plan.gone(&self.messages).map(|message| i64::from(prune::size(message))).sum();
             let usage = UsageTotals { calls: 1, input: read, ..UsageTotals::default() };
-            let most = order.policy.summary_max_tokens.saturating_add(estimate::MESSAGE_OVERHEAD);
+            let most = self.summary_most(order, plan).unwrap_or(order.policy.summary_max_tokens);
+            let most = most.saturating_add(estimate::MESSAGE_OVERHEAD);
             return Compaction { usage, ..self.outlook(order, plan, Some(most)) };
         }
-        let carried = self.messages.iter().find(|message| plan.carries && message.is_summary).map(prune::size);
-        self.outlook(order, plan, carried)
+        self.outlook(order, plan, self.carried(plan))
     }
 
     /// A plan with what is to stand there: words, and who wrote them.
@@ -147,8 +197,7 @@ impl Survey {
 
     /// What a plan comes to with a summary of so many tokens in its place; none: messages are only left out.
     fn outlook(&self, order: &Order, plan: &Plan, summary: Option<u32>) -> Compaction {
-        let shown = Situation { size: self.size.tokens, ..self.situation(order) };
-        let after = plan.after(&shown, summary.unwrap_or_default());
+        let after = plan.after(&self.shown(order), summary.unwrap_or_default());
         let (referenced_tools, unreferenced_tools) = plan.tools(&self.messages);
         Compaction {
             id: None,

@@ -47,6 +47,9 @@ impl Engine {
         cost: &mut Cost,
     ) -> Result<(String, String), Box<Failure>> {
         let policy = &order.policy;
+        let allowed = survey
+            .summary_most(order, plan)
+            .ok_or_else(|| rejected(FailureReason::ContextOverflow, "the target leaves no room for a summary"))?;
         let model = match &policy.summary_model {
             Some(reference) => {
                 let unknown = || rejected(FailureReason::ProviderBadRequest, &format!("there is no model {reference}"));
@@ -55,10 +58,7 @@ impl Engine {
             None => survey.model.clone(),
         };
         cost.model.clone_from(&model.reference);
-        let most = model
-            .info
-            .max_output
-            .map_or(policy.summary_max_tokens, |limit| limit.tokens.min(policy.summary_max_tokens));
+        let most = model.info.max_output.map_or(allowed, |limit| limit.tokens.min(allowed));
         let (wishes, mode) = &order.wishes;
         let system = words::system(&[(&policy.instructions, policy.instructions_mode), (wishes, *mode)], most);
         let before = survey.standing.as_ref().and_then(|standing| standing.summary.clone());
