@@ -48,7 +48,7 @@ impl Models {
     /// Models as clients see them, with what was learnt of each.
     async fn shown(&self, models: Vec<Resolved>) -> Result<Vec<pb::Model>, Status> {
         let references: Vec<&str> = models.iter().map(|model| model.reference.as_str()).collect();
-        let learnt = self.engine.store().calibrations(&references).await?;
+        let learnt = self.engine.calibrations(&references).await?;
         let ratio = |model: &Resolved| learnt.get(&model.reference).map_or(1.0, |learnt| learnt.ratio);
         Ok(models
             .into_iter()

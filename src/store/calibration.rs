@@ -20,6 +20,33 @@ pub struct Learnt {
     pub calls: u32,
 }
 
+/// Ratios are within these bounds, as the table's CHECK says.
+const RATIOS: (f64, f64) = (0.5, 2.0);
+
+impl Learnt {
+    /// What is known after calls of which this is the mean and nothing was known before.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { ratio: self.ratio.clamp(RATIOS.0, RATIOS.1), ..self }
+    }
+
+    /// Two means of different calls as one.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        let calls = self.calls.saturating_add(more.calls);
+        let sum = self.ratio * f64::from(self.calls) + more.ratio * f64::from(more.calls);
+        Self { ratio: sum / f64::from(calls.max(1)), calls }
+    }
+
+    /// What is known after more calls, of which only their mean is: as `learn` writes it.
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        let calls = self.calls.saturating_add(more.calls);
+        let weight = (f64::from(more.calls) / f64::from(calls).min(MEMORY)).min(1.0);
+        Self { ratio: self.ratio + (more.alone().ratio - self.ratio) * weight, calls }
+    }
+}
+
 impl Store {
     /// What was learnt of these models; of others nothing yet.
     pub async fn calibrations(&self, models: &[&str]) -> Result<BTreeMap<String, Learnt>, Error> {
@@ -33,7 +60,7 @@ impl Store {
     pub async fn learn(&self, taught: &BTreeMap<String, Learnt>) -> Result<(), Error> {
         const SQL: &str = "-- store::calibration::learn
             insert into calibration as known (model, ratio, calls)
-            select taught.model, greatest(0.5, least(2, taught.ratio)), taught.calls
+            select taught.model, greatest($5::float8, least($6::float8, taught.ratio)), taught.calls
               from unnest($1::text[], $2::float8[], $3::bigint[]) as taught(model, ratio, calls)
              order by taught.model
             on conflict (model) do update
@@ -44,7 +71,10 @@ impl Store {
         let models: Vec<&str> = taught.keys().map(String::as_str).collect();
         let ratios: Vec<f64> = taught.values().map(|taught| taught.ratio).collect();
         let calls: Vec<i64> = taught.values().map(|taught| i64::from(taught.calls)).collect();
-        self.database.write(&Query::new(SQL, vec![&models as Param<'_>, &ratios, &calls, &MEMORY])).await.map(drop)
+        self.database
+            .write(&Query::new(SQL, vec![&models as Param<'_>, &ratios, &calls, &MEMORY, &RATIOS.0, &RATIOS.1]))
+            .await
+            .map(drop)
     }
 }
 

@@ -72,6 +72,8 @@ pub struct Tail {
     pub open_calls: u32,
     /// Tokens of the live transcript.
     pub tokens: i64,
+    /// There may be media in it.
+    pub has_media: bool,
     /// The last call that was measured.
     pub anchor: Option<Anchor>,
     /// What the idempotency key led to.
@@ -132,10 +134,12 @@ pub(super) const IMPORT: &str =
 pub(super) const TAIL: &str = concat!(
     "-- store::import::tail
     select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.revision, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
+           c.media_parts > 0 or exists (select from part_blobs b where b.tenant_id = $1 and b.session_id = $2) as has_media,
            ",
     anchor_columns!(),
     "
       from session_run r
+      join session_context c on c.tenant_id = $1 and c.session_id = $2
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3"
 );
@@ -327,6 +331,7 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         version: version(row)?,
         open_calls: count(row, "open_calls")?,
         tokens: get(row, "ctx_tokens")?,
+        has_media: get(row, "has_media")?,
         anchor: anchor(row)?,
         remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
     })

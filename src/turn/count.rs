@@ -114,7 +114,7 @@ impl Engine {
 
     /// What was learnt from the calls of a model.
     pub(super) async fn calibration(&self, reference: &str) -> Result<Calibration, Error> {
-        let learnt = self.store.calibrations(&[reference]).await?.remove(reference);
+        let learnt = self.calibrations(&[reference]).await?.remove(reference);
         Ok(learnt.map_or_else(Calibration::default, |learnt| Calibration { ratio: learnt.ratio, calls: learnt.calls }))
     }
 }

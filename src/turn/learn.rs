@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::Semaphore;
@@ -21,16 +21,30 @@ const MOST_BYTES: usize = 256 << 10;
 /// Prompts that are counted at once. What comes when all are taken teaches nothing.
 const AT_ONCE: usize = 4;
 
+/// Transcripts of more tokens are not read to learn from them: most of them have more bytes than [`MOST_BYTES`].
+const MOST_TOKENS: i64 = 64 << 10;
+
+/// Lessons about one model between two writes from which on the report of a call is not worth the reading of its transcript.
+const ENOUGH: u32 = 4;
+
 /// What was learnt and not yet written.
 #[derive(Debug)]
 pub(super) struct Lessons {
-    by_model: Mutex<BTreeMap<String, Learnt>>,
+    taught: Mutex<Taught>,
     places: Arc<Semaphore>,
+}
+
+/// Number and mean ratio of calls, by model.
+#[derive(Debug, Default)]
+struct Taught {
+    waiting: BTreeMap<String, Learnt>,
+    /// On its way to the database.
+    writing: BTreeMap<String, Learnt>,
 }
 
 impl Default for Lessons {
     fn default() -> Self {
-        Self { by_model: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { taught: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
@@ -49,7 +63,12 @@ impl Engine {
         });
     }
 
-    /// The same, and written at once: for a call that somebody reports and waits for.
+    /// Whether the report of a call teaches something that is worth the reading of a transcript of so many tokens.
+    pub(super) fn is_instructive(&self, model: &Resolved, transcript: i64) -> bool {
+        transcript <= MOST_TOKENS && self.lessons.of(&model.reference).is_none_or(|known| known.calls < ENOUGH)
+    }
+
+    /// The same while the caller waits, for a call that a host reports. It is written with the others.
     pub(super) async fn learn_now(&self, model: &Resolved, prompt: Prompt, reported: u32) -> Result<(), Error> {
         if !teaches(&prompt, reported) {
             return Ok(());
@@ -60,7 +79,24 @@ impl Engine {
         drop(place);
         let predicted = predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
         self.lessons.note(model.reference.clone(), predicted, reported);
-        self.keep_lessons().await
+        Ok(())
+    }
+
+    /// What is known of these models, with what this replica has learnt and not yet written; of others nothing yet.
+    pub async fn calibrations(&self, models: &[&str]) -> Result<BTreeMap<String, Learnt>, Error> {
+        let mut known = self.store.calibrations(models).await?;
+        for model in models {
+            if let Some(more) = self.lessons.of(model) {
+                let sum = known.get(*model).map_or_else(|| more.alone(), |known| known.and(more));
+                known.insert((*model).to_owned(), sum);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Whether this replica has learnt something of a model that is not yet written.
+    pub(super) fn has_lessons(&self, model: &str) -> bool {
+        self.lessons.of(model).is_some()
     }
 
     /// Writes what was learnt since the last time.
@@ -69,7 +105,9 @@ impl Engine {
         if taught.is_empty() {
             return Ok(());
         }
-        Ok(self.store.learn(&taught).await?)
+        let written = self.store.learn(&taught).await;
+        self.lessons.settle();
+        Ok(written?)
     }
 }
 
@@ -79,14 +117,34 @@ impl Lessons {
             return;
         }
         let seen = f64::from(reported) / f64::from(predicted);
-        let mut taught = self.by_model.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_model = taught.entry(model).or_insert(Learnt { ratio: seen, calls: 0 });
+        let mut taught = self.lock();
+        let of_model = taught.waiting.entry(model).or_insert(Learnt { ratio: seen, calls: 0 });
         of_model.calls = of_model.calls.saturating_add(1);
         of_model.ratio += (seen - of_model.ratio) / f64::from(of_model.calls);
     }
 
+    /// What was learnt of a model and may not be written yet.
+    fn of(&self, model: &str) -> Option<Learnt> {
+        let taught = self.lock();
+        let (waiting, writing) = (taught.waiting.get(model).copied(), taught.writing.get(model).copied());
+        writing.map_or(waiting, |first| Some(waiting.map_or(first, |then| first.plus(then))))
+    }
+
+    /// Everything that waits, to be written.
     fn take(&self) -> BTreeMap<String, Learnt> {
-        std::mem::take(&mut *self.by_model.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut taught = self.lock();
+        let waiting = std::mem::take(&mut taught.waiting);
+        taught.writing.clone_from(&waiting);
+        waiting
+    }
+
+    /// What was taken is written, or lost.
+    fn settle(&self) {
+        self.lock().writing.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taught> {
+        self.taught.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,10 +189,19 @@ mod tests {
         lessons.note("a/b".to_owned(), 100, 130);
         lessons.note("a/b".to_owned(), 0, 130);
         lessons.note("a/c".to_owned(), 10, 10);
+        assert_eq!(lessons.of("a/c"), Some(Learnt { ratio: 1.0, calls: 1 }));
+        assert_eq!(lessons.of("a/d"), None);
         let taught = lessons.take();
         assert_eq!(taught.keys().collect::<Vec<_>>(), ["a/b", "a/c"]);
         assert!((taught["a/b"].ratio - 1.2).abs() < 1e-9);
         assert_eq!(taught["a/b"].calls, 2);
-        assert!(lessons.take().is_empty());
+        lessons.note("a/b".to_owned(), 100, 180);
+        let known = lessons.of("a/b").unwrap();
+        assert_eq!(known.calls, 3, "what is being written counts");
+        assert!((known.ratio - 1.4).abs() < 1e-9);
+        lessons.settle();
+        assert_eq!(lessons.of("a/b").map(|known| known.calls), Some(1));
+        assert_eq!(lessons.of("a/c"), None);
+        assert_eq!(lessons.take().len(), 1);
     }
 }

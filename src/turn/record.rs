@@ -38,7 +38,7 @@ const TRIES: u32 = 10;
 struct Described {
     /// Its transcript in tokens.
     transcript: i64,
-    /// How many of the messages that is.
+    /// How many of the messages that were read belong to it.
     sent: usize,
     /// The message that answers it, in tokens; none: it is not appended.
     answer: Option<u32>,
@@ -82,7 +82,8 @@ impl Engine {
         }
         super::import::refuse_live(key, &tail)?;
         let (message, behind) = self.written_by(key, command).await?;
-        let messages = self.store.transcript(key).await?.messages;
+        // Only media make it depend on the model what the counters come to.
+        let messages = if tail.has_media { self.store.transcript(key).await?.messages } else { Vec::new() };
         if revision != tail.version.revision {
             return Ok(None);
         }
@@ -111,7 +112,9 @@ impl Engine {
         };
         let Some(last) = self.store.record_usage(key, &report).await? else { return Ok(None) };
         self.nudge(key, last);
-        if let (Some(model), Some(_)) = (&model, described) {
+        if let (Some(model), Some(_)) = (&model, described)
+            && self.is_instructive(model, tail.tokens)
+        {
             self.learn_from(key, model, message.as_ref(), command.usage.input).await;
         }
         Ok(Some((recorded, self.calibration(reference).await?.ratio)))
@@ -130,7 +133,7 @@ impl Engine {
         Ok((Some(message), self.store.behind(key, id).await?))
     }
 
-    /// Learns from the prompt that the host sent: what stood before the answer. It is learnt here and now, so that the answer tells of
+    /// Learns from the prompt that the host sent: what stood before the answer. It is learnt while the caller waits, so that the answer has
     /// it; what goes wrong only leaves it unlearnt.
     async fn learn_from(&self, key: &SessionKey, model: &Resolved, answer: Option<&Message>, reported: u32) {
         let learnt = async {
@@ -155,7 +158,7 @@ struct HostCall<'a> {
     reference: &'a str,
     /// The one that was called, and the session's own.
     models: (Option<&'a Resolved>, Option<&'a Resolved>),
-    /// What they read.
+    /// What they read; empty where there are no media.
     messages: &'a [Message],
 }
 
@@ -173,8 +176,8 @@ impl HostCall<'_> {
                     message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add);
                 let before = self.tail.tokens - behind.tokens - i64::from(answer);
                 let only_appends = behind.version == Some(transcript_of(sent)) && sent + 1 + behind.later == now;
-                let place = self.messages.iter().position(|it| it.id == message.id)?;
-                only_appends.then_some(Described { transcript: before, sent: place, answer: Some(answer) })
+                let sent = self.messages.iter().position(|it| it.id == message.id).unwrap_or(self.messages.len());
+                only_appends.then_some(Described { transcript: before, sent, answer: Some(answer) })
             }
             (Some(_), None) => None,
             (None, _) => {

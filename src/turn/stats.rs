@@ -93,7 +93,7 @@ impl Engine {
         let tools = sized.into_iter().map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens)).collect();
         let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
         let learnt = match &stats.learnt {
-            (guessed, ratio) if *guessed == model.reference => *ratio,
+            (guessed, ratio) if *guessed == model.reference && !self.has_lessons(guessed) => *ratio,
             _ => self.calibration(&model.reference).await?.ratio,
         };
         let compactions = match stats.has_compactions {

@@ -1,6 +1,6 @@
 //! RecordUsage: what a host's own calls used, and what their reports teach about sizes.
 
-use contextd::pb::{self, TokenBasis, event::Payload};
+use contextd::pb::{self, TokenBasis, event::Payload, model_service_client::ModelServiceClient};
 use serde_json::json;
 use tonic::Status;
 
@@ -242,4 +242,52 @@ async fn while_a_turn_runs_there_is_nothing_to_report() {
     let of_user = pb::RecordUsageRequest { message_id: user, ..report(used(5, 1)) };
     let refused = refusal(&try_record(&host, of_user).await.unwrap_err());
     assert_eq!(refused.fields, [("message_id".to_owned(), "UNKNOWN".to_owned())], "a user called no model");
+}
+
+/// Rows A3 and A12
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_reads_nothing_of_a_long_transcript() {
+    let host = host().await;
+    for n in 0..35 {
+        host.append("s", one_turn(&format!("c{n}"), 2_000)).await;
+    }
+    host.append("s", vec![says(pb::Role::User, "Well?")]).await;
+    let (context_version, predicted) = prompt(&host).await;
+    let wrote = host.append("s", vec![says(pb::Role::Assistant, "Well.")]).await;
+    let unreadable = "update parts set rest = '\\xff'
+                       where message_id in (select message_id from messages where session_id = 's' order by seq limit 4)";
+    host.database.client().await.execute(unreadable, &[]).await.unwrap();
+    let all = pb::RenderContextRequest { session_id: "s".to_owned(), ..Default::default() };
+    host.contexts().render_context(all).await.expect_err("whoever reads the transcript fails");
+    let message_id = wrote.message_ids[0].clone();
+    let request = pb::RecordUsageRequest { message_id, context_version, ..report(used(80_000, 3)) };
+    let recorded = record(&host, request).await;
+    let estimate = recorded.estimate.unwrap();
+    assert_eq!((estimate.estimated_tokens, estimate.actual_tokens), (predicted, 80_000));
+    assert_eq!(recorded.context_tokens.as_ref().unwrap().tokens, 80_003);
+    assert_eq!(host.stats("s").await.used, recorded.context_tokens);
+    assert_eq!(recorded.calibration_ratio, 1.0, "a prompt of this length teaches nothing");
+}
+
+/// Row A12
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_wait_for_no_write_of_what_they_teach() {
+    let host = host().await;
+    host.append("s", vec![says(pb::Role::User, "What is there?")]).await;
+    let blocker = host.database.client().await;
+    blocker.batch_execute("begin; lock table calibration in exclusive mode").await.unwrap();
+    let mut ratios = Vec::new();
+    for input in [22, 33, 44] {
+        let (context_version, _) = prompt(&host).await;
+        let request = pb::RecordUsageRequest { context_version, ..report(used(input, 1)) };
+        let recorded = tokio::time::timeout(std::time::Duration::from_secs(1), record(&host, request)).await;
+        ratios.push(recorded.expect("it waits for a row that all calls of a model write").calibration_ratio);
+    }
+    assert!(ratios[0] > 1.0 && ratios.is_sorted(), "{ratios:?}");
+    assert_eq!(host.stats("s").await.calibration_ratio, ratios[2]);
+    let mut models = ModelServiceClient::new(host.replica.channel().await);
+    let model =
+        models.get_model(pb::GetModelRequest { model: MODEL.to_owned() }).await.unwrap().into_inner().model.unwrap();
+    assert_eq!(model.calibration_ratio, ratios[2]);
+    blocker.batch_execute("rollback").await.unwrap();
 }
