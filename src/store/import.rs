@@ -134,7 +134,9 @@ pub(super) const IMPORT: &str =
 pub(super) const TAIL: &str = concat!(
     "-- store::import::tail
     select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.revision, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
-           c.media_parts > 0 or exists (select from part_blobs b where b.tenant_id = $1 and b.session_id = $2) as has_media,
+           c.media_parts > 0
+           or coalesce((select true from part_blobs b where b.tenant_id = $1 and b.session_id = $2
+                         order by b.message_id, b.idx, b.blob_id limit 1), false) as has_media,
            ",
     anchor_columns!(),
     "

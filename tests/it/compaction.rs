@@ -619,6 +619,7 @@ fn step_started(event: &pb::Event) -> Option<&pb::StepStarted> {
         Some(Payload::StepStarted(started)) => Some(started),
         _ => None,
     }
+}
 
 /// Rows D12, D13 and D15
 #[tokio::test(flavor = "multi_thread")]
