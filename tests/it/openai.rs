@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use contextd::pb::{self, CompletionReason, FailureReason, FinishReason, event::Payload};
+use contextd::{
+    model::config::ContextPolicy,
+    pb::{self, CompletionReason, FailureReason, FinishReason, event::Payload},
+};
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -329,7 +332,9 @@ async fn an_event_without_an_end_is_not_gathered_for_ever() {
 async fn a_declared_model_has_its_window_and_none_is_made_up_for_another() {
     let upstream = Upstream::start().await;
     let provider = declaring("main", upstream.settings(), "openai", &[("our-own", 32_000)]);
-    let host = Host::with(crate::harness::Options::default().provider("main", Arc::new(provider))).await;
+    // Without a window of the policy's, which would win.
+    let options = crate::harness::Options { context: ContextPolicy::default(), ..crate::harness::Options::default() };
+    let host = Host::with(options.provider("main", Arc::new(provider))).await;
     for (session, model, window) in [("s1", "main/our-own", 32_000), ("s2", "main/of/an-unknown-make", 0)] {
         upstream.answer(Reply::events(answer(&["Hello."])));
         let seen = host.run(turn(session, model, "Hello")).await;
