@@ -109,12 +109,15 @@ fn result() -> impl Strategy<Value = ToolResult> {
 }
 
 fn truncation() -> impl Strategy<Value = Truncation> {
-    (tokens(), tokens(), text(), any::<u32>()).prop_map(|(original_chars, kept_chars, blob, bytes)| Truncation {
-        original_chars,
-        kept_chars,
-        full_output: BlobId::new(blob),
-        full_bytes: bytes.into(),
-    })
+    (tokens(), tokens(), text(), any::<(u32, bool)>()).prop_map(
+        |(original_chars, kept_chars, blob, (bytes, for_room))| Truncation {
+            original_chars,
+            kept_chars,
+            full_output: BlobId::new(blob),
+            full_bytes: bytes.into(),
+            for_room,
+        },
+    )
 }
 
 pub(super) fn usage() -> impl Strategy<Value = Usage> {

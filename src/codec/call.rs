@@ -98,7 +98,7 @@ pub(crate) fn outcome_from_pb(outcome: pb::ToolOutcome) -> Result<ToolOutcome, D
 
 /// How an output was cut.
 pub(crate) fn truncation_to_pb(truncation: &Truncation) -> pb::Truncation {
-    let Truncation { original_chars, kept_chars, full_output, full_bytes } = truncation;
+    let Truncation { original_chars, kept_chars, full_output, full_bytes, for_room } = truncation;
     pb::Truncation {
         original_chars: signed(*original_chars),
         kept_chars: signed(*kept_chars),
@@ -108,13 +108,13 @@ pub(crate) fn truncation_to_pb(truncation: &Truncation) -> pb::Truncation {
             size_bytes: i64::try_from(*full_bytes).unwrap_or(i64::MAX),
             create_time: None,
         }),
-        for_room: false,
+        for_room: *for_room,
     }
 }
 
 /// How an output was cut, as it was stored.
 pub(crate) fn truncation_from_pb(truncation: pb::Truncation) -> Result<Truncation, DecodeError> {
-    let pb::Truncation { original_chars, kept_chars, full_output, for_room: _ } = truncation;
+    let pb::Truncation { original_chars, kept_chars, full_output, for_room } = truncation;
     let Some(pb::Blob { blob_id, media_type: _, size_bytes, create_time: _ }) = full_output else {
         return Err(DecodeError::new("truncation", "the whole output is not named"));
     };
@@ -123,5 +123,6 @@ pub(crate) fn truncation_from_pb(truncation: pb::Truncation) -> Result<Truncatio
         kept_chars: unsigned("truncation", kept_chars)?,
         full_output: BlobId::new(blob_id),
         full_bytes: u64::try_from(size_bytes).map_err(|error| DecodeError::new("truncation", error))?,
+        for_room,
     })
 }

@@ -52,8 +52,13 @@ mod tests {
     fn what_was_cleared_cut_or_summarised_is_named_by_its_place() {
         let plain = testing::results(&[("look", "short")]);
         let mut cut = testing::results(&[("look", "short"), ("dig", "long ...")]);
-        let truncation =
-            Truncation { original_chars: 900, kept_chars: 8, full_output: BlobId::new("b"), full_bytes: 900 };
+        let truncation = Truncation {
+            original_chars: 900,
+            kept_chars: 8,
+            full_output: BlobId::new("b"),
+            full_bytes: 900,
+            for_room: false,
+        };
         if let Content::ToolResult(result) = &mut cut.parts[1].part.content {
             result.truncation = Some(truncation);
         }

@@ -17,6 +17,7 @@ pub mod page;
 pub mod preview;
 mod prompt;
 pub mod queue;
+mod raw_output;
 pub mod server;
 pub mod session;
 mod stats;

@@ -16,7 +16,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use super::{decode::StreamOptions, encode::session_state, notice::nearly_full, preview::fit_event};
+use super::{decode::StreamOptions, encode::session_state, notice::nearly_full, preview::fit_event, raw_output};
 use crate::{
     codec,
     model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
@@ -294,6 +294,9 @@ impl<T: Send + 'static> Reading<T> {
             let mut event = codec::event::to_pb(&stored, &self.reader.key.session, &page.content);
             event.replay = stored.seq <= self.reader.replay_until;
             if ours {
+                if self.reader.options.raw_tool_output {
+                    raw_output::add(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
+                }
                 fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
             }
             (self.reader.cursor, self.written_at) = (stored.seq, Some(stored.at));

@@ -308,6 +308,8 @@ pub struct Truncation {
     pub full_output: BlobId,
     /// Length of the whole output in bytes.
     pub full_bytes: u64,
+    /// Cut to the room left in the window, which was less than the tool's limits allow.
+    pub for_room: bool,
 }
 
 /// Why a model stopped writing, in one vocabulary for all providers.

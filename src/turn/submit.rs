@@ -241,8 +241,11 @@ impl Engine {
             let texts: Vec<String> = result.texts().map(str::to_owned).collect();
             let room = room.saturating_sub(model.as_ref().map_or(0, |model| media_tokens(&result, model)));
             let bytes = texts.iter().map(String::len).sum();
-            let limits = beside_others(bytes, asked.estimator, || fitting(&texts, &limits, room, asked.estimator));
-            self.cut(asked.key, &mut result, &limits).await?;
+            let fits = beside_others(bytes, asked.estimator, || fitting(&texts, &limits, room, asked.estimator));
+            self.cut(asked.key, &mut result, &fits).await?;
+            if let Some(truncation) = &mut result.truncation {
+                truncation.for_room = fits != limits;
+            }
         }
         if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
             result.parts.insert(0, edit_note(arguments).into());
@@ -276,6 +279,7 @@ impl Engine {
             kept_chars: cut.kept_chars,
             full_output: id,
             full_bytes,
+            for_room: false,
         });
         replace_texts(result, cut.texts);
         Ok(())

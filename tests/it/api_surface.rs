@@ -152,14 +152,9 @@ fn session_asks() -> Vec<Ask> {
     sessions_of.into_iter().flat_map(|(field, session)| sessions(&field, session)).collect()
 }
 
-/// What a turn may not yet ask for.
+/// What turns, prompts and counts may not yet ask for.
 fn turn_asks() -> Vec<Ask> {
-    let raw_output = || Some(pb::StreamOptions { include_raw_tool_output: true, ..Default::default() });
-    let watch = pb::WatchEventsRequest { session_id: "s".to_owned(), stream: raw_output(), ..Default::default() };
-    let mut asks = vec![
-        execute("stream.include_raw_tool_output", |it| it.stream = raw_output()),
-        ask("contextd.v1.TurnService/WatchEvents", &watch, "stream.include_raw_tool_output"),
-    ];
+    let mut asks = Vec::new();
     use pb::PromptFormat as F;
     for format in [F::OpenaiResponses, F::Anthropic, F::Gemini, F::AiSdk].map(i32::from) {
         let render = pb::RenderContextRequest { session_id: "s".to_owned(), format, ..Default::default() };

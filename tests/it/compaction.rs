@@ -29,7 +29,7 @@ async fn accounts(host: &Host) -> Vec<(String, String)> {
 pub(crate) const SUMMARISER: &str = "scripted/sum";
 
 /// A model that answers with one word, and one that summarises with these words.
-fn options(summary: &Value) -> Options {
+pub(crate) fn options(summary: &Value) -> Options {
     answering(&[json!([{"text": "Fine."}])], summary)
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn answering(answers: &[Value], summary: &Value) -> Options {
     Options { context: ContextPolicy::default(), ..Options::default() }.script("it", script(answers)).script("sum", sum)
 }
 
-fn in_short() -> Value {
+pub(crate) fn in_short() -> Value {
     json!([{"text": "In short: they looked."}])
 }
 
@@ -132,7 +132,7 @@ pub(crate) async fn assert_recount(host: &Host, session: &str) {
     assert_eq!(kept, [tokens, i64::try_from(live.len()).unwrap(), tokens]);
 }
 
-fn first_words(prompt: &Prompt) -> String {
+pub(crate) fn first_words(prompt: &Prompt) -> String {
     let part = &prompt.transcript.messages()[0].parts[0].part;
     match &part.content {
         contextd::model::Content::Text(text) => text.clone(),

@@ -1,7 +1,7 @@
 //! Turns that go on for hundreds of steps inside a small window, with every strategy and with summarisers of every kind.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicU32, Ordering},
 };
 
@@ -356,4 +356,157 @@ async fn an_answer_that_fills_it_again_and_again_ends_the_turn_with_what_fills_t
     let failure = crate::harness::events::failed(&events).failure.clone().unwrap();
     assert_eq!(failure.reason(), pb::FailureReason::ContextOverflow);
     assert!(!failure.categories.is_empty());
+}
+
+/// A local model server whose first answer has so many tokens, and whose others are short.
+#[derive(Debug)]
+struct Measured {
+    tokens: usize,
+    calls: AtomicU32,
+}
+
+impl Provider for Measured {
+    fn kind(&self) -> &'static str {
+        "measured"
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        let limit = |tokens| Some(Limit::new(tokens, Source::Configured));
+        Some(ModelInfo { context_window: limit(8_000), max_output: limit(1_000), ..ModelInfo::unknown(name) })
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        // Four letters are a token of an answer that is being written.
+        let tokens = if self.calls.fetch_add(1, Ordering::Relaxed) == 0 { self.tokens } else { 1 };
+        let chunks = [Ok(Chunk::Text("word".repeat(tokens))), Ok(finished(&prompt, FinishReason::Stop))];
+        Box::pin(tokio_stream::iter(chunks))
+    }
+}
+
+/// The first turn of a session at such a server: its events.
+async fn measured(tokens: usize) -> Vec<pb::Event> {
+    let options = Options { context: ContextPolicy::default(), ..Options::default() };
+    let provider = Arc::new(Measured { tokens, calls: AtomicU32::new(0) });
+    let host = Host::with(options.provider("local", provider)).await;
+    host.create(pb::Session { session_id: "s".to_owned(), model: "local/m".to_owned(), ..pb::Session::default() })
+        .await;
+    host.append("s", vec![says(pb::Role::User, &"x".repeat(4_000)), says(pb::Role::Assistant, "I see.")]).await;
+    host.run(turn("s", "", "Go on.")).await
+}
+
+/// Row L3
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_stopped_beyond_nine_tenths_of_the_window_and_not_one_token_earlier() {
+    let prompt = measured(1).await.into_iter().find_map(|event| match event.payload {
+        Some(pb::event::Payload::StepStarted(step)) => step.context_tokens,
+        _ => None,
+    });
+    let room = 7_200 - usize::try_from(prompt.unwrap().tokens).unwrap();
+    let restarts = async |tokens| {
+        let events = measured(tokens).await;
+        assert_eq!(kinds(&events).last(), Some(&"turn_completed"), "{tokens}");
+        kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count()
+    };
+    assert_eq!(restarts(room).await, 0, "{room} tokens fill exactly nine tenths");
+    assert_eq!(restarts(room + 1).await, 1, "one more is too many");
+}
+
+/// A local model server that calls a tool twice at once, then fills the window after another call, and makes that one call again.
+#[derive(Debug, Default)]
+struct Busy {
+    calls: AtomicU32,
+    prompts: Mutex<Vec<Arc<Prompt>>>,
+}
+
+impl Provider for Busy {
+    fn kind(&self) -> &'static str {
+        "busy"
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        let limit = |tokens| Some(Limit::new(tokens, Source::Configured));
+        Some(ModelInfo { context_window: limit(8_000), max_output: limit(1_000), ..ModelInfo::unknown(name) })
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let text = |words: &str| vec![Ok(Chunk::Text(words.to_owned()))];
+        let look = |index, page: &str| {
+            let id = format!("look-{page}");
+            let json = format!("{{\"page\":\"{page}\"}}");
+            vec![Ok(Chunk::ToolCall { index, id, name: "look".to_owned() }), Ok(Chunk::ToolInput { index, json })]
+        };
+        let (chunks, reason) = if prompt.system.contains("memory of an assistant") {
+            (text("They began to read."), FinishReason::Stop)
+        } else {
+            let n = self.calls.fetch_add(1, Ordering::Relaxed);
+            self.prompts.lock().unwrap().push(Arc::clone(&prompt));
+            match n {
+                0 => ([look(0, "one"), look(1, "two")].concat(), FinishReason::ToolCalls),
+                1 => ([look(0, "three"), text(&"word ".repeat(8_000))].concat(), FinishReason::ToolCalls),
+                2 => (look(0, "three"), FinishReason::ToolCalls),
+                _ => (text("Read."), FinishReason::Stop),
+            }
+        };
+        Box::pin(tokio_stream::iter(chunks.into_iter().chain([Ok(finished(&prompt, reason))])))
+    }
+}
+
+/// Row L5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_made_again_runs_no_tool_twice_and_keeps_the_results_that_it_was_made_for() {
+    let busy = Arc::new(Busy::default());
+    let options = Options { context: ContextPolicy::default(), ..Options::default() };
+    let host = Host::with(options.provider("local", Arc::clone(&busy) as Arc<dyn Provider>)).await;
+    let (session_id, model) = ("s".to_owned(), "local/m".to_owned());
+    host.create(pb::Session { session_id, model, tools: tools(&["look"]), ..pb::Session::default() }).await;
+    for _ in 0..4 {
+        host.append("s", vec![says(pb::Role::User, &"x".repeat(3_000)), says(pb::Role::Assistant, "I see.")]).await;
+    }
+    let ran = Mutex::new(Vec::new());
+    let page = |page: &str| format!("This is page {page}. {}", page.repeat(300));
+    let events = host
+        .run_with(turn("s", "", "Read on."), |call| {
+            let arguments: serde_json::Value = serde_json::from_str(&call.arguments_json).unwrap();
+            let asked = arguments["page"].as_str().unwrap().to_owned();
+            let output = page(&asked);
+            ran.lock().unwrap().push(asked);
+            result(&call.call_id, &output)
+        })
+        .await;
+    let all = kinds(&events);
+    assert_eq!(all.iter().filter(|kind| **kind == "turn_retrying").count(), 1, "{all:?}");
+    assert!(all.contains(&"compaction_completed") && all.last() == Some(&"turn_completed"), "{all:?}");
+    assert_eq!(*ran.lock().unwrap(), ["one", "two", "three"], "each once, and none of the answer that was stopped");
+    let prompts = busy.prompts.lock().unwrap();
+    let results = |prompt: &Prompt| -> Vec<String> {
+        let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
+        let texts = parts.filter_map(|part| match &part.part.content {
+            Content::ToolResult(result) => Some(result.texts().collect::<String>()),
+            _ => None,
+        });
+        texts.collect()
+    };
+    let pages = [page("one"), page("two"), page("three")];
+    assert_eq!(
+        prompts.iter().map(|prompt| results(prompt)).collect::<Vec<_>>(),
+        [pages[..0].to_vec(), pages[..2].to_vec(), pages[..2].to_vec(), pages.to_vec(),]
+    );
+    let before = prompts[1].size.tokens;
+    assert!(prompts[2].size.tokens * 2 <= before, "made again with {} of {before} tokens", prompts[2].size.tokens);
 }

@@ -69,6 +69,7 @@ mod sessions;
 mod simulate;
 mod smoke;
 mod store;
+mod summaries;
 mod tidy;
 mod tools;
 mod update_session;

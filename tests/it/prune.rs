@@ -197,6 +197,46 @@ async fn run(policy: pb::PrunePolicy, cached: u32, window: i32) -> (Host, Vec<&'
     (host, kinds)
 }
 
+/// Row S17
+#[tokio::test(flavor = "multi_thread")]
+async fn results_are_cleared_after_a_turn_that_failed() {
+    // Nothing is cleared before the call: by the policy of then there is room. The one in force when the turn has failed clears.
+    let refused = json!([{"wait_for": "go"}, {"error": {"kind": "bad_request", "message": "no"}}]);
+    let host = Host::with(answering(&[refused])).await;
+    let policy = |mode: pb::PruneMode| {
+        let prune = pb::PrunePolicy {
+            minimum_tokens: Some(100),
+            protect_tokens: Some(0),
+            protect_turns: Some(0),
+            ..self::mode(mode)
+        };
+        Some(pb::Policy { prune: Some(prune), ..pb::Policy::default() })
+    };
+    let session = |mode| pb::Session {
+        session_id: "s".to_owned(),
+        model: MODEL.to_owned(),
+        policy_overrides: policy(mode),
+        ..pb::Session::default()
+    };
+    host.create(session(pb::PruneMode::OnOverflow)).await;
+    host.append("s", one_turn("c", 1_000)).await;
+    let mut stream = host.execute(turn("s", "", "Well?")).await;
+    let head = until(&mut stream, |payload| matches!(payload, Payload::Thinking(_))).await;
+    let update = pb::UpdateSessionRequest {
+        session: Some(pb::Session { model: String::new(), ..session(pb::PruneMode::Always) }),
+        ..Default::default()
+    };
+    host.sessions().update_session(update).await.unwrap();
+    host.release("go");
+    let mut watch = host.watch("s", "", head.iter().map(|event| event.seq).max().unwrap()).await;
+    let events = until(&mut watch, |payload| matches!(payload, Payload::ContextPruned(_))).await;
+    let order: Vec<_> =
+        kinds(&events).into_iter().filter(|kind| ["turn_failed", "context_pruned"].contains(kind)).collect();
+    assert_eq!(order, ["turn_failed", "context_pruned"]);
+    assert_eq!(host.stats("s").await.pruned_count, 1);
+    assert_eq!(results_in(&host.replica.scripted.prompts()[0]), ["x".repeat(4_000)], "whole before");
+}
+
 fn mode(mode: pb::PruneMode) -> pb::PrunePolicy {
     pb::PrunePolicy { mode: mode.into(), protect_turns: Some(0), ..pb::PrunePolicy::default() }
 }
@@ -239,6 +279,7 @@ async fn a_result_without_room_is_cut_to_what_fits_and_kept_whole() {
     });
     let truncation = completed.unwrap().truncation.unwrap_or_else(|| panic!("{id} is whole"));
     assert_eq!(truncation.original_chars, 60_000);
+    assert!(truncation.for_room, "by the room, not by the tool's limits");
     // 16,000 tokens less 4,096 for the answer, less what is there already, less a margin.
     assert!((42_000..43_300).contains(&truncation.kept_chars), "{truncation:?}");
     let blob = truncation.full_output.unwrap().blob_id;

@@ -77,6 +77,7 @@ async fn check_limits(policy: Option<pb::Policy>, outputs: Vec<Output>) {
             provider_tools: Vec::new(),
         }),
         session: Some(pb::Session { policy_overrides: policy, ..pb::Session::default() }),
+        stream: Some(pb::StreamOptions { include_raw_tool_output: true, ..pb::StreamOptions::default() }),
         ..turn("s", MODEL, "Hello")
     };
     let mut stream = host.execute(request).await;
@@ -97,6 +98,8 @@ async fn check_limits(policy: Option<pb::Policy>, outputs: Vec<Output>) {
         let stored = &pb::ToolResult { prune_mark: None, ..stored.clone() };
         assert_eq!(&stored, &results(&rest)[at], "{name}: announced as stored");
         assert_eq!(stored.parts.len(), 1, "{name}");
+        let raw: Vec<&str> = raw_parts(&rest)[at].iter().map(content).collect();
+        assert!(raw == kept.iter().map(|_| output.as_str()).collect::<Vec<_>>(), "{name}: the whole of what was cut");
         let contextd::model::Content::ToolResult(given) = &given[at].part.content else { panic!("{name}: no result") };
         assert_eq!(
             given.texts().collect::<Vec<_>>(),
@@ -110,6 +113,7 @@ async fn check_limits(policy: Option<pb::Policy>, outputs: Vec<Output>) {
         };
         assert!(content(&stored.parts[0]) == format!("{kept}{MARKER}"), "{name}: not what should be kept");
         let truncation = stored.truncation.clone().unwrap();
+        assert!(!truncation.for_room, "{name}: there is room");
         let counts = (truncation.original_chars, truncation.kept_chars);
         let expected = (output.chars().count().try_into().unwrap(), kept.chars().count().try_into().unwrap());
         assert_eq!(counts, expected, "{name}");
@@ -121,6 +125,39 @@ async fn check_limits(policy: Option<pb::Policy>, outputs: Vec<Output>) {
             "{name}: the blob does not hold the whole output"
         );
     }
+}
+
+/// The raw parts of each result, in order.
+fn raw_parts(events: &[pb::Event]) -> Vec<&[pb::Part]> {
+    let parts = events.iter().filter_map(|event| match &event.payload {
+        Some(Payload::ToolCallCompleted(completed)) => Some(completed.raw_parts.as_slice()),
+        _ => None,
+    });
+    parts.collect()
+}
+
+/// Rows D6 and D25
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_output_comes_with_its_event_where_the_stream_asks_for_it() {
+    let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Done."}])]).await;
+    let request = pb::ExecuteTurnRequest {
+        tools: Some(pb::ToolSet { host_tools: vec![limited("look", chars(10))], provider_tools: Vec::new() }),
+        ..turn("s", MODEL, "Hello")
+    };
+    // A character of two bytes stands across the end of the preview.
+    let output = format!("x{}", "é".repeat(200_000));
+    let plain = host.run_with(request, |call| result(&call.call_id, &output)).await;
+    assert_eq!(raw_parts(&plain), [&[] as &[pb::Part]]);
+    let stream = Some(pb::StreamOptions { include_raw_tool_output: true, ..pb::StreamOptions::default() });
+    let watch =
+        pb::WatchEventsRequest { session_id: "s".to_owned(), turn_id: turn_id(&plain), stream, ..Default::default() };
+    let raw = all(&mut host.turns().watch_events(watch).await.unwrap().into_inner()).await;
+    let [[part]] = raw_parts(&raw)[..] else { panic!("not one part") };
+    assert_eq!(content(part), format!("x{}", "é".repeat(2_047)), "too large for an event: its first 4 KiB");
+    let whole = part.preview_of.clone().unwrap();
+    assert_eq!(whole.size_bytes, 400_001);
+    let whole = pb::GetBlobRequest { blob_id: whole.blob_id, ..pb::GetBlobRequest::default() };
+    assert!(host.replica.blob(whole).await.1 == output.as_bytes(), "the blob does not hold the whole output");
 }
 
 /// Row D6

@@ -15,6 +15,8 @@ const HEARTBEATS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::
 pub struct StreamOptions {
     /// Leave out deltas.
     pub omit_deltas: bool,
+    /// Add the whole outputs of tools where they were cut.
+    pub raw_tool_output: bool,
     /// Time between heartbeats.
     pub heartbeat: Duration,
 }
@@ -23,11 +25,8 @@ pub struct StreamOptions {
 pub(super) fn options(options: Option<pb::StreamOptions>, found: &mut Findings) -> StreamOptions {
     let at = Path::to("stream");
     let pb::StreamOptions { omit_deltas, include_raw_tool_output, heartbeat_interval } = options.unwrap_or_default();
-    if include_raw_tool_output {
-        found.not_implemented(at.field("include_raw_tool_output"));
-    }
     let heartbeat = heartbeat_interval
         .and_then(|interval| duration::within(HEARTBEATS, at.field("heartbeat_interval"), interval, found))
         .unwrap_or(DEFAULT_HEARTBEAT);
-    StreamOptions { omit_deltas, heartbeat }
+    StreamOptions { omit_deltas, raw_tool_output: include_raw_tool_output, heartbeat }
 }

@@ -13,11 +13,6 @@ fn check_turn(change: impl FnOnce(&mut pb::ExecuteTurnRequest), expected: &[(&st
     check(execute_turn(turn_with(change)), expected);
 }
 
-#[track_caller]
-fn check_later(change: impl FnOnce(&mut pb::ExecuteTurnRequest), expected: &str) {
-    check_not_implemented(execute_turn(turn_with(change)), expected);
-}
-
 #[test]
 fn the_smallest_turn_is_taken_with_defaults() {
     let (command, stream) = execute_turn(hello()).unwrap();
@@ -30,7 +25,10 @@ fn the_smallest_turn_is_taken_with_defaults() {
     assert_eq!(command.request, TurnRequest::default());
     assert_eq!(command.busy, BusyPolicy::Enqueue);
     assert_eq!(command.create, None);
-    assert_eq!(stream, StreamOptions { omit_deltas: false, heartbeat: Duration::from_secs(10) });
+    assert_eq!(
+        stream,
+        StreamOptions { omit_deltas: false, raw_tool_output: false, heartbeat: Duration::from_secs(10) }
+    );
 }
 
 #[test]
@@ -181,16 +179,12 @@ fn streams_have_heartbeats_of_one_to_ten_seconds() {
     let nanos = Some(prost_types::Duration { seconds: 10, nanos: 1 });
     check_turn(|r| r.stream = options(nanos), &[("stream.heartbeat_interval", OutOfRange)]);
     check_turn(|r| r.stream = options(Some(malformed()[1])), &[("stream.heartbeat_interval", Invalid)]);
-    let request =
-        turn_with(|r| r.stream = Some(pb::StreamOptions { omit_deltas: true, ..options(seconds(1)).unwrap() }));
-    let expected = StreamOptions { omit_deltas: true, heartbeat: Duration::from_secs(1) };
+    let request = turn_with(|r| {
+        let wanted = options(seconds(1)).unwrap();
+        r.stream = Some(pb::StreamOptions { omit_deltas: true, include_raw_tool_output: true, ..wanted });
+    });
+    let expected = StreamOptions { omit_deltas: true, raw_tool_output: true, heartbeat: Duration::from_secs(1) };
     assert_eq!(execute_turn(request).unwrap().1, expected);
-}
-
-#[test]
-fn raw_tool_output_is_for_later() {
-    let options = pb::StreamOptions { include_raw_tool_output: true, ..Default::default() };
-    check_later(|r| r.stream = Some(options), "stream.include_raw_tool_output");
 }
 
 #[test]

@@ -50,7 +50,8 @@ fn events_are_read_behind_a_cursor() {
     check(watch_events(pb::WatchEventsRequest { after_seq: -1, ..watch.clone() }), &[("after_seq", OutOfRange)]);
     check(watch_events(pb::WatchEventsRequest { turn_id: "ä".into(), ..watch.clone() }), &[("turn_id", Invalid)]);
     let stream = Some(pb::StreamOptions { include_raw_tool_output: true, ..Default::default() });
-    check_not_implemented(watch_events(pb::WatchEventsRequest { stream, ..watch }), "stream.include_raw_tool_output");
+    let (_, options) = watch_events(pb::WatchEventsRequest { stream, ..watch }).unwrap();
+    assert!(options.raw_tool_output);
     let list = pb::ListEventsRequest { session_id: s(), after_seq: -1, turn_id: "t t".into(), page_size: 0 };
     check(list_events(list), &[("turn_id", Invalid), ("after_seq", OutOfRange)]);
 }

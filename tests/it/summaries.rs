@@ -1,0 +1,177 @@
+//! Summaries by another provider's model: what the prompt after a compaction has, and that a refusal of that provider ends nothing.
+
+use std::sync::{Arc, Mutex};
+
+use contextd::{
+    model::{Content, FinishReason, Prompt},
+    pb::{self, CompactionState, CompactionStrategy},
+    provider::{self, Answer, Chunk, Finish, ModelInfo, Provider},
+};
+
+use crate::{
+    compaction::{assert_recount, first_words, in_short, listed, options},
+    harness::{
+        Host,
+        events::kinds,
+        host::MODEL,
+        requests::{result, turn},
+        transcripts::{message, one_turn, says},
+    },
+};
+
+/// A model service of another kind, whose summaries are the short lines of what it was given to summarise; or that refuses.
+#[derive(Debug, Default)]
+struct Scribe {
+    refuses: bool,
+    systems: Mutex<Vec<String>>,
+}
+
+impl Provider for Scribe {
+    fn kind(&self) -> &'static str {
+        "scribe"
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        Some(ModelInfo::unknown(name))
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        self.systems.lock().unwrap().push(prompt.system.clone());
+        if self.refuses {
+            let refusal = provider::Error::new(provider::error::Kind::Auth, "other", "The key is not valid.");
+            return Box::pin(tokio_stream::iter([Err(refusal)]));
+        }
+        let words = first_words(&prompt);
+        let (_, conversation) = words.split_once("<conversation>\n").unwrap();
+        let (conversation, _) = conversation.split_once("\n</conversation>").unwrap();
+        let short: Vec<&str> = conversation.lines().filter(|line| line.len() < 200).collect();
+        let finish = Finish {
+            reason: FinishReason::Stop,
+            provider_reason: String::new(),
+            usage: None,
+            provider_model: String::new(),
+            response_id: String::new(),
+        };
+        Box::pin(tokio_stream::iter([Ok(Chunk::Text(short.join("\n"))), Ok(Chunk::Finished(finish))]))
+    }
+}
+
+/// Everything that a prompt says, one line for each part.
+fn words_of(prompt: &Prompt) -> String {
+    let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
+    let lines = parts.map(|part| match &part.part.content {
+        Content::Text(text) => text.clone(),
+        Content::ToolCall(call) => format!("{} {}", call.name, call.arguments),
+        Content::ToolResult(result) => result.texts().collect::<Vec<_>>().join("\n"),
+        other => panic!("{other:?}"),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A call of a tool, its result, which is long, and what the model says to it.
+fn worked(tool: &str, arguments: &str, outcome: &str, words: &str) -> Vec<pb::InputMessage> {
+    let call = pb::ToolCall {
+        call_id: format!("call-{tool}"),
+        tool_name: tool.to_owned(),
+        arguments_json: arguments.to_owned(),
+        arguments_blob: None,
+    };
+    let answer = result(&call.call_id, &format!("{outcome}\n{}", "x".repeat(6_000)));
+    let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
+    vec![
+        message(pb::Role::Assistant, vec![part(pb::part::Content::ToolCall(call))]),
+        message(pb::Role::Tool, vec![part(pb::part::Content::ToolResult(answer))]),
+        says(pb::Role::Assistant, words),
+    ]
+}
+
+/// A session whose older turn deployed something, with two small turns after it, in a window that does not hold all of it; its summaries
+/// are written by another provider's model.
+async fn deployed(scribe: &Arc<Scribe>) -> Host {
+    let options = options(&in_short()).provider("other", Arc::clone(scribe) as Arc<dyn Provider>);
+    let host = Host::with(options).await;
+    let compaction = pb::CompactionPolicy { summary_model: "other/notes".to_owned(), ..Default::default() };
+    let policy = pb::Policy {
+        compaction: Some(compaction),
+        context_window: Some(5_000),
+        output_reserve: Some(1_000),
+        ..pb::Policy::default()
+    };
+    host.create(pb::Session {
+        session_id: "s".to_owned(),
+        model: MODEL.to_owned(),
+        system_prompt: "You operate services.".to_owned(),
+        policy_overrides: Some(policy),
+        ..pb::Session::default()
+    })
+    .await;
+    host.append("s", vec![says(pb::Role::User, "Deploy alpha to staging, then run the smoke tests.")]).await;
+    host.append("s", worked("deploy", r#"{"service":"alpha"}"#, "Deployed as build 42.", "Now the smoke tests.")).await;
+    host.append("s", worked("smoke", "{}", "1 of 3 failed: /login answers 500.", "Next I roll build 42 back.")).await;
+    for call in ["c8", "c9"] {
+        host.append("s", one_turn(call, 500)).await;
+    }
+    host
+}
+
+/// Rows S10, S20 and L6
+#[tokio::test(flavor = "multi_thread")]
+async fn the_prompt_after_a_compaction_has_the_request_the_actions_the_state_and_the_next_step() {
+    let scribe = Arc::new(Scribe::default());
+    let host = deployed(&scribe).await;
+    host.run(turn("s", "", "Go on.")).await;
+    let [made] = &listed(&host).await[..] else { panic!("not one compaction") };
+    assert_eq!((made.state(), made.was_summarized), (CompactionState::Applied, true));
+    assert_eq!(made.summary_model, "other/notes");
+    let spent = host.stats("s").await.usage;
+    let spent: Vec<_> = spent.iter().map(|it| (it.purpose(), it.model.as_str(), it.usage.unwrap().calls)).collect();
+    assert_eq!(spent, [(pb::UsagePurpose::Turn, MODEL, 1), (pb::UsagePurpose::Compaction, "other/notes", 1)]);
+    let [system] = &scribe.systems.lock().unwrap()[..] else { panic!("not one summary") };
+    for heading in ["## Goal", "## Done", "## State", "## Next"] {
+        assert!(system.contains(heading), "{heading}");
+    }
+
+    let prompts = host.replica.scripted.prompts();
+    let [prompt] = &prompts[..] else { panic!("the session's own provider was asked for the summary") };
+    assert_eq!(prompt.system, "You operate services.");
+    let words = words_of(prompt);
+    let summary = first_words(prompt);
+    assert!(summary.starts_with("[Previous conversation summary]\n\n"), "{summary}");
+    for (what, said) in [
+        ("the request", "Deploy alpha to staging, then run the smoke tests."),
+        ("an action", r#"[Called deploy with: {"service":"alpha"}]"#),
+        ("its outcome", "Deployed as build 42."),
+        ("an action", "[Called smoke with: {}]"),
+        ("the state", "1 of 3 failed: /login answers 500."),
+        ("the next step", "Next I roll build 42 back."),
+    ] {
+        assert!(summary.contains(said), "{what} is not in {summary}");
+    }
+    // What is recent stays word for word: the newest call with its result, and the task of now.
+    assert_eq!(words.matches(&"x".repeat(2_000)).count(), 1, "{words}");
+    assert!(words.ends_with("Seen.\nGo on."), "{words}");
+    assert!(words.len() < 6_000, "the long results went: {}", words.len());
+}
+
+/// Rows S10 and L6
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_other_providers_model_refuses_the_turn_goes_on_with_the_task_and_what_is_recent() {
+    let scribe = Arc::new(Scribe { refuses: true, ..Scribe::default() });
+    let host = deployed(&scribe).await;
+    let events = host.run(turn("s", "", "Go on.")).await;
+    assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
+    let [made] = &listed(&host).await[..] else { panic!("not one compaction") };
+    assert_eq!((made.state(), made.strategy()), (CompactionState::Applied, CompactionStrategy::MiddleRemoval));
+    assert!(!made.was_summarized);
+    assert_eq!(scribe.systems.lock().unwrap().len(), 1, "what cannot pass is not asked again");
+    let prompts = host.replica.scripted.prompts();
+    let [prompt] = &prompts[..] else { panic!("not one call") };
+    let words = words_of(prompt);
+    assert_eq!(prompt.system, "You operate services.");
+    assert!(words.contains(&"x".repeat(2_000)) && words.ends_with("Seen.\nGo on."), "{words}");
+    assert_recount(&host, "s").await;
+}
