@@ -72,8 +72,8 @@ pub struct Tail {
     pub open_calls: u32,
     /// Tokens of the live transcript.
     pub tokens: i64,
-    /// There may be media in it.
-    pub has_media: bool,
+    /// What its counters come to as a prompt depends on its messages: there may be media in it, or reasoning.
+    pub needs_messages: bool,
     /// The last call that was measured.
     pub anchor: Option<Anchor>,
     /// What the idempotency key led to.
@@ -134,9 +134,9 @@ pub(super) const IMPORT: &str =
 pub(super) const TAIL: &str = concat!(
     "-- store::import::tail
     select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.revision, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
-           c.media_parts > 0
+           c.media_parts > 0 or c.reasoning_parts > 0
            or coalesce((select true from part_blobs b where b.tenant_id = $1 and b.session_id = $2
-                         order by b.message_id, b.idx, b.blob_id limit 1), false) as has_media,
+                         order by b.message_id, b.idx, b.blob_id limit 1), false) as needs_messages,
            ",
     anchor_columns!(),
     "
@@ -333,7 +333,7 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         version: version(row)?,
         open_calls: count(row, "open_calls")?,
         tokens: get(row, "ctx_tokens")?,
-        has_media: get(row, "has_media")?,
+        needs_messages: get(row, "needs_messages")?,
         anchor: anchor(row)?,
         remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
     })

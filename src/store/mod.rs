@@ -94,6 +94,11 @@ impl Store {
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
 #[doc(hidden)]
 pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
+    [turn_statements(), queue_statements(), context_statements()].concat()
+}
+
+/// Of turns, their owners and their readers.
+fn turn_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("admit", admission::ADMIT),
         ("admit_new", admission::ADMIT_NEW),
@@ -110,17 +115,6 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
         ("revision_at", session::REVISION_AT),
-        ("stats", stats::STATS),
-        ("beginnings", blob::BEGINNINGS),
-        ("prune", prune::PRUNE),
-        ("restore", prune::RESTORE),
-        ("fork", fork::FORK),
-        ("open_at", fork::OPEN_AT),
-        ("import", import::IMPORT),
-        ("tail", import::TAIL),
-        ("record_usage", usage::RECORD),
-        ("behind", usage::BEHIND),
-        ("appended_calls", import::APPENDED_CALLS),
         ("call_ids", tool_call::CALL_IDS),
         ("update", update::UPDATE),
         ("doomed", delete::DOOMED),
@@ -148,6 +142,12 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("live_before", message::LIVE_BEFORE),
         ("all_after", message::ALL_AFTER),
         ("all_before", message::ALL_BEFORE),
+    ]
+}
+
+/// Of the queue.
+fn queue_statements() -> Vec<(&'static str, &'static str)> {
+    vec![
         ("enqueue", queue::ENQUEUE),
         ("start_idle", queue::START_IDLE),
         ("interrupt", queue::INTERRUPT),
@@ -163,6 +163,23 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
         ("unqueue", queue::UNQUEUE),
         ("queued", queue::QUEUED),
         ("queued_message", queue::QUEUED_MESSAGE),
+    ]
+}
+
+/// Of the context: its statistics, what is appended, pruned, compacted and forked.
+fn context_statements() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("stats", stats::STATS),
+        ("beginnings", blob::BEGINNINGS),
+        ("prune", prune::PRUNE),
+        ("restore", prune::RESTORE),
+        ("fork", fork::FORK),
+        ("open_at", fork::OPEN_AT),
+        ("import", import::IMPORT),
+        ("tail", import::TAIL),
+        ("record_usage", usage::RECORD),
+        ("behind", usage::BEHIND),
+        ("appended_calls", import::APPENDED_CALLS),
         ("begin_compaction", compaction::BEGIN),
         ("fail_compaction", compaction::FAIL),
         ("renew_compaction", compaction::RENEW),

@@ -82,15 +82,16 @@ impl Engine {
         }
         super::import::refuse_live(key, &tail)?;
         let (message, behind) = self.written_by(key, command).await?;
-        // Only media make it depend on the model what the counters come to.
-        let messages = if tail.has_media { self.store.transcript(key).await?.messages } else { Vec::new() };
+        // What the counters come to depends on the model only where there are media or reasoning.
+        let messages = if tail.needs_messages { self.store.transcript(key).await?.messages } else { Vec::new() };
         if revision != tail.version.revision {
             return Ok(None);
         }
         let own = self.model(&config.model).ok();
         let models = (model.as_ref(), own.as_ref());
-        let call = HostCall { command, tail: &tail, config: &config, reference, models, messages: &messages };
-        let described = call.described(message.as_ref(), behind);
+        let answer = message.as_ref();
+        let call = HostCall { command, tail: &tail, config: &config, reference, models, messages: &messages, answer };
+        let described = call.described(behind);
         let (recorded, measured) = call.outcome(described);
         let info = message.as_ref().map(|message| info(message, reference, &command.usage));
         let report = Report {
@@ -158,19 +159,21 @@ struct HostCall<'a> {
     reference: &'a str,
     /// The one that was called, and the session's own.
     models: (Option<&'a Resolved>, Option<&'a Resolved>),
-    /// What they read; empty where there are no media.
+    /// What they read; empty where there are neither media nor reasoning.
     messages: &'a [Message],
+    /// The message that the call wrote, if it is appended.
+    answer: Option<&'a Message>,
 }
 
 impl HostCall<'_> {
     /// The prompt that the report is about; none: it is not known, or another one by now. Since the version that the host names nothing
     /// may have come but appends, the first of which began with the answer: no change of the configuration either.
-    fn described(&self, message: Option<&Message>, behind: Option<Behind>) -> Option<Described> {
+    fn described(&self, behind: Option<Behind>) -> Option<Described> {
         let (sent, now) = (self.command.version?, self.tail.version.number());
         if self.command.purpose != UsagePurpose::Turn || self.command.usage.input == 0 {
             return None;
         }
-        match (message, behind) {
+        match (self.answer, behind) {
             (Some(message), Some(behind)) => {
                 let answer =
                     message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add);
@@ -197,7 +200,7 @@ impl HostCall<'_> {
         let outside = i64::from(self.outside(called));
         let anchor = usable(self.tail.anchor.as_ref(), self.reference, self.tail.version.context);
         let predicted = self.size(called, anchor, &self.messages[..sent], transcript + outside).count;
-        let written = answer.map(|_| &self.messages[sent].parts);
+        let written = self.answer.map(|message| &message.parts).filter(|_| answer.is_some());
         let (dropped, of_loop) = match (called, written) {
             (Some(model), Some(answer)) => {
                 let of_loop = || reasoning::of_loop(model, &self.messages[..sent]);

@@ -28,6 +28,10 @@ async fn forty_large_results_are_one_event_of_previews_and_stay_whole_as_blobs()
     let mut turns = replica.turns().await;
     let mut request = turn("large", "scripted/many", "look");
     request.tools = tools(&["look"]);
+    // Results that are cleared after the end of the turn would be listed as cleared.
+    let kept = pb::PrunePolicy { mode: pb::PruneMode::OnOverflow.into(), ..pb::PrunePolicy::default() };
+    let overrides = pb::Policy { prune: Some(kept), ..pb::Policy::default() };
+    request.session = Some(pb::Session { policy_overrides: Some(overrides), ..pb::Session::default() });
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
     let first = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
     let calls = requested(&first);

@@ -312,13 +312,17 @@ fn deltas(events: &[pb::Event]) -> BTreeSet<String> {
 /// Row D3: the second turn begins while the channel still has the answer of the first one, and its model is called a moment later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_follows_at_once_does_not_stream_the_answer_before_it() {
-    let answer = json!([{"reasoning": "Hm."}, {"text": "One two."}]);
+    // The first answer waits until it is seen, so that it is not shown by its commit alone.
+    let answer = json!([{"reasoning": "Hm."}, {"text": "One two."}, {"wait_for": "seen"}]);
     // No worker tidies the channel up.
     let host = Host::with(Options { replace: Some(waits), workers: false, ..answering(&[answer]) }).await;
     // A second reader keeps the channel, as the end of a long turn does.
     host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..pb::Session::default() }).await;
     let _keeps = host.watch("s", "", 0).await;
-    let first = host.run(turn("s", "", "Hello")).await;
+    let mut stream = host.execute(turn("s", "", "Hello")).await;
+    let mut first = until_written(&mut stream, "One two.").await;
+    host.release("seen");
+    first.extend(all(&mut stream).await);
     assert_eq!(deltas(&first).len(), 1);
     let locked = host.database.client().await;
     locked.execute("select pg_advisory_lock($1)", &[&LOOK]).await.unwrap();

@@ -23,7 +23,11 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
                 let content = UserContent::Text(Cow::Owned(format!("{INSTRUCTIONS}{content}")));
                 Message::User { content }
             }
-            message => message,
+            other @ (Message::System { .. }
+            | Message::Developer { .. }
+            | Message::User { .. }
+            | Message::Assistant(_)
+            | Message::Tool { .. }) => other,
         };
         match (&message, fitting.last()) {
             (Message::User { .. }, Some(Message::Tool { .. })) => {

@@ -110,6 +110,15 @@ fn fragments_find_their_call_whatever_is_left_away() {
             ],
             vec![call(0, "a", "look"), call(1, "b", "fly"), input(1, "{}")],
         ),
+    ];
+    for (given, expected) in table {
+        assert_eq!(fragments(&given), expected, "{given:?}");
+    }
+}
+
+#[test]
+fn fragments_find_their_call_whatever_form_names_numbers_and_arguments_have() {
+    let table = [
         // A name in pieces, and one that is repeated.
         (
             vec![
