@@ -25,15 +25,40 @@ macro_rules! columns {
     };
 }
 
-/// The newest first: their ids are UUIDs of version 7.
+/// What orders the compactions of a session by when they began: no clock of a replica, and so not their ids. The version of the context only
+/// grows, and within one version the seq does. Those of a program that did not note the seq stand before the others of their version.
+/// These are the columns of the index `compactions_in_order`.
+macro_rules! order {
+    ($each:literal) => {
+        concat!(
+            "c.context_version",
+            $each,
+            ", coalesce(c.begun_at_seq, 0)",
+            $each,
+            ", c.created_at",
+            $each,
+            ", c.compaction_id",
+            $each
+        )
+    };
+}
+
+/// The newest first.
 pub(super) const LIST: &str = concat!(
     "-- store::compaction_read::list
 ",
     columns!(),
     "
       from compactions c
-     where c.tenant_id = $1 and c.session_id = $2 and ($3::text is null or c.compaction_id < $3)
-     order by c.compaction_id desc limit $4"
+     where c.tenant_id = $1 and c.session_id = $2
+       and ($3::text is null or row(",
+    order!(""),
+    ") < (select ",
+    order!(""),
+    " from compactions c where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3))
+     order by ",
+    order!(" desc"),
+    " limit $4"
 );
 pub(super) const ONE: &str = concat!(
     "-- store::compaction_read::one
@@ -49,7 +74,9 @@ pub(super) const NEWEST: &str = concat!(
     columns!(),
     ", c.context_version
       from compactions c
-     where c.tenant_id = $1 and c.session_id = $2 order by c.compaction_id desc limit 1"
+     where c.tenant_id = $1 and c.session_id = $2 order by ",
+    order!(" desc"),
+    " limit 1"
 );
 pub(super) const IN_FORCE: &str = concat!(
     "-- store::compaction_read::in_force

@@ -82,8 +82,8 @@ macro_rules! purge {
 
 /// Everything of a session, in an order in which nothing that is left refers to what is gone. What remembers a deletion stays for
 /// whoever repeats it, and how far the epoch got for whoever takes the id; the hot row, which keeps the id taken, goes last.
-const PURGE: [&str; 13] = purge! {
-    "partial_chunks"; "part_blobs"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns"; "compactions"; "usage_totals";
+const PURGE: [&str; 14] = purge! {
+    "partial_chunks"; "part_blobs"; "past_prunes"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns"; "compactions"; "usage_totals";
     "session_context"; "session_revisions"; "idempotency", "x.request_id <> '' and x.result <> 'session deleted'"
 };
 

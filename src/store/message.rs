@@ -28,23 +28,30 @@ macro_rules! columns {
         concat!(
             "select m.place, m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.is_summary, m.tokens as overhead, m.created_at,
                     m.info, case when m.voided_at_seq <= ", $at, " then m.voided_at_seq end as voided_at_seq,
-                    p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.category, p.estimator, p.original_tokens,
-                    case when p.pruned_at_seq > ", $at, " then p.original_tokens else p.tokens end as tokens,
-                    case when p.pruned_at_seq <= ", $at, " then p.pruned_at_seq end as pruned_at_seq,
-                    case when p.pruned_at_seq <= ", $at, " then
-                      (select e.at from events e where e.tenant_id = $1 and e.session_id = $2 and e.seq = p.pruned_at_seq) end as pruned_at, "
+                    p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.category, p.estimator,
+                    coalesce(p.original_tokens, p.tokens) as original_tokens,
+                    case when p.pruned_at_seq <= ", $at, " then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end as tokens,
+                    case when p.pruned_at_seq <= ", $at, " then p.pruned_at_seq else h.pruned_at_seq end as pruned_at_seq,
+                    case when p.pruned_at_seq <= ", $at, " or h.pruned_at_seq is not null then
+                      (select e.at from events e
+                        where e.tenant_id = $1 and e.session_id = $2
+                          and e.seq = case when p.pruned_at_seq <= ", $at, " then p.pruned_at_seq else h.pruned_at_seq end) end as pruned_at, "
         )
     };
 }
 
 /// The parts of the messages m, one row per part. Each message's parts are looked up by its id: left to itself the planner takes every
-/// session for a short one, and reads all of a long one's parts for each of its messages.
+/// session for a short one, and reads all of a long one's parts for each of its messages. `$past` has the marks that were taken back since
+/// the seq.
 macro_rules! parts {
-    ($order:literal) => {
+    ($past:literal, $order:literal) => {
         concat!(
             " left join lateral (
                  select * from parts p
                   where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true
+              left join ",
+            $past,
+            " h on h.message_id = p.message_id and h.idx = p.idx
               order by ",
             $order
         )
@@ -61,7 +68,7 @@ macro_rules! live {
             "null::text as compacted_by,
              (select r.context_version from session_run r where r.tenant_id = $1 and r.session_id = $2) as context_version from ",
             $messages,
-            parts!($order)
+            parts!("past", $order)
         )
     };
 }
@@ -76,7 +83,7 @@ macro_rules! all {
             include_str!("sql/compacted_by.sql"),
             " as compacted_by from ",
             $messages,
-            parts!($order)
+            parts!("past", $order)
         )
     };
 }
@@ -147,7 +154,10 @@ pub(super) const BY_ID: &str = concat!(
        from unnest($3::text[]) as u(id)
        join lateral (select n.*, n.seq as place from messages n
                       where n.tenant_id = $1 and n.session_id = $2 and n.message_id = u.id offset 0) m on true",
-    parts!("m.seq, p.idx")
+    parts!(
+        "(select null::text as message_id, null::int as idx, null::bigint as pruned_at_seq, null::int as tokens where false)",
+        "m.seq, p.idx"
+    )
 );
 
 /// The parts of the live transcript that hold media, without the words beside them.

@@ -68,6 +68,8 @@ struct Driver<'a> {
     said: Vec<Vec<Option<part::Content>>>,
     made: usize,
     pruned: Vec<i64>,
+    /// What the model saw as of each seq.
+    history: Vec<(i64, Vec<pb::Message>)>,
 }
 
 impl Driver<'_> {
@@ -198,6 +200,21 @@ impl Driver<'_> {
         said.map(|message| message.parts.into_iter().map(|part| part.content.map(unmarked)).collect()).collect()
     }
 
+    /// Notes what the model sees now.
+    async fn note(&mut self) {
+        let seq = self.host.session(&self.session).await.last_seq;
+        self.history.push((seq, unplaced(self.live().await)));
+    }
+
+    /// Whatever happened since, each view is what it was.
+    async fn check_history(&self, what: &str) {
+        // 0 is no seq: it stands for now.
+        for (seq, seen) in self.history.iter().filter(|(seq, _)| *seq > 0) {
+            let listed = self.host.listed(&self.session, MessageView::Live, *seq, false, 1_000).await;
+            assert_eq!(&unplaced(listed), seen, "{what}: as of {seq}");
+        }
+    }
+
     async fn live(&self) -> Vec<pb::Message> {
         self.host.live(&self.session).await
     }
@@ -261,11 +278,13 @@ async fn run(host: &Host, client: &Client, session: &str, deeds: &[Deed]) {
     host.create(pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() })
         .await;
     let (session, said, pruned) = (session.to_owned(), Vec::new(), Vec::new());
-    let mut driver = Driver { host, client, session, said, made: 0, pruned };
+    let mut driver = Driver { host, client, session, said, made: 0, pruned, history: Vec::new() };
     for (n, deed) in deeds.iter().enumerate() {
         driver.act(*deed).await;
         driver.check(&format!("after {n}: {deed:?} of {deeds:?}")).await;
+        driver.note().await;
     }
+    driver.check_history(&format!("{deeds:?}")).await;
 }
 
 /// Rows I4, I5, I6 and D16

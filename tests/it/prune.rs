@@ -2,7 +2,7 @@
 
 use contextd::{
     model::{Content, Prompt, config::ContextPolicy, message::PRUNED_WORDS},
-    pb::{self, event::Payload, part},
+    pb::{self, MessageView, event::Payload, part},
 };
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::harness::{
     events::{kinds, requested, until, until_action, until_written},
     host::{MODEL, answering, call, script},
     requests::{result, tools, turn},
-    transcripts::one_turn,
+    transcripts::{check_books, fork, one_turn},
 };
 
 async fn prune(host: &Host, request: pb::PruneToolOutputsRequest) -> pb::PruneReport {
@@ -291,4 +291,74 @@ async fn a_result_without_room_is_cut_to_what_fits_and_kept_whole() {
     });
     let last = last.unwrap();
     assert!(last.tokens + last.margin <= 16_000 - 4_096, "{last:?}");
+}
+
+/// What a session is made of as of a seq: the model's view, everything, and a fork's view; what differs by session left out.
+async fn as_of(host: &Host, session: &str, seq: i64, look: &str) -> [Vec<pb::Message>; 3] {
+    let fork_of = format!("{session}-{seq}-{look}");
+    host.try_fork(fork(session, seq, &fork_of)).await.unwrap();
+    let mut views = [
+        host.listed(session, MessageView::Live, seq, false, 3).await,
+        host.listed(session, MessageView::All, seq, true, 3).await,
+        host.live(&fork_of).await,
+    ];
+    for message in views.iter_mut().flatten() {
+        message.session_id.clear();
+        for part in &mut message.parts {
+            if let Some(part::Content::ToolResult(pb::ToolResult { prune_mark: Some(mark), .. })) = &mut part.content {
+                mark.compacted_time = None;
+            }
+        }
+    }
+    let rendered = pb::RenderContextRequest { session_id: fork_of, ..Default::default() };
+    host.contexts().render_context(rendered).await.unwrap();
+    views
+}
+
+/// Rows D17 and I5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_as_of_a_seq_is_the_same_before_and_after_results_come_back_and_are_cleared_again() {
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5]).await;
+    let mut history = Vec::new();
+    let mut note = async || {
+        let seq = host.session("s").await.last_seq;
+        history.push((seq, as_of(&host, "s", seq, "then").await));
+    };
+    note().await;
+    for protect in [40_000, 20_000, 40_000] {
+        let wish = pb::PruneToolOutputsRequest { protect_tokens: Some(protect), ..of("s", "") };
+        let report = prune(&host, wish).await;
+        assert!(report.outputs_pruned > 0);
+        note().await;
+        host.append("s", one_turn(&format!("after{protect}{}", report.pruned_at_seq), 50)).await;
+        note().await;
+        let back = restore(&host, "s", report.pruned_at_seq, "").await;
+        assert_eq!(back.call_ids, report.call_ids);
+        note().await;
+    }
+    let last = prune(&host, of("s", "")).await;
+    assert!(last.outputs_pruned > 0);
+    note().await;
+    let cleared = |views: &[Vec<pb::Message>; 3]| {
+        let parts = views[0].iter().flat_map(|message| &message.parts);
+        parts
+            .filter(|part| matches!(&part.content, Some(part::Content::ToolResult(it)) if it.prune_mark.is_some()))
+            .count()
+    };
+    let marks: Vec<usize> = history.iter().map(|(_, views)| cleared(views)).collect();
+    assert_eq!(marks, [0, 2, 2, 0, 4, 4, 0, 3, 3, 0, 3]);
+    for (seq, views) in &history {
+        assert_eq!(&as_of(&host, "s", *seq, "later").await, views, "as of {seq}");
+    }
+    // A fork has the history of its source.
+    let seq = host.session("s").await.last_seq;
+    host.try_fork(fork("s", seq, "f")).await.unwrap();
+    for (seq, views) in &history {
+        assert_eq!(&as_of(&host, "f", *seq, "later").await, views, "of a fork, as of {seq}");
+    }
+    let client = host.database.client().await;
+    for session in ["s", "f"] {
+        check_books(&client, session).await;
+    }
 }

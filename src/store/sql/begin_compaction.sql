@@ -10,8 +10,8 @@ with f as (
           or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2 and i.request_id = $8))
   returning r.epoch, r.next_seq, case when r.state in (1, 2) then r.turn_id end as turn_id, r.context_version),
 write_compaction as (
-  insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, info)
-  select $1, $2, $3, 1, now() + make_interval(secs => $5), f.context_version, $6::bytea from f),
+  insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
+  select $1, $2, $3, 1, now() + make_interval(secs => $5), f.context_version, f.next_seq - 1, $6::bytea from f),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
   select $1, $2, $8, $9, $3 from f where $8::text is not null),

@@ -42,11 +42,17 @@ write_parts as (
   insert into parts (tenant_id, session_id, message_id, idx, kind, call_id, tool_name, outcome, body, rest, tokens, category, estimator,
                      pruned_at_seq, original_tokens)
   select $1, $4, p.message_id, p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest,
-         case when p.pruned_at_seq > $3 then p.original_tokens else p.tokens end, p.category, p.estimator,
-         case when p.pruned_at_seq <= $3 then p.pruned_at_seq end, case when p.pruned_at_seq <= $3 then p.original_tokens end
+         case when p.pruned_at_seq <= $3 then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end, p.category, p.estimator,
+         case when p.pruned_at_seq <= $3 then p.pruned_at_seq else h.pruned_at_seq end,
+         case when p.pruned_at_seq <= $3 or h.pruned_at_seq is not null then coalesce(p.original_tokens, p.tokens) end
     from f join messages m on m.tenant_id = $1 and m.session_id = $2 and m.seq <= $3
            join lateral (select * from parts p
-                          where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true),
+                          where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true
+           left join past h on h.message_id = p.message_id and h.idx = p.idx),
+write_past_prunes as (
+  insert into past_prunes (tenant_id, session_id, message_id, idx, pruned_at_seq, restored_at_seq, tokens)
+  select $1, $4, h.message_id, h.idx, h.pruned_at_seq, h.restored_at_seq, h.tokens
+    from f join past_prunes h on h.tenant_id = $1 and h.session_id = $2 and h.restored_at_seq <= $3),
 write_blobs as (
   insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
   select $1, $4, b.message_id, b.idx, b.blob_id
@@ -64,10 +70,10 @@ write_calls as (
            join lateral (select m.seq from messages m
                           where m.tenant_id = $1 and m.session_id = $2 and m.message_id = c.message_id offset 0) m on m.seq <= $3),
 write_compactions as (
-  insert into compactions (tenant_id, session_id, compaction_id, status, context_version, from_seq, to_seq, active_from_seq,
+  insert into compactions (tenant_id, session_id, compaction_id, status, context_version, begun_at_seq, from_seq, to_seq, active_from_seq,
                            kept, reverted_at_seq, predecessor, summary_message, delta_messages, delta_overhead, delta_tokens,
                            delta_parts, info, created_at, ended_at)
-  select $1, $4, c.compaction_id, case when c.reverted_at_seq <= $3 then 4 else 2 end, c.context_version, c.from_seq, c.to_seq,
+  select $1, $4, c.compaction_id, case when c.reverted_at_seq <= $3 then 4 else 2 end, c.context_version, c.begun_at_seq, c.from_seq, c.to_seq,
          c.active_from_seq, c.kept, case when c.reverted_at_seq <= $3 then c.reverted_at_seq end, c.predecessor, c.summary_message,
          c.delta_messages, c.delta_overhead, c.delta_tokens, c.delta_parts, c.info, c.created_at, c.ended_at
     from f join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.status in (2, 4) and c.active_from_seq <= $3)

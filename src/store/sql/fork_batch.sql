@@ -30,11 +30,19 @@ write_parts as (
   insert into parts (tenant_id, session_id, message_id, idx, kind, call_id, tool_name, outcome, body, rest, tokens, category, estimator,
                      pruned_at_seq, original_tokens)
   select $1, $4, p.message_id, p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest,
-         case when p.pruned_at_seq > $3 then p.original_tokens else p.tokens end, p.category, p.estimator,
-         case when p.pruned_at_seq <= $3 then p.pruned_at_seq end, case when p.pruned_at_seq <= $3 then p.original_tokens end
+         case when p.pruned_at_seq <= $3 then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end, p.category, p.estimator,
+         case when p.pruned_at_seq <= $3 then p.pruned_at_seq else h.pruned_at_seq end,
+         case when p.pruned_at_seq <= $3 or h.pruned_at_seq is not null then coalesce(p.original_tokens, p.tokens) end
     from batch m
     join lateral (select * from parts p
-                   where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true),
+                   where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true
+    left join past h on h.message_id = p.message_id and h.idx = p.idx),
+write_past_prunes as (
+  insert into past_prunes (tenant_id, session_id, message_id, idx, pruned_at_seq, restored_at_seq, tokens)
+  select $1, $4, h.message_id, h.idx, h.pruned_at_seq, h.restored_at_seq, h.tokens
+    from batch m
+    join lateral (select * from past_prunes h
+                   where h.tenant_id = $1 and h.session_id = $2 and h.message_id = m.message_id offset 0) h on h.restored_at_seq <= $3),
 write_blobs as (
   insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
   select $1, $4, b.message_id, b.idx, b.blob_id

@@ -31,11 +31,11 @@ write_revision as (
   select $1, $4, $6, v.toolset_id, v.config
     from f, source s join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = s.revision),
 write_compactions as (
-  insert into compactions (tenant_id, session_id, compaction_id, status, context_version, from_seq, to_seq, active_from_seq,
-                           kept, reverted_at_seq, predecessor, summary_message, delta_messages, delta_overhead, delta_tokens,
+  insert into compactions (tenant_id, session_id, compaction_id, status, context_version, begun_at_seq, from_seq, to_seq,
+                           active_from_seq, kept, reverted_at_seq, predecessor, summary_message, delta_messages, delta_overhead, delta_tokens,
                            delta_parts, info, created_at, ended_at)
-  select $1, $4, c.compaction_id, case when c.reverted_at_seq <= $3 then 4 else 2 end, c.context_version, c.from_seq, c.to_seq,
-         c.active_from_seq, c.kept, case when c.reverted_at_seq <= $3 then c.reverted_at_seq end, c.predecessor, c.summary_message,
+  select $1, $4, c.compaction_id, case when c.reverted_at_seq <= $3 then 4 else 2 end, c.context_version, c.begun_at_seq,
+         c.from_seq, c.to_seq, c.active_from_seq, c.kept, case when c.reverted_at_seq <= $3 then c.reverted_at_seq end, c.predecessor, c.summary_message,
          c.delta_messages, c.delta_overhead, c.delta_tokens, c.delta_parts, c.info, c.created_at, c.ended_at
     from f join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.status in (2, 4) and c.active_from_seq <= $3)
 select 1 from f

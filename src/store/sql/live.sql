@@ -1,7 +1,11 @@
 -- What stood in force and what the model saw, as of a seq. Prompts, lists and forks are made of this and of nothing else, so that they
--- cannot differ. Marks that were made later are ignored.
+-- cannot differ. Marks that were made later are ignored; `past` has those that were taken back later.
 -- $1, $2 session $3 the seq; the largest bigint: now
-with stack as (
+with past as materialized (
+  select h.message_id, h.idx, h.pruned_at_seq, h.tokens
+    from past_prunes h
+   where h.tenant_id = $1 and h.session_id = $2 and h.pruned_at_seq <= $3 and h.restored_at_seq > $3 and $3 < 9223372036854775807),
+stack as (
   select c.compaction_id, c.from_seq, c.to_seq, c.kept, c.active_from_seq, c.summary_message
     from compactions c
    where c.tenant_id = $1 and c.session_id = $2 and c.status = 2 and c.active_from_seq <= $3

@@ -1,4 +1,5 @@
--- store::prune::restore: after lock_run. Results that one prune cleared are seen by the model again. 0 rows as in prune.
+-- store::prune::restore: after lock_run. Results that one prune cleared are seen by the model again. 0 rows as in prune. The prune stays
+-- known, for views as of a seq between the two.
 -- $3 context version as seen $4 messages $5 positions $6 seq of the prune $7 payload $8 request id or null $9 hash $10 what the request led to beside the event
 with marked as (
   select p.message_id, p.idx, p.tokens, p.original_tokens
@@ -22,6 +23,9 @@ write_marks as (
   update parts p set pruned_at_seq = null, tokens = p.original_tokens, original_tokens = null
     from f, marked m
    where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id and p.idx = m.idx),
+write_past as (
+  insert into past_prunes (tenant_id, session_id, message_id, idx, pruned_at_seq, restored_at_seq, tokens)
+  select $1, $2, m.message_id, m.idx, $6, f.next_seq - 1, m.tokens from f, marked m),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
   select $1, $2, $8, $9, (f.next_seq - 1)::text || $10::text from f where $8::text is not null),

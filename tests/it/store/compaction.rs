@@ -2,8 +2,11 @@
 
 use contextd::{
     model::{CompactionId, Seq},
+    pb,
     store::compaction::{Beginning, Compacted, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
 };
+
+use prost::Message as _;
 
 use super::*;
 
@@ -158,3 +161,49 @@ async fn of_many_that_begin_at_once_one_does() {
 }
 
 static NONE: Idempotency = Idempotency { request: None, hash: String::new() };
+
+/// Gives up the running compaction.
+async fn give_up(world: &World, key: &SessionKey, id: &str) {
+    let given_up = GivenUp { info: b"", failed: b"", cost: &Cost::default(), accounts: &[] };
+    world.store.fail_compaction(key, &CompactionId::new(id), &given_up).await.unwrap().moved.unwrap();
+}
+
+#[tokio::test]
+async fn compactions_are_ordered_by_when_they_began_whatever_the_clocks_of_their_replicas_say() {
+    let world = World::new().await;
+    let key = world.idle("s").await;
+    // Ids as a replica makes them whose clock is right, fast, slow.
+    let ids = ["0192-right", "0fff-fast", "0192-after", "0001-slow", "0193-newest"];
+    // What is encoded beside the columns has to be readable.
+    let info = "update compactions set info = $1";
+    let stored = pb::Compaction { state: 1, trigger: 1, strategy: 1, ..Default::default() }.encode_to_vec();
+    for id in ids {
+        let seen = world.number("select context_version from session_run where session_id = $1", &key).await;
+        begin(&world.store, &key, id, seen, &unremembered()).await.moved.unwrap();
+        match id {
+            "0fff-fast" => drop(swap(&world.store, &key, id).await.moved.unwrap()),
+            _ => give_up(&world, &key, id).await,
+        }
+        world.database.client().await.execute(info, &[&stored]).await.unwrap();
+        let (newest, _) = world.store.newest_compaction(&key).await.unwrap().unwrap();
+        assert_eq!(newest.id, Some(CompactionId::new(id)));
+    }
+    let listed = async |before: Option<&str>, limit| {
+        let before = before.map(CompactionId::new);
+        let page = world.store.compactions(&key, before.as_ref(), limit).await.unwrap();
+        page.into_iter().map(|it| it.id.unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let mut newest_first = ids;
+    newest_first.reverse();
+    assert_eq!(listed(None, 10).await, newest_first);
+    let (mut paged, mut before) = (Vec::new(), None);
+    while let [next] = listed(before.as_deref(), 1).await.as_slice() {
+        paged.push(next.clone());
+        before = Some(next.clone());
+    }
+    assert_eq!(paged, newest_first);
+    // Compactions of a program that did not note when they began come before, in their own order.
+    let old = "update compactions set begun_at_seq = null where compaction_id in ('0192-right', '0fff-fast')";
+    world.database.client().await.execute(old, &[]).await.unwrap();
+    assert_eq!(listed(None, 10).await, newest_first);
+}
