@@ -87,7 +87,9 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
         failure,
         pending_approvals: _,
     } = read("turn's outcome", bytes)?;
-    turn.result = result;
+    // The totals are the turn's own: who encoded the outcome had not seen a compaction that ended during the last call.
+    let spent = turn.result.take().and_then(|so_far| so_far.total_usage);
+    turn.result = result.map(|result| pb::TurnResult { total_usage: spent.or(result.total_usage), ..result });
     turn.completion_reason = completion_reason;
     turn.cancel_cause = cancel_cause;
     turn.failure = failure;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport,
-    RequestId, Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose,
+    RequestId, Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals,
     generation::Unsupported, media::LeftOut,
 };
 
@@ -250,6 +250,8 @@ pub struct StoredEvent {
     pub refs: Vec<String>,
     /// A number that only the statement knew: the context size of `step_started`.
     pub size: Option<i64>,
+    /// What the turn spent that this event ends, in tokens; `None` if it ends no turn.
+    pub totals: Option<UsageTotals>,
     /// The encoded member of the oneof.
     pub payload: Vec<u8>,
 }

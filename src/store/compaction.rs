@@ -361,16 +361,23 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
 }
 
 /// What the calls for a compaction cost, with the write that ends it and before it: for as long as it runs, so that nobody counts it twice.
-/// What cannot come in force since the context is another one is counted when it is given up.
+/// What cannot come in force since the context is another one is counted when it is given up. The turn that is live then has spent it:
+/// the one that the `usage_recorded` of these calls name.
 pub(super) const SPEND: &str = "-- store::compaction::spend
+    with spent as (
+      select case when r.state in (1, 2) then r.turn_id end as turn_id
+        from compactions c join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
+       where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3 and c.status = 1 and $5::bigint > 0
+         and ($11::boolean or c.context_version = r.context_version)),
+    write_turn as (
+      update turns t
+         set calls = t.calls + $5::bigint, input_tokens = t.input_tokens + $6::bigint, output_tokens = t.output_tokens + $7::bigint,
+             reasoning_tokens = t.reasoning_tokens + $8::bigint, cache_read_tokens = t.cache_read_tokens + $9::bigint,
+             cache_write_tokens = t.cache_write_tokens + $10::bigint
+        from spent s where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = s.turn_id)
     insert into usage_totals as u (tenant_id, session_id, purpose, model, calls, input_tokens, output_tokens, reasoning_tokens,
                                    cache_read_tokens, cache_write_tokens)
-    select $1, $2, 2, $4, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint
-      from compactions c
-     where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3 and c.status = 1 and $5::bigint > 0
-       and ($11::boolean
-            or c.context_version = (select r.context_version from session_run r
-                                     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3))
+    select $1, $2, 2, $4, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint from spent
     on conflict (tenant_id, session_id, purpose, model) do update
        set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
            output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     codec::event::{CompletedCall, Content, refs_to_load},
-    model::{CallId, Content as PartContent, Seq, SessionKey, TurnId, event::StoredEvent},
+    model::{CallId, Content as PartContent, Seq, SessionKey, TurnId, UsageTotals, event::StoredEvent},
 };
 
 /// A run of events with everything needed to show them, read at one time.
@@ -64,8 +64,12 @@ pub(super) const FOLLOW: &str = "-- store::event::follow
       select page.*, row_number() over w as n, sum(bytes) over w as total from page window w as (order by seq)),
     fitting as (
       select summed.*, total <= $6::bigint or (n = 1 and $7) as fits from summed where n <= 2 or total - bytes <= $6::bigint)
-    select seq, turn_id, step, attempt, at, kind, refs, size, bytes::bigint as bytes, fits, case when fits then payload end as payload
-      from fitting order by seq";
+    select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.bytes::bigint as bytes, e.fits,
+           case when e.fits then e.payload end as payload,
+           case when e.kind in ('turn_completed', 'turn_cancelled', 'turn_failed')
+                then (select array[t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens, t.cache_read_tokens, t.cache_write_tokens]
+                        from turns t where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = e.turn_id) end as totals
+      from fitting e order by e.seq";
 
 /// The newest event between two others that settled an open message: committed it, or made it void.
 pub(super) const SETTLED: &str = "-- store::event::settled_between
@@ -174,6 +178,13 @@ fn event(row: &Row) -> Result<StoredEvent, Error> {
         kind: get(row, "kind")?,
         refs: get(row, "refs")?,
         size: get(row, "size")?,
+        totals: get::<Option<Vec<i64>>>(row, "totals")?.map(totals).transpose()?,
         payload: get(row, "payload")?,
     })
+}
+
+fn totals(columns: Vec<i64>) -> Result<UsageTotals, Error> {
+    let corrupt = |columns: Vec<i64>| Error::Corrupt(format!("the totals of a turn have {} columns", columns.len()));
+    let [calls, input, output, reasoning, cache_read, cache_write] = columns.try_into().map_err(corrupt)?;
+    Ok(UsageTotals { calls, input, output, reasoning, cache_read, cache_write })
 }

@@ -140,15 +140,15 @@ impl Engine {
             }
             (Some(session), _) => {
                 self.something_to_answer(key, command, session.queued).await?;
-                self.begin(key, command, Ground::of(&session), false).await
+                self.begin(key, command, Ground::of(&session), Some(session.queued)).await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
-            (None, Some(draft)) => self.begin(key, command, Ground::new(&self.complete(draft.clone())?), true).await,
+            (None, Some(draft)) => self.begin(key, command, Ground::new(&self.complete(draft.clone())?), None).await,
             (None, None) if command.session.is_none() && !matches!(command.start, Start::Input(_)) => {
                 Err(Error::NoInput)
             }
             (None, None) if command.session.is_none() => {
-                self.begin(key, command, Ground::new(&self.complete(SessionDraft::default())?), true).await
+                self.begin(key, command, Ground::new(&self.complete(SessionDraft::default())?), None).await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
@@ -237,13 +237,13 @@ impl Engine {
         }))
     }
 
-    /// Admits the turn in a session; one that does not exist yet is `created` with it.
+    /// Admits the turn in a session in which so many messages wait; one that does not exist yet is created with it.
     async fn begin(
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
         ground: Ground<'_>,
-        created: bool,
+        queued: Option<u32>,
     ) -> Result<Option<Admitted>, Error> {
         if self.leases.count() >= self.rules.max_running {
             return Err(Error::Overloaded);
@@ -262,6 +262,7 @@ impl Engine {
             request_id: command.idempotency.request.as_ref(),
             request: &command.request,
             input,
+            begins: queued.is_none_or(|queued| queued == 0),
             model: &model,
             limits,
             budget: budget(&self.policy(ground.config)?.context, &model).ok(),
@@ -284,6 +285,7 @@ impl Engine {
             continues: input.is_none(),
         };
         let mut asked = self.leases.request(key);
+        let created = queued.is_none();
         let granted = if created {
             self.store.admit_new(key, &admission, &sized(config)).await
         } else {
@@ -305,6 +307,8 @@ pub(super) struct Opening<'a> {
     pub(super) request_id: Option<&'a RequestId>,
     pub(super) request: &'a TurnRequest,
     pub(super) input: Option<&'a InputMessage>,
+    /// The first step begins with it. Otherwise it begins once the messages that wait are taken, so that its size has them.
+    pub(super) begins: bool,
     pub(super) model: &'a Resolved,
     pub(super) limits: Limits,
     pub(super) budget: Option<Budget>,
@@ -313,7 +317,7 @@ pub(super) struct Opening<'a> {
 
 /// The first events of a turn, and its input if it has one.
 pub(super) fn opening(new: &Opening<'_>) -> Rows {
-    let Opening { turn, request_id, request, input, model, limits, budget, ground } = new;
+    let Opening { turn, request_id, request, input, begins, model, limits, budget, ground } = new;
     let Ground { config, revision, tokens, anchor, version } = ground;
     let anchor = usable(*anchor, &model.reference, *version);
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
@@ -343,8 +347,10 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     for wish in unsupported {
         rows.event(&wishes::left_out(model, wish), StepPosition::default());
     }
-    let expected = size(anchor, tokens + i64::from(outside) + i64::from(said) - unread, estimator.frame());
-    rows.event(&step_started(model, *revision, expected.count, *budget), StepPosition { step: 1, attempt: 1 });
+    if *begins {
+        let expected = size(anchor, tokens + i64::from(outside) + i64::from(said) - unread, estimator.frame());
+        rows.event(&step_started(model, *revision, expected.count, *budget), StepPosition { step: 1, attempt: 1 });
+    }
     rows
 }
 

@@ -200,6 +200,7 @@ impl Engine {
             request_id: request_id.as_ref(),
             request,
             input: None,
+            begins: false,
             model: &model,
             limits,
             budget: budget(&self.policy(ground.config)?.context, &model).ok(),

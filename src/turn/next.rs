@@ -10,7 +10,7 @@ use crate::model::{
 /// What is committed of a turn, and what is known about the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// The step it is at, from 1.
+    /// The step it is at, from 1; 0 before the first, which waits for messages to be taken.
     pub step: u32,
     /// Owners that failed since the last committed step.
     pub takeovers: u32,
@@ -34,6 +34,8 @@ pub struct Facts {
     pub last: Option<Last>,
     /// Messages wait for the turn.
     pub waiting: bool,
+    /// The step has taken a message, and the policy lets the others wait for the next one.
+    pub has_taken: bool,
 }
 
 /// The newest message of the transcript.
@@ -91,7 +93,7 @@ pub fn next_step(facts: &Facts) -> Step {
     if facts.takeovers > facts.max_takeovers {
         return Step::Stop(Ending::Failed(poisoned(facts.takeovers)));
     }
-    let here = facts.last.filter(|last| last.step == facts.step);
+    let here = facts.last.filter(|last| facts.step > 0 && last.step == facts.step);
     if let Some(end) = here.and_then(said_its_last) {
         return match end {
             // A conclusion is not asked for twice.
@@ -107,9 +109,13 @@ pub fn next_step(facts: &Facts) -> Step {
     }
     match here {
         Some(_) => go_on(facts),
-        None if facts.waiting => Step::Take { advance: false },
+        // A compaction has used up what was left.
+        None if is_spent(&facts.spent, &facts.limits) => completed(CompletionReason::Budget),
+        None if facts.waiting && !facts.has_taken => Step::Take { advance: facts.step == 0 },
         // It was to begin with a message that was withdrawn since.
         None if facts.last.is_none_or(|last| last.role == Role::Assistant) => Step::Finish,
+        // What it was to begin with was withdrawn, and there is something else to answer.
+        None if facts.step == 0 => Step::Begin,
         None => Step::Call,
     }
 }
@@ -146,11 +152,15 @@ pub fn ending_of(finish: FinishReason) -> Step {
 pub fn after_step(step: u32, spent: &UsageTotals, limits: &Limits) -> Option<CompletionReason> {
     if step >= limits.max_steps {
         Some(CompletionReason::MaxSteps)
-    } else if limits.max_total_tokens.is_some_and(|most| spent.total() >= most) {
+    } else if is_spent(spent, limits) {
         Some(CompletionReason::Budget)
     } else {
         None
     }
+}
+
+fn is_spent(spent: &UsageTotals, limits: &Limits) -> bool {
+    limits.max_total_tokens.is_some_and(|most| spent.total() >= most)
 }
 
 fn completed(reason: CompletionReason) -> Step {
@@ -191,6 +201,7 @@ mod tests {
             },
             last,
             waiting: false,
+            has_taken: false,
         }
     }
 
@@ -243,14 +254,49 @@ mod tests {
         assert_eq!(next_step(&Facts { time_left: Duration::ZERO, ..done }), completed(CompletionReason::Deadline));
     }
 
+    /// Row D10
     #[test]
-    fn a_step_limit_comes_before_a_budget_and_both_only_end_a_step_that_is_over() {
+    fn a_step_takes_no_more_messages_than_the_policy_lets_it() {
+        let asked = last(Role::User, 0, None);
         let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
         let table = [
-            (2, Some(99), over, Step::Stop(Ending::Completed(CompletionReason::MaxSteps))),
-            (3, Some(99), over, Step::Stop(Ending::Completed(CompletionReason::Budget))),
+            (asked, false, Step::Take { advance: false }),
+            (asked, true, Step::Call),
+            (over, true, Step::Take { advance: true }),
+        ];
+        for (last, has_taken, expected) in table {
+            assert_eq!(next_step(&Facts { waiting: true, has_taken, ..facts(last) }), expected, "{last:?} {has_taken}");
+        }
+    }
+
+    #[test]
+    fn before_its_first_step_a_turn_takes_what_it_begins_with() {
+        let tool = last(Role::Tool, 0, Some(FinishReason::ToolCalls));
+        let table = [
+            (None, true, Step::Take { advance: true }),
+            (last(Role::Assistant, 0, Some(FinishReason::Stop)), true, Step::Take { advance: true }),
+            (last(Role::User, 0, None), true, Step::Take { advance: true }),
+            (None, false, Step::Finish),
+            (last(Role::Assistant, 0, Some(FinishReason::Stop)), false, Step::Finish),
+            (last(Role::User, 0, None), false, Step::Begin),
+            (tool, false, Step::Begin),
+        ];
+        for (last, waiting, expected) in table {
+            assert_eq!(next_step(&Facts { step: 0, waiting, ..facts(last) }), expected, "{last:?} {waiting}");
+        }
+    }
+
+    #[test]
+    fn a_step_limit_comes_before_a_budget_and_only_a_budget_ends_a_step_before_its_call() {
+        let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
+        let begun = last(Role::Tool, 1, Some(FinishReason::ToolCalls));
+        let table = [
+            (2, Some(99), over, completed(CompletionReason::MaxSteps)),
+            (3, Some(99), over, completed(CompletionReason::Budget)),
             (3, Some(100), over, Step::Begin),
-            (2, Some(1), last(Role::Tool, 1, Some(FinishReason::ToolCalls)), Step::Call),
+            (2, Some(100), begun, Step::Call),
+            (2, Some(99), begun, completed(CompletionReason::Budget)),
+            (2, Some(99), last(Role::Assistant, 2, Some(FinishReason::Stop)), Step::Finish),
         ];
         for (max_steps, max_total_tokens, last, expected) in table {
             let mut facts = facts(last);

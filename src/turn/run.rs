@@ -40,8 +40,8 @@ use crate::{
     },
     model::{
         CancelOutcome, Category, Closed, CompletionReason, Ending, Fence, FinishReason, Limits, Message, MessageId,
-        Part, Payload, Seq, SessionKey, ToolSet, Transcript, TurnFence, TurnId, Usage, config::Policy, derive,
-        event::StepPosition, transcript::NotClosed,
+        Part, Payload, Seq, SessionKey, TakeMode, ToolSet, Transcript, TurnFence, TurnId, Usage, config::Policy,
+        derive, event::StepPosition, transcript::NotClosed,
     },
     provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
     store::{
@@ -320,7 +320,15 @@ impl Run<'_> {
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
             waiting: owned.waiting,
+            has_taken: scene.policy.take == TakeMode::OneAtATime
+                && transcript.is_some_and(|transcript| self.ends_in_taken(transcript)),
         }
+    }
+
+    /// Whether the newest message of the transcript is one that this turn took from the queue.
+    fn ends_in_taken(&self, transcript: &Closed) -> bool {
+        let newest = transcript.messages().last();
+        newest.is_some_and(|newest| newest.turn.as_ref() == Some(self.turn) && !newest.queued.is_empty())
     }
 
     /// Calls the model and commits what it said.

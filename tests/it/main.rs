@@ -72,6 +72,7 @@ mod store;
 mod summaries;
 mod tidy;
 mod tools;
+mod totals;
 mod update_session;
 mod upgrade;
 mod uploads;

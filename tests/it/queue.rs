@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contextd::{
-    model::config::ContextPolicy,
+    model::{Content, Message, Role, config::ContextPolicy},
     pb::{self, event::Payload},
 };
 use serde_json::{Value, json};
@@ -396,4 +396,148 @@ async fn whoever_follows_the_session_is_shown_what_waits() {
     assert!(matches!(&seen.payload, Some(Payload::MessageQueued(it)) if it.position == 1), "{seen:?}");
     let _ = script(&[]);
     host.release("go");
+}
+
+/// A model that calls `look`, then answers, and reports what its prompts had.
+fn reporting() -> Options {
+    let used = |reason: &str| json!({"finish": {"reason": reason, "usage": {"input": 700, "output": 9}}});
+    let steps = json!({"steps": [
+        {"when": {"user_contains": "wait"}, "say": [{"text": "Well, "}, {"wait_for": "go"}, used("stop")]},
+        {"when": {"user_contains": "look", "call": 0}, "say": [call("look"), used("tool_calls")]},
+        {"say": [{"text": "Done."}, used("stop")]}
+    ]});
+    Options::default().script("it", steps.to_string())
+}
+
+/// A session that takes one message at each boundary.
+async fn one_at_a_time(host: &Host, session: &str) {
+    let queue = pb::QueuePolicy { max_pending: None, take: pb::TakeMode::OneAtATime.into() };
+    let policy_overrides = Some(pb::Policy { queue: Some(queue), ..pb::Policy::default() });
+    let (session_id, model) = (session.to_owned(), MODEL.to_owned());
+    host.create(pb::Session { session_id, model, policy_overrides, ..pb::Session::default() }).await;
+}
+
+/// The texts of a message as the model gets it.
+fn words_of(message: &Message) -> String {
+    let texts = message.parts.iter().map(|part| match &part.part.content {
+        Content::Text(text) => text.as_str(),
+        other => panic!("{other:?}"),
+    });
+    texts.collect()
+}
+
+/// Of each call of the model, the user messages that came since the call before, in their words.
+fn new_words(host: &Host) -> Vec<Vec<String>> {
+    let prompts = host.replica.scripted.prompts();
+    let mut known = 0;
+    let mut new = Vec::new();
+    for prompt in prompts {
+        let users = prompt.transcript.messages().iter().filter(|message| message.role == Role::User);
+        let words: Vec<String> = users.map(words_of).collect();
+        new.push(words[known..].to_vec());
+        known = words.len();
+    }
+    new
+}
+
+/// Rows D8 and D10
+#[tokio::test(flavor = "multi_thread")]
+async fn one_at_a_time_gives_each_call_of_the_model_one_message_that_waited() {
+    let host = Host::with(reporting()).await;
+    one_at_a_time(&host, "s").await;
+    let mut stream = host.execute(asks("s", "Please look.")).await;
+    let (_, [calls, _]) = until_action(&mut stream).await;
+    for words in ["one", "two", "three"] {
+        host.enqueue(enqueue("s", words)).await;
+    }
+    host.submit("s", vec![result(&calls[0], "a cat")]).await;
+    let events = all(&mut stream).await;
+    assert_eq!(new_words(&host), [["Please look."], ["one"], ["two"], ["three"]], "after the results of tools");
+    assert_eq!(completed(&events).result.as_ref().unwrap().step_count, 4);
+
+    let host = Host::with(reporting()).await;
+    one_at_a_time(&host, "s").await;
+    for words in ["one", "two", "three"] {
+        host.enqueue(enqueue("s", words)).await;
+    }
+    host.run(pb::ExecuteTurnRequest { input: None, ..asks("s", "") }).await;
+    assert_eq!(new_words(&host), [["one"], ["two"], ["three"]], "at the start of a turn");
+
+    let host = Host::with(reporting()).await;
+    one_at_a_time(&host, "s").await;
+    let mut stream = host.execute(asks("s", "Please wait.")).await;
+    until_written(&mut stream, "Well, ").await;
+    for words in ["one", "two", "three"] {
+        host.enqueue(enqueue("s", words)).await;
+    }
+    host.release("go");
+    all(&mut stream).await;
+    assert_eq!(new_words(&host), [["Please wait."], ["one"], ["two"], ["three"]], "after an answer");
+
+    let host = Host::with(reporting()).await;
+    one_at_a_time(&host, "s").await;
+    for words in ["one", "two"] {
+        host.enqueue(enqueue("s", words)).await;
+    }
+    host.run(asks("s", "Well?")).await;
+    let expected = [vec!["Well?".to_owned(), "one".to_owned()], vec!["two".to_owned()]];
+    assert_eq!(new_words(&host), expected, "beside the input of a turn");
+}
+
+/// Fails unless each call was predicted as large as the step said that it was made for; the calls.
+fn assert_predicted(events: &[pb::Event]) -> usize {
+    let (mut step, mut calls) = (None, 0);
+    for event in events {
+        match &event.payload {
+            Some(Payload::StepStarted(started)) => step = started.context_tokens.as_ref().map(|size| size.tokens),
+            Some(Payload::UsageRecorded(call)) => {
+                calls += 1;
+                let predicted = call.estimate.as_ref().map(|estimate| estimate.estimated_tokens);
+                assert_eq!(step, predicted, "call {calls}: {:?}", kinds(events));
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+/// Rows A4 and D10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_says_the_size_of_its_prompt_with_the_messages_that_waited_for_it() {
+    let long = "x".repeat(1_800);
+    let host = Host::with(reporting()).await;
+    let mut stream = host.execute(asks("s", "Please look.")).await;
+    let (mut events, [calls, _]) = until_action(&mut stream).await;
+    host.enqueue(enqueue("s", &long)).await;
+    host.submit("s", vec![result(&calls[0], "a cat")]).await;
+    events.extend(all(&mut stream).await);
+    assert_eq!(assert_predicted(&events), 2, "after the results of tools");
+
+    host.enqueue(enqueue("s", &long)).await;
+    host.enqueue(enqueue("s", &long)).await;
+    let events = host.run(pb::ExecuteTurnRequest { input: None, ..asks("s", "") }).await;
+    assert_eq!(assert_predicted(&events), 1, "a turn for what waits");
+
+    host.enqueue(enqueue("s", &long)).await;
+    let events = host.run(asks("s", "Well?")).await;
+    assert_eq!(assert_predicted(&events), 1, "a turn with an input beside what waits");
+
+    let starts =
+        |words: &str| pb::EnqueueMessageRequest { on_idle: pb::IdleAction::StartTurn.into(), ..enqueue("s", words) };
+    let after = host.session("s").await.last_seq;
+    let mut watch = host.watch("s", "", after).await;
+    host.enqueue(starts(&long)).await;
+    let events = until(&mut watch, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    assert_eq!(assert_predicted(&events), 1, "a turn that a message started");
+
+    let mut stream = host.execute(asks("s", "Please wait.")).await;
+    until_written(&mut stream, "Well, ").await;
+    let later = pb::EnqueueMessageRequest { delivery: pb::Delivery::WhenIdle.into(), ..starts(&long) };
+    host.enqueue(later).await;
+    let after = host.session("s").await.last_seq;
+    let mut watch = host.watch("s", "", after).await;
+    host.release("go");
+    until(&mut watch, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    let events = until(&mut watch, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    assert_eq!(assert_predicted(&events), 1, "a turn that follows another one");
 }

@@ -160,3 +160,83 @@ async fn another_replica_rolls_back_also_what_a_lost_one_ran() {
     assert_eq!(seen_by_the_model(&other).await, Vec::<String>::new());
     assert_eq!(cancelled(&other.events("s", "", 0, 100).await).mode(), CancelMode::Rollback);
 }
+
+/// A model that reports how large its prompts were, and looks where it is asked to.
+fn reporting() -> Options {
+    let used =
+        |reason: &str, input: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 100}}});
+    let script = json!({"steps": [
+        {"when": {"user_contains": "tools"}, "say": [call("look"), used("tool_calls", 9_000)]},
+        {"say": [{"text": "Hello."}, used("stop", 5_000)]},
+    ]});
+    Options::default().script("it", script.to_string())
+}
+
+async fn used(host: &Host) -> (i32, pb::TokenBasis) {
+    let used = host.stats("s").await.used.unwrap();
+    (used.tokens, used.basis())
+}
+
+/// A turn of two calls that is taken back, while this happens.
+async fn looks_twice_in_vain(host: &Host, meanwhile: impl AsyncFnOnce()) {
+    let mut stream = host.execute(turn("s", "", "Use tools")).await;
+    let wants = |payload: &Payload| matches!(payload, Payload::ActionRequired(_));
+    until(&mut stream, wants).await;
+    host.submit("s", vec![result(&host.pending("s").await[0], &"fine ".repeat(2_000))]).await;
+    until(&mut stream, wants).await;
+    assert_eq!(used(host).await.0, 9_100, "the turn was measured too");
+    meanwhile().await;
+    roll_back(host, "").await;
+}
+
+/// Rows D18, A3 and A7
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_rollback_the_size_is_the_measured_one_of_before_where_the_prompt_is_that_one_again() {
+    use pb::TokenBasis::{Actual, Heuristic};
+    let host = Host::with(reporting()).await;
+    host.create(pb::Session {
+        session_id: "s".to_owned(),
+        model: MODEL.to_owned(),
+        tools: tools(&["look"]),
+        ..pb::Session::default()
+    })
+    .await;
+    host.run(turn("s", "", "Hello")).await;
+    assert_eq!(used(&host).await, (5_100, Actual));
+    looks_twice_in_vain(&host, async || {}).await;
+    assert_eq!(used(&host).await, (5_100, Actual));
+    assert_eq!(host.stats("s").await.last_estimate.unwrap().actual_tokens, 5_000);
+    looks_twice_in_vain(&host, async || {}).await;
+    assert_eq!(used(&host).await, (5_100, Actual), "and again");
+
+    let compact = async || {
+        let request = pb::CompactRequest {
+            session_id: "s".to_owned(),
+            strategy: pb::CompactionStrategy::MiddleRemoval.into(),
+            target_tokens: 5_000,
+            wait: true,
+            ..Default::default()
+        };
+        let made = host.contexts().compact(request).await.unwrap().into_inner().compaction.unwrap();
+        assert_eq!(made.state(), pb::CompactionState::Applied, "{:?}", made.failure);
+    };
+    looks_twice_in_vain(&host, compact).await;
+    assert_eq!(used(&host).await, (5_100, Actual), "a compaction of the turn went back with it");
+
+    host.append("s", crate::harness::transcripts::one_turn("c1", 500)).await;
+    host.run(turn("s", "", "Hello again")).await;
+    assert_eq!(used(&host).await, (5_100, Actual));
+    let prune = async || {
+        let request = pb::PruneToolOutputsRequest {
+            session_id: "s".to_owned(),
+            minimum_tokens: Some(0),
+            protect_tokens: Some(0),
+            ..Default::default()
+        };
+        let report = host.contexts().prune_tool_outputs(request).await.unwrap().into_inner().report.unwrap();
+        assert!(report.call_ids.contains(&"c1".to_owned()));
+    };
+    looks_twice_in_vain(&host, prune).await;
+    let (tokens, basis) = used(&host).await;
+    assert!(tokens < 1_000 && basis == Heuristic, "it is another prompt: {tokens} {basis:?}");
+}

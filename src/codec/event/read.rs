@@ -10,6 +10,7 @@ use crate::{
         number::signed,
         part, read,
         time::{duration_from_pb, duration_to_pb, timestamp_to_pb},
+        usage,
     },
     model::{
         CallId, Message, MessageId, SessionId, ToolResult, derive,
@@ -125,15 +126,15 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         }
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
-            Payload::TurnCompleted(pb::TurnCompleted { result: with_queued(ended.result, &event.refs), ..ended })
+            Payload::TurnCompleted(pb::TurnCompleted { result: result(ended.result, event), ..ended })
         }
         kind::TURN_CANCELLED => {
             let ended: pb::TurnCancelled = member(event)?;
-            Payload::TurnCancelled(pb::TurnCancelled { result: with_queued(ended.result, &event.refs), ..ended })
+            Payload::TurnCancelled(pb::TurnCancelled { result: result(ended.result, event), ..ended })
         }
         kind::TURN_FAILED => {
             let ended: pb::TurnFailed = member(event)?;
-            Payload::TurnFailed(pb::TurnFailed { result: with_queued(ended.result, &event.refs), ..ended })
+            Payload::TurnFailed(pb::TurnFailed { result: result(ended.result, event), ..ended })
         }
         _ => return Ok(None),
     }))
@@ -246,9 +247,12 @@ fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::Actio
     pb::ActionRequired { result_call_ids: results.to_vec(), approval_call_ids: approvals.to_vec() }
 }
 
-/// The result with the messages that still wait, which only the statement knew.
-fn with_queued(result: Option<pb::TurnResult>, queued: &[String]) -> Option<pb::TurnResult> {
-    Some(pb::TurnResult { queued_message_ids: queued.to_vec(), ..result.unwrap_or_default() })
+/// The result with what only the statement knew: the messages that still wait, and the totals. The owner that encoded the result had
+/// not seen a compaction that ended during its last call.
+fn result(result: Option<pb::TurnResult>, event: &StoredEvent) -> Option<pb::TurnResult> {
+    let result = result.unwrap_or_default();
+    let total_usage = event.totals.as_ref().map(usage::totals_to_pb).or(result.total_usage);
+    Some(pb::TurnResult { queued_message_ids: event.refs.clone(), total_usage, ..result })
 }
 
 #[cfg(test)]
@@ -258,7 +262,7 @@ mod tests {
         codec::{arbitrary, event::encode},
         model::{
             self, Category, CompletionReason, Counted, Ending, Generation, Part, Role, Seq, TokenBasis, TokenCount,
-            ToolCall, ToolOutcome, TurnId, TurnResult, message::StoredPart,
+            ToolCall, ToolOutcome, TurnId, TurnResult, UsageTotals, message::StoredPart,
         },
     };
 
@@ -273,6 +277,7 @@ mod tests {
             kind: encoded.kind.to_owned(),
             refs: encoded.refs,
             size: None,
+            totals: None,
             payload: encoded.payload,
         }
     }
@@ -421,14 +426,17 @@ mod tests {
     }
 
     #[test]
-    fn the_end_names_the_messages_that_still_wait() {
+    fn the_end_names_the_messages_that_still_wait_and_what_the_turn_spent() {
         let ended = model::Payload::TurnEnded {
             ending: Ending::Completed(CompletionReason::Stop),
             result: TurnResult::default(),
         };
-        let event = StoredEvent { refs: vec!["q1".to_owned(), "q2".to_owned()], ..stored(&ended) };
+        let totals = Some(UsageTotals { calls: 3, input: 20, output: 4, ..UsageTotals::default() });
+        let event = StoredEvent { refs: vec!["q1".to_owned(), "q2".to_owned()], totals, ..stored(&ended) };
         let Some(Payload::TurnCompleted(completed)) = payload_of(&event) else { panic!("no end") };
-        assert_eq!(completed.result.unwrap().queued_message_ids, ["q1", "q2"]);
+        let result = completed.result.unwrap();
+        assert_eq!(result.queued_message_ids, ["q1", "q2"]);
+        assert_eq!(result.total_usage.map(|spent| (spent.calls, spent.total_tokens)), Some((3, 24)));
     }
 
     #[test]

@@ -3,12 +3,14 @@
 -- $27 turn $28 owner $29 lease (s) $30 turn timeout (s) $31 revision as read $32 request id or null $33 hash $34 turn request
 -- $35 model $36 the turn goes on from the transcript: its last word must not be the model's, or a message waits
 -- (after lock_run). Messages that waited for the turn before to end are taken by this one.
+-- Where messages wait, the rows have no step_started: the first step begins when these are taken, with their size.
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
-                    + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens),
+                    + coalesce((select sum(t) from unnest($23::int[]) t), 0) as tokens,
+                 ('step_started' = any($3::text[]))::int as first),
 f as (
   update session_run r
      set state = 1, owner = $28, epoch = r.epoch + 1, lease_until = now() + make_interval(secs => $29), takeovers = 0, cancel = 0,
-         cancel_cause = 0, cancel_reason = '', turn_id = $27, step = 1, attempt = 1, open_calls = 0, tool_deadline = null,
+         cancel_cause = 0, cancel_reason = '', turn_id = $27, step = delta.first, attempt = delta.first, open_calls = 0, tool_deadline = null,
          turn_deadline = now() + make_interval(secs => $30), next_seq = r.next_seq + cardinality($3::text[]),
          ctx_tokens = r.ctx_tokens + delta.tokens
     from delta
@@ -20,13 +22,17 @@ f as (
                where m.tenant_id = $1 and m.session_id = $2 and m.voided_at_seq is null and not m.is_summary
                order by m.seq desc limit 1) <> 3
           or exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0))
-  returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality($3::text[]) as base, r.turn_id, r.ctx_tokens),
+  returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality($3::text[]) as base, r.turn_id, r.ctx_tokens,
+            case when r.anchor_version = r.context_version
+                 then jsonb_build_object('version', r.anchor_version, 'model', r.anchor_model, 'input', r.anchor_input,
+                                         'output', r.anchor_output, 'tokens', r.anchor_tokens, 'cached', r.anchor_cached,
+                                         'at', r.anchor_at, 'estimated', r.anchor_estimated, 'basis', r.anchor_basis) end as anchor),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
   select $1, $2, $32, $33, $27 from f where $32::text is not null),
 write_turn as (
-  insert into turns (tenant_id, session_id, turn_id, request_id, request, model, first_seq)
-  select $1, $2, $27, $32, $34::bytea, $35, f.base from f),
+  insert into turns (tenant_id, session_id, turn_id, request_id, request, model, first_seq, anchor_before)
+  select $1, $2, $27, $32, $34::bytea, $35, f.base, f.anchor from f),
 admit_waiting as (
   update queue q set delivery = 1 from f where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery = 2),
 touch as (

@@ -1,11 +1,23 @@
 ,
--- The counters are what the live transcript adds up to; what was known of its size is forgotten.
+-- The counters are what the live transcript adds up to. What was measured before the turn is known again, if the prompt is that one
+-- again: nothing moved the context's version meanwhile but compactions that went back with the turn. What the turn measured is forgotten.
 -- $4 epoch and $5 op of the statement before $6 its owner $7 its turn
+before as (
+  select t.anchor_before as a
+    from session_run r join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id
+   where r.tenant_id = $1 and r.session_id = $2
+     and (r.context_version = (t.anchor_before ->> 'version')::bigint
+          + (select count(*) from compactions c where c.tenant_id = $1 and c.session_id = $2 and c.reverted_at_seq = t.last_seq)
+          -- It is known already: this is the repetition of a statement whose answer was lost.
+          or r.anchor_version = r.context_version and r.anchor_at = (t.anchor_before ->> 'at')::timestamptz)),
 f as (
   update session_run r
-     set context_version = r.context_version + 1, ctx_tokens = z.overhead + z.tokens, anchor_input = null, anchor_output = null,
-         anchor_version = null, anchor_tokens = null
-    from size z
+     set context_version = r.context_version + 1, ctx_tokens = z.overhead + z.tokens,
+         anchor_version = case when b.a is not null then r.context_version + 1 end, anchor_model = b.a ->> 'model',
+         anchor_input = (b.a ->> 'input')::int, anchor_output = (b.a ->> 'output')::int, anchor_tokens = (b.a ->> 'tokens')::bigint,
+         anchor_cached = (b.a ->> 'cached')::int, anchor_at = (b.a ->> 'at')::timestamptz,
+         anchor_estimated = (b.a ->> 'estimated')::int, anchor_basis = (b.a ->> 'basis')::smallint
+    from size z left join before b on true
    where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $4 and r.op = $5::bigint + 1 and r.state = 0
      and r.written_by = $6 and r.turn_id = $7
   returning r.state, r.cancel, r.next_seq),

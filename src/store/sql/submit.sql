@@ -8,7 +8,8 @@
 -- approvals: $13 call ids $14 payloads of tool_call_requested $15 edited arguments or null
 -- $16 request id or null $17 its hash $18 this replica $19 lease (s) $20 estimator $21 overhead of a message
 -- $22 payload of the next step_started; null: the turn takes no further step $23 what its prompt has beside the transcript, in tokens
--- $24 revision that the next step is made for: when another one is in force the owner begins the step
+-- $24 revision that the next step is made for: when another one is in force the owner begins the step; also where messages wait, which
+-- it takes with that step
 with run as (
   select r.state, r.open_calls, r.turn_id, r.step, r.attempt, r.revision, r.turn_deadline
     from session_run r
@@ -61,7 +62,9 @@ e as (
   select (select count(*) from a) as approved, (select count(*) from due) as due,
          case when exists (select from a) or exists (select from due) then 1 else 0 end as action,
          case when n.closes then 1 else 0 end as batch, case when n.resumes then 1 else 0 end as owner,
-         case when n.resumes and $22::bytea is not null and run.revision = $24 then 1 else 0 end as step
+         case when n.resumes and $22::bytea is not null and run.revision = $24
+                   and not exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2)
+              then 1 else 0 end as step
     from n, run),
 f as (
   update session_run r

@@ -85,6 +85,24 @@ pub fn requested(events: &[pb::Event]) -> Vec<String> {
         .collect()
 }
 
+/// The calls that the events of a turn account for, added up.
+pub fn accounted<'a>(events: impl IntoIterator<Item = &'a pb::Event>, turn: &str) -> pb::UsageTotals {
+    let mut sum = pb::UsageTotals::default();
+    for event in events.into_iter().filter(|event| event.turn_id == turn) {
+        let Some(Payload::UsageRecorded(call)) = &event.payload else { continue };
+        sum.calls += 1;
+        if let Some(usage) = &call.usage {
+            sum.input_tokens += i64::from(usage.input_tokens);
+            sum.output_tokens += i64::from(usage.output_tokens);
+            sum.reasoning_tokens += i64::from(usage.reasoning_tokens);
+            sum.cache_read_tokens += i64::from(usage.cache_read_tokens);
+            sum.cache_write_tokens += i64::from(usage.cache_write_tokens);
+        }
+    }
+    sum.total_tokens = sum.input_tokens + sum.output_tokens;
+    sum
+}
+
 /// The kind of an event, as the proto names it, e.g. `turn_started`.
 pub fn kind(event: &pb::Event) -> &'static str {
     match event.payload.as_ref().expect("an event without payload") {

@@ -221,6 +221,7 @@ impl World {
             grace_left: Duration::ZERO,
             late: false,
             waiting: false,
+            has_taken: false,
             spent: UsageTotals::default(),
             limits: LIMITS,
             last: transcript.as_ref().and_then(|transcript| Last::of(transcript, &row.turn_id())),
