@@ -40,9 +40,19 @@ pub struct Most {
     pub or_one: bool,
 }
 
+/// What the turn spent that the event e ends: as its row says, since the owner that wrote the event may have seen less.
+macro_rules! totals {
+    () => {
+        "case when e.kind in ('turn_completed', 'turn_cancelled', 'turn_failed')
+              then (select array[t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens, t.cache_read_tokens, t.cache_write_tokens]
+                      from turns t where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = e.turn_id) end as totals"
+    };
+}
+
 /// The events that fit, and the size of the first that does not. Sizes are known without the content: of values that are stored out of
 /// line, octet_length reads the header only.
-pub(super) const FOLLOW: &str = "-- store::event::follow
+pub(super) const FOLLOW: &str = concat!(
+    "-- store::event::follow
     with page as (
       select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.payload,
              $5::bigint + octet_length(e.payload) + coalesce(m.bytes, 0) + coalesce(c.bytes, 0) as bytes
@@ -66,10 +76,11 @@ pub(super) const FOLLOW: &str = "-- store::event::follow
       select summed.*, total <= $6::bigint or (n = 1 and $7) as fits from summed where n <= 2 or total - bytes <= $6::bigint)
     select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.bytes::bigint as bytes, e.fits,
            case when e.fits then e.payload end as payload,
-           case when e.kind in ('turn_completed', 'turn_cancelled', 'turn_failed')
-                then (select array[t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens, t.cache_read_tokens, t.cache_write_tokens]
-                        from turns t where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = e.turn_id) end as totals
-      from fitting e order by e.seq";
+           ",
+    totals!(),
+    "
+      from fitting e order by e.seq"
+);
 
 /// The newest event between two others that settled an open message: committed it, or made it void.
 pub(super) const SETTLED: &str = "-- store::event::settled_between
@@ -128,9 +139,12 @@ impl Store {
 
     /// One event, without what it refers to.
     pub async fn event(&self, key: &SessionKey, seq: Seq) -> Result<Option<StoredEvent>, Error> {
-        const SQL: &str = "-- store::event::event
-            select seq, turn_id, step, attempt, at, kind, refs, size, payload from events
-             where tenant_id = $1 and session_id = $2 and seq = $3";
+        const SQL: &str = concat!(
+            "-- store::event::event
+            select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.payload, ",
+            totals!(),
+            " from events e where e.tenant_id = $1 and e.session_id = $2 and e.seq = $3"
+        );
         let key = Key::from(key);
         let rows = self.database.read(SQL, &[&key.tenant, &key.session, &seq.0]).await?;
         rows.first().map(event).transpose()
