@@ -293,6 +293,18 @@ async fn a_result_without_room_is_cut_to_what_fits_and_kept_whole() {
     assert!(last.tokens + last.margin <= 16_000 - 4_096, "{last:?}");
 }
 
+/// Leaves out what differs between a session and its fork.
+fn leave_out_what_differs(messages: &mut [pb::Message]) {
+    for message in messages {
+        message.session_id.clear();
+        for part in &mut message.parts {
+            if let Some(part::Content::ToolResult(pb::ToolResult { prune_mark: Some(mark), .. })) = &mut part.content {
+                mark.compacted_time = None;
+            }
+        }
+    }
+}
+
 /// What a session is made of as of a seq: the model's view, everything, and a fork's view; what differs by session left out.
 async fn as_of(host: &Host, session: &str, seq: i64, look: &str) -> [Vec<pb::Message>; 3] {
     let fork_of = format!("{session}-{seq}-{look}");
@@ -302,14 +314,7 @@ async fn as_of(host: &Host, session: &str, seq: i64, look: &str) -> [Vec<pb::Mes
         host.listed(session, MessageView::All, seq, true, 3).await,
         host.live(&fork_of).await,
     ];
-    for message in views.iter_mut().flatten() {
-        message.session_id.clear();
-        for part in &mut message.parts {
-            if let Some(part::Content::ToolResult(pb::ToolResult { prune_mark: Some(mark), .. })) = &mut part.content {
-                mark.compacted_time = None;
-            }
-        }
-    }
+    views.iter_mut().for_each(|messages| leave_out_what_differs(messages));
     let rendered = pb::RenderContextRequest { session_id: fork_of, ..Default::default() };
     host.contexts().render_context(rendered).await.unwrap();
     views
@@ -361,4 +366,62 @@ async fn a_view_as_of_a_seq_is_the_same_before_and_after_results_come_back_and_a
     for session in ["s", "f"] {
         check_books(&client, session).await;
     }
+}
+
+/// Row I5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_in_batches_has_the_prunes_that_were_taken_back_and_the_order_of_compactions() {
+    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    let client = host.database.client().await;
+    host.with_turns("s", &[30_000, 20_000, 20_000, 20_000]).await;
+    // More messages than one statement copies.
+    for batch in 0..2 {
+        host.append("s", (0..99).flat_map(|n| one_turn(&format!("b{batch}-{n}"), 5)).collect()).await;
+    }
+    let live = async |session: &str, seq: i64| {
+        let mut messages = host.listed(session, MessageView::Live, seq, false, 1_000).await;
+        leave_out_what_differs(&mut messages);
+        messages
+    };
+    let report = prune(&host, pb::PruneToolOutputsRequest { protect_tokens: Some(40_000), ..of("s", "") }).await;
+    assert!(report.outputs_pruned > 0);
+    let between = host.session("s").await.last_seq;
+    let cleared = live("s", between).await;
+    assert_eq!(restore(&host, "s", report.pruned_at_seq, "").await.call_ids, report.call_ids);
+    let whole = live("s", 0).await;
+    assert_ne!(whole, cleared);
+    let compaction = pb::CompactRequest {
+        session_id: "s".to_owned(),
+        strategy: pb::CompactionStrategy::MiddleRemoval.into(),
+        target_tokens: 30_000,
+        wait: true,
+        ..Default::default()
+    };
+    let made = host.contexts().compact(compaction).await.unwrap().into_inner().compaction.unwrap();
+    assert_eq!(made.state(), pb::CompactionState::Applied, "{:?}", made.failure);
+
+    host.try_fork(fork("s", between, "between")).await.unwrap();
+    assert_eq!(live("between", 0).await, cleared, "a fork of when the results were cleared");
+    host.try_fork(fork("s", 0, "later")).await.unwrap();
+    assert_eq!(live("later", between).await, cleared, "a later fork, as of when the results were cleared");
+    assert_eq!(live("later", 0).await, live("s", 0).await);
+    for session in ["s", "between", "later"] {
+        check_books(&client, session).await;
+    }
+    let begun = "select array_agg(begun_at_seq) from compactions where session_id = $1";
+    let mut seqs = Vec::new();
+    for session in ["s", "later"] {
+        seqs.push(client.query_one(begun, &[&session]).await.unwrap().get::<_, Vec<Option<i64>>>(0));
+    }
+    assert_eq!(seqs[0], seqs[1]);
+    assert!(seqs[0][0].is_some());
+
+    let kept = "select count(*) from past_prunes where session_id = 'later'";
+    assert_eq!(client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0), i64::from(report.outputs_pruned));
+    let gone = pb::DeleteSessionRequest { session_id: "later".to_owned(), ..Default::default() };
+    host.sessions().delete_session(gone).await.unwrap();
+    let expired = "update session_run set lease_until = now() - interval '1 s' where session_id = 'later'";
+    client.batch_execute(expired).await.unwrap();
+    host.replica.engine.purge().await.unwrap();
+    assert_eq!(client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0), 0, "a purge removes them");
 }
