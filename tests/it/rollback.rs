@@ -77,7 +77,8 @@ async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutco
     assert_eq!(void, end.voided_message_ids, "what is void is what was told, in order");
     assert_eq!(host.session("s").await.state(), SessionState::Idle);
     let turn = turn_id(&head);
-    assert_eq!(roll_back(host, &turn).await, answer, "once is enough");
+    let again = roll_back(host, &turn).await;
+    assert_eq!(again, pb::CancelTurnResponse { outcome: CancelOutcome::None.into(), ..answer }, "once is enough");
     assert!(end.result.as_ref().unwrap().total_usage.is_some(), "usage stays counted");
 }
 
