@@ -8,7 +8,9 @@ use std::{
 
 use contextd::model::{
     CallId, Content, Contents, Generation, Message, MessageId, Part, Prompt, Role, Seq, TokenBasis, TokenCount, Tool,
-    ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript, generation::ToolChoice, message::StoredPart,
+    ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript,
+    generation::{ReasoningEffort, ToolChoice},
+    message::StoredPart,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -26,6 +28,8 @@ pub(crate) struct Recorded {
     pub(crate) model: String,
     /// The recording it was part of.
     pub(crate) file: String,
+    /// The day it was made, as `2026-08-31`.
+    pub(crate) recorded: String,
     /// Tokens of the prompt as reported.
     pub(crate) input_tokens_actual: u32,
     /// The request's body.
@@ -48,6 +52,15 @@ impl Case {
             ("openai_responses", "openai" | "azure" | "chatgpt" | "bedrock-mantle") => "openai-responses",
             (_, other) => other,
         }
+    }
+
+    /// Whether its service has changed its hidden prompt since: such a request says nothing about those of today. It is scored like any
+    /// other, but nothing is fitted to it.
+    pub(crate) fn is_superseded(&self) -> bool {
+        let Recorded { provider, model, recorded, .. } = &self.recorded;
+        let thinks = self.prompt.generation.reasoning_effort != Some(ReasoningEffort::None);
+        // DeepSeek tells a model that thinks how hard it should, in 79 tokens, since August 2026.
+        provider == "deepseek" && model.contains("-v4") && thinks && recorded.as_str() < "2026-08"
     }
 
     /// What requests of one conversation have in common.
@@ -95,8 +108,20 @@ fn prompt(recorded: &Recorded) -> Prompt {
         contents: Contents::default(),
         tools,
         max_output_tokens: None,
-        generation: Generation { tool_choice: choice, ..Generation::default() },
+        generation: Generation {
+            tool_choice: choice,
+            reasoning_effort: effort(&request["thinking"]),
+            ..Generation::default()
+        },
         size: TokenCount { tokens: 0, basis: TokenBasis::Heuristic, margin: 0, estimator: String::new() },
+    }
+}
+
+/// Whether thinking was switched on or off; none: that was left to the service.
+fn effort(thinking: &Value) -> Option<ReasoningEffort> {
+    match thinking["type"].as_str()? {
+        "disabled" => Some(ReasoningEffort::None),
+        _ => Some(ReasoningEffort::High),
     }
 }
 

@@ -41,6 +41,8 @@ fn print_terms(case: &Case) {
     let line = serde_json::json!({
         "id": case.recorded.id,
         "template": template.name,
+        "recording": case.recorded.file,
+        "superseded": case.is_superseded(),
         "setting": case.setting(),
         "actual": case.recorded.input_tokens_actual,
         "terms": template.terms(&case.prompt).all(),

@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{
     config::{Config, Effort, Environment, ModelConfig, OpenAiConfig, ProviderConfig},
+    context::template::Template,
     model::generation::ReasoningEffort,
     provider::{
         Registry,
@@ -48,8 +49,17 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         stall_timeout: config.stall_timeout,
         max_request_bytes: config.max_request_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
     };
+    if let Some(service) = config.counted_as.as_deref() {
+        let known = Template::services();
+        anyhow::ensure!(
+            known.contains(service),
+            "counted_as: `{service}` is none of the services with a form of their own: {}",
+            known.into_iter().collect::<Vec<_>>().join(", ")
+        );
+    }
     let models = config.models.iter().map(|(name, model)| (name.clone(), declared(model))).collect();
-    Ok(OpenAi::new(name, settings, dialect, models)?.with_developer_role(config.developer_role))
+    let provider = OpenAi::new(name, settings, dialect, models)?;
+    Ok(provider.with_developer_role(config.developer_role).with_counted_as(config.counted_as.clone()))
 }
 
 fn headers(config: &OpenAiConfig, key: Option<SecretString>) -> anyhow::Result<Vec<(HeaderName, SecretString)>> {
@@ -103,10 +113,12 @@ fn effort(effort: Effort) -> ReasoningEffort {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{
         config::{Dialect, SERVICES, Sources},
-        provider::info::Source,
+        provider::{Provider as _, info::Source},
     };
 
     #[test]
@@ -120,6 +132,43 @@ mod tests {
             assert_eq!((model.provider_name.as_str(), model.info.source), (service.provider, Source::Shipped));
             assert!(model.info.supports_tools && model.info.context_window.is_some(), "{}", model.reference);
         }
+    }
+
+    /// A configuration reaches each template: by the dialect, by the host, or by what the operator says.
+    #[test]
+    fn every_template_can_be_reached() {
+        let service = |base_url: &str, dialect: Option<Dialect>, counted_as: Option<&str>| {
+            let (base_url, counted_as) = (base_url.to_owned(), counted_as.map(str::to_owned));
+            let config = OpenAiConfig { base_url, dialect, counted_as, ..OpenAiConfig::default() };
+            openai("main", &config, &Environment::default()).map(|it| it.service().map(str::to_owned))
+        };
+        let table = [
+            ("https://api.venice.ai/api/v1", Some("venice")),
+            (
+                "https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/l/endpoints/openapi",
+                Some("gemini-vertex"),
+            ),
+            ("https://aiplatform.googleapis.com.example.org/v1", None),
+            ("https://api.groq.com/openai/v1", Some("groq")),
+            ("https://proxy.example.org/v1", None),
+        ];
+        for (url, expected) in table {
+            assert_eq!(service(url, None, None).unwrap().as_deref(), expected, "{url}");
+        }
+        for known in Template::services() {
+            let said = service("https://api.groq.com/openai/v1", Some(Dialect::Vllm), Some(known)).unwrap();
+            assert_eq!(said.as_deref(), Some(known), "what the operator says counts");
+        }
+        let unknown = service("https://proxy.example.org/v1", None, Some("venise")).unwrap_err().to_string();
+        assert!(unknown.contains("`venise`") && unknown.contains("venice"), "{unknown}");
+        let models = "gpt-4o gpt-5 gpt-oss gpt-3.5 claude-3 claude-sonnet-4-5 claude-5 gemini-2.0 gemini-2.5 gemini-3 gemma-3 \
+                      mistral-medium mistral-small-latest mixtral deepseek-r1 deepseek-v4-flash qwen3 qwen3.5 smollm2 llama-2 \
+                      llama-3.3 llama-4 grok-3 grok-4 glm-4.6 glm-5.2 minimax-m2";
+        let services = || Template::services().into_iter().chain(["elsewhere"]);
+        let reached: BTreeSet<&str> =
+            services().flat_map(|it| models.split(' ').map(move |model| Template::of(it, model).name)).collect();
+        let left: Vec<&str> = Template::all().map(|it| it.name).filter(|name| !reached.contains(name)).collect();
+        assert_eq!(left, ["unknown"]);
     }
 
     #[test]

@@ -558,6 +558,7 @@ fn accounted(model: String) -> Payload {
         model,
         usage: None,
         estimate: None,
+        ratio: 1.25,
         message,
         compaction,
     }

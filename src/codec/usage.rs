@@ -99,12 +99,11 @@ pub fn size_to_pb(tokens: u32, estimator: &str) -> pb::TokenCount {
 /// A prediction beside what was reported.
 pub fn estimate_to_pb(estimate: &Estimate) -> pb::CallEstimate {
     let Estimate { estimated, actual, basis } = *estimate;
-    let error = i64::from(estimated) - i64::from(actual);
     pb::CallEstimate {
         estimated_tokens: signed(estimated),
         actual_tokens: signed(actual),
         error_tokens: signed(estimated).saturating_sub(signed(actual)),
-        error_ratio: if actual == 0 { 0.0 } else { error as f64 / f64::from(actual) },
+        error_ratio: estimate.error_ratio(),
         basis: basis_to_pb(basis).into(),
     }
 }

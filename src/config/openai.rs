@@ -32,6 +32,9 @@ pub struct OpenAiConfig {
     pub api_key_file: Option<PathBuf>,
     /// What the service speaks. Absent: the host of `base_url` tells, else `compatible`.
     pub dialect: Option<Dialect>,
+    /// The service whose prompts these are counted as, such as `venice` for a proxy in front of it. Absent: the dialect, the host of
+    /// `base_url` or the provider's name tells.
+    pub counted_as: Option<String>,
     /// `OpenAI-Organization`.
     pub organization: Option<String>,
     /// `OpenAI-Project`.
@@ -191,6 +194,7 @@ impl Default for OpenAiConfig {
             api_key_env: None,
             api_key_file: None,
             dialect: None,
+            counted_as: None,
             organization: None,
             project: None,
             headers: BTreeMap::new(),
@@ -226,6 +230,7 @@ impl OpenAiConfig {
             api_key_env,
             api_key_file,
             dialect: _,
+            counted_as: _,
             organization,
             project,
             headers,

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::{
     estimate, media,
-    template::{Pictures, Template, Term},
+    template::{Pictures, Template, Term, Terms},
 };
-use crate::model::{Content, Counted, Part, Role, Tool};
+use crate::model::{Content, Counted, Generation, Part, Role, Tool};
 
 /// Who counts. Counts are stored under its name and stay what they are when the session goes on with another model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,6 +15,24 @@ pub enum Estimator {
     Characters,
     /// With a family's vocabulary and prices.
     Family(&'static Template),
+}
+
+/// The size of what a prompt has beside its transcript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outside {
+    /// The system prompt, and what every prompt costs whatever it says.
+    pub instructions: u32,
+    /// The definitions of tools, and what stands around them.
+    pub tools: u32,
+    /// What opens the model's answer, where that is no part of the rest.
+    pub priming: u32,
+}
+
+impl Outside {
+    /// All of it.
+    pub fn tokens(self) -> u32 {
+        self.instructions.saturating_add(self.tools).saturating_add(self.priming)
+    }
 }
 
 impl Estimator {
@@ -60,40 +78,47 @@ impl Estimator {
         }
     }
 
-    /// What a prompt has beside its transcript: the system prompt, the tools that the model is told of, and what stands around them. That is
-    /// asked whenever a size is, so texts are counted by their characters.
-    pub fn outside<'a>(self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> u32 {
-        let (mut tokens, mut told) = (self.instructions(system), false);
-        for tool in tools {
-            (tokens, told) = (tokens.saturating_add(estimate::tool(tool)), true);
-        }
-        let more = match self {
-            Self::Characters => estimate::REPLY_PRIMING,
-            Self::Family(_) if told => self.telling(system),
-            Self::Family(_) => 0,
-        };
-        tokens.saturating_add(more)
-    }
-
-    /// Size of the system prompt, with what a prompt of the family costs whatever it says.
-    pub fn instructions(self, system: &str) -> u32 {
+    /// What a prompt has beside its transcript: the system prompt, the tools that the model is told of, and what stands around them.
+    pub fn outside<'a>(
+        self,
+        system: &str,
+        tools: impl IntoIterator<Item = &'a Tool>,
+        generation: &Generation,
+    ) -> Outside {
         match self {
-            Self::Characters => estimate::system(system),
+            Self::Characters => {
+                let tools = tools.into_iter().map(estimate::tool).fold(0, u32::saturating_add);
+                Outside { instructions: estimate::system(system), tools, priming: estimate::REPLY_PRIMING }
+            }
             Self::Family(template) => {
-                let around = template.costs.of(&template.terms_around(!system.is_empty(), false));
-                estimate::text(system).saturating_add(around)
+                let whole = template.costs.of(&template.terms_outside(system, tools, generation));
+                let instructions = template.costs.of(&template.terms_of_instructions(system, generation)).min(whole);
+                Outside { instructions, tools: whole - instructions, priming: 0 }
             }
         }
     }
 
-    /// What it costs to tell of tools at all, beside their definitions.
-    pub fn telling(self, system: &str) -> u32 {
+    /// Whether all of that was counted before, so that it takes no time now.
+    pub fn has_counted<'a>(self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> bool {
         match self {
-            Self::Characters => 0,
-            Self::Family(template) => {
-                let around = |told| template.costs.of(&template.terms_around(!system.is_empty(), told));
-                around(true).saturating_sub(around(false))
-            }
+            Self::Characters => true,
+            Self::Family(template) => template.has_counted(system, tools),
+        }
+    }
+
+    /// Size of a tool's definition, without what stands around all of them.
+    pub fn tool(self, tool: &Tool) -> u32 {
+        match self {
+            Self::Characters => estimate::tool(tool),
+            Self::Family(template) => template.costs.of(&template.terms_of_tool(tool)),
+        }
+    }
+
+    /// Size of a text of the system prompt.
+    pub fn instruction(self, text: &str) -> u32 {
+        match self {
+            Self::Characters => estimate::text(text),
+            Self::Family(template) => template.costs.of(&Terms::some(Term::Text, template.known_tokens(text))),
         }
     }
 
@@ -125,7 +150,7 @@ mod tests {
     use super::*;
     use crate::{
         context::testing,
-        model::{Category, Message, media::Media, media::Source},
+        model::{Category, Message, generation::ToolChoice, media::Media, media::Source},
     };
 
     fn family(name: &str) -> Estimator {
@@ -157,9 +182,9 @@ mod tests {
             (testing::user("Hello, world!"), 4 + 4),
             (testing::user(figures), 4 + 19),
             (testing::assistant("Hello, world!"), 4 + 4),
-            (testing::calls(&["look"]), 4 + (3 + 2)), // "look" and "{}"
-            (testing::calls(&["look", "look"]), 4 + 19 + 2 * 5), // a second call has a price of its own
-            (testing::results(&[("look", "Hello, world!")]), 4 + (5 + 4)),
+            (testing::calls(&["look"]), 4 + (2 + 2)), // "look" and "{}"
+            (testing::calls(&["look", "look"]), 4 + 19 + 2 * 4), // a second call has a price of its own
+            (testing::results(&[("look", "Hello, world!")]), 4 + (6 + 4)),
         ];
         for (said, expected) in table {
             assert_eq!(message(gpt, &said), expected, "{:?}", said.parts);
@@ -170,18 +195,32 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_a_transcript_stand_words_and_what_the_family_puts_around_them() {
+    fn outside_of_a_transcript_a_family_counts_as_it_counts_a_prompt_without_messages() {
+        let tool = testing::tool("look");
+        let choices = [None, Some(ToolChoice::None), Some(ToolChoice::Required), Some(ToolChoice::Tool("look".into()))];
+        for template in Template::all().filter(|template| template.is_of_a_family()) {
+            for (system, told) in [("", false), ("Be brief, please.", false), ("", true), ("Be brief, please.", true)] {
+                for choice in &choices {
+                    let tools = if told { std::slice::from_ref(&tool) } else { &[] };
+                    let generation = Generation { tool_choice: choice.clone(), ..Generation::default() };
+                    let whole = template.count(&template.terms_of(system, tools, &[], &generation)).tokens;
+                    let estimator = Estimator::of(template);
+                    assert!(told || !estimator.has_counted("never seen", tools));
+                    let outside = estimator.outside(system, tools, &generation);
+                    assert_eq!(outside.tokens(), whole, "{} {system:?} {told} {choice:?}", template.name);
+                    assert!(estimator.has_counted(system, tools));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn outside_of_a_transcript_characters_are_counted_for_a_model_of_no_family() {
         let tool = testing::tool("look"); // 31 characters
-        let table = [
-            ("none", "", false, 3),
-            ("none", "12345678", true, (2 + 4) + 8 + 3),
-            ("gpt-4-chat", "", false, 3),
-            ("gpt-4-chat", "12345678", true, (2 + 4) + 8 + 3 + (16 - 4)),
-            ("venice-mistral", "", false, 955 + 630), // a hidden prompt of its own
-        ];
-        for (name, system, told, expected) in table {
-            let estimator = Template::named(name).map_or(Estimator::Characters, Estimator::of);
-            assert_eq!(estimator.outside(system, Some(&tool).filter(|_| told)), expected, "{name} {system:?} {told}");
+        let table = [("", false, (0, 0)), ("12345678", false, (2 + 4, 0)), ("12345678", true, (2 + 4, 8))];
+        for (system, told, (instructions, tools)) in table {
+            let found = Estimator::Characters.outside(system, Some(&tool).filter(|_| told), &Generation::default());
+            assert_eq!(found, Outside { instructions, tools, priming: 3 }, "{system:?} {told}");
         }
     }
 

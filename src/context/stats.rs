@@ -2,9 +2,7 @@
 
 use super::{
     budget::Budget,
-    estimate,
-    estimator::Estimator,
-    prompt,
+    estimator::{Estimator, Outside},
     size::{Size, tokens},
 };
 use crate::model::{
@@ -24,6 +22,8 @@ pub struct Whole<'a> {
     pub supports_tools: bool,
     /// Who counts for its model.
     pub estimator: Estimator,
+    /// What its system prompt and its tools come to.
+    pub outside: Outside,
     /// Its counters.
     pub ledger: &'a Ledger,
     /// What waits in its queue.
@@ -43,10 +43,9 @@ pub struct Breakdown {
 
 /// Takes a window apart. The messages get what the rest leaves, each kind as much of it as the estimate gives it.
 pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
-    let Whole { config, supports_tools, estimator, ledger, queued, used } = *whole;
-    let system = prompt::system(config);
-    let mut rest = instructions(config, estimator.instructions(&system));
-    rest.extend(tools(&config.tools, supports_tools, estimator.telling(&system)));
+    let Whole { config, supports_tools, estimator, outside, ledger, queued, used } = *whole;
+    let mut rest = instructions(config, estimator, outside.instructions);
+    rest.extend(tools(&config.tools, supports_tools, estimator, outside.tools));
     let outside: u32 = rest.iter().map(|share| share.tokens).fold(0, u32::saturating_add);
     let adjusted = outside > used;
     if adjusted {
@@ -58,7 +57,7 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
     let unseen = [
         Share {
             occupant: Occupant::DeferredTools,
-            tokens: deferred.iter().map(|tool| estimate::tool(tool)).fold(0, u32::saturating_add),
+            tokens: deferred.iter().map(|tool| estimator.tool(tool)).fold(0, u32::saturating_add),
             count: number(deferred.len()),
         },
         Share { occupant: Occupant::Queued, tokens: tokens(queued.tokens), count: queued.parts },
@@ -68,9 +67,9 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
 }
 
 /// The tools that the model is told of, with the sizes of their definitions, the largest first.
-pub fn largest_tools(tools: &ToolSet, supports_tools: bool) -> Vec<(&Tool, u32)> {
+pub fn largest_tools(tools: &ToolSet, supports_tools: bool, estimator: Estimator) -> Vec<(&Tool, u32)> {
     let mut sized: Vec<_> =
-        tools.visible().filter(|_| supports_tools).map(|tool| (tool, estimate::tool(tool))).collect();
+        tools.visible().filter(|_| supports_tools).map(|tool| (tool, estimator.tool(tool))).collect();
     sized.sort_by(|(one, size), (other, than)| than.cmp(size).then_with(|| one.name.cmp(&other.name)));
     sized
 }
@@ -174,19 +173,19 @@ fn spoken(category: Category, held: Held) -> Share {
 
 /// The system prompt and the blocks behind it, of so many tokens. They are one text: what it has beside its pieces is spread over them.
 /// Where there are none, what every prompt costs stands for them.
-fn instructions(config: &SessionConfig, whole: u32) -> Vec<Share> {
+fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec<Share> {
     let mut shares = Vec::new();
     if !config.system_prompt.is_empty() {
         shares.push(Share {
             occupant: Occupant::SystemPrompt,
-            tokens: estimate::text(&config.system_prompt),
+            tokens: estimator.instruction(&config.system_prompt),
             count: 1,
         });
     }
     for kind in [PinnedKind::Memory, PinnedKind::Skills, PinnedKind::Agents, PinnedKind::Pinned] {
         let blocks = config.pinned_blocks.iter().filter(|block| block.kind == kind);
-        let sizes: Vec<u32> =
-            blocks.map(|block| estimate::text(&block.text).saturating_add(estimate::text(&block.name))).collect();
+        let size = |text: &str| estimator.instruction(text);
+        let sizes: Vec<u32> = blocks.map(|block| size(&block.text).saturating_add(size(&block.name))).collect();
         if !sizes.is_empty() {
             let sum = sizes.iter().copied().fold(0, u32::saturating_add);
             shares.push(Share { occupant: block(kind), tokens: sum, count: number(sizes.len()) });
@@ -199,18 +198,17 @@ fn instructions(config: &SessionConfig, whole: u32) -> Vec<Share> {
     shares
 }
 
-/// The tools that the model is told of, and `telling`, spread over them: what it costs to tell of any.
-fn tools(tools: &ToolSet, supports_tools: bool, telling: u32) -> Vec<Share> {
+/// The tools that the model is told of, of so many tokens. What stands around them all is spread over them.
+fn tools(tools: &ToolSet, supports_tools: bool, estimator: Estimator, whole: u32) -> Vec<Share> {
     let of = |category: ToolCategory| {
-        let sizes: Vec<u32> =
-            tools.visible().filter(|tool| supports_tools && tool.category == category).map(estimate::tool).collect();
+        let told = tools.visible().filter(|tool| supports_tools && tool.category == category);
+        let sizes: Vec<u32> = told.map(|tool| estimator.tool(tool)).collect();
         let sum = sizes.iter().copied().fold(0, u32::saturating_add);
         Share { occupant: tool(category), tokens: sum, count: number(sizes.len()) }
     };
     let categories = [ToolCategory::Tools, ToolCategory::McpTools, ToolCategory::Skills, ToolCategory::Agents];
     let mut shares: Vec<Share> = categories.into_iter().map(of).filter(|share| share.count > 0).collect();
-    let definitions = shares.iter().map(|share| share.tokens).fold(telling, u32::saturating_add);
-    scale(&mut shares, definitions);
+    scale(&mut shares, whole);
     shares
 }
 
@@ -246,9 +244,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        context::{size::size, template::Template, testing},
+        context::{prompt, size::size, template::Template, testing},
         model::{PinnedBlock, ToolSet},
     };
+
+    fn outside(config: &SessionConfig, estimator: Estimator) -> Outside {
+        estimator.outside(&prompt::system(config), config.tools.visible(), &config.generation)
+    }
 
     fn held(tokens: i64, parts: u32) -> Held {
         Held { tokens, parts }
@@ -282,6 +284,7 @@ mod tests {
             config: &config,
             supports_tools: true,
             estimator: Estimator::Characters,
+            outside: outside(&config, Estimator::Characters),
             ledger: &ledger,
             queued,
             used: 52_100,
@@ -307,15 +310,11 @@ mod tests {
         let told = config();
         let bare = SessionConfig::default();
         let ledger = Ledger { user: held(10_000, 3), ..Ledger::default() };
-        let table = [
-            ("gpt-4-chat", &told, (3_996 + 4 + 3, 8_000 + 12)),
-            ("gpt-4-chat", &bare, (3, 0)),
-            ("venice-mistral", &bare, (955 + 630, 0)), // a system prompt of its own
-        ];
-        for (name, config, expected) in table {
+        for (name, config) in [("gpt-4-chat", &told), ("gpt-4-chat", &bare), ("venice-mistral", &bare)] {
             let estimator = Estimator::of(Template::named(name).unwrap());
-            let queued = Held::default();
-            let whole = Whole { config, supports_tools: true, estimator, ledger: &ledger, queued, used: 30_000 };
+            let (queued, outside) = (Held::default(), outside(config, estimator));
+            let whole =
+                Whole { config, supports_tools: true, estimator, outside, ledger: &ledger, queued, used: 30_000 };
             let breakdown = breakdown(&whole);
             let hidden = (tokens_of(&breakdown, Occupant::SystemPrompt), tokens_of(&breakdown, Occupant::Tools));
             let prompts = breakdown.shares.iter().find(|share| share.occupant == Occupant::SystemPrompt).unwrap().count;
@@ -324,10 +323,10 @@ mod tests {
                 u32::from(!config.system_prompt.is_empty()),
                 "{name}: none of the session's own is none"
             );
-            assert_eq!((hidden, total(&breakdown)), (expected, 30_000), "{name}");
-            let outside = estimator.outside(&prompt::system(config), config.tools.visible());
-            assert_eq!(outside, expected.0 + expected.1, "{name}: the size has the same");
+            assert_eq!((hidden, total(&breakdown)), ((outside.instructions, outside.tools), 30_000), "{name}");
         }
+        let hidden = outside(&bare, Estimator::of(Template::named("venice-mistral").unwrap()));
+        assert!(hidden.instructions > 1_000 && hidden.tools == 0, "a system prompt of the service's own: {hidden:?}");
     }
 
     #[test]
@@ -336,7 +335,9 @@ mod tests {
         let ledger = Ledger { user: held(100, 1), media: held(0, 2), ..Ledger::default() };
         let queued = Held::default();
         let estimator = Estimator::Characters;
-        let whole = Whole { config: &config, supports_tools: true, estimator, ledger: &ledger, queued, used: 100 };
+        let outside = outside(&config, estimator);
+        let whole =
+            Whole { config: &config, supports_tools: true, estimator, outside, ledger: &ledger, queued, used: 100 };
         let shown: Vec<_> = breakdown(&whole).shares.into_iter().map(|it| (it.occupant, it.tokens, it.count)).collect();
         assert_eq!(shown, [(Occupant::User, 100, 1), (Occupant::Media, 0, 2)]);
     }
@@ -350,6 +351,7 @@ mod tests {
             config: &config,
             supports_tools: true,
             estimator: Estimator::Characters,
+            outside: outside(&config, Estimator::Characters),
             ledger: &ledger,
             queued: Held::default(),
             used: 6_000,
@@ -376,11 +378,13 @@ mod tests {
             ..SessionConfig::default()
         };
         let ledger = Ledger::default();
+        let untold = Estimator::Characters.outside(&prompt::system(&config), [], &config.generation);
         let of = |supports_tools| {
             breakdown(&Whole {
                 config: &config,
                 supports_tools,
                 estimator: Estimator::Characters,
+                outside: if supports_tools { outside(&config, Estimator::Characters) } else { untold },
                 ledger: &ledger,
                 queued: Held::default(),
                 used: 1_000,
@@ -434,13 +438,11 @@ mod tests {
                 tools: ToolSet { tools: (0..tools).map(named).collect() },
                 ..SessionConfig::default()
             };
-            let whole = Whole { config: &config, supports_tools: true, estimator, ledger: &ledger, queued: Held::default(), used };
+            let (queued, outside) = (Held::default(), outside(&config, estimator));
+            let whole = Whole { config: &config, supports_tools: true, estimator, outside, ledger: &ledger, queued, used };
             let breakdown = breakdown(&whole);
             prop_assert_eq!(total(&breakdown), used);
-            let system = estimator.instructions(&config.system_prompt);
-            let tools = super::tools(&config.tools, true, estimator.telling(&config.system_prompt));
-            let outside = tools.iter().map(|share| share.tokens).sum::<u32>() + system;
-            prop_assert_eq!(breakdown.adjusted, outside > used);
+            prop_assert_eq!(breakdown.adjusted, outside.instructions + outside.tools > used);
         }
     }
 }

@@ -91,6 +91,8 @@ pub enum Payload {
         usage: Option<Usage>,
         /// The prediction made before the call.
         estimate: Option<Estimate>,
+        /// Reported over estimated tokens of the model, learnt from earlier calls; 1 before the first.
+        ratio: f64,
         /// The message that was written.
         message: Option<MessageId>,
         /// The compaction that the call was for.
@@ -206,6 +208,18 @@ pub struct Estimate {
     pub actual: u32,
     /// How the prediction was obtained.
     pub basis: TokenBasis,
+}
+
+impl Estimate {
+    /// By how many tokens the prediction was too large; negative: too small.
+    pub fn error(self) -> i64 {
+        i64::from(self.estimated) - i64::from(self.actual)
+    }
+
+    /// The same as a share of what was reported; 0 where that is nothing.
+    pub fn error_ratio(self) -> f64 {
+        if self.actual == 0 { 0.0 } else { self.error() as f64 / f64::from(self.actual) }
+    }
 }
 
 /// A call that waits for the host.

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TokenBasis, ToolSet, TurnId, UsagePurpose, UsageTotals,
+        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TokenBasis, TurnId, UsagePurpose, UsageTotals,
+        command::TurnRequest,
     },
 };
 
@@ -21,8 +22,10 @@ use crate::{
 pub struct Stats {
     /// The configuration in force.
     pub config: SessionConfig,
-    /// What the newest turn told the model of in place of the session's tools.
-    pub turn_tools: Option<ToolSet>,
+    /// What the newest turn wants otherwise than its session.
+    pub request: Option<TurnRequest>,
+    /// The step that the next prompt of the live turn is for; 0: no turn is live.
+    pub step: u32,
     /// What the live transcript is made of.
     pub ledger: Ledger,
     /// Its size as estimated.
@@ -84,7 +87,7 @@ pub(super) use anchor_columns;
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
     -- $3 the model that is asked for, or null $4 the model of sessions without one
-    select r.next_seq, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
+    select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
     anchor_columns!(),
     ", array[c.overhead_tokens, c.user_tokens, c.assistant_tokens, c.reasoning_tokens, c.tool_call_tokens, c.tool_result_tokens,
            c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
@@ -127,10 +130,8 @@ fn stats(row: &Row) -> Result<Stats, Error> {
     let compactions: Vec<Option<i32>> = get(row, "compactions")?;
     Ok(Stats {
         config: codec::config::decode(get(row, "config")?, tools)?,
-        turn_tools: match get::<Option<&[u8]>>(row, "request")? {
-            Some(request) => codec::turn::decode_request(request)?.tools,
-            None => None,
-        },
+        request: get::<Option<&[u8]>>(row, "request")?.map(codec::turn::decode_request).transpose()?,
+        step: if get::<bool>(row, "live")? { u32::try_from(get::<i32>(row, "step")?).unwrap_or_default() } else { 0 },
         ledger,
         context_tokens: get(row, "ctx_tokens")?,
         version: version(row)?,

@@ -401,7 +401,7 @@ impl Engine {
             info: &codec::compaction::encode(&compaction),
             completed: &codec::event::encode(&completed).payload,
             cost,
-            accounts: accounts(cost, id, summary.as_ref()),
+            accounts: accounts(cost, id, summary.as_ref(), self.ratio(&cost.model).await),
         };
         let swapped = self.insist(|| self.store.swap_compaction(key, id, &replacement)).await?;
         if let Some(moved) = swapped.moved {
@@ -437,7 +437,9 @@ impl Engine {
         };
         let info = codec::compaction::encode(&compaction);
         let failed = codec::event::encode(&Payload::CompactionFailed(Box::new(compaction))).payload;
-        let accounts: Vec<_> = accounts(cost, id, None).iter().map(|call| codec::event::encode(call).payload).collect();
+        let ratio = self.ratio(&cost.model).await;
+        let accounts: Vec<_> =
+            accounts(cost, id, None, ratio).iter().map(|call| codec::event::encode(call).payload).collect();
         let failed = GivenUp { info: &info, failed: &failed, cost, accounts: &accounts };
         let failed = self.insist(|| self.store.fail_compaction(key, id, &failed)).await?;
         if let Some(moved) = failed.moved {
@@ -524,13 +526,14 @@ impl Engine {
 }
 
 /// The calls for a compaction, each as it is told. The last one wrote the summary.
-fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>) -> Vec<Payload> {
+fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>, ratio: f64) -> Vec<Payload> {
     let last = cost.calls.len().saturating_sub(1);
     let call = |(at, usage): (usize, &Option<crate::model::Usage>)| Payload::UsageRecorded {
         purpose: UsagePurpose::Compaction,
         model: cost.model.clone(),
         usage: usage.clone(),
         estimate: None,
+        ratio,
         message: summary.filter(|_| at == last).map(|message| message.id.clone()),
         compaction: Some(id.clone()),
     };

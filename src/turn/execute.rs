@@ -321,7 +321,7 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     let Ground { config, revision, tokens, anchor, version } = ground;
     let anchor = usable(*anchor, &model.reference, *version);
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
-    let outside = outside_tokens(config, tools, Some(model));
+    let outside = outside_tokens(config, tools, (request, 1), Some(model));
     let unread =
         input.iter().flat_map(|input| &input.parts).map(|part| i64::from(unread_part(model, part, Role::User)));
     let unread: i64 = unread.sum();

@@ -9,7 +9,7 @@ use super::{
     count::estimator,
     execute::total,
     media::unread_part,
-    sessions::outside_tokens,
+    sessions::own_outside_tokens,
     submit::blobs_of,
     written::{host_part, new_message},
 };
@@ -189,7 +189,7 @@ impl Engine {
 
     /// The answer.
     fn receipt(&self, led: &Led, messages: usize, config: &SessionConfig) -> Receipt {
-        let outside = outside_tokens(config, &config.tools, self.model(&config.model).ok().as_ref());
+        let outside = own_outside_tokens(config, self.model(&config.model).ok().as_ref());
         Receipt {
             messages: (0..messages).map(|index| derive::appended(&led.append, index)).collect(),
             version: led.version,

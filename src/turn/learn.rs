@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Semaphore;
@@ -27,7 +28,13 @@ const MOST_TOKENS: i64 = 64 << 10;
 /// Lessons about one model between two writes from which on the report of a call is not worth the reading of its transcript.
 const ENOUGH: u32 = 4;
 
-/// What was learnt and not yet written.
+/// How long what was read of a model is taken for what the database holds now.
+const FRESH: Duration = Duration::from_secs(30);
+
+/// Models of which what was read is kept at once; when there are more, all are read again.
+const MOST_MODELS: usize = 1_000;
+
+/// What was learnt and not yet written, and what the database was last known to hold.
 #[derive(Debug)]
 pub(super) struct Lessons {
     taught: Mutex<Taught>,
@@ -40,6 +47,22 @@ struct Taught {
     waiting: BTreeMap<String, Learnt>,
     /// On its way to the database.
     writing: BTreeMap<String, Learnt>,
+    /// What was read of a model, and when; none: the database had nothing.
+    read: BTreeMap<String, (Option<Learnt>, Instant)>,
+    /// Writes that have ended, well or not.
+    writes: u64,
+}
+
+impl Taught {
+    fn of(&self, model: &str) -> Option<Learnt> {
+        let (waiting, writing) = (self.waiting.get(model).copied(), self.writing.get(model).copied());
+        writing.map_or(waiting, |first| Some(waiting.map_or(first, |then| first.plus(then))))
+    }
+
+    fn added(&self, model: &str, stored: Option<Learnt>) -> Option<Learnt> {
+        let Some(more) = self.of(model) else { return stored };
+        Some(stored.map_or_else(|| more.alone(), |known| known.and(more)))
+    }
 }
 
 impl Default for Lessons {
@@ -82,21 +105,38 @@ impl Engine {
         Ok(())
     }
 
-    /// What is known of these models, with what this replica has learnt and not yet written; of others nothing yet.
+    /// What is known of these models: what the database holds, with what this replica has learnt and not yet written; of others nothing yet.
     pub async fn calibrations(&self, models: &[&str]) -> Result<BTreeMap<String, Learnt>, Error> {
-        let mut known = self.store.calibrations(models).await?;
-        for model in models {
-            if let Some(more) = self.lessons.of(model) {
-                let sum = known.get(*model).map_or_else(|| more.alone(), |known| known.and(more));
-                known.insert((*model).to_owned(), sum);
-            }
-        }
-        Ok(known)
+        let writes = self.lessons.writes();
+        let mut stored = self.store.calibrations(models).await?;
+        let known = models.iter().filter_map(|model| {
+            let stored = stored.remove(*model);
+            self.lessons.remember(model, stored, writes);
+            self.lessons.added(model, stored).map(|known| ((*model).to_owned(), known))
+        });
+        Ok(known.collect())
     }
 
     /// Whether this replica has learnt something of a model that is not yet written.
     pub(super) fn has_lessons(&self, model: &str) -> bool {
         self.lessons.of(model).is_some()
+    }
+
+    /// The ratio of a model as [`Engine::calibrations`] has it, for each call of the model: from memory, where what was read is at most
+    /// 30 s old. Where the database gives no answer it is what memory has, or 1: it is only shown.
+    pub(super) async fn ratio(&self, reference: &str) -> f64 {
+        let ratio = |known: Option<Learnt>| known.map_or(1.0, |known| known.ratio);
+        let (known, is_fresh) = self.lessons.known(reference);
+        if is_fresh {
+            return ratio(known);
+        }
+        match self.calibration(reference).await {
+            Ok(learnt) => learnt.ratio,
+            Err(error) => {
+                tracing::debug!(model = reference, %error, "the ratio of a model could not be read");
+                ratio(known)
+            }
+        }
     }
 
     /// Writes what was learnt since the last time.
@@ -125,9 +165,37 @@ impl Lessons {
 
     /// What was learnt of a model and may not be written yet.
     fn of(&self, model: &str) -> Option<Learnt> {
+        self.lock().of(model)
+    }
+
+    /// What is known of a model whose row is `stored`, with what is not yet written; none: nothing.
+    fn added(&self, model: &str, stored: Option<Learnt>) -> Option<Learnt> {
+        self.lock().added(model, stored)
+    }
+
+    /// What memory has of a model, and whether the part of it that was read is fresh.
+    fn known(&self, model: &str) -> (Option<Learnt>, bool) {
         let taught = self.lock();
-        let (waiting, writing) = (taught.waiting.get(model).copied(), taught.writing.get(model).copied());
-        writing.map_or(waiting, |first| Some(waiting.map_or(first, |then| first.plus(then))))
+        let read = taught.read.get(model);
+        let stored = read.and_then(|(stored, _)| *stored);
+        (taught.added(model, stored), read.is_some_and(|(_, at)| at.elapsed() < FRESH))
+    }
+
+    /// How many writes there were. What is read from now on may be remembered unless there is another one meanwhile.
+    fn writes(&self) -> u64 {
+        self.lock().writes
+    }
+
+    /// Remembers what was read of a model after so many writes; none: the database has nothing.
+    fn remember(&self, model: &str, stored: Option<Learnt>, writes: u64) {
+        let mut taught = self.lock();
+        if taught.writes != writes {
+            return;
+        }
+        if taught.read.len() >= MOST_MODELS && !taught.read.contains_key(model) {
+            taught.read.clear();
+        }
+        taught.read.insert(model.to_owned(), (stored, Instant::now()));
     }
 
     /// Everything that waits, to be written.
@@ -140,7 +208,11 @@ impl Lessons {
 
     /// What was taken is written, or lost.
     fn settle(&self) {
-        self.lock().writing.clear();
+        let mut taught = self.lock();
+        for model in std::mem::take(&mut taught.writing).into_keys() {
+            taught.read.remove(&model);
+        }
+        taught.writes += 1;
     }
 
     fn lock(&self) -> MutexGuard<'_, Taught> {
@@ -203,5 +275,26 @@ mod tests {
         assert_eq!(lessons.of("a/b").map(|known| known.calls), Some(1));
         assert_eq!(lessons.of("a/c"), None);
         assert_eq!(lessons.take().len(), 1);
+    }
+
+    #[test]
+    fn what_was_read_is_remembered_until_the_model_is_written() {
+        let (lessons, stored) = (Lessons::default(), Learnt { ratio: 1.5, calls: 50 });
+        assert_eq!(lessons.known("a/b"), (None, false), "it was never read");
+        lessons.remember("a/b", Some(stored), lessons.writes());
+        lessons.remember("a/c", None, lessons.writes());
+        assert_eq!(lessons.known("a/b"), (Some(stored), true));
+        assert_eq!(lessons.known("a/c"), (None, true), "that there is nothing is known too");
+        lessons.note("a/b".to_owned(), 100, 100);
+        let learnt = lessons.known("a/b").0.unwrap();
+        assert!(learnt.calls == 51 && learnt.ratio < 1.5, "what is learnt is added: {learnt:?}");
+        let before = lessons.writes();
+        drop(lessons.take());
+        assert_eq!(lessons.known("a/b"), (Some(learnt), true), "so is what is being written");
+        lessons.settle();
+        assert_eq!(lessons.known("a/b"), (None, false), "the row is another one now");
+        assert_eq!(lessons.known("a/c"), (None, true));
+        lessons.remember("a/b", Some(stored), before);
+        assert_eq!(lessons.known("a/b"), (None, false), "a read that began before the write may not have seen it");
     }
 }

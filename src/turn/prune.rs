@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, Error, sessions::outside_tokens, stats::budget};
+use super::{Engine, Error, sessions::own_outside_tokens, stats::budget};
 use crate::{
     codec,
     context::{
@@ -196,7 +196,7 @@ impl Engine {
     fn cached(&self, session: &Session) -> (u32, u32) {
         let Session { config, anchor, context_version, .. } = session;
         let cached = usable(anchor.as_ref(), &config.model, *context_version).map_or(0, |anchor| anchor.cached);
-        (cached, outside_tokens(config, &config.tools, self.model(&config.model).ok().as_ref()))
+        (cached, own_outside_tokens(config, self.model(&config.model).ok().as_ref()))
     }
 }
 

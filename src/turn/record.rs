@@ -7,7 +7,7 @@ use super::{
     count::estimator,
     media::{cannot_read, unread_new},
     reasoning,
-    sessions::outside_tokens,
+    sessions::own_outside_tokens,
     written::usage_event,
 };
 use crate::{
@@ -103,7 +103,7 @@ impl Engine {
                 command.purpose,
                 reference,
                 &command.usage,
-                recorded.estimate,
+                (recorded.estimate, self.ratio(reference).await),
                 command.message.as_ref(),
             ),
             message: command.message.as_ref().zip(info.as_ref()),
@@ -241,7 +241,7 @@ impl HostCall<'_> {
 
     /// The prompt outside of its transcript.
     fn outside(&self, model: Option<&Resolved>) -> u32 {
-        outside_tokens(self.config, &self.config.tools, model)
+        own_outside_tokens(self.config, model)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
         self,
         import::Version,
         message::{Page, View},
-        session::Session,
+        session::{Session, SessionState},
     },
 };
 
@@ -126,7 +126,11 @@ impl Engine {
             let session = session.ok_or_else(not_found)?;
             let (request, late, step) = match &session.current_turn {
                 Some(turn) => match self.store.turn(key, turn).await? {
-                    Some(turn) => (turn.request, turn.late, turn.so_far.step_count.max(1)),
+                    Some(turn) => {
+                        // Where results are awaited, the next prompt is that of the next step.
+                        let next = u32::from(session.state == SessionState::AwaitingTools);
+                        (turn.request, turn.late, turn.so_far.step_count.max(1) + next)
+                    }
                     None => continue,
                 },
                 None => (TurnRequest::default(), false, 1),
@@ -188,7 +192,7 @@ impl Standing {
 
     /// The prompt outside of its transcript, in tokens.
     pub(super) fn outside(&self, model: &Resolved) -> u32 {
-        outside_tokens(&self.session.config, self.tools(), Some(model))
+        outside_tokens(&self.session.config, self.tools(), (&self.request, self.step), Some(model))
     }
 
     /// The size of the prompt.
@@ -199,7 +203,7 @@ impl Standing {
     /// The size of the prompt with these tools.
     pub(super) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> Size {
         let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
-        let outside = outside_tokens(&self.session.config, tools, Some(model));
+        let outside = outside_tokens(&self.session.config, tools, (&self.request, self.step), Some(model));
         let estimated = self.session.context_tokens + i64::from(outside);
         size(anchor, estimated - unread_new(model, anchor, &self.messages, estimated), estimator(model).frame())
     }

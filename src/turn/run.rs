@@ -26,7 +26,7 @@ use super::{
     next::{Facts, Last, Step, ending_of, next_step},
     reasoning,
     retry::Failed,
-    sessions::outside_tokens,
+    sessions::{outside, outside_tokens},
     stats::budget,
     wakeups::Wakeup,
     wishes,
@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     context::{
-        estimator::Estimator,
+        estimator::{Estimator, Outside},
         prompt,
         size::{Size, offset, size, usable},
     },
@@ -156,7 +156,8 @@ struct Scene<'a> {
     tools: &'a ToolSet,
     /// There may be calls that the model does not see.
     hides: bool,
-    outside: u32,
+    /// What the prompt has beside its transcript.
+    outside: Outside,
     /// How the context is kept, and how calls run.
     policy: Policy,
     /// The size of the prompt.
@@ -224,10 +225,11 @@ impl Run<'_> {
             Some(tools) => tools,
             None => &config.tools,
         };
-        let (outside, estimator) = (outside_tokens(config, tools, Some(&model)), estimator(&model));
+        let (outside, estimator) =
+            (outside(config, tools, (&owned.request, owned.step), Some(&model)), estimator(&model));
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
-        let estimated = owned.context_tokens + i64::from(outside);
+        let estimated = owned.context_tokens + i64::from(outside.tokens());
         let unread_new = unread_new(&model, anchor, messages, estimated);
         let scene = Scene {
             owned: &owned,
@@ -236,7 +238,7 @@ impl Run<'_> {
             policy: self.engine.policy(config)?,
             outside,
             size: size(anchor, estimated - unread_new, estimator.frame()),
-            offset: offset(anchor, outside) - unread_new,
+            offset: offset(anchor, outside.tokens()) - unread_new,
             unread: unread(&model, messages),
             cached: anchor.map_or(0, |anchor| anchor.cached),
             model: &model,
@@ -392,10 +394,9 @@ impl Run<'_> {
             rows.message(answer, scene.at);
         }
         let written = (!parts.is_empty()).then_some(message);
-        rows.event(
-            &usage_recorded(scene.model, finish.usage.as_ref().map(|usage| (usage, &scene.size.count)), written),
-            scene.at,
-        );
+        let usage = finish.usage.as_ref().map(|usage| (usage, &scene.size.count));
+        let ratio = self.engine.ratio(&scene.model.reference).await;
+        rows.event(&usage_recorded(scene.model, usage, ratio, written), scene.at);
         self.last_usage.clone_from(&finish.usage);
         let cost =
             StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written, measured };
@@ -431,7 +432,8 @@ impl Run<'_> {
         let failure = error.to_failure(phase);
         let cost = StepCost { model: &scene.model.reference, call: Some(None), ..StepCost::default() };
         let mut rows = Self::no_rows(scene);
-        rows.event(&usage_recorded(scene.model, None, None), scene.at);
+        let ratio = self.engine.ratio(&scene.model.reference).await;
+        rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
         let voided = shown.then(|| message.clone());
         if error.kind == Kind::TooLong {
             return self.recover(scene, failure, voided, rows, cost).await;
@@ -507,7 +509,8 @@ impl Run<'_> {
             let response = response(scene.model, &finish, timing);
             rows.message(assistant(message, partial, response, scene.estimator), scene.at);
         }
-        rows.event(&usage_recorded(scene.model, None, written), scene.at);
+        let ratio = self.engine.ratio(&scene.model.reference).await;
+        rows.event(&usage_recorded(scene.model, None, ratio, written), scene.at);
         let cost = StepCost { model: &scene.model.reference, call: Some(None), message: written, measured: None };
         self.stop(scene, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
     }
@@ -521,7 +524,7 @@ impl Run<'_> {
             Some(tools) => tools,
             None => &config.tools,
         };
-        let outside = outside_tokens(config, tools, Some(&model));
+        let outside = outside_tokens(config, tools, (&owned.request, owned.step + 1), Some(&model));
         let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let estimated = owned.context_tokens + i64::from(outside);
         let unread = unread_new(&model, anchor, messages, estimated);

@@ -6,7 +6,8 @@ use super::{
     Engine, Error,
     count::estimator,
     media::{unread, unread_new},
-    sessions::outside_tokens,
+    sessions::{definition_bytes, outside},
+    written::beside_others,
 };
 use crate::{
     context::{
@@ -15,7 +16,10 @@ use crate::{
         size::{Size, size, unseen, usable},
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{Anchor, Compaction, Message, MessageId, Seq, SessionKey, ToolCategory, config::ContextPolicy},
+    model::{
+        Anchor, Compaction, Message, MessageId, Seq, SessionKey, ToolCategory, command::TurnRequest,
+        config::ContextPolicy,
+    },
     provider::{ModelInfo, registry::Resolved},
     store::{
         message::{Page, Placed, View},
@@ -61,16 +65,19 @@ impl Engine {
     pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
         let stats = self.store().stats(key, model, &self.rules().default_model).await?;
         let mut stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        if let Some(tools) = stats.turn_tools.take() {
+        let mut request = stats.request.take().unwrap_or_default();
+        if let Some(tools) = request.tools.take() {
             stats.config.tools = tools; // whoever names the tools with each turn will name them again
         }
+        let step = stats.step.max(1);
+        let request = if stats.step == 0 { TurnRequest::default() } else { request };
         let config = &stats.config;
         let model = self.model(model.unwrap_or(&config.model))?;
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;
         let supports_tools = model.info.supports_tools;
         let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
-        let outside = outside_tokens(config, &config.tools, Some(&model));
+        let outside = outside(config, &config.tools, (&request, step), Some(&model));
         // Only media, and reasoning where nothing was measured, make it depend on the model what the transcript's estimate comes to. Which
         // reasoning is sent depends on the messages around it; media are read by themselves.
         let (has_media, reasons) = (stats.ledger.media.parts > 0, stats.ledger.reasoning.parts > 0);
@@ -80,7 +87,7 @@ impl Engine {
             (false, true) => self.store().media(key).await?,
             (false, false) => Vec::new(),
         };
-        let estimated = stats.context_tokens.saturating_add(i64::from(outside));
+        let estimated = stats.context_tokens.saturating_add(i64::from(outside.tokens()));
         let estimator = estimator(&model);
         let unread_new = match by_messages {
             true => unread_new(&model, anchor, &messages, estimated),
@@ -88,8 +95,15 @@ impl Engine {
         };
         let size = size(anchor, estimated - unread_new, estimator.frame());
         let ledger = &stats.ledger.less(&unread(&model, &messages));
-        let whole = Whole { config, supports_tools, estimator, ledger, queued: stats.queued, used: size.count.tokens };
-        let sized = largest_tools(&config.tools, supports_tools);
+        let (queued, used) = (stats.queued, size.count.tokens);
+        let whole = Whole { config, supports_tools, estimator, outside, ledger, queued, used };
+        // Blocks by themselves and deferred tools are no part of the size, so that they were not counted with it.
+        let blocks = config.pinned_blocks.iter().map(|block| block.text.len());
+        let deferred = config.tools.tools.iter().filter(|tool| tool.deferred).map(definition_bytes);
+        let bytes = blocks.chain(deferred).sum();
+        let (breakdown, sized) = beside_others(bytes, estimator, || {
+            (breakdown(&whole), largest_tools(&config.tools, supports_tools, estimator))
+        });
         let tools = sized.into_iter().map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens)).collect();
         let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
         let learnt = match &stats.learnt {
@@ -103,7 +117,7 @@ impl Engine {
         Ok(ContextStats {
             learnt,
             compactions,
-            breakdown: breakdown(&whole),
+            breakdown,
             tools,
             forecast: forecast(budget, starts_at, &size, stats.growth),
             model: model.reference,

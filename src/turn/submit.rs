@@ -208,7 +208,7 @@ impl Engine {
         };
         let limits = self.limits(config, &turn.request);
         let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
-        let outside = outside_tokens(config, tools, Some(&model));
+        let outside = outside_tokens(config, tools, (&turn.request, step + 1), Some(&model));
         let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
         let estimator = estimator(&model);
         let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)), estimator.frame());

@@ -21,7 +21,7 @@ use crate::{
 const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
 
 /// Counting texts of so many bytes takes some milliseconds.
-const LONG_TEXT: usize = 32 << 10;
+pub(super) const LONG_TEXT: usize = 32 << 10;
 
 /// A part of a message that the host wrote, with its size. What is pinned is counted apart.
 pub(super) fn host_part(part: Part, role: Role, pinned: bool, estimator: Estimator) -> StoredPart {
@@ -139,27 +139,37 @@ pub(super) fn synthetic(reason: CallCancelReason, estimator: Estimator) -> Synth
 pub(super) fn usage_recorded(
     model: &Resolved,
     usage: Option<(&Usage, &TokenCount)>,
+    ratio: f64,
     message: Option<&MessageId>,
 ) -> Payload {
-    if let Some((usage, predicted)) = usage {
-        let error = i64::from(predicted.tokens) - i64::from(usage.input);
-        tracing::info!(
-            model = %model.reference, tokens.estimated = predicted.tokens, tokens.actual = usage.input, tokens.error = error,
-            "a call of the model was measured"
-        );
-    }
+    let estimate = usage.map(|(usage, predicted)| Estimate {
+        estimated: predicted.tokens,
+        actual: usage.input,
+        basis: predicted.basis,
+    });
+    log_estimate(&model.reference, estimate);
     Payload::UsageRecorded {
         purpose: UsagePurpose::Turn,
         model: model.reference.clone(),
         usage: usage.map(|(usage, _)| usage.clone()),
-        estimate: usage.map(|(usage, predicted)| Estimate {
-            estimated: predicted.tokens,
-            actual: usage.input,
-            basis: predicted.basis,
-        }),
+        estimate,
+        ratio,
         message: message.cloned(),
         compaction: None,
     }
+}
+
+/// Logs the prediction of a call beside what was reported.
+fn log_estimate(model: &str, estimate: Option<Estimate>) {
+    let Some(estimate) = estimate else { return };
+    tracing::info!(
+        model,
+        tokens.estimated = estimate.estimated,
+        tokens.actual = estimate.actual,
+        tokens.error = estimate.error(),
+        tokens.error_percent = format_args!("{:+.1}", estimate.error_ratio() * 100.0),
+        "model call measured"
+    );
 }
 
 /// A call of the host's own, as it is accounted for.
@@ -167,11 +177,12 @@ pub(super) fn usage_event(
     purpose: UsagePurpose,
     model: &str,
     usage: &Usage,
-    estimate: Option<Estimate>,
+    (estimate, ratio): (Option<Estimate>, f64),
     message: Option<&MessageId>,
 ) -> Payload {
+    log_estimate(model, estimate);
     let (usage, message) = (Some(usage.clone()), message.cloned());
-    Payload::UsageRecorded { purpose, model: model.to_owned(), usage, estimate, message, compaction: None }
+    Payload::UsageRecorded { purpose, model: model.to_owned(), usage, estimate, ratio, message, compaction: None }
 }
 
 /// The ids of all calls in these messages.

@@ -1,17 +1,23 @@
 //! GetContextStats: the size of the next prompt, what it is made of, and what was spent, through the public API.
 
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
 use contextd::{
     model::config::ContextPolicy,
-    pb::{self, ContextCategory as C, TokenBasis, event::Payload},
+    pb::{self, ContextCategory as C, TokenBasis, event::Payload, model_service_client::ModelServiceClient},
 };
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::harness::{
     Host, Options,
-    events::{requested, until, until_action, until_written},
+    events::{PATIENCE, requested, until, until_action, until_written},
     host::{MODEL, answering, call, refusal},
     requests::{result, text, tools, turn},
+    transcripts::message,
 };
 
 fn says(words: &str, input: u32, output: u32) -> Value {
@@ -87,11 +93,40 @@ async fn the_size_is_the_last_call_and_what_is_new_and_is_the_one_that_decides()
     assert_eq!(started.unwrap().tokens, 5_128);
 }
 
+/// What is logged on this thread.
+#[derive(Debug, Clone, Default)]
+struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    /// The fields of the lines with this message.
+    fn lines(&self, message: &str) -> Vec<Value> {
+        let logged = self.0.lock().unwrap().clone();
+        let lines = String::from_utf8(logged).unwrap();
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["fields"]["message"] == message).collect()
+    }
+}
+
 /// Rows A5, A2 and L8
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "current_thread")]
 async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_kept() {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    // The whole server runs on this thread.
+    let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
     let answers = [
-        json!([call("look"), {"finish": {"reason": "tool_calls", "usage": {"input": 5_000, "output": 96}}}]),
+        json!([call("look"), {"finish": {"reason": "tool_calls", "usage": {"input": 5_000, "output": 100}}}]),
         says("Done.", 5_115, 7),
     ];
     let host = Host::scripted(&answers).await;
@@ -107,29 +142,156 @@ async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_ke
         .collect();
     assert_eq!((estimates.len(), requested(&events).len()), (2, 1));
     let [_, second] = estimates[..] else { panic!("{estimates:?}") };
-    assert_eq!((second.estimated_tokens, second.actual_tokens, second.error_tokens), (5_116, 5_115, 1));
+    assert_eq!((second.estimated_tokens, second.actual_tokens, second.error_tokens), (5_120, 5_115, 5));
+    assert!((second.error_ratio - 5.0 / 5_115.0).abs() < 1e-12, "{second:?}");
+    let lines = logged.lines("model call measured");
+    assert_eq!(lines.len(), 2, "one for each call: {lines:?}");
+    let (line, fields) = (&lines[1], &lines[1]["fields"]);
+    assert_eq!((&line["level"], &fields["model"]), (&json!("INFO"), &json!(MODEL)));
+    assert_eq!((&fields["tokens.estimated"], &fields["tokens.actual"]), (&json!(5_120), &json!(5_115)));
+    assert_eq!((&fields["tokens.error"], &fields["tokens.error_percent"]), (&json!(5), &json!("+0.1")));
     let stats = host.stats("s").await;
     assert_eq!(stats.last_estimate, Some(second));
+    let request = pb::GetContextStatsRequest {
+        session_id: "s".to_owned(),
+        format: pb::StatsFormat::Text.into(),
+        ..Default::default()
+    };
+    let shown = host.contexts().get_context_stats(request).await.unwrap().into_inner().text;
+    assert!(shown.contains("Last estimate 5,120 against 5,115 reported: +5 (+0.1%)"), "{shown}");
     let totals = stats.usage[0].usage.unwrap();
     assert_eq!(
         (stats.usage.len(), stats.usage[0].model.as_str(), stats.usage[0].purpose()),
         (1, MODEL, pb::UsagePurpose::Turn)
     );
-    assert_eq!((totals.calls, totals.input_tokens, totals.output_tokens), (2, 10_115, 103));
+    assert_eq!((totals.calls, totals.input_tokens, totals.output_tokens), (2, 10_115, 107));
     let [recent] = &stats.recent_turns[..] else { panic!("{stats:?}") };
     assert_eq!((recent.step_count, recent.total_usage), (2, Some(totals)));
 }
 
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_learnt_of_the_model_is_told_and_1_before() {
-    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
-    let told = async || (host.stats("s").await.calibration_ratio * 100.0).round() as i32;
-    assert_eq!(told().await, 100);
-    let learnt = "insert into calibration (model, ratio, calls) values ($1, 1.5, 9)";
-    host.database.client().await.execute(learnt, &[&MODEL]).await.unwrap();
-    assert_eq!(told().await, 150);
+async fn what_calls_taught_of_a_model_outlives_the_server_and_corrects_its_counts() {
+    let options = || answering(&[says("Fine.", 1_000, 2)]);
+    let host = Host::with(Options { workers: false, ..options() }).await;
+    let words = "hello ".repeat(594);
+    let request = pb::CountTokensRequest {
+        model: MODEL.to_owned(),
+        messages: vec![message(pb::Role::User, vec![text(&words)])],
+        ..pb::CountTokensRequest::default()
+    };
+    let count =
+        async |host: &Host| host.contexts().count_tokens(request.clone()).await.unwrap().into_inner().total.unwrap();
+    let told = async |host: &Host, session: &str| {
+        let made = pb::Session { model: MODEL.to_owned(), ..pb::Session::default() };
+        let request = pb::ExecuteTurnRequest { session: Some(made), ..turn(session, "", &words) };
+        let events = host.run(request).await;
+        let told = events.iter().find_map(|event| match &event.payload {
+            Some(Payload::UsageRecorded(recorded)) => Some(recorded.calibration_ratio),
+            _ => None,
+        });
+        // What this call teaches is learnt beside it: the statistics have it now or soon.
+        (told.unwrap(), host.stats(session).await.calibration_ratio)
+    };
+    let plain = count(&host).await;
+    host.create(pb::Session { session_id: "s0".to_owned(), model: MODEL.to_owned(), ..pb::Session::default() }).await;
+    assert_eq!((plain.basis(), host.stats("s0").await.calibration_ratio), (TokenBasis::Heuristic, 1.0));
+    assert_eq!(told(&host, "s1").await.0, 1.0, "the call itself teaches nothing about its own ratio");
+    told(&host, "s2").await;
+    told(&host, "s3").await;
+    host.replica.drain(PATIENCE).await;
+
+    let next = host.beside(options()).await;
+    drop(host);
+    let (ratio, shown) = told(&next, "s4").await;
+    let expected = 1_000.0 / f64::from(plain.tokens);
+    assert!((ratio - expected).abs() < 0.02 && (1.5..1.8).contains(&ratio), "{ratio}, not {expected}");
+    assert_eq!(shown, ratio);
+    let corrected = count(&next).await;
+    assert_eq!(corrected.basis(), TokenBasis::Calibrated);
+    assert_eq!(corrected.tokens, (f64::from(plain.tokens) * ratio).round() as i32);
+    let request = pb::GetModelRequest { model: MODEL.to_owned() };
+    let mut models = ModelServiceClient::new(next.replica.channel().await);
+    let model = models.get_model(request).await.unwrap().into_inner().model.unwrap();
+    assert_eq!(model.calibration_ratio, ratio);
+}
+
+/// Row A10
+#[tokio::test(flavor = "multi_thread")]
+async fn each_category_is_counted_apart_and_the_rest_of_the_window_is_free() {
+    let host = Host::with(as_shipped(answering(&[says("Hello.", 5_000, 100)]))).await;
+    let block = |name: &str, category: C, letters: usize| pb::PinnedBlock {
+        name: name.to_owned(),
+        text: "x".repeat(letters),
+        category: category.into(),
+    };
+    let tagged = |name: &str, category: C, letters: usize, deferred: bool| pb::Tool {
+        name: name.to_owned(),
+        description: "x".repeat(letters),
+        category: category.into(),
+        deferred,
+        ..pb::Tool::default()
+    };
+    let host_tools = vec![
+        tagged("look", C::Tools, 396, false),
+        tagged("mcp_find", C::McpTools, 792, false),
+        tagged("mcp_later", C::McpTools, 3_991, true),
+        tagged("skill", C::Skills, 1_195, false),
+        tagged("agent", C::Agents, 1_595, false),
+    ];
+    let policy = |enabled| pb::Policy {
+        context_window: Some(20_000),
+        output_reserve: Some(2_000),
+        compaction: Some(pb::CompactionPolicy { enabled: Some(enabled), ..Default::default() }),
+        ..pb::Policy::default()
+    };
+    let made = pb::Session {
+        model: MODEL.to_owned(),
+        system_prompt: "x".repeat(2_000),
+        tools: Some(pb::ToolSet { host_tools, ..pb::ToolSet::default() }),
+        pinned_blocks: vec![
+            block("notes", C::Memory, 2_400),
+            block("how", C::Skills, 2_800),
+            block("who", C::Agents, 3_200),
+            block("plan", C::Pinned, 3_600),
+        ],
+        policy_overrides: Some(policy(false)),
+        ..session("s")
+    };
+    host.create(made).await;
+    append(&host, "s", 250).await;
+    let stats = host.stats("s").await;
+    let around = |exact: i32| exact..=exact + 6; // the blocks' headings, and what opens the answer
+    let expected = [
+        (C::SystemPrompt, 500),
+        (C::Tools, 100),
+        (C::McpTools, 200),
+        (C::Skills, 300 + 700),
+        (C::Agents, 400 + 800),
+        (C::Memory, 600),
+        (C::Pinned, 900),
+        (C::User, 250),
+    ];
+    for (category, tokens) in expected {
+        assert!(around(tokens).contains(&of(&stats, category)), "{category:?}: {stats:?}");
+    }
+    let deferred: Vec<_> = stats.categories.iter().filter(|share| share.category() == C::DeferredTools).collect();
+    let [deferred] = deferred[..] else { panic!("{stats:?}") };
+    assert_eq!((deferred.tokens, deferred.count, deferred.in_total), (1_000, 1, false));
+    assert!(stats.tools.iter().all(|tool| tool.tool_name != "mcp_later"), "{:?}", stats.tools);
+    assert_adds_up(&stats);
+    let size = used(&stats).0;
+    assert!((4_750..4_800).contains(&size), "without the deferred tool: {size}");
+    assert_eq!(stats.auto_compact_buffer, 500, "nothing is compacted by itself");
+    assert_eq!(stats.free_tokens, 20_000 - size - 500);
+
+    update(&host, pb::Session { policy_overrides: Some(policy(true)), ..session("s") }).await;
+    let stats = host.stats("s").await;
+    assert_eq!((stats.compaction_threshold, stats.auto_compact_buffer), (18_001, 2_000), "what is kept for the answer");
+    assert_eq!(stats.free_tokens, 20_000 - size - 2_000);
+    append(&host, "s", 16_000).await;
+    let stats = host.stats("s").await;
+    assert_eq!((used(&stats).0 > 20_000, stats.free_tokens), (true, 0), "never below nothing");
 }
 
 /// Rows A6 and A8

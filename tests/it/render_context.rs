@@ -155,7 +155,7 @@ async fn what_was_cleared_cut_and_left_out_is_noted_and_nothing_is_changed() {
             (PromptNoteKind::Dropped, id(5), 0),
         ]
     );
-    assert_eq!(prompt.notes[0].text, "The result of look had 27 tokens and was cleared.");
+    assert_eq!(prompt.notes[0].text, "The result of look had 28 tokens and was cleared.");
     assert!(prompt.notes.iter().all(|note| note.text.ends_with('.')), "{:?}", prompt.notes);
     let neutral = render(&host, of("s", PromptFormat::Neutral)).await;
     assert_eq!(neutral.notes, prompt.notes[..2], "neutral messages keep their reasoning");

@@ -14,9 +14,9 @@ use crate::{
         usage,
     },
     model::{
-        CallId, Compaction, CompactionId, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId,
-        TokenCount, ToolCall, TurnResult, Undone, Usage, UsagePurpose,
-        event::{CallCancelReason, Estimate},
+        CallId, Compaction, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall,
+        TurnResult, Undone,
+        event::CallCancelReason,
         generation::Unsupported,
         media::{LeftOut, UNSUPPORTED_WORDS},
     },
@@ -67,10 +67,18 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::ActionRequired { results, approvals } => {
             encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
         }
-        Payload::UsageRecorded { purpose, model, usage, estimate, message, compaction } => {
-            let wrote = (message.as_ref(), compaction.as_ref());
-            encoded(kind::USAGE_RECORDED, &usage_recorded(*purpose, model, usage.as_ref(), estimate.as_ref(), wrote))
-        }
+        Payload::UsageRecorded { purpose, model, usage, estimate, ratio, message, compaction } => encoded(
+            kind::USAGE_RECORDED,
+            &pb::UsageRecorded {
+                purpose: usage::purpose_to_pb(*purpose).into(),
+                model: model.clone(),
+                usage: usage.as_ref().map(usage::to_pb),
+                estimate: estimate.as_ref().map(usage::estimate_to_pb),
+                calibration_ratio: *ratio,
+                message_id: message.as_ref().map(ToString::to_string).unwrap_or_default(),
+                compaction_id: compaction.as_ref().map(ToString::to_string).unwrap_or_default(),
+            },
+        ),
         Payload::UnsupportedSetting { unsupported, provider, model } => {
             encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(unsupported, provider, model))
         }
@@ -240,25 +248,6 @@ fn approval_requested(call: &ToolCall, timeout: Duration) -> pb::PendingApproval
 fn relative(timeout: Duration) -> prost_types::Timestamp {
     let prost_types::Duration { seconds, nanos } = duration_to_pb(timeout);
     prost_types::Timestamp { seconds, nanos }
-}
-
-/// The accounting of a call. What it teaches is learnt aside and later, so its ratio is not told here.
-fn usage_recorded(
-    purpose: UsagePurpose,
-    model: &str,
-    usage: Option<&Usage>,
-    estimate: Option<&Estimate>,
-    (message, compaction): (Option<&MessageId>, Option<&CompactionId>),
-) -> pb::UsageRecorded {
-    pb::UsageRecorded {
-        purpose: usage::purpose_to_pb(purpose).into(),
-        model: model.to_owned(),
-        usage: usage.map(usage::to_pb),
-        estimate: estimate.map(usage::estimate_to_pb),
-        calibration_ratio: 1.0,
-        message_id: message.map(ToString::to_string).unwrap_or_default(),
-        compaction_id: compaction.map(ToString::to_string).unwrap_or_default(),
-    }
 }
 
 fn retrying(failure: &Failure, next_attempt: u32, delay: Duration, voided: Option<&MessageId>) -> pb::TurnRetrying {

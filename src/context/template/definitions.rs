@@ -14,6 +14,8 @@ pub enum Definitions {
     TypeScript,
     /// As JSON with spaces: `{"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}`
     Functions,
+    /// The same, but of the schema only the properties themselves: what objects and lists hold is not passed on.
+    Shallow,
     /// As JSON with spaces: `{"name": ..., "description": ..., "parameters": ...}`
     Spaced,
     /// As JSON without spaces: `{"name":...,"description":...,"input_schema":...}`
@@ -49,9 +51,8 @@ impl Definitions {
         collect(&root, &root, MOST_DEPTH, &mut words, &mut written);
         written.texts = match self {
             Self::TypeScript => vec![type_script(tool, &root)],
-            Self::Functions => {
-                vec![format!(r#"{{"type": "function", "function": {}}}"#, spaced_definition(tool, schema))]
-            }
+            Self::Functions => vec![function(tool, schema)],
+            Self::Shallow => vec![function(tool, &shallow(root, schema))],
             Self::Spaced => vec![spaced_definition(tool, schema)],
             Self::Compact => vec![format!(
                 r#"{{"name":{},"description":{},"input_schema":{}}}"#,
@@ -63,6 +64,23 @@ impl Definitions {
         };
         written
     }
+}
+
+/// A function as services take it, as JSON with spaces.
+fn function(tool: &Tool, schema: &str) -> String {
+    format!(r#"{{"type": "function", "function": {}}}"#, spaced_definition(tool, schema))
+}
+
+/// A schema without what the objects and lists in it hold; one that has none is as it was written.
+fn shallow(mut root: Value, schema: &str) -> String {
+    let mut is_nested = false;
+    let properties = root.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
+        for inner in ["properties", "required", "additionalProperties", "items"] {
+            is_nested |= property.remove(inner).is_some();
+        }
+    }
+    if is_nested { root.to_string() } else { schema.to_owned() }
 }
 
 /// Name, description and parameters as JSON with spaces.

@@ -1,5 +1,7 @@
 //! Which family a model belongs to.
 
+use std::collections::BTreeSet;
+
 use super::{
     Costs, Definitions,
     table::{RULES, TEMPLATES, UNKNOWN},
@@ -50,6 +52,11 @@ impl Template {
         let fits = |rule: &&Rule| rule.fits(service, &pieces);
         let named = RULES.iter().find(fits).and_then(|rule| Self::named(rule.template));
         named.unwrap_or(&UNKNOWN)
+    }
+
+    /// The services that write prompts in a form of their own, in order of their names.
+    pub fn services() -> BTreeSet<&'static str> {
+        RULES.iter().flat_map(|rule| rule.services).copied().collect()
     }
 
     /// The template of that name.

@@ -9,10 +9,14 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::de::IgnoredAny;
 
 use super::{media, tokens::Counter};
-use crate::model::{Content, Generation, Message, Part, Prompt, Role, Tool, generation::ToolChoice};
+use crate::model::{
+    Content, Generation, Message, Part, Prompt, Role, Tool,
+    generation::{ReasoningEffort, ToolChoice},
+};
 
 mod definitions;
 mod family;
+mod memo;
 mod pictures;
 mod table;
 mod terms;
@@ -40,15 +44,23 @@ impl Template {
 
     /// The same of a prompt that is not put together yet.
     pub fn terms_of(&self, system: &str, tools: &[Tool], messages: &[Message], generation: &Generation) -> Terms {
-        let mut terms = Terms::one(Term::Prompt);
-        terms.add(&self.terms_of_system(system));
+        let mut terms = self.terms_outside(system, tools, generation);
         for message in messages {
             terms.add(&self.terms_of_message(message));
         }
-        if terms.get(Term::Call) > 0.0 {
-            terms.set(Term::History, 1.0);
-        }
-        if !tools.is_empty() {
+        terms
+    }
+
+    /// Of a prompt without its messages.
+    pub fn terms_outside<'a>(
+        &self,
+        system: &str,
+        tools: impl IntoIterator<Item = &'a Tool>,
+        generation: &Generation,
+    ) -> Terms {
+        let mut terms = self.terms_of_instructions(system, generation);
+        let mut tools = tools.into_iter().peekable();
+        if tools.peek().is_some() {
             terms.add(&self.terms_of_tools(tools, generation.tool_choice.as_ref()));
         }
         if terms.get(Term::Tools) > 0.0 && !system.is_empty() {
@@ -57,12 +69,11 @@ impl Template {
         terms
     }
 
-    /// Of what stands around a prompt and its system prompt and tools, whatever these say.
-    pub fn terms_around(&self, system: bool, tools: bool) -> Terms {
-        let mut terms = Terms::one(Term::Prompt);
-        terms.set(if system { Term::System } else { Term::NoSystem }, 1.0);
-        terms.set(Term::Tools, f64::from(u8::from(tools)));
-        terms.set(Term::ToolsBesideSystem, f64::from(u8::from(tools && system)));
+    /// Of the system prompt, or of there being none, and of what every prompt has.
+    pub fn terms_of_instructions(&self, system: &str, generation: &Generation) -> Terms {
+        let mut terms = self.terms_of_system(system);
+        terms.set(Term::Prompt, 1.0);
+        terms.set(Term::Thinking, f64::from(u8::from(generation.reasoning_effort != Some(ReasoningEffort::None))));
         terms
     }
 
@@ -72,8 +83,19 @@ impl Template {
             return Terms::one(Term::NoSystem);
         }
         let mut terms = Terms::one(Term::System);
-        terms.set(Term::Text, self.tokens(system));
+        terms.set(Term::Text, self.known_tokens(system));
         terms
+    }
+
+    /// Tokens of a text that is likely to be asked about again. It is counted once, however often that is.
+    pub fn known_tokens(&self, text: &str) -> f64 {
+        memo::terms(&(self.name, text), || Terms::some(Term::Text, self.tokens(text))).get(Term::Text)
+    }
+
+    /// Whether a system prompt and all of these tools were counted before, so that counting them takes no time now.
+    pub fn has_counted<'a>(&self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> bool {
+        (system.is_empty() || memo::knows(&(self.name, system)))
+            && tools.into_iter().all(|tool| memo::knows(&self.definition(tool)))
     }
 
     /// Of one message.
@@ -118,12 +140,12 @@ impl Template {
     }
 
     /// Of the definitions of tools.
-    pub fn terms_of_tools(&self, tools: &[Tool], choice: Option<&ToolChoice>) -> Terms {
+    pub fn terms_of_tools<'a>(&self, tools: impl IntoIterator<Item = &'a Tool>, choice: Option<&ToolChoice>) -> Terms {
         if self.none_hides_tools && matches!(choice, Some(ToolChoice::None)) {
             return Terms::one(Term::Forbidden);
         }
         let mut terms = Terms::one(Term::Tools);
-        for tool in tools.iter().filter(|tool| self.shows(tool, choice)) {
+        for tool in tools.into_iter().filter(|tool| self.shows(tool, choice)) {
             terms.add(&self.terms_of_tool(tool));
         }
         match choice {
@@ -142,8 +164,17 @@ impl Template {
         }
     }
 
-    /// Of one tool's definition, without what stands around all of them.
+    /// Of one tool's definition, without what stands around all of them. Each definition is counted once, however often it is asked about.
     pub fn terms_of_tool(&self, tool: &Tool) -> Terms {
+        memo::terms(&self.definition(tool), || self.count_tool(tool))
+    }
+
+    /// What a definition is known by.
+    fn definition<'a>(&self, tool: &'a Tool) -> (&'static str, &'a str, &'a str, Option<&'a str>) {
+        (self.name, &tool.name, &tool.description, tool.input_schema.as_deref())
+    }
+
+    fn count_tool(&self, tool: &Tool) -> Terms {
         let written = self.definitions.write(tool);
         let mut terms = Terms::one(Term::Tool);
         terms.set(Term::Definition, written.texts.iter().map(|text| self.tokens(text)).sum());

@@ -42,7 +42,7 @@ static TABLE: &[(&[&str], Pictures)] = &[
     (&["claude-4", "claude-4.5"], patches(28, 1_568, (1, 1_568), 100)),
     (&["claude-4.7"], patches(28, 2_000, (1, 4_000), 100)),
     (
-        &["gpt-4-chat", "gpt-4-responses", "openrouter-gpt-4"],
+        &["gpt-4-chat", "gpt-4-responses"],
         Pictures::Tiles { each: 170, base: 85, side: 512, longer: 2_048, shorter: 768 },
     ),
     (&["gpt-5-chat", "gpt-5-responses"], patches(32, u32::MAX, (1, u32::MAX), 120)),

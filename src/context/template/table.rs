@@ -23,7 +23,6 @@ pub(super) static RULES: &[Rule] = &[
     rule(&["gemini-vertex"], &["gemini-2.5"], "vertex-gemini-2.5"),
     rule(&["gemini-vertex"], &["gemini-1", "gemini-2", "gemini-pro$"], "gemini-2.0"),
     rule(&["gemini-vertex"], &["gemini"], "vertex-gemini-3"),
-    rule(&["openrouter"], &["gpt-4o", "gpt-4.1"], "openrouter-gpt-4"),
     rule(&["openrouter"], &["gpt-5", "gpt-6", "o1", "o3", "o4", "codex"], "gpt-5-responses"),
     rule(&[], &["gpt-4o", "gpt-4.1", "gpt-4.5", "chatgpt-4o"], "gpt-4-chat"),
     rule(&[], &["gpt-3.5", "gpt-35", "gpt-4"], "gpt-3.5"),
@@ -72,6 +71,7 @@ pub(super) static RULES: &[Rule] = &[
     rule(&[], &["mistral-small-latest", "mistral-small-26", "mistral-small-4"], "mistral-small"),
     rule(&[], &["mistral", "ministral", "codestral", "devstral", "magistral", "pixtral", "voxtral"], "mistral"),
     rule(&[], &["deepseek-r1", "deepseek-reasoner"], "deepseek-r1"),
+    rule(&["deepseek"], &["deepseek-v4"], "deepseek-v4-thinking"),
     rule(&[], &["deepseek"], "deepseek-v4"),
     rule(&[], &["qwen3.5", "qwen3-5", "qwen3.6", "qwen3-6", "qwen3.7", "qwen4"], "qwen-3.5"),
     rule(&[], &["qwen", "qwq"], "qwen-3"),
@@ -81,7 +81,8 @@ pub(super) static RULES: &[Rule] = &[
     rule(&[], &["llama-3", "llama3"], "llama-3"),
     rule(&[], &["grok-2", "grok-3"], "grok-3"),
     rule(&[], &["grok"], "grok-4"),
-    rule(&[], &["glm"], "glm"),
+    rule(&[], &["glm-4", "glm4", "glm-5$", "glm-5-", "glm-5.0", "glm-5.1"], "glm"),
+    rule(&[], &["glm"], "glm-5.2"),
     rule(&[], &["minimax"], "minimax"),
 ];
 
@@ -90,29 +91,29 @@ pub(super) static RULES: &[Rule] = &[
 pub(super) static TEMPLATES: &[Template] = &[
     Template {
         name: "gpt-4-chat", vocabulary: Vocabulary::O200k, own_vocabulary: true, definitions: Definitions::TypeScript,
-        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 2,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 10,
         costs: Costs::new(&[
             (Prompt, 3.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 16.0), (ToolsBesideSystem, -4.0),
             (Definition, 1.0), (DescribedTool, -1.0), (Property, -1.0), (DescribedProperty, 1.0), (Nullable, 1.5),
-            (Call, 3.0), (CallText, 1.0), (ParallelCall, 19.0), (Result, 5.0), (ResultText, 1.0)
+            (Call, 2.0), (CallText, 1.0), (ParallelCall, 19.0), (Result, 6.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "gpt-4-responses", vocabulary: Vocabulary::O200k, own_vocabulary: true, definitions: Definitions::TypeScript,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 4,
         costs: Costs::new(&[
-            (Prompt, 3.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 10.0), (Forced, 12.0), (Definition, 1.0),
-            (DescribedTool, -1.0), (Property, -1.0), (Nullable, 0.5), (Call, 4.0), (CallText, 1.0), (ParallelCall, 27.0),
-            (Result, 5.0), (ResultText, 1.0)
+            (Prompt, 3.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 10.0), (ToolsBesideSystem, -1.0),
+            (Forced, 12.0), (Definition, 1.0), (Property, -1.0), (Nullable, 0.5), (Call, 3.0), (CallText, 1.0),
+            (ParallelCall, 24.0), (Result, 6.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "gpt-5-chat", vocabulary: Vocabulary::O200k, own_vocabulary: true, definitions: Definitions::TypeScript,
-        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 2,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 3,
         costs: Costs::new(&[
-            (Prompt, 2.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 98.0), (ToolsBesideSystem, 3.0),
-            (Definition, 1.0), (Tool, -1.0), (DescribedTool, -1.0), (DescribedProperty, 1.0), (Nullable, 1.5),
-            (Call, 3.0), (CallText, 1.0), (ParallelCall, 22.0), (Result, 5.0), (ResultText, 1.0), (History, 5.0)
+            (Prompt, 2.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 97.0), (ToolsBesideSystem, 5.0),
+            (Definition, 1.0), (Property, -1.0), (Nullable, 0.5), (Call, 3.0), (CallText, 1.0), (ParallelCall, 19.0),
+            (Result, 9.0), (ResultText, 1.0)
         ]),
     },
     Template {
@@ -120,17 +121,8 @@ pub(super) static TEMPLATES: &[Template] = &[
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 2,
         costs: Costs::new(&[
             (Prompt, 2.0), (Text, 1.0), (Message, 4.0), (Answer, 2.0), (System, 4.0), (Tools, 15.0), (Definition, 1.0),
-            (Property, -1.0), (DescribedProperty, 1.0), (Nullable, 1.5), (Call, 7.0), (CallText, 1.0),
-            (ParallelCall, 18.0), (Result, 5.0), (ResultText, 1.0), (History, 6.0)
-        ]),
-    },
-    Template {
-        name: "openrouter-gpt-4", vocabulary: Vocabulary::O200k, own_vocabulary: true, definitions: Definitions::TypeScript,
-        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 9,
-        costs: Costs::new(&[
-            (Prompt, 3.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 26.0), (ToolsBesideSystem, 6.0),
-            (Definition, 1.0), (DescribedTool, -11.0), (Property, -2.0), (DescribedProperty, 2.0), (List, 7.0),
-            (Nullable, 4.5), (Call, 1.0), (CallText, 1.0), (ParallelCall, 22.0), (Result, 5.0), (ResultText, 1.0)
+            (Property, -1.0), (DescribedProperty, 1.0), (Nullable, 0.5), (Call, 9.0), (CallText, 1.0),
+            (ParallelCall, 18.0), (Result, 6.0), (ResultText, 1.0)
         ]),
     },
     Template {
@@ -158,47 +150,47 @@ pub(super) static TEMPLATES: &[Template] = &[
         name: "claude-4.5", vocabulary: Vocabulary::Tekken, own_vocabulary: false, definitions: Definitions::Compact,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 4,
         costs: Costs::new(&[
-            (Prompt, -4.0), (Text, 1.04), (Message, 3.5), (Answer, -1.5), (System, 8.5), (NoSystem, 7.0), (Tools, 495.5),
-            (ToolsBesideSystem, 0.5), (Forced, 93.5), (Forbidden, 2.0), (Definition, 1.04), (Tool, 11.5),
-            (DescribedTool, 0.5), (Property, 4.0), (DescribedProperty, 0.5), (List, 3.5), (Nullable, -1.5), (Call, 12.0),
-            (CallText, 1.46), (Argument, 12.0), (ParallelCall, 17.5), (Result, 25.0), (ResultText, 0.7), (History, 1.5)
+            (Prompt, 0.5), (Text, 1.04), (Message, 4.0), (Answer, -2.0), (System, 4.0), (NoSystem, 2.5), (Tools, 495.0),
+            (ToolsBesideSystem, 0.5), (Forced, 94.5), (Forbidden, 2.0), (Definition, 1.04), (Tool, 11.5), (Property, 4.0),
+            (DescribedProperty, 0.5), (List, 2.5), (Nullable, -1.5), (Call, 25.0), (CallText, 1.44), (Argument, 12.0),
+            (ParallelCall, 16.0), (Result, 14.0), (ResultText, 0.72)
         ]),
     },
     Template {
         name: "claude-4.7", vocabulary: Vocabulary::Tekken, own_vocabulary: false, definitions: Definitions::Compact,
-        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 6,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 4,
         costs: Costs::new(&[
-            (Prompt, 10.5), (Text, 1.3), (Message, 1.0), (Answer, -1.0), (System, 4.0), (NoSystem, 4.0), (Tools, 756.0),
-            (ToolsBesideSystem, 0.5), (Forced, 93.5), (Definition, 1.04), (Tool, 12.0), (DescribedTool, 0.5),
-            (Property, 4.0), (DescribedProperty, 0.5), (List, 3.5), (Nullable, -1.5), (Call, 12.0), (CallText, 1.0),
-            (Argument, 10.0), (ParallelCall, 12.5), (Result, 25.0), (ResultText, 0.7)
+            (Prompt, 9.5), (Text, 1.3), (Message, 1.0), (System, 4.0), (NoSystem, 2.5), (Tools, 704.0),
+            (ToolsBesideSystem, 0.5), (Forced, 122.5), (Forbidden, 2.0), (Definition, 1.3), (Tool, 12.0), (Property, 4.0),
+            (DescribedProperty, 0.5), (Nullable, -1.5), (Call, 25.0), (CallText, 1.3), (Argument, 10.0),
+            (ParallelCall, 11.0), (Result, 14.0), (ResultText, 1.02)
         ]),
     },
     Template {
         name: "claude-4", vocabulary: Vocabulary::Tekken, own_vocabulary: false, definitions: Definitions::Compact,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 30,
         costs: Costs::new(&[
-            (Prompt, -1.0), (Text, 1.0), (Message, 4.0), (Answer, 11.0), (System, 4.0), (NoSystem, 4.0), (Tools, 314.0),
-            (ToolsBesideSystem, 0.5), (Forced, 5.0), (Definition, 1.04), (Tool, 12.0), (DescribedTool, 0.5),
-            (Property, 1.0), (DescribedProperty, 0.5), (List, 3.5), (Nullable, -1.5), (Call, 4.5), (CallText, 1.0),
-            (Argument, 10.0), (ParallelCall, 12.5), (Result, 25.0), (ResultText, 0.7)
+            (Prompt, -1.0), (Text, 1.0), (Message, 4.0), (Answer, 11.0), (System, 4.0), (NoSystem, 4.0), (Tools, 315.0),
+            (ToolsBesideSystem, 0.5), (Forced, 7.0), (Forbidden, 2.0), (Definition, 1.0), (Tool, 12.0), (Property, 1.5),
+            (DescribedProperty, 0.5), (Nullable, -1.5), (Call, 16.0), (CallText, 1.0), (Argument, 10.0),
+            (ParallelCall, 11.0), (Result, 14.0), (ResultText, 0.72)
         ]),
     },
     Template {
         name: "gemini-2.5", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
-        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 3,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 2,
         costs: Costs::new(&[
             (Prompt, 1.0), (Text, 1.0), (Message, 1.0), (NoSystem, -1.0), (Definition, 1.0), (Tool, 18.0),
-            (Property, 10.0), (DescribedProperty, -1.0), (NestedObject, 66.0), (List, -24.5), (Nullable, 5.5),
-            (Call, 3.0), (CallText, 1.0), (Result, 3.0), (ResultText, 1.0), (History, 11.0)
+            (Property, 10.0), (DescribedProperty, -1.0), (NestedObject, 56.5), (Nullable, 5.5), (Call, 8.0),
+            (CallText, 1.0), (Result, 8.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "vertex-gemini-2.5", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 25,
         costs: Costs::new(&[
-            (Text, 1.0), (Definition, 1.0), (Tool, 18.0), (Property, 10.0), (DescribedProperty, -1.0),
-            (NestedObject, 66.0), (Nullable, 5.5), (Call, 3.0), (CallText, 1.0), (Result, 3.0), (ResultText, 1.0)
+            (Text, 1.0), (Definition, 1.0), (Tool, 18.0), (Property, 10.0), (Call, 8.0), (CallText, 1.0), (Result, 8.0),
+            (ResultText, 1.0)
         ]),
     },
     Template {
@@ -206,21 +198,21 @@ pub(super) static TEMPLATES: &[Template] = &[
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 12,
         costs: Costs::new(&[
             (Text, 1.0), (NoSystem, 1.0), (Tools, -1.0), (ToolsBesideSystem, 2.0), (Forced, 12.0), (Definition, 1.0),
-            (Tool, 14.0), (DescribedTool, 5.0), (Property, 10.0), (DescribedProperty, -1.0), (NestedObject, 66.0),
-            (Nullable, 5.5), (Call, 3.0), (CallText, 1.0), (Result, 3.0), (ResultText, 1.0)
+            (Tool, 14.0), (DescribedTool, 5.0), (Property, 10.0), (Call, 8.0), (CallText, 1.0), (Result, 8.0),
+            (ResultText, 1.0)
         ]),
     },
     Template {
         name: "vertex-gemini-3", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 2,
         costs: Costs::new(&[
-            (Text, 1.0), (Tools, -14.0), (Definition, 1.0), (Tool, 14.0), (Property, 10.0), (DescribedProperty, -1.0),
-            (NestedObject, 66.0), (Nullable, 5.5), (Call, 3.0), (CallText, 1.0), (Result, 3.0), (ResultText, 1.0)
+            (Text, 1.0), (Tools, -14.0), (Definition, 1.0), (Tool, 14.0), (Property, 10.0), (Call, 8.0), (CallText, 1.0),
+            (Result, 8.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "gemini-2.0", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
-        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 13,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 28,
         costs: Costs::new(&[
             (Text, 1.0), (Definition, 1.0), (Tool, 1.0), (CallText, 1.0), (ResultText, 1.0)
         ]),
@@ -243,11 +235,11 @@ pub(super) static TEMPLATES: &[Template] = &[
     },
     Template {
         name: "mistral-small", vocabulary: Vocabulary::Tekken, own_vocabulary: true, definitions: Definitions::Functions,
-        drops_thinking: false, none_hides_tools: true, forced_hides_others: true, margin_percent: 8,
+        drops_thinking: false, none_hides_tools: true, forced_hides_others: true, margin_percent: 7,
         costs: Costs::new(&[
             (Prompt, 13.0), (Text, 1.0), (Message, 2.0), (Answer, -1.0), (System, 2.0), (Tools, 2.0),
-            (ToolsBesideSystem, -7.0), (Forced, 3.0), (Definition, 1.0), (Tool, 5.0), (Property, -1.5), (Call, 2.0),
-            (CallText, 1.0), (ResultText, 1.0)
+            (ToolsBesideSystem, -7.0), (Forced, 3.0), (Definition, 1.0), (Tool, 2.0), (DescribedTool, 3.0),
+            (Property, -1.5), (Call, 2.0), (CallText, 1.0), (ResultText, 1.0)
         ]),
     },
     Template {
@@ -255,8 +247,8 @@ pub(super) static TEMPLATES: &[Template] = &[
         drops_thinking: false, none_hides_tools: true, forced_hides_others: false, margin_percent: 2,
         costs: Costs::new(&[
             (Prompt, 955.0), (Text, 1.0), (Message, 2.0), (Answer, -1.0), (System, 2.0), (NoSystem, 630.0), (Tools, 2.0),
-            (ToolsBesideSystem, -1.0), (Forbidden, 1.0), (Definition, 1.0), (Tool, 2.0), (Call, 10.0), (CallText, 1.0),
-            (Result, 8.0), (ResultText, 1.0)
+            (ToolsBesideSystem, -1.0), (Definition, 1.0), (Tool, 2.0), (Call, 10.0), (CallText, 1.0), (Result, 8.0),
+            (ResultText, 1.0)
         ]),
     },
     Template {
@@ -272,8 +264,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         drops_thinking: true, none_hides_tools: false, forced_hides_others: false, margin_percent: 2,
         costs: Costs::new(&[
             (Prompt, 3.0), (Text, 1.0), (Message, 5.0), (System, 5.0), (Tools, 82.0), (ToolsBesideSystem, -5.0),
-            (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 8.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0),
-            (History, 4.0)
+            (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 11.0), (CallText, 1.0), (Result, 5.0), (ResultText, 1.0)
         ]),
     },
     // ChatML with a system prompt of its own. Its vocabulary parts English and numbers as Qwen's does.
@@ -287,43 +278,51 @@ pub(super) static TEMPLATES: &[Template] = &[
     },
     Template {
         name: "mistralrs-qwen-3", vocabulary: Vocabulary::Qwen, own_vocabulary: true, definitions: Definitions::Functions,
-        drops_thinking: true, none_hides_tools: false, forced_hides_others: false, margin_percent: 4,
+        drops_thinking: true, none_hides_tools: false, forced_hides_others: false, margin_percent: 5,
         costs: Costs::new(&[
-            (Prompt, 3.5), (Text, 1.0), (Message, 4.5), (System, 5.0), (Tools, 66.0), (ToolsBesideSystem, -5.0),
-            (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 11.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
+            (Prompt, 3.5), (Text, 1.0), (Message, 4.0), (System, 5.0), (Tools, 66.0), (ToolsBesideSystem, -5.0),
+            (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 11.0), (CallText, 1.0), (Result, 5.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "qwen-3.5", vocabulary: Vocabulary::Qwen, own_vocabulary: true, definitions: Definitions::Functions,
-        drops_thinking: true, none_hides_tools: true, forced_hides_others: false, margin_percent: 4,
+        drops_thinking: true, none_hides_tools: true, forced_hides_others: false, margin_percent: 3,
         costs: Costs::new(&[
             (Prompt, 5.0), (Text, 1.0), (Message, 5.0), (System, 5.0), (Tools, 202.0), (ToolsBesideSystem, -5.0),
             (Forced, 6.0), (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 11.0), (CallText, 1.0), (Argument, 8.0),
-            (Result, 4.0), (ResultText, 1.0)
+            (Result, 5.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "venice-qwen-3.5", vocabulary: Vocabulary::Qwen, own_vocabulary: true, definitions: Definitions::Functions,
         drops_thinking: true, none_hides_tools: true, forced_hides_others: false, margin_percent: 2,
         costs: Costs::new(&[
-            (Prompt, 929.0), (Text, 1.0), (Message, 5.0), (System, 5.0), (NoSystem, 632.0), (Tools, 203.0),
-            (ToolsBesideSystem, -5.0), (Forced, 1.0), (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 11.0),
-            (CallText, 1.0), (Argument, 8.0), (Result, 4.0), (ResultText, 1.0)
+            (Prompt, 928.0), (Text, 1.0), (Message, 5.0), (System, 5.0), (NoSystem, 632.0), (Tools, 205.0),
+            (ToolsBesideSystem, -5.0), (Definition, 1.0), (Tool, 1.0), (List, -2.0), (Call, 11.0), (CallText, 1.0),
+            (Argument, 8.0), (Result, 5.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "deepseek-v4", vocabulary: Vocabulary::DeepSeek, own_vocabulary: true, definitions: Definitions::Spaced,
-        drops_thinking: true, none_hides_tools: true, forced_hides_others: true, margin_percent: 23,
+        drops_thinking: true, none_hides_tools: true, forced_hides_others: true, margin_percent: 50,
         costs: Costs::new(&[
-            (Prompt, 1.5), (Text, 1.0), (Message, 2.5), (Answer, -1.0), (Tools, 221.0), (Forced, 7.0), (Definition, 1.0),
-            (Call, 10.0), (CallText, 1.0), (Argument, 11.5), (Result, 7.5), (ResultText, 1.0), (History, 13.5)
+            (Prompt, 1.0), (Text, 1.0), (Message, 3.0), (Answer, -1.0), (Tools, 222.0), (Forced, 8.0), (Definition, 1.0),
+            (Call, 10.0), (CallText, 1.0), (Argument, 10.0), (Result, 8.0), (ResultText, 1.0)
+        ]),
+    },
+    Template {
+        name: "deepseek-v4-thinking", vocabulary: Vocabulary::DeepSeek, own_vocabulary: true, definitions: Definitions::Spaced,
+        drops_thinking: true, none_hides_tools: true, forced_hides_others: true, margin_percent: 19,
+        costs: Costs::new(&[
+            (Prompt, 1.0), (Thinking, 79.0), (Text, 1.0), (Message, 3.0), (Tools, 221.0), (Forced, 7.0),
+            (Definition, 1.0), (Call, 15.0), (CallText, 1.0), (Argument, 10.0), (Result, 8.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "deepseek-r1", vocabulary: Vocabulary::DeepSeek, own_vocabulary: true, definitions: Definitions::Spaced,
-        drops_thinking: true, none_hides_tools: true, forced_hides_others: true, margin_percent: 10,
+        drops_thinking: true, none_hides_tools: true, forced_hides_others: true, margin_percent: 7,
         costs: Costs::new(&[
-            (Prompt, 4.0), (Text, 1.0), (NoSystem, -1.0), (Tools, 221.0), (Forced, 7.0), (Definition, 1.0), (Call, 10.0),
+            (Prompt, 1.0), (Thinking, 2.0), (Text, 1.0), (Tools, 222.0), (Forced, 8.0), (Definition, 1.0), (Call, 10.0),
             (CallText, 1.0), (Argument, 10.0), (Result, 8.0), (ResultText, 1.0)
         ]),
     },
@@ -331,17 +330,17 @@ pub(super) static TEMPLATES: &[Template] = &[
         name: "llama-3", vocabulary: Vocabulary::Llama3, own_vocabulary: true, definitions: Definitions::Functions,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 25,
         costs: Costs::new(&[
-            (Prompt, 30.0), (Text, 1.0), (Message, 5.0), (Tools, 79.0), (ToolsBesideSystem, -10.0), (Definition, 1.0),
-            (Tool, 35.0), (DescribedTool, -23.0), (Call, 3.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
+            (Prompt, 30.0), (Text, 1.0), (Message, 5.0), (Tools, 79.0), (ToolsBesideSystem, -10.0), (Forbidden, 27.0),
+            (Definition, 1.0), (Tool, 12.0), (Call, 3.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
         ]),
     },
     Template {
-        name: "groq-llama-3", vocabulary: Vocabulary::Llama3, own_vocabulary: true, definitions: Definitions::Functions,
+        name: "groq-llama-3", vocabulary: Vocabulary::Llama3, own_vocabulary: true, definitions: Definitions::Shallow,
         drops_thinking: false, none_hides_tools: true, forced_hides_others: false, margin_percent: 17,
         costs: Costs::new(&[
             (Prompt, 30.0), (Text, 1.0), (Message, 5.0), (Tools, 116.0), (ToolsBesideSystem, -10.0), (Forced, 16.0),
-            (Forbidden, 27.0), (Definition, 1.0), (Tool, 35.0), (DescribedTool, -23.0), (Call, 3.0), (CallText, 1.0),
-            (Result, 4.0), (ResultText, 1.0)
+            (Forbidden, 27.0), (Definition, 1.0), (Tool, 12.0), (Call, 3.0), (CallText, 1.0), (Result, 4.0),
+            (ResultText, 1.0)
         ]),
     },
     Template {
@@ -349,7 +348,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 25,
         costs: Costs::new(&[
             (Prompt, 5.0), (Text, 1.0), (Message, 5.0), (System, 5.0), (Tools, 90.0), (Definition, 1.0), (Tool, 35.0),
-            (Call, 3.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0), (History, 21.0)
+            (Call, 3.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
         ]),
     },
     Template {
@@ -357,7 +356,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         drops_thinking: false, none_hides_tools: true, forced_hides_others: false, margin_percent: 2,
         costs: Costs::new(&[
             (Prompt, 5.0), (Text, 1.0), (Message, 5.0), (System, 5.0), (Tools, 643.0), (Definition, 1.0), (Call, 3.0),
-            (CallText, 1.0), (Result, 4.0), (ResultText, 1.0), (History, 21.0)
+            (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
         ]),
     },
     Template {
@@ -373,15 +372,23 @@ pub(super) static TEMPLATES: &[Template] = &[
         name: "grok-4", vocabulary: Vocabulary::O200k, own_vocabulary: false, definitions: Definitions::Compact,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 3,
         costs: Costs::new(&[
-            (Prompt, 123.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 45.0), (Definition, 1.0), (Tool, 8.0),
-            (DescribedTool, -1.0), (Property, 3.5), (Call, 3.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
+            (Prompt, 123.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 43.0), (Forced, 2.5), (Definition, 1.0),
+            (Tool, 8.0), (Property, 3.5), (Call, 3.0), (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
         ]),
     },
     Template {
         name: "glm", vocabulary: Vocabulary::O200k, own_vocabulary: false, definitions: Definitions::Functions,
-        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 26,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 25,
         costs: Costs::new(&[
-            (Prompt, 8.0), (Text, 1.0), (Message, 4.0), (System, 4.0), (Tools, 86.0), (Definition, 1.0), (Call, 3.0),
+            (Prompt, 3.0), (Text, 1.0), (Message, 2.0), (System, 2.0), (Tools, 86.0), (Definition, 1.0), (Call, 3.0),
+            (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
+        ]),
+    },
+    Template {
+        name: "glm-5.2", vocabulary: Vocabulary::O200k, own_vocabulary: false, definitions: Definitions::Functions,
+        drops_thinking: false, none_hides_tools: false, forced_hides_others: false, margin_percent: 2,
+        costs: Costs::new(&[
+            (Prompt, 10.0), (Text, 1.0), (Message, 2.0), (System, 2.0), (Tools, 86.0), (Definition, 1.0), (Call, 3.0),
             (CallText, 1.0), (Result, 4.0), (ResultText, 1.0)
         ]),
     },

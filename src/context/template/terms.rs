@@ -5,6 +5,8 @@
 pub enum Term {
     /// The prompt itself, once.
     Prompt,
+    /// The model thinks before it answers, or nobody asked it not to, once.
+    Thinking,
     /// Tokens of what is said.
     Text,
     /// Each message that is not a system message.
@@ -51,8 +53,6 @@ pub enum Term {
     Result,
     /// Tokens of results.
     ResultText,
-    /// Any call in the conversation, once.
-    History,
     /// Tokens of media, by the family's own formulas.
     Media,
 }
@@ -67,8 +67,13 @@ pub struct Terms([f64; TERMS]);
 impl Terms {
     /// One of this term and nothing else.
     pub fn one(term: Term) -> Self {
+        Self::some(term, 1.0)
+    }
+
+    /// So much of this term and nothing else.
+    pub fn some(term: Term, amount: f64) -> Self {
         let mut terms = Self::default();
-        terms.set(term, 1.0);
+        terms.set(term, amount);
         terms
     }
 

@@ -17,7 +17,7 @@ fn models_find_their_family() {
         ("openai", "gpt-5.9-2027-01-31", "gpt-5-chat"),
         ("openai-responses", "gpt-5.2", "gpt-5-responses"),
         ("openai-responses", "chatgpt-4o-latest", "gpt-4-responses"),
-        ("openrouter", "openai/gpt-4.1-mini", "openrouter-gpt-4"),
+        ("openrouter", "openai/gpt-4.1-mini", "gpt-4-chat"),
         ("openrouter", "openai/gpt-oss-120b:free", "gpt-oss"),
         ("openrouter", "anthropic/claude-haiku-4.5", "claude-4.5"),
         ("openrouter", "anthropic/claude-sonnet-4", "claude-4"),
@@ -41,6 +41,13 @@ fn models_find_their_family() {
         ("mistral", "open-mixtral-8x22b", "mixtral"),
         ("venice", "llama-3.3-70b", "venice-mistral"),
         ("together", "deepseek-ai/DeepSeek-V3.1", "deepseek-v4"),
+        ("deepseek", "deepseek-v4-flash", "deepseek-v4-thinking"),
+        ("deepseek", "deepseek-chat", "deepseek-v4"),
+        ("doubleword", "deepseek-ai/DeepSeek-V4-Flash", "deepseek-v4"),
+        ("cerebras", "zai-glm-4.6", "glm"),
+        ("zai", "glm-5", "glm"),
+        ("crusoe", "zai/GLM-5.2", "glm-5.2"),
+        ("zai", "glm-6-air", "glm-5.2"),
         ("groq", "meta-llama/llama-4-scout-17b-16e-instruct", "groq-llama-4"),
         ("together", "meta-llama/Llama-4-Maverick-17B", "llama-4"),
         ("llamacpp", "Qwen3-1.7B-Q4_K_M", "qwen-3"),
@@ -136,4 +143,20 @@ fn what_a_model_thought_aloud_is_left_out_of_its_answers_where_the_family_does_t
     assert_eq!(text("qwen-3", &said), text("qwen-3", &brief));
     assert!(text("qwen-3", &asked) > text("qwen-3", &brief), "a user's words stay");
     assert!(text("mistral", &said) > text("mistral", &brief), "and so do those of a model whose family keeps them");
+}
+
+#[test]
+fn a_model_that_thinks_has_more_in_its_prompt_where_its_service_puts_that_there() {
+    let counted = |service, model, effort| {
+        let template = Template::of(service, model);
+        let generation = Generation { reasoning_effort: effort, ..Generation::default() };
+        template.count(&template.terms_of("", &[], &[testing::user("Hello")], &generation)).tokens
+    };
+    let (off, on) = (Some(ReasoningEffort::None), Some(ReasoningEffort::High));
+    let table = [("deepseek", "deepseek-v4-flash", 79), ("deepseek", "deepseek-chat", 0), ("openai", "gpt-5", 0)];
+    for (service, model, more) in table {
+        let without = counted(service, model, off);
+        assert_eq!(counted(service, model, on), without + more, "{service} {model}");
+        assert_eq!(counted(service, model, None), without + more, "{service} {model} thinks unless it is asked not to");
+    }
 }

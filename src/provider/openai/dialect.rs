@@ -244,6 +244,15 @@ pub const DIALECTS: &[Dialect] = &[
     COMPATIBLE,
 ];
 
+/// Services that speak nothing of their own but put something of their own into prompts, by how their hosts end.
+const SERVICES: &[(&str, &str)] = &[("api.venice.ai", "venice"), ("aiplatform.googleapis.com", "gemini-vertex")];
+
+/// The service at a host whose dialect does not tell it; none: not known.
+pub fn service_of_host(host: &str) -> Option<&'static str> {
+    let ends = |end: &str| host.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']));
+    SERVICES.iter().find(|(end, _)| ends(end)).map(|(_, service)| *service)
+}
+
 /// The dialect of that name.
 pub fn named(name: &str) -> Option<&'static Dialect> {
     DIALECTS.iter().find(|dialect| dialect.name == name)

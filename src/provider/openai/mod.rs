@@ -45,6 +45,7 @@ pub struct OpenAi {
     client: Client,
     dialect: &'static Dialect,
     developer: bool,
+    counted_as: Option<String>,
     models: Catalog,
 }
 
@@ -59,13 +60,20 @@ impl OpenAi {
         let client = Client::new(name, settings)?;
         let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
         let models = Catalog::new(client.host(), declared);
-        Ok(Self { name: name.to_owned(), client, dialect, developer: false, models })
+        Ok(Self { name: name.to_owned(), client, dialect, developer: false, counted_as: None, models })
     }
 
     /// Gives instructions under the role `developer`, where the service knows it.
     #[must_use]
     pub fn with_developer_role(mut self, developer: bool) -> Self {
         self.developer = developer && self.dialect.developer_role;
+        self
+    }
+
+    /// Says as the prompts of which service these are counted, whatever the dialect and the host tell.
+    #[must_use]
+    pub fn with_counted_as(mut self, service: Option<String>) -> Self {
+        self.counted_as = service;
         self
     }
 
@@ -80,7 +88,8 @@ impl Provider for OpenAi {
     }
 
     fn service(&self) -> Option<&str> {
-        (self.dialect.name != dialect::COMPATIBLE.name).then_some(self.dialect.name)
+        let dialect = (self.dialect.name != dialect::COMPATIBLE.name).then_some(self.dialect.name);
+        self.counted_as.as_deref().or(dialect).or_else(|| dialect::service_of_host(self.client.host()))
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {

@@ -74,7 +74,8 @@ impl Run<'_> {
         let restarts = if step == scene.at.step { before + 1 } else { 1 };
         let words = format!("the answer filled the window of {}", scene.model.reference);
         let mut rows = Self::no_rows(scene);
-        rows.event(&usage_recorded(scene.model, None, None), scene.at);
+        let ratio = self.engine.ratio(&scene.model.reference).await;
+        rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
         let cost = StepCost { model: &scene.model.reference, call: Some(None), ..StepCost::default() };
         if restarts > scene.policy.context.compaction.guard_max_restarts {
             let failure = Failure::local(FailureReason::ContextOverflow, words, false);
@@ -129,7 +130,7 @@ impl Run<'_> {
             standing: self.engine.in_force(self.key).await?,
             model: scene.model.clone(),
             budget: budget(&scene.policy.context, scene.model)?,
-            outside: scene.outside,
+            outside: scene.outside.tokens(),
             size: scene.size.count.clone(),
         })
     }

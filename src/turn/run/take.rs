@@ -57,7 +57,8 @@ impl Run<'_> {
         let Revision { number, config } = if advance { scene.owned.in_force() } else { &scene.owned.made_for };
         let model = self.engine.model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = scene.owned.request.tools.as_ref().unwrap_or(&config.tools);
-        let outside = outside_tokens(config, tools, Some(&model));
+        let step = scene.at.step + u32::from(advance);
+        let outside = outside_tokens(config, tools, (&scene.owned.request, step), Some(&model));
         let policy = self.engine.policy(config)?;
         let window = known_window(&policy.context, &model);
         let choice = choose(look.waiting, policy.take, |message| fits(message, &model, window, outside));

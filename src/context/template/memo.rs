@@ -1,0 +1,103 @@
+//! Remembers what definitions of tools and system prompts count to, by their content: sizes are asked for far more often than either
+//! changes. What it returns is what counting again would return.
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hash, RandomState},
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use super::Terms;
+
+/// Entries of one generation. There are two, of 216 bytes each: about 3.5 MiB when full.
+const ENTRIES: usize = 8_192;
+
+static MEMO: LazyLock<Memo> = LazyLock::new(Memo::default);
+
+/// What this content counts to; it is counted if that is not known.
+pub(super) fn terms(content: &impl Hash, count: impl FnOnce() -> Terms) -> Terms {
+    let key = MEMO.keys.hash_one(content);
+    if let Some(known) = MEMO.get(key) {
+        return known;
+    }
+    // Not under the lock: counting a large definition takes milliseconds.
+    let counted = count();
+    MEMO.put(key, counted);
+    counted
+}
+
+/// Whether that is known.
+pub(super) fn knows(content: &impl Hash) -> bool {
+    MEMO.get(MEMO.keys.hash_one(content)).is_some()
+}
+
+#[derive(Debug, Default)]
+struct Memo {
+    /// Keyed at random in each process, so that no caller can choose contents that collide.
+    keys: RandomState,
+    generations: Mutex<Generations>,
+}
+
+/// An entry that is asked for moves to the newer generation; when that is full, the older one is forgotten.
+#[derive(Debug, Default)]
+struct Generations {
+    newer: BTreeMap<u64, Terms>,
+    older: BTreeMap<u64, Terms>,
+}
+
+impl Memo {
+    fn get(&self, key: u64) -> Option<Terms> {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = generations.newer.get(&key) {
+            return Some(*known);
+        }
+        let known = generations.older.remove(&key)?;
+        generations.insert(key, known);
+        Some(known)
+    }
+
+    fn put(&self, key: u64, terms: Terms) {
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner).insert(key, terms);
+    }
+}
+
+impl Generations {
+    fn insert(&mut self, key: u64, terms: Terms) {
+        if self.newer.len() >= ENTRIES {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(key, terms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::template::Term;
+
+    #[test]
+    fn the_same_content_is_counted_once_and_other_content_for_itself() {
+        let mut counted = 0;
+        for (content, expected) in [("memo a", 1.0), ("memo a", 1.0), ("memo b", 2.0), ("memo a", 1.0)] {
+            let found = terms(&content, || {
+                counted += 1;
+                Terms::some(Term::Text, f64::from(counted))
+            });
+            assert_eq!(found.get(Term::Text), expected, "{content}");
+        }
+        assert!(knows(&"memo a") && !knows(&"memo c"));
+    }
+
+    #[test]
+    fn entries_in_use_survive_and_the_memo_stays_within_its_bound() {
+        let memo = Memo::default();
+        for key in 0..5 * ENTRIES as u64 {
+            memo.put(key, Terms::some(Term::Text, key as f64));
+            assert!(memo.get(0).is_some(), "asked for again and again, at {key}");
+        }
+        let generations = memo.generations.lock().unwrap();
+        assert!(generations.newer.len() <= ENTRIES && generations.older.len() <= ENTRIES);
+        drop(generations);
+        assert!(memo.get(1).is_none(), "nobody asked for it");
+    }
+}
