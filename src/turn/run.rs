@@ -366,10 +366,12 @@ impl Run<'_> {
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
         match end {
             End::Complete(assembled) => {
+                // Before the call teaches: what it reports is compared with what was known when it was made.
+                let ratio = self.engine.ratio(&scene.model.reference).await;
                 if let Some(usage) = &assembled.finish.usage {
                     self.engine.learn(scene.model, prompt, usage.input);
                 }
-                self.commit(scene, &message, assembled, timing, of_loop).await
+                self.commit(scene, &message, assembled, timing, (of_loop, ratio)).await
             }
             End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
@@ -383,7 +385,7 @@ impl Run<'_> {
         message: &MessageId,
         answer: Assembled,
         timing: Timing,
-        of_loop: u32,
+        (of_loop, ratio): (u32, f64),
     ) -> Result<Flow, Error> {
         let Assembled { parts, calls, finish } = answer;
         let mut rows = self.told(scene);
@@ -395,7 +397,6 @@ impl Run<'_> {
         }
         let written = (!parts.is_empty()).then_some(message);
         let usage = finish.usage.as_ref().map(|usage| (usage, &scene.size.count));
-        let ratio = self.engine.ratio(&scene.model.reference).await;
         rows.event(&usage_recorded(scene.model, usage, ratio, written), scene.at);
         self.last_usage.clone_from(&finish.usage);
         let cost =
