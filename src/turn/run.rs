@@ -212,7 +212,6 @@ impl Run<'_> {
         if let Some(patience) = owned.request.cancel_after.filter(|_| !std::mem::replace(&mut self.attended, true)) {
             self.patiently(|| self.engine.store.attend(self.key, self.turn, patience)).await?;
         }
-        let hides = seen.context_version != Some(0);
         let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
             Err(NotClosed::Open(_)) => None,
@@ -243,7 +242,7 @@ impl Run<'_> {
             cached: anchor.map_or(0, |anchor| anchor.cached),
             model: &model,
             tools,
-            hides,
+            hides: seen.context_version != Some(0),
             at: StepPosition { step: owned.step, attempt: owned.attempt },
             read,
         };

@@ -60,10 +60,13 @@ fn call(part: &pb::Part) -> Option<&pb::ToolCall> {
     }
 }
 
+/// Deltas as they come, and each part's text with whether something in it was replaced.
+type Cut = (&'static [&'static str], &'static [(&'static str, bool)]);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_character_that_is_cut_in_two_is_whole_and_a_lone_half_is_replaced_and_said_so() {
     let (upstream, host) = service("openai").await;
-    let table: [(&[&str], &[(&str, bool)]); 5] = [
+    let table: [Cut; 5] = [
         (&[r#"{"content":"a\ud83d"}"#, r#"{"content":"\ude00b"}"#], &[("a😀b", false)]),
         (&[r#"{"content":"a\ud83db"}"#, r#"{"content":"\udc00"}"#], &[("a\u{fffd}b\u{fffd}", true)]),
         (&[r#"{"content":"a"}"#, r#"{"content":"\ud83d"}"#], &[("a\u{fffd}", true)]),

@@ -14,8 +14,8 @@ use crate::{
         usage,
     },
     model::{
-        CallId, Compaction, DropReason, Ending, Failure, Limits, MessageId, Payload, RequestId, TokenCount, ToolCall,
-        TurnResult, Undone,
+        Applied, CallId, Compaction, DropReason, Ending, Failure, Generation, Limits, MessageId, Payload, RequestId,
+        TokenCount, ToolCall, TurnResult, Undone,
         event::CallCancelReason,
         generation::Unsupported,
         media::{LeftOut, UNSUPPORTED_WORDS},
@@ -88,16 +88,9 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::TurnRetrying { failure, next_attempt, delay, voided } => {
             encoded(kind::TURN_RETRYING, &retrying(failure, *next_attempt, *delay, voided.as_ref()))
         }
-        Payload::ModelSwitched { from, to, revision, generation } => encoded(
-            kind::MODEL_SWITCHED,
-            &pb::ModelSwitched {
-                from_model: from.clone(),
-                to_model: to.clone(),
-                etag: revision.to_string(),
-                generation: generation::to_stored(generation),
-                messages_retained: 0,
-            },
-        ),
+        Payload::ModelSwitched { from, to, revision, generation } => {
+            encoded(kind::MODEL_SWITCHED, &model_switched(from, to, *revision, generation))
+        }
         Payload::SessionUpdated { revision, paths } => encoded(
             kind::SESSION_UPDATED,
             &pb::SessionUpdated { etag: revision.to_string(), changed_paths: paths.clone() },
@@ -112,19 +105,30 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::CompactionReverted(it) => about_compaction(kind::COMPACTION_REVERTED, it),
         Payload::MessagesApplied { message, taken } => Encoded {
             refs: vec![message.to_string()],
-            ..encoded(
-                kind::MESSAGES_APPLIED,
-                &pb::MessagesApplied {
-                    message_id: message.to_string(),
-                    messages: taken.iter().map(queue::applied_to_pb).collect(),
-                    coalesced: taken.len() > 1,
-                },
-            )
+            ..encoded(kind::MESSAGES_APPLIED, &messages_applied(message, taken))
         },
         Payload::QueuedMessageDropped { message, reason } => {
             Encoded { payload: dropped(*reason), ..reference(kind::QUEUED_MESSAGE_DROPPED, message.as_str()) }
         }
         Payload::TurnEnded { ending, result } => ended(ending, result),
+    }
+}
+
+fn model_switched(from: &str, to: &str, revision: i64, generation: &Generation) -> pb::ModelSwitched {
+    pb::ModelSwitched {
+        from_model: from.to_owned(),
+        to_model: to.to_owned(),
+        etag: revision.to_string(),
+        generation: generation::to_stored(generation),
+        messages_retained: 0,
+    }
+}
+
+fn messages_applied(message: &MessageId, taken: &[Applied]) -> pb::MessagesApplied {
+    pb::MessagesApplied {
+        message_id: message.to_string(),
+        messages: taken.iter().map(queue::applied_to_pb).collect(),
+        coalesced: taken.len() > 1,
     }
 }
 
