@@ -166,12 +166,13 @@ const MEDIA: &str = concat!(
     include_str!("sql/live.sql"),
     columns!("$3"),
     "null::text as compacted_by
-       from (select h.message_id, h.idx, h.kind, h.call_id, h.tool_name, h.outcome, h.rest, h.category, h.estimator, h.original_tokens,
-                    h.tokens, h.pruned_at_seq, case when h.kind = 'tool_result' then '' else h.body end as body
-               from parts h
-              where h.tenant_id = $1 and h.session_id = $2
-                and (h.kind in ('media', 'media_url') or (h.kind = 'tool_result' and h.rest is not null))) p
+       from (select x.message_id, x.idx, x.kind, x.call_id, x.tool_name, x.outcome, x.rest, x.category, x.estimator, x.original_tokens,
+                    x.tokens, x.pruned_at_seq, case when x.kind = 'tool_result' then '' else x.body end as body
+               from parts x
+              where x.tenant_id = $1 and x.session_id = $2
+                and (x.kind in ('media', 'media_url') or (x.kind = 'tool_result' and x.rest is not null))) p
        join lateral (select s.* from spoken s where s.message_id = p.message_id offset 0) m on true
+       left join past h on h.message_id = p.message_id and h.idx = p.idx
       order by m.place, m.seq, p.idx"
 );
 
