@@ -29,7 +29,7 @@ pub(super) async fn prepared(
         let (closed, detail) = match attempt(database, migrate, progress).await {
             Ok(migrate::Fit::Fits) => return Ok(()),
             Ok(migrate::Fit::Refused(why)) => anyhow::bail!(why),
-            Ok(migrate::Fit::Behind(version)) => {
+            Ok(migrate::Fit::Lacks(version)) => {
                 let problem = format!("the database lacks migration {version}");
                 (Closed::Schema(problem), "it serves as soon as `contextd migrate` was run".to_owned())
             }

@@ -54,7 +54,7 @@ pub struct Counting {
     pub calibration: Calibration,
     /// System prompt with the pinned blocks; empty: none.
     pub system: String,
-    /// The tools that the model is told of.
+    /// The tool definitions that are sent.
     pub tools: Vec<Tool>,
     /// How the model is to answer.
     pub generation: Generation,

@@ -78,7 +78,7 @@ impl Estimator {
         }
     }
 
-    /// What a prompt has beside its transcript: the system prompt, the tools that the model is told of, and what stands around them.
+    /// What a prompt has beside its transcript: the system prompt, the tool definitions that are sent, and the text around them.
     pub fn outside<'a>(
         self,
         system: &str,

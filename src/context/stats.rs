@@ -66,7 +66,7 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
     Breakdown { shares: merged(shares), adjusted }
 }
 
-/// The tools that the model is told of, with the sizes of their definitions, the largest first.
+/// The tool definitions that are sent, with the sizes of their definitions, the largest first.
 pub fn largest_tools(tools: &ToolSet, supports_tools: bool, estimator: Estimator) -> Vec<(&Tool, u32)> {
     let mut sized: Vec<_> =
         tools.visible().filter(|_| supports_tools).map(|tool| (tool, estimator.tool(tool))).collect();
@@ -198,7 +198,7 @@ fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec
     shares
 }
 
-/// The tools that the model is told of, of so many tokens. What stands around them all is spread over them.
+/// Tool definitions that are sent, of so many tokens in all. The text around them is spread over them.
 fn tools(tools: &ToolSet, supports_tools: bool, estimator: Estimator, whole: u32) -> Vec<Share> {
     let of = |category: ToolCategory| {
         let told = tools.visible().filter(|tool| supports_tools && tool.category == category);

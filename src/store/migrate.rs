@@ -50,7 +50,7 @@ pub enum Fit {
     /// This program can work on it: it is this program's, or a newer one that allows for it.
     Fits,
     /// It lacks this migration.
-    Behind(i32),
+    Lacks(i32),
     /// This program must not work on it: why.
     Refused(String),
 }
@@ -96,7 +96,7 @@ pub async fn fit(database: &Database) -> Result<Fit, Error> {
     };
     Ok(match pending(known(&[])?, &found) {
         Err(why) => Fit::Refused(why),
-        Ok(pending) => pending.first().map_or(Fit::Fits, |file| Fit::Behind(file.version)),
+        Ok(pending) => pending.first().map_or(Fit::Fits, |file| Fit::Lacks(file.version)),
     })
 }
 

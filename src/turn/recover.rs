@@ -45,12 +45,12 @@ struct Pause {
 }
 
 impl Postponed {
-    /// Leaves a turn alone for a while. Returns whether it is the first time.
-    fn postpone(&self, key: &SessionKey, now: Instant) -> bool {
+    /// Leaves a turn alone for a while, at most this long. Returns whether it is the first time.
+    fn postpone(&self, key: &SessionKey, now: Instant, most: Duration) -> bool {
         let mut paused = self.lock();
         let before = paused.get(key).map(|pause| pause.length);
         if before.is_some() || paused.len() < MOST_POSTPONED {
-            let length = before.map_or(FIRST_PAUSE, |length| (length * 2).min(LONGEST_PAUSE));
+            let length = before.map_or(FIRST_PAUSE, |length| (length * 2).min(most));
             paused.insert(key.clone(), Pause { until: now + length, length });
         }
         before.is_none()
@@ -241,7 +241,7 @@ impl Engine {
         let key = candidate.key.clone();
         match self.take_over_one(candidate).await {
             Ok(()) => self.postponed.forget(&key),
-            Err(error) if self.postponed.postpone(&key, Instant::now()) => {
+            Err(error) if self.postponed.postpone(&key, Instant::now(), longest_pause(&error)) => {
                 tracing::warn!(session.id = %key.session, %error, "turn takeover failed; it is tried again later");
             }
             Err(error) => tracing::debug!(session.id = %key.session, %error, "turn takeover failed again"),
@@ -266,29 +266,43 @@ impl Engine {
     }
 }
 
+/// How long a turn is left alone at most after this error. A database that is busy or away says nothing about the turn.
+fn longest_pause(error: &Error) -> Duration {
+    let of_the_database = matches!(error, Error::Store(error) if error.is_transient());
+    if of_the_database { FIRST_PAUSE } else { LONGEST_PAUSE }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{SessionId, TenantId};
+    use crate::{
+        model::{SessionId, TenantId},
+        store,
+    };
 
     #[test]
     fn a_turn_that_cannot_be_taken_over_is_left_alone_for_longer_each_time() {
         let key = |n: usize| SessionKey::new(TenantId::new("t"), SessionId::new(n.to_string()));
         let (postponed, begun) = (Postponed::default(), Instant::now());
         let after = |seconds| begun + Duration::from_secs(seconds);
-        assert!(postponed.postpone(&key(0), begun));
+        assert!(postponed.postpone(&key(0), begun, LONGEST_PAUSE));
         assert_eq!((postponed.at(begun), postponed.at(after(1))), (vec![key(0)], vec![]));
-        assert!(!postponed.postpone(&key(0), after(1)), "it is known");
+        assert!(!postponed.postpone(&key(0), after(1), LONGEST_PAUSE), "it is known");
         assert_eq!((postponed.at(after(2)), postponed.at(after(3))), (vec![key(0)], vec![]));
         for _ in 0..20 {
-            postponed.postpone(&key(0), begun);
+            postponed.postpone(&key(0), begun, LONGEST_PAUSE);
         }
         assert_eq!((postponed.at(after(299)), postponed.at(after(300))), (vec![key(0)], vec![]));
         assert_eq!(postponed.at(after(600)), []);
-        assert!(postponed.postpone(&key(0), after(600)), "it was forgotten");
+        assert!(postponed.postpone(&key(0), after(600), LONGEST_PAUSE), "it was forgotten");
+        postponed.forget(&key(0));
+        for _ in 0..20 {
+            postponed.postpone(&key(0), begun, longest_pause(&Error::Store(store::Error::Busy)));
+        }
+        assert_eq!(postponed.at(after(1)), [], "a busy database lengthens no pause");
         postponed.forget(&key(0));
         for n in 0..=MOST_POSTPONED {
-            postponed.postpone(&key(n), begun);
+            postponed.postpone(&key(n), begun, LONGEST_PAUSE);
         }
         assert_eq!(postponed.at(begun).len(), MOST_POSTPONED);
     }

@@ -40,7 +40,7 @@ pub struct ContextStats {
     pub size: Size,
     /// What it is made of.
     pub breakdown: Breakdown,
-    /// The tools that the model is told of, the largest first.
+    /// The tool definitions that are sent, the largest first.
     pub tools: Vec<(String, ToolCategory, u32)>,
     /// When it will have to be compacted.
     pub forecast: Forecast,

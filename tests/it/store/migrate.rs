@@ -60,7 +60,7 @@ async fn a_database_that_refinery_migrated_is_brought_up_to_date() {
 #[tokio::test]
 async fn a_database_without_the_newest_migration_is_behind_and_one_that_names_this_program_fits() {
     let database = TestDatabase::empty().await;
-    assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Behind(1));
+    assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Lacks(1));
     let applied = migrate::run(&database.pool()).await.unwrap();
     assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Fits);
     migrate::run_with(&database.pool(), &[INDEX, COLUMN]).await.unwrap();
