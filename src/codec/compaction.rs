@@ -33,7 +33,7 @@ pub fn decode(bytes: &[u8]) -> Result<Compaction, DecodeError> {
     from_pb(super::read("compaction", bytes)?)
 }
 
-/// Why a compaction was given up whose replica left it behind.
+/// Why a compaction failed whose replica stopped.
 pub fn lost() -> Failure {
     Failure::local(FailureReason::Internal, "the server that made it stopped", true)
 }

@@ -13,7 +13,7 @@ use super::duration;
 pub struct ServerConfig {
     /// Address and port to listen on. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Serve other machines although nobody is authenticated.
+    /// Listen on other addresses than loopback although callers are not authenticated.
     pub insecure_no_auth: bool,
     /// Largest request, in bytes; larger ones are refused before they are decoded.
     pub max_request_bytes: usize,

@@ -47,7 +47,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "insecure-no-auth",
         key: "server.insecure_no_auth",
         value_name: "BOOL",
-        help: "Serve other machines although nobody is authenticated",
+        help: "Listen on other addresses than loopback although callers are not authenticated",
         without_default: None,
     },
     Setting {
@@ -82,7 +82,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "lease-ttl",
         key: "turn.lease_ttl",
         value_name: "DURATION",
-        help: "How long a turn belongs to a process that is not heard of",
+        help: "How long a turn stays with a replica that sends no heartbeat",
         without_default: None,
     },
     Setting {
@@ -103,14 +103,14 @@ pub const SETTINGS: &[Setting] = &[
         flag: "log",
         key: "telemetry.log",
         value_name: "FILTER",
-        help: "What is logged: a level, or directives such as `info,contextd::turn=debug`",
+        help: "Log filter: a level, or directives such as `info,contextd::turn=debug`",
         without_default: None,
     },
     Setting {
         flag: "log-format",
         key: "telemetry.log_format",
         value_name: "FORMAT",
-        help: "How a log line looks: text or json",
+        help: "Log format: text or json",
         without_default: None,
     },
 ];

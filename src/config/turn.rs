@@ -10,7 +10,7 @@ use super::duration;
 /// `[turn]`: leases, limits and rhythms of running turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TurnConfig {
-    /// How long a turn belongs to a process that is not heard of. Sooner means a faster takeover and more heartbeats.
+    /// How long a turn stays with a replica that sends no heartbeat. Sooner means a faster takeover and more heartbeats.
     #[serde(with = "duration")]
     pub lease_ttl: Duration,
     /// Most model calls of a turn that names no limit.

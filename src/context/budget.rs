@@ -22,7 +22,7 @@ pub struct Budget {
 
 /// The policy wants a window that is known, and none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the window is not known")]
+#[error("the context window is not known")]
 pub struct WindowUnknown;
 
 impl Budget {

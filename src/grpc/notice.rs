@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(step(950, 1_200, 200), None);
         assert_eq!(step(500, 1_200, 200), None);
         assert_eq!(step(1_100, 1_200, 200), told("The context is nearly full: 1100 of 1000 tokens"));
-        assert_eq!(step(500, 0, 0), None, "the window is not known");
+        assert_eq!(step(500, 0, 0), None, "the context window is not known");
         assert_eq!(nearly_full(&Payload::Thinking(pb::Thinking::default()), &mut true), None);
     }
 }

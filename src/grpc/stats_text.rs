@@ -19,7 +19,7 @@ pub(super) fn text(stats: &pb::ContextStats, assumed: bool) -> String {
         text.push('\n');
     };
     line(format!("Context of {}", stats.model));
-    let known = if assumed { ", assumed: nobody says how large the window is" } else { "" };
+    let known = if assumed { ", assumed: the window is not known" } else { "" };
     line(format!(
         "{} of {} tokens ({}){}{known}",
         number(used.tokens),
@@ -284,7 +284,7 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
             |stats: &pb::ContextStats, assumed| text(stats, assumed).lines().nth(1).map(str::to_owned).unwrap();
         let never_called = pb::ContextStats { size_basis: None, ..stats() };
         assert_eq!(second(&never_called, false), "52,100 of 200,000 tokens (26%) (estimated)");
-        assert!(second(&never_called, true).ends_with("nobody says how large the window is"));
+        assert!(second(&never_called, true).ends_with("the window is not known"));
         let mut reported = stats();
         reported.used = Some(pb::TokenCount { tokens: 7, basis: pb::TokenBasis::Actual.into(), ..Default::default() });
         assert_eq!(second(&reported, false), "7 of 200,000 tokens (0%)");

@@ -82,7 +82,7 @@ pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
 /// A defect: logged in full, and sent as nothing but the id it is logged under.
 pub fn internal(defect: &dyn Display) -> Status {
     let id = Uuid::now_v7().to_string();
-    tracing::error!(request.id = %id, error = %defect, "a request failed by a defect");
+    tracing::error!(request.id = %id, error = %defect, "internal error");
     let mut row = Row::new(ErrorReason::Internal, "internal error; the server's log has it under the request id");
     row.details.set_request_info(id, "");
     row.status()
@@ -195,7 +195,7 @@ impl From<store::Error> for Status {
             }
             Error::Busy => retry(ErrorReason::Overloaded, "no database connection became free in time", RETRY_BUSY),
             Error::Conflict(_) => {
-                tracing::warn!(%error, "the database refused a transaction again and again");
+                tracing::warn!(%error, "the database keeps aborting a transaction");
                 retry(ErrorReason::Overloaded, "too many requests change the same session at once", RETRY_BUSY)
             }
             Error::EventsExpired { oldest } => Row::new(ErrorReason::EventsExpired, error.to_string())

@@ -127,7 +127,7 @@ pub enum Error {
         uid: u32,
     },
     /// `initdb` failed.
-    #[error("initdb could not make a cluster in {} ({status}). It said:\n{log}", data_dir.display())]
+    #[error("initdb could not make a cluster in {} ({status}). Its log:\n{log}", data_dir.display())]
     Initdb {
         /// Where it should have been.
         data_dir: PathBuf,
@@ -137,7 +137,7 @@ pub enum Error {
         log: String,
     },
     /// The server ended while starting.
-    #[error("PostgreSQL ended while starting in {} ({status}). It said:\n{log}", data_dir.display())]
+    #[error("PostgreSQL ended while starting in {} ({status}). Its log:\n{log}", data_dir.display())]
     Exited {
         /// The cluster.
         data_dir: PathBuf,
@@ -149,7 +149,7 @@ pub enum Error {
     /// The server did not get ready in time.
     #[error(
         "PostgreSQL was not ready in {} after {seconds} s and was stopped; if it was recovering, allow it more time. \
-         It said:\n{log}",
+         Its log:\n{log}",
         data_dir.display()
     )]
     StartTimeout {

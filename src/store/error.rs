@@ -17,7 +17,7 @@ pub enum Error {
     #[error("no database connection became free in time")]
     Busy,
     /// A deadlock or serialisation conflict outlasted its repetitions.
-    #[error("the database refused a transaction again and again: {0}")]
+    #[error("the database keeps aborting a transaction: {0}")]
     Conflict(String),
     /// A unique key exists already; the name of the constraint.
     #[error("a row with this key exists already: {0}")]

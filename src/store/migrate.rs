@@ -215,7 +215,7 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
         let problem = cause(&error);
         match Error::from(error) {
             Error::Conflict(_) if begun.elapsed() < PATIENCE => {
-                tracing::warn!("{step} waits for a lock that a longer transaction holds, such as a dump: {problem}");
+                tracing::warn!("{step} waits for a lock held by a longer transaction, such as a dump: {problem}");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -267,7 +267,7 @@ async fn on_its_own(client: &Client, file: &File) -> Result<(), tokio_postgres::
     if let Mode::CreateIndex(index) = &file.mode {
         let invalid = "select 1 from pg_index where indexrelid = to_regclass($1) and not indisvalid";
         if client.query_opt(invalid, &[index]).await?.is_some() {
-            tracing::info!("removing what an attempt that failed left of the index {index}");
+            tracing::info!("removing the unfinished index of a failed attempt: {index}");
             client.batch_execute(&format!("drop index concurrently if exists {index}")).await?;
         }
     }

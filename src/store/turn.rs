@@ -373,7 +373,7 @@ impl Store {
                     None => return Ok((self.settle(key, right).await?, Vec::new())),
                 },
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
-                    tracing::warn!(%error, "a write gave no answer; repeating it");
+                    tracing::warn!(%error, "no answer to a write; repeating it");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }

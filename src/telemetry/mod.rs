@@ -17,7 +17,7 @@ pub enum TelemetryError {
     #[error("the log filter cannot be used")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
     /// Telemetry was set up before.
-    #[error("telemetry is set up already")]
+    #[error("telemetry is already set up")]
     SetUpTwice(#[from] tracing_subscriber::util::TryInitError),
 }
 

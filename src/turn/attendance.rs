@@ -38,7 +38,7 @@ impl Engine {
         let Some(live) = &cancelled.turn else {
             return self.store.unattend(&key, &turn).await.map_err(Error::from);
         };
-        tracing::info!(session.id = %key.session, turn.id = %turn, "a turn that nobody reads is cancelled");
+        tracing::info!(session.id = %key.session, turn.id = %turn, "cancelling a turn that no client reads");
         self.end_cancelled(&key, cancelled.fence.map(|fence| (live, fence)), &request);
         Ok(())
     }

@@ -142,7 +142,7 @@ impl Engine {
         self.tasks.spawn(async move {
             let made = engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
             Box::pin(made).await.inspect_err(|error| {
-                tracing::warn!(session.id = %key.session, %error, "a compaction is left to its lease");
+                tracing::warn!(session.id = %key.session, %error, "compaction abandoned; its lease will expire");
             })
         })
     }
@@ -371,7 +371,7 @@ impl Engine {
                 ?strategy,
                 tokens.before = situation.size,
                 tokens.after = after,
-                "a compaction would gain too little"
+                "a compaction would save too little"
             );
             failure = Some(match bound {
                 Some(bound) => in_vain(&format!("it would have left {told} tokens, and {bound} were asked for")),
@@ -408,7 +408,7 @@ impl Engine {
             tracing::info!(
                 session.id = %key.session, compaction.id = %id, tokens.before = compaction.tokens_before.tokens,
                 tokens.after = compaction.tokens_after.as_ref().map_or(0, |after| after.tokens),
-                messages = compaction.messages_compacted, strategy = ?compaction.strategy, "a context was compacted"
+                messages = compaction.messages_compacted, strategy = ?compaction.strategy, "context compacted"
             );
             self.nudge(key, moved.last_seq);
         } else if swapped.status == Some(CompactionStatus::Running) {
@@ -426,7 +426,7 @@ impl Engine {
         failure: Failure,
         cost: &Cost,
     ) -> Result<(), Error> {
-        tracing::warn!(session.id = %key.session, compaction.id = %id, reason = failure.message, "a compaction was given up");
+        tracing::warn!(session.id = %key.session, compaction.id = %id, reason = failure.message, "compaction failed");
         let compaction = Compaction {
             state: CompactionState::Failed,
             tokens_after: None,

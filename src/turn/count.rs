@@ -128,7 +128,7 @@ pub fn template(model: &Resolved) -> &'static Template {
         let told = || {
             tracing::info!(
                 model = %model.reference, estimator = %template.estimator(),
-                "the model's vocabulary is not known or not in this build; such models are counted with a related one and a margin"
+                "the model's vocabulary is not known or not in this build; its tokens are counted with a related vocabulary and a margin"
             );
         };
         TOLD.call_once(told);

@@ -89,7 +89,7 @@ impl Engine {
 
     /// Ends what this replica has of a session that was deleted.
     pub(super) fn forget(&self, key: &SessionKey, epoch: i64, last: Seq) {
-        tracing::info!(session.id = %key.session, "a session was deleted");
+        tracing::info!(session.id = %key.session, "session deleted");
         self.leases.lose(key, epoch);
         if let Some(channel) = self.hub.get(key) {
             channel.advance(last);
@@ -124,7 +124,7 @@ impl Engine {
                 break;
             }
             if let Err(error) = self.store.purge(&key).await {
-                tracing::warn!(session.id = %key.session, %error, "a deleted session could not be purged");
+                tracing::warn!(session.id = %key.session, %error, "deleted session not purged");
             }
         }
         Ok(())

@@ -34,7 +34,7 @@ pub enum Error {
     #[error("the session has no queued message {0}")]
     QueuedMessageNotFound(MessageId),
     /// As many messages wait as may.
-    #[error("{limit} messages wait in the session's queue, as many as may")]
+    #[error("the session's queue is full: {limit} messages wait")]
     QueueFull {
         /// The session.
         session: SessionId,
@@ -48,10 +48,10 @@ pub enum Error {
     #[error("no configured provider has the model {0}")]
     ModelNotFound(String),
     /// The model's window is not known, and the policy wants one that is.
-    #[error("the window of {0} is not known, and the session's policy asks for one")]
+    #[error("the context window of {0} is not known, and the session's policy requires one")]
     ContextWindowUnknown(String),
     /// The configuration names no such policy.
-    #[error("the configuration names no policy {0}")]
+    #[error("the server's configuration has no policy {0}")]
     PolicyNotFound(String),
     /// The session's configuration is not the one that the caller has seen.
     #[error("the session has the etag {current}, not the one given")]
@@ -114,10 +114,10 @@ pub enum Error {
     #[error("the session has no compaction {0} in force")]
     CompactionNotFound(CompactionId),
     /// Another compaction is being made.
-    #[error("compaction {0} is being made")]
+    #[error("compaction {0} is running")]
     CompactionInProgress(CompactionId),
     /// A newer compaction stands upon it.
-    #[error("compaction {newest} is newer, and has to be taken back first")]
+    #[error("compaction {newest} is newer: revert it first")]
     CompactionSuperseded {
         /// Which.
         newest: CompactionId,
@@ -144,7 +144,7 @@ pub enum Error {
         largest: Occupant,
     },
     /// The session has no such message of the model's.
-    #[error("the session has no message {0} of the assistant")]
+    #[error("the session has no assistant message {0}")]
     MessageNotFound(MessageId),
     /// There is nothing that the model is to answer.
     #[error("there is nothing to run: no input, no queued message, and no transcript to continue")]
@@ -153,10 +153,10 @@ pub enum Error {
     #[error("the server is shutting down")]
     Draining,
     /// The server runs as many turns as it may.
-    #[error("the server runs as many turns as it may")]
+    #[error("the server is at its limit of running turns")]
     Overloaded,
     /// The server takes as many uploads as it may.
-    #[error("the server takes as many uploads as it may")]
+    #[error("the server is at its limit of uploads")]
     TooManyUploads,
     /// Content over the limit.
     #[error("the content is larger than {limit} bytes")]
@@ -165,7 +165,7 @@ pub enum Error {
         limit: u64,
     },
     /// Content is not what its header said: what it is instead, where that was said.
-    #[error("the content is not what its header says")]
+    #[error("the content does not match its header")]
     ContentMismatch {
         /// Its length in bytes; none: as said.
         bytes: Option<u64>,

@@ -175,7 +175,7 @@ impl Engine {
         match readable {
             Ok(request) => self.plan(&starter.message, starter.request.clone(), &request, ground).map(Some),
             Err(error) => {
-                tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "a queued message cannot be read");
+                tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "queued message unreadable");
                 self.give_up(key, &starter.message, DropReason::Unreadable).await?;
                 Ok(None)
             }
@@ -255,10 +255,10 @@ impl Engine {
             match self.start_waiting(&key).await {
                 Ok(()) => self.stuck.forget(&key),
                 Err(error) if self.stuck.is_news(&key) => {
-                    tracing::warn!(session.id = %key.session, %error, "a queued message could not start a turn");
+                    tracing::warn!(session.id = %key.session, %error, "queued message started no turn");
                 }
                 Err(error) => {
-                    tracing::debug!(session.id = %key.session, %error, "a queued message could still not start a turn");
+                    tracing::debug!(session.id = %key.session, %error, "queued message still started no turn");
                 }
             }
         }

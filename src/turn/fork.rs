@@ -119,7 +119,7 @@ impl Engine {
             Err(error) => Err(error),
         };
         if let Err(error) = cleared {
-            tracing::warn!(session.id = %fork.session, %error, "a fork that failed is removed later");
+            tracing::warn!(session.id = %fork.session, %error, "failed fork will be removed later");
         }
     }
 }

@@ -133,7 +133,7 @@ impl Engine {
         match self.calibration(reference).await {
             Ok(learnt) => learnt.ratio,
             Err(error) => {
-                tracing::debug!(model = reference, %error, "the ratio of a model could not be read");
+                tracing::debug!(model = reference, %error, "calibration ratio not read");
                 ratio(known)
             }
         }

@@ -140,7 +140,7 @@ impl Engine {
         while (content.len() as u64) < bytes {
             let piece = self.store.blob_piece(tenant, id, content.len() as u64).await?;
             if piece.is_empty() {
-                tracing::error!(blob.id = %id, "a message refers to content that is not there");
+                tracing::error!(blob.id = %id, "a message refers to a missing blob");
                 return Ok(None);
             }
             content.extend(piece);
@@ -157,7 +157,7 @@ impl Engine {
             walk = round.next;
         }
         if swept > 0 {
-            tracing::info!(blobs = swept, "content that nothing refers to was taken away");
+            tracing::info!(blobs = swept, "removed unreferenced blobs");
         }
         Ok(())
     }

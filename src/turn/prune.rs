@@ -84,7 +84,7 @@ impl Engine {
         let Some(moved) = self.store().prune(key, &marks, placeholder()).await? else { return Ok(None) };
         tracing::info!(
             session.id = %key.session, outputs = report.calls.len(), tokens.saved = report.saved,
-            tokens.rebilled = report.rebilled, "old tool results were cleared"
+            tokens.rebilled = report.rebilled, "pruned old tool results"
         );
         self.nudge(key, moved.last_seq);
         Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
@@ -94,7 +94,7 @@ impl Engine {
     /// doubt is left to the next turn, which looks for itself.
     pub(super) async fn prune_behind(&self, key: &SessionKey) {
         if let Err(error) = self.try_prune_behind(key).await {
-            tracing::warn!(session.id = %key.session, %error, "old tool results are not cleared behind a turn");
+            tracing::warn!(session.id = %key.session, %error, "pruning after a turn failed");
         }
     }
 
@@ -177,7 +177,7 @@ impl Engine {
         if remembered.result.is_empty() {
             return Ok(Some(None));
         }
-        let missing = || Error::Internal(format!("a request led to {:?}, and no event tells of it", remembered.result));
+        let missing = || Error::Internal(format!("a request led to {:?}, and no event describes it", remembered.result));
         let seq = remembered.result.parse().map(Seq).map_err(|_| missing())?;
         self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
     }

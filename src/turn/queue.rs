@@ -132,7 +132,7 @@ impl Engine {
                 let (engine, key) = (Arc::clone(self), key.clone());
                 self.tasks.spawn(async move {
                     if let Err(error) = engine.start_waiting(&key).await {
-                        tracing::warn!(session.id = %key.session, %error, "a queued message starts no turn yet");
+                        tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
                     }
                 });
             }

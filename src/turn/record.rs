@@ -146,7 +146,7 @@ impl Engine {
             self.learn_now(model, prompt, reported).await
         };
         if let Err(error) = learnt.await {
-            tracing::warn!(session.id = %key.session, %error, "nothing was learnt from the report of a call");
+            tracing::warn!(session.id = %key.session, %error, "usage report not used for calibration");
         }
     }
 }

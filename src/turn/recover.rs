@@ -177,7 +177,7 @@ impl Engine {
         for (marks, channel) in asked {
             let found = found.get(channel.key()).map(Vec::as_slice).unwrap_or_default();
             if found.iter().any(|(_, verdict)| matches!(verdict, Verdict::Lost(_))) {
-                tracing::error!(session.id = %channel.key().session, "the database lost events that were shown to readers");
+                tracing::error!(session.id = %channel.key().session, "the database lost events that readers have seen");
             }
             channel.compared(&marks, found);
         }
@@ -242,7 +242,7 @@ impl Engine {
         match self.take_over_one(candidate).await {
             Ok(()) => self.postponed.forget(&key),
             Err(error) if self.postponed.postpone(&key, Instant::now(), longest_pause(&error)) => {
-                tracing::warn!(session.id = %key.session, %error, "turn takeover failed; it is tried again later");
+                tracing::warn!(session.id = %key.session, %error, "turn takeover failed; retrying later");
             }
             Err(error) => tracing::debug!(session.id = %key.session, %error, "turn takeover failed again"),
         }

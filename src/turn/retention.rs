@@ -69,7 +69,7 @@ impl Engine {
             tokio::time::sleep(begun.elapsed()).await;
         }
         if rows > 0 {
-            tracing::info!(what, rows, "rows older than their retention were removed");
+            tracing::info!(what, rows, "removed rows older than their retention");
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Engine {
             tokio::time::sleep(begun.elapsed()).await;
         }
         if removed > 0 {
-            tracing::info!(what = "tool sets", rows = removed, "rows older than their retention were removed");
+            tracing::info!(what = "tool sets", rows = removed, "removed rows older than their retention");
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Engine {
             unused_for: Some(unused_for),
         };
         let Some(last) = self.store.delete(key, &deletion).await? else { return Ok(false) };
-        tracing::info!(session.id = %key.session, "a session that was not used for its time to live was deleted");
+        tracing::info!(session.id = %key.session, "deleted a session unused for its time to live");
         self.forget(key, seen.fence.epoch, last);
         Ok(true)
     }

@@ -449,7 +449,7 @@ impl Run<'_> {
         };
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
-            ?delay, %error, "a call of the model failed and is made again"
+            ?delay, %error, "retrying a failed model call"
         );
         let next_attempt = scene.at.attempt + 1;
         rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);

@@ -51,7 +51,7 @@ const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
 const OVERDUE_WORDS: &str = "[No result came in time.]";
 
 /// What the model reads when nobody decided about a call in time.
-const UNDECIDED_WORDS: &str = "[The call was not run: nobody approved it in time.]";
+const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
 
 /// What the model reads when a person denied a call; the person's reason follows.
 const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
@@ -74,7 +74,7 @@ pub struct Receipts {
 /// The turn whose calls are answered, and what goes on with it after the last answer.
 struct Addressee {
     turn: Turn,
-    /// The model that is to read the results. `None` if it is no longer configured: the turn fails once it has an owner.
+    /// The model that is to read the results. `None` if it is no longer configured: the turn then fails once it has an owner.
     model: Option<Resolved>,
     /// Who counts the results for it.
     estimator: Estimator,

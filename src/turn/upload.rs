@@ -62,7 +62,7 @@ impl Engine {
     pub async fn sweep_uploads(&self) -> Result<(), Error> {
         let swept = self.store.sweep_uploads(ABANDONED).await?;
         if swept > 0 {
-            tracing::info!(blob.chunks = swept, "chunks of abandoned uploads were taken away");
+            tracing::info!(blob.chunks = swept, "removed chunks of abandoned uploads");
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Engine {
         if kept.is_err()
             && let Err(error) = self.store.discard_upload(tenant, &upload).await
         {
-            tracing::warn!(upload.id = %upload, %error, "what is left of an upload is taken away later");
+            tracing::warn!(upload.id = %upload, %error, "an upload's chunks will be removed later");
         }
         kept
     }

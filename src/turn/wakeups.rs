@@ -161,7 +161,7 @@ impl Engine {
             if !due.is_empty()
                 && let Err(error) = self.store.notify(&due).await
             {
-                tracing::debug!(%error, "other replicas could not be woken");
+                tracing::debug!(%error, "other replicas not notified");
             }
             if !last {
                 tokio::select! {
@@ -181,7 +181,7 @@ impl Engine {
             match heard {
                 None | Some(Ok(())) => return,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "wake-ups are not heard; what they would say is looked for");
+                    tracing::debug!(%error, "notifications not received; polling instead");
                 }
             }
             tokio::select! {

@@ -148,7 +148,7 @@ async fn every<F>(
             Ok(()) => failing = false,
             Err(error) => {
                 if !failing {
-                    tracing::warn!(worker = name, %error, "a round failed; it is tried again");
+                    tracing::warn!(worker = name, %error, "a round failed; retrying");
                 }
                 failing = true;
             }

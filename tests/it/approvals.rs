@@ -261,7 +261,7 @@ async fn a_call_that_nobody_decides_about_gets_an_error_result_and_an_approved_o
     assert_eq!(
         told[1..],
         [
-            (ToolOutcome::TimedOut, "[The call was not run: nobody approved it in time.]"),
+            (ToolOutcome::TimedOut, "[The call was not run: it was not approved in time.]"),
             (ToolOutcome::TimedOut, "[No result came in time.]"),
         ]
     );

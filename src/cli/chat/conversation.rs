@@ -104,7 +104,7 @@ impl Conversation {
 
     /// What the person wants next; none when they leave. Ctrl-C leaves too, when it is pressed twice.
     async fn listen(&mut self) -> anyhow::Result<Option<Command>> {
-        let keyboard = self.keyboard.as_ref().context("nobody is at a terminal")?;
+        let keyboard = self.keyboard.as_ref().context("standard input is not a terminal")?;
         let mut warned = false;
         loop {
             // They may be in the middle of a line that they began while a turn ran.

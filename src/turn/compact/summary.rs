@@ -108,7 +108,7 @@ impl Engine {
             let Some(wait) = self.rules.retries.wait(failed) else {
                 return Err(Box::new(error.to_failure(FailurePhase::Generate)));
             };
-            tracing::warn!(model = %model.reference, ?wait, %error, "a call for a summary failed and is made again");
+            tracing::warn!(model = %model.reference, ?wait, %error, "retrying a failed summary call");
             tokio::time::sleep(wait).await;
         }
     }

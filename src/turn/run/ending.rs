@@ -104,7 +104,7 @@ impl Run<'_> {
             Err(error @ Error::Store(_)) => return Err(error),
             // It waits until there is such a model again; this turn's end does not.
             Err(error) => {
-                tracing::warn!(session.id = %self.key.session, %error, "a queued message cannot start a turn")
+                tracing::warn!(session.id = %self.key.session, %error, "queued message cannot start a turn")
             }
         }
         Ok(ahead)
@@ -126,7 +126,7 @@ impl Run<'_> {
                 let (engine, key) = (Arc::clone(self.engine), self.key.clone());
                 self.engine.tasks.spawn(async move {
                     if let Err(error) = engine.start_waiting(&key).await {
-                        tracing::warn!(session.id = %key.session, %error, "a queued message starts no turn yet");
+                        tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
                     }
                 });
             }
@@ -157,7 +157,7 @@ impl Run<'_> {
         if matches!(error, Error::Store(error) if error.is_transient()) {
             tracing::warn!(
                 session.id = %self.key.session, turn.id = %self.turn, %error,
-                "the turn stops on this replica because the database did not answer; it goes on with its next owner"
+                "turn stopped on this replica: no answer from the database; its next owner goes on with it"
             );
             // The next owner need not wait for the lease to run out.
             self.engine.leases.abandon(self.key, self.fence.epoch, Instant::now());
@@ -166,7 +166,7 @@ impl Run<'_> {
         if self.lease.lost().is_cancelled() {
             tracing::warn!(
                 session.id = %self.key.session, turn.id = %self.turn, %error,
-                "the turn stops on this replica, which no longer owns it"
+                "turn stopped on this replica, which no longer owns it"
             );
             return;
         }
@@ -180,9 +180,9 @@ impl Run<'_> {
             let message = "an internal error ended the turn; the server's log has it";
             Failure::local(FailureReason::Internal, message, true)
         };
-        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "the turn fails");
+        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "turn failed");
         if let Err(error) = self.fail(failure).await {
-            tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "a turn could not be ended");
+            tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "turn not ended");
         }
     }
 

@@ -86,7 +86,7 @@ impl Run<'_> {
         self.making.forced = Some((Trigger::Threshold, scene.size.count.tokens / 2));
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, restarts,
-            "an answer filled the window; the context is made smaller"
+            "an answer filled the window; making the context smaller"
         );
         let retrying = Payload::TurnRetrying {
             failure: Failure::local(FailureReason::ContextOverflow, words, true),

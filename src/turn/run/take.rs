@@ -163,7 +163,7 @@ pub(in crate::turn) fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl F
             }
             Ok(_) => choice.dropped.push((queued.message, DropReason::TooLarge)),
             Err(error) => {
-                tracing::error!(message.id = %queued.message, %error, "a queued message cannot be read");
+                tracing::error!(message.id = %queued.message, %error, "queued message unreadable");
                 choice.dropped.push((queued.message, DropReason::Unreadable));
             }
         }

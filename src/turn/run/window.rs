@@ -99,7 +99,7 @@ impl Run<'_> {
         self.making.forced = compacts.then_some(forced);
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, tokens.estimated = scene.size.count.tokens,
-            "the provider takes the prompt for too long; the context is made smaller"
+            "the provider refused the prompt as too long; making the context smaller"
         );
         let (next_attempt, delay) = (scene.at.attempt + 1, std::time::Duration::ZERO);
         let failure = Failure { recoverable: true, ..failure };
