@@ -253,7 +253,7 @@ impl Story {
         };
         format!(
             "counted before they were sent: {}\n\
-             by the ledger, behind a measured prompt: {}; otherwise: {}\n\
+             by the ledger, after a measured prompt: {}; otherwise: {}\n\
              compactions: {compacted}, {summarised} of them with a summary; given up: {given_up}\n\
              prompts that were refused as too long: {refused}; turns that failed: {failed}",
             errors(counted),
