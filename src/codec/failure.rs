@@ -5,7 +5,7 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, ledger, number, time};
+use super::{DecodeError, category, number, time};
 
 /// A failure for the wire.
 pub fn to_pb(failure: &Failure) -> pb::Failure {
@@ -31,7 +31,7 @@ pub fn to_pb(failure: &Failure) -> pb::Failure {
         provider_code: provider_code.clone(),
         provider_request_id: provider_request_id.clone(),
         retry_after: retry_after.map(time::duration_to_pb),
-        categories: categories.iter().map(ledger::share_to_pb).collect(),
+        categories: categories.iter().map(category::share_to_pb).collect(),
     }
 }
 
@@ -60,7 +60,7 @@ pub fn from_pb(failure: pb::Failure) -> Result<Failure, DecodeError> {
         provider_code,
         provider_request_id,
         retry_after: retry_after.map(time::duration_from_pb).transpose()?,
-        categories: categories.into_iter().map(ledger::share_from_pb).collect::<Result<_, _>>()?,
+        categories: categories.into_iter().map(category::share_from_pb).collect::<Result<_, _>>()?,
     })
 }
 

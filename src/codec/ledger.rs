@@ -1,17 +1,13 @@
 //! Reports about the context to and from their proto forms.
 
 use crate::{
-    model::{
-        CallId, PrepareReport, PruneReport, Restored, Seq, SessionId,
-        ledger::{Occupant, Share},
-    },
+    model::{CallId, PrepareReport, PruneReport, Restored, Seq, SessionId},
     pb,
 };
 
 use super::{
-    DecodeError, compaction,
-    number::{known, signed, unsigned},
-    queue,
+    DecodeError, applied, compaction,
+    number::{signed, unsigned},
     usage::{count_from_pb, count_to_pb},
 };
 
@@ -56,7 +52,7 @@ pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::Prepar
         tokens_final: Some(count_to_pb(compacted)),
         prune: prune.as_ref().map(pruned_to_pb),
         compaction: compaction.as_ref().map(|made| compaction::to_pb(made, session)),
-        applied_messages: applied.iter().map(queue::applied_to_pb).collect(),
+        applied_messages: applied.iter().map(applied::to_pb).collect(),
     }
 }
 
@@ -77,7 +73,7 @@ pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<Pre
         compacted: count_from_pb(tokens_after_compaction.unwrap_or_default())?,
         prune: prune.map(|prune| pruned_from_pb(prune, at)).transpose()?,
         compaction: compaction.map(compaction::from_pb).transpose()?.map(Box::new),
-        applied: applied_messages.into_iter().map(queue::applied_from_pb).collect::<Result<_, _>>()?,
+        applied: applied_messages.into_iter().map(applied::from_pb).collect::<Result<_, _>>()?,
     })
 }
 
@@ -98,71 +94,5 @@ pub fn decode_restored(payload: &[u8]) -> Result<Restored, DecodeError> {
         pruned_at: Seq(pruned_at_seq),
         calls: call_ids.into_iter().map(CallId::new).collect(),
         tokens: unsigned("tokens restored", tokens_restored)?,
-    })
-}
-
-/// A share of a window, for the wire.
-pub fn share_to_pb(share: &Share) -> pb::CategoryTokens {
-    pb::CategoryTokens {
-        category: occupant_to_pb(share.occupant).into(),
-        tokens: signed(share.tokens),
-        count: signed(share.count),
-        in_total: share.in_total(),
-    }
-}
-
-/// A share of a window, as it was stored.
-pub fn share_from_pb(share: pb::CategoryTokens) -> Result<Share, DecodeError> {
-    let pb::CategoryTokens { category, tokens, count, in_total: _ } = share;
-    Ok(Share {
-        occupant: occupant_from_pb(known("context category", category)?)?,
-        tokens: unsigned("context category", tokens)?,
-        count: unsigned("context category", count)?,
-    })
-}
-
-/// What occupies a window.
-pub fn occupant_to_pb(occupant: Occupant) -> pb::ContextCategory {
-    use pb::ContextCategory as C;
-    match occupant {
-        Occupant::SystemPrompt => C::SystemPrompt,
-        Occupant::Tools => C::Tools,
-        Occupant::McpTools => C::McpTools,
-        Occupant::DeferredTools => C::DeferredTools,
-        Occupant::Skills => C::Skills,
-        Occupant::Agents => C::Agents,
-        Occupant::Memory => C::Memory,
-        Occupant::Pinned => C::Pinned,
-        Occupant::Summary => C::Summary,
-        Occupant::User => C::User,
-        Occupant::Assistant => C::Assistant,
-        Occupant::Reasoning => C::Reasoning,
-        Occupant::ToolCalls => C::ToolCalls,
-        Occupant::ToolResults => C::ToolResults,
-        Occupant::Media => C::Media,
-        Occupant::Queued => C::Queued,
-    }
-}
-
-fn occupant_from_pb(category: pb::ContextCategory) -> Result<Occupant, DecodeError> {
-    use pb::ContextCategory as C;
-    Ok(match category {
-        C::Unspecified => return Err(DecodeError::new("context category", "it is not set")),
-        C::SystemPrompt => Occupant::SystemPrompt,
-        C::Tools => Occupant::Tools,
-        C::McpTools => Occupant::McpTools,
-        C::DeferredTools => Occupant::DeferredTools,
-        C::Skills => Occupant::Skills,
-        C::Agents => Occupant::Agents,
-        C::Memory => Occupant::Memory,
-        C::Pinned => Occupant::Pinned,
-        C::Summary => Occupant::Summary,
-        C::User => Occupant::User,
-        C::Assistant => Occupant::Assistant,
-        C::Reasoning => Occupant::Reasoning,
-        C::ToolCalls => Occupant::ToolCalls,
-        C::ToolResults => Occupant::ToolResults,
-        C::Media => Occupant::Media,
-        C::Queued => Occupant::Queued,
     })
 }

@@ -9,7 +9,7 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, number::signed, part, queue, read, response, time, usage};
+use super::{DecodeError, applied, number::signed, part, read, response, time, usage};
 
 /// What of a message stands in no column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,7 +28,7 @@ pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
     pb::Message {
         response: response.as_ref().map(response::to_pb),
         metadata: metadata.clone(),
-        queued: queued.iter().map(queue::applied_to_pb).collect(),
+        queued: queued.iter().map(applied::to_pb).collect(),
         ..pb::Message::default()
     }
     .encode_to_vec()
@@ -57,7 +57,7 @@ pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
     Ok(MessageInfo {
         response: response.map(response::from_pb).transpose()?,
         metadata,
-        queued: queued.into_iter().map(queue::applied_from_pb).collect::<Result<_, _>>()?,
+        queued: queued.into_iter().map(applied::from_pb).collect::<Result<_, _>>()?,
     })
 }
 
@@ -94,7 +94,7 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
         is_summary: *is_summary,
         pinned: *pinned,
         metadata: metadata.clone(),
-        queued: queued.iter().map(queue::applied_to_pb).collect(),
+        queued: queued.iter().map(applied::to_pb).collect(),
         compacted_by: compacted_by.as_ref().map(ToString::to_string).unwrap_or_default(),
         voided_at_seq: voided_at.map_or(0, |seq| seq.0),
     }

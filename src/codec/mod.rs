@@ -1,6 +1,8 @@
 //! Bytes that last: model values to and from their stored and wire forms. Knows the model and the proto, nothing else.
 
+pub(crate) mod applied;
 pub mod call;
+pub mod category;
 pub mod compaction;
 pub mod config;
 pub mod delta;

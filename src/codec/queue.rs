@@ -3,11 +3,11 @@
 use prost::Message as _;
 
 use crate::{
-    model::{Applied, Content, Delivery, DropReason, InputMessage, MessageId, Part, Role},
+    model::{Content, Delivery, DropReason, InputMessage, Part, Role},
     pb,
 };
 
-use super::{DecodeError, media, message::role_to_pb, part, read, time};
+use super::{DecodeError, media, message::role_to_pb, part, read};
 
 /// A message as it waits, as an encoded `InputMessage`.
 pub fn encode(message: &InputMessage) -> Vec<u8> {
@@ -57,27 +57,6 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
     };
     let provider_metadata = Some(provider_metadata_json).filter(|json| !json.is_empty());
     Ok(Part { content, provider_metadata, sanitized })
-}
-
-/// What was taken, for the wire.
-pub(super) fn applied_to_pb(applied: &Applied) -> pb::AppliedMessage {
-    let Applied { message, queued_at, metadata } = applied;
-    pb::AppliedMessage {
-        queued_message_id: message.to_string(),
-        enqueue_time: Some(time::timestamp_to_pb(*queued_at)),
-        metadata: metadata.clone(),
-    }
-}
-
-/// What was taken, as it was stored.
-pub(super) fn applied_from_pb(applied: pb::AppliedMessage) -> Result<Applied, DecodeError> {
-    let pb::AppliedMessage { queued_message_id, enqueue_time, metadata } = applied;
-    let enqueue_time = enqueue_time.ok_or_else(|| DecodeError::new("applied message", "its time is missing"))?;
-    Ok(Applied {
-        message: MessageId::new(queued_message_id),
-        queued_at: time::timestamp_from_pb(enqueue_time)?,
-        metadata,
-    })
 }
 
 /// When a message is taken.

@@ -2,8 +2,8 @@
 
 use crate::{
     codec::{
+        category::{occupant_to_pb, share_to_pb},
         compaction,
-        ledger::{occupant_to_pb, share_to_pb},
         number::signed,
         usage::{count_to_pb, estimate_to_pb, purpose_to_pb, totals_to_pb},
     },

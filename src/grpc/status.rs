@@ -160,7 +160,7 @@ impl From<turn::Error> for Status {
                 .field("pruned_at_seq", FieldReason::Unknown, "must be the pruned_at_seq of a prune of this session")
                 .status(),
             Error::ContextOverflow { used, window, largest } => {
-                let largest = codec::ledger::occupant_to_pb(largest).as_str_name();
+                let largest = codec::category::occupant_to_pb(largest).as_str_name();
                 Row::new(ErrorReason::ContextOverflow, message)
                     .with("used_tokens", used)
                     .with("window_tokens", window)

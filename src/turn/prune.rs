@@ -177,7 +177,8 @@ impl Engine {
         if remembered.result.is_empty() {
             return Ok(Some(None));
         }
-        let missing = || Error::Internal(format!("a request led to {:?}, and no event describes it", remembered.result));
+        let missing =
+            || Error::Internal(format!("a request led to {:?}, and no event describes it", remembered.result));
         let seq = remembered.result.parse().map(Seq).map_err(|_| missing())?;
         self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
     }

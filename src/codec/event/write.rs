@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::{
     codec::{
-        compaction, failure, generation, ledger, limits,
+        applied, compaction, failure, generation, ledger, limits,
         number::signed,
         part, queue,
         time::duration_to_pb,
@@ -127,7 +127,7 @@ fn model_switched(from: &str, to: &str, revision: i64, generation: &Generation) 
 fn messages_applied(message: &MessageId, taken: &[Applied]) -> pb::MessagesApplied {
     pb::MessagesApplied {
         message_id: message.to_string(),
-        messages: taken.iter().map(queue::applied_to_pb).collect(),
+        messages: taken.iter().map(applied::to_pb).collect(),
         coalesced: taken.len() > 1,
     }
 }
