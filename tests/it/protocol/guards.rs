@@ -8,8 +8,8 @@ use std::{
 /// A guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// An owner writes under its own epoch only.
-    Epoch,
+    /// An owner writes under its own lease only: its epoch and its name. (That the epoch alone refuses it too is a test of the store's.)
+    Lease,
     /// An owner's write happens once.
     Op,
     /// A take finds the queue as it was looked at.
@@ -28,6 +28,26 @@ pub(super) enum Guard {
     IdempotencyRow,
 }
 
+/// Statements of an owner whose fence has the same numbers.
+const OWNED: [&str; 5] =
+    ["store::turn::append", "store::turn::retry", "store::turn::finish", "store::turn::stop", "store::take::take"];
+
+/// A fenced statement that takes whoever owns the turn for its owner.
+fn without_owner(statement: &str) -> String {
+    const OWNER: &str = "r.owner = $";
+    let Some(at) = OWNED
+        .iter()
+        .chain([&"store::step::begin_step"])
+        .any(|name| statement.contains(*name))
+        .then(|| statement.find(OWNER))
+        .flatten()
+    else {
+        return statement.to_owned();
+    };
+    let number: String = statement[at + OWNER.len()..].chars().take_while(char::is_ascii_digit).collect();
+    statement.replacen(&format!("{OWNER}{number}"), &format!("${number}::text is not null"), 1)
+}
+
 /// A lock that locks nothing.
 const NO_LOCK: &str = "select 1 where $1::text is not null and $2::text is not null";
 
@@ -35,7 +55,7 @@ impl Guard {
     /// What the checker says where it is off: how a violation begins.
     pub(super) fn missed(self) -> &'static [&'static str] {
         match self {
-            Self::Epoch => &["stale write", "old owner", "two writes"],
+            Self::Lease => &["stale write", "old owner", "two writes"],
             Self::Op => &["doubled write"],
             Self::NextSeqInTake => &["message"],
             Self::OpenCallsInTake => &["batch"],
@@ -64,18 +84,14 @@ impl Guard {
             NO_LOCK.clone_into(&mut other[at]);
             Some(other)
         };
-        const OWNED: [&str; 5] = [
-            "store::turn::append",
-            "store::turn::retry",
-            "store::turn::finish",
-            "store::turn::stop",
-            "store::take::take",
-        ];
         let owned = |clause, instead| OWNED.iter().find_map(|name| without(name, &[(clause, instead)]));
         match self {
-            Self::Epoch => owned("r.epoch = $27", "$27::bigint is not null").or_else(|| {
-                without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
-            }),
+            Self::Lease => {
+                let epoch = owned("r.epoch = $27", "$27::bigint is not null").or_else(|| {
+                    without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
+                });
+                epoch.map(|statements| statements.iter().map(|statement| without_owner(statement)).collect())
+            }
             Self::Op => owned("r.op = $28", "$28::bigint is not null"),
             Self::NextSeqInTake => without("store::take::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
             Self::OpenCallsInTake => {

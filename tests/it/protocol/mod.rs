@@ -86,7 +86,7 @@ fn habits_without(guard: Guard) -> Habits {
         Habits { own, visit, missed, deeds: 22 }
     };
     match guard {
-        Guard::Epoch => more(&[(Own::Note, 10), (Own::Crash, 2)], &[(Visit::TakeOver, 30)], 0),
+        Guard::Lease => more(&[(Own::Note, 10), (Own::Crash, 2)], &[(Visit::TakeOver, 30)], 0),
         Guard::Op => more(&[(Own::Note, 20), (Own::Retry, 10)], &[], 40),
         Guard::NextSeqInTake => more(&[(Own::Take, 40)], &[(Visit::Enqueue, 30), (Visit::Unqueue, 30)], 0),
         Guard::OpenCallsInTake => {
@@ -192,8 +192,8 @@ async fn missed(guard: Guard) {
 }
 
 #[tokio::test]
-async fn without_the_epoch_a_stale_owner_is_found_to_write() {
-    missed(Guard::Epoch).await;
+async fn without_epoch_and_owner_in_the_fence_a_stale_owner_is_found_to_write() {
+    missed(Guard::Lease).await;
 }
 
 #[tokio::test]
