@@ -6,16 +6,18 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    lease::lock_run,
+    grant::{Grant, grant},
+    idempotency::Remembered,
+    lock::lock_run,
     pipeline::{Param, Query},
     row::{get, role},
     rows::{Key, Rows},
-    session::{ConfigParams, NewConfig, Remembered, SessionState},
+    session::{ConfigParams, NewConfig, SessionState},
 };
 use crate::{
     codec,
     model::{
-        Fence, RequestId, Role, Seq, SessionKey, TurnFence, TurnId,
+        RequestId, Role, Seq, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
 };
@@ -41,17 +43,6 @@ pub struct Admission<'a> {
     pub continues: bool,
 }
 
-/// The right to write for a session, as it was granted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
-    /// The fence of the first statement.
-    pub fence: Fence,
-    /// The turn.
-    pub turn: TurnId,
-    /// The newest seq.
-    pub last_seq: Seq,
-}
-
 /// What stands in the way of an admission, or what became of the request before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
@@ -65,13 +56,6 @@ pub struct Standing {
     pub revision: i64,
     /// What the idempotency key led to.
     pub remembered: Option<Remembered>,
-}
-
-impl Grant {
-    /// What the first statement under this grant carries.
-    pub fn right(&self) -> TurnFence<'_> {
-        TurnFence { turn: &self.turn, fence: self.fence }
-    }
 }
 
 pub(super) const ADMIT: &str = statement!("sql/admit.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql";
@@ -189,15 +173,6 @@ impl<'a> AdmissionParams<'a> {
             &self.model,
         ]
     }
-}
-
-pub(super) fn grant(row: &Row) -> Result<Grant, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
-    Ok(Grant {
-        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
-        turn: TurnId::new(get::<String>(row, "turn_id")?),
-        last_seq: Seq(next_seq - 1),
-    })
 }
 
 fn standing(row: &Row) -> Result<Standing, Error> {

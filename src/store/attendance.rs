@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::{
     Error, Store,
-    lease::session_key,
     pipeline::{Param, Query},
-    row::get,
+    row::{get, session_key},
     rows::Key,
 };
 use crate::model::{SessionKey, TurnId};

@@ -10,9 +10,11 @@ use super::{
     Error, Store,
     pipeline::{Param, Query},
     row::get,
-    upload::CHUNK_BYTES,
 };
 use crate::model::{BlobId, TenantId};
+
+/// Bytes of one stored chunk; all but the last of a blob have so many.
+pub const CHUNK_BYTES: usize = 64 * 1024;
 
 /// A stored piece of content.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,8 @@
 
 use super::{
     Error, Store,
-    lease::session_key,
     pipeline::{Param, Query},
-    row::{count, get},
+    row::{count, get, session_key},
     session::SessionState,
 };
 use crate::{

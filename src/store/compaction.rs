@@ -5,11 +5,11 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    lease::{Request, lock_run},
+    idempotency::{Remembered, Request, remembered},
+    lock::lock_run,
     pipeline::{Param, Query},
     row::{get, role_number},
     rows::{Key, NewMessage, Rows, signed},
-    session::{Remembered, remembered},
 };
 use crate::{
     codec,

@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     compaction::{expire, status},
-    lease::lock_run,
+    lock::lock_run,
     pipeline::Param,
     row::get,
     rows::Key,

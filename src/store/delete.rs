@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::{
     Error, Store,
-    lease::{lock_run, session_key},
+    idempotency::Remembered,
+    lock::{GATE, lock_run},
     pipeline::{Param, Query},
-    row::{count, get},
+    row::{count, get, session_key},
     rows::{Key, signed},
-    session::{Remembered, SessionState},
-    turn::{End, Ended, GATE},
+    session::SessionState,
+    turn::{End, Ended},
 };
 use crate::{
     codec,

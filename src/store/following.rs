@@ -5,13 +5,13 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    admission::{Admission, Grant, grant},
-    lease::session_key,
+    admission::Admission,
+    grant::{Grant, grant},
     pipeline::Query,
     queue::{Queued, StartParams, columns, queued},
-    row::get,
+    row::{get, session_key},
     rows::Key,
-    turn::{Fenced, Written},
+    written::{Fenced, Written},
 };
 use crate::model::{MessageId, Seq, SessionKey, TurnFence, TurnId};
 

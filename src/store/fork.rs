@@ -12,7 +12,7 @@ use super::{
     pipeline::{Param, Query},
     row::get,
     rows::Key,
-    session::FIRST_REVISION,
+    version::FIRST_REVISION,
 };
 use crate::model::{CallId, RequestId, Seq, SessionId, SessionKey, command::Idempotency};
 

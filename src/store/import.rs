@@ -6,11 +6,13 @@ use tokio_postgres::Row;
 use super::{
     Error, NewMessage, Rows, Store,
     compaction::Shift,
+    idempotency::Remembered,
     pipeline::{Param, Query},
     row::{count, get, role_number},
     rows::{Key, signed},
-    session::{FIRST_REVISION, Remembered, SessionState},
+    session::SessionState,
     stats::{anchor, anchor_columns},
+    version::{Version, version},
 };
 use crate::{
     codec,
@@ -22,40 +24,6 @@ use crate::{
 
 /// The turn of calls that were appended: none.
 pub const NO_TURN: &str = "";
-
-/// Bits of a version's number that tell of the transcript. Those above tell of the configuration.
-const TRANSCRIPT_BITS: u32 = 32;
-
-/// What a prompt is made of, in numbers that only grow. The transcript has three: compactions and appends move the first, owners the
-/// others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Version {
-    /// Version of the context.
-    pub context: i64,
-    /// Owners so far.
-    pub epoch: i64,
-    /// Writes of owners so far.
-    pub op: i64,
-    /// The revision of the configuration.
-    pub revision: i64,
-}
-
-impl Version {
-    /// As one number above 0 that clients send back. It is the same only where neither transcript nor configuration has changed.
-    pub fn number(self) -> i64 {
-        ((self.revision - FIRST_REVISION) << TRANSCRIPT_BITS) + self.transcript()
-    }
-
-    /// What it tells of the transcript: a sum that is the same only where none of the three has moved.
-    pub fn transcript(self) -> i64 {
-        1 + self.context + self.epoch + self.op
-    }
-}
-
-/// What a version's number tells of the transcript.
-pub fn transcript_of(number: i64) -> i64 {
-    number & ((1 << TRANSCRIPT_BITS) - 1)
-}
 
 /// The end of a session's transcript, and what became of a request before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -312,16 +280,6 @@ impl Columns<'_> {
     }
 }
 
-/// What a row of `session_run` says of the version.
-pub(super) fn version(row: &Row) -> Result<Version, Error> {
-    Ok(Version {
-        context: get(row, "context_version")?,
-        epoch: get(row, "epoch")?,
-        op: get(row, "op")?,
-        revision: get(row, "revision")?,
-    })
-}
-
 fn tail(row: &Row) -> Result<Tail, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     let hash: Option<String> = get(row, "req_hash")?;
@@ -337,20 +295,4 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         anchor: anchor(row)?,
         remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_tells_transcripts_and_configurations_apart() {
-        let first = Version { context: 3, epoch: 2, op: 7, revision: FIRST_REVISION };
-        assert_eq!((first.number(), first.transcript()), (13, 13), "nobody changed the configuration");
-        let changed = Version { revision: FIRST_REVISION + 1, ..first };
-        assert!(changed.number() > first.number());
-        assert_eq!((transcript_of(changed.number()), transcript_of(first.number())), (13, 13));
-        let appended = Version { context: 4, ..changed };
-        assert_eq!(appended.number(), changed.number() + 1);
-    }
 }

@@ -3,16 +3,15 @@
 
 use super::{
     Error, Store,
-    admission::{Grant, grant},
+    grant::{Grant, grant},
+    idempotency::{Request, remembered},
+    lock::lock_run,
     pipeline::{Param, Query},
-    row::get,
+    row::{get, session_key},
     rows::Key,
-    session::{SessionState, remembered},
-    turn::LOCK_RUN,
+    session::SessionState,
 };
-use crate::model::{
-    CancelCause, Fence, RequestId, Seq, SessionId, SessionKey, TenantId, TurnFence, TurnId, command::Idempotency,
-};
+use crate::model::{CancelCause, Fence, RequestId, Seq, SessionKey, TurnFence, TurnId, command::Idempotency};
 
 /// A turn that this replica believes to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -296,47 +295,7 @@ impl Store {
     }
 }
 
-/// An idempotency key inside a transaction: written unconditionally, read back after.
-pub(super) struct Request<'a> {
-    key: &'a Key,
-    request: Option<&'a str>,
-    hash: &'a str,
-    result: &'a str,
-}
-
-impl<'a> Request<'a> {
-    pub(super) fn new(key: &'a Key, request: Option<&'a str>, hash: &'a str, result: &'a str) -> Self {
-        Self { key, request, hash, result }
-    }
-
-    pub(super) fn insert(&self) -> Query<'_> {
-        const SQL: &str = "-- store::lease::Request::insert
-            insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-            select r.tenant_id, r.session_id, $3, $4, $5 from session_run r
-             where r.tenant_id = $1 and r.session_id = $2 and $3::text is not null on conflict do nothing";
-        Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session, &self.request, &self.hash, &self.result])
-    }
-
-    pub(super) fn read(&self) -> Query<'_> {
-        const SQL: &str = "-- store::lease::Request::read
-            select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
-        Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session, &self.request])
-    }
-}
-
-/// The first statement of every transaction that decides from other rows of the session.
-pub(super) fn lock_run(key: &Key) -> Query<'_> {
-    Query::new(LOCK_RUN, vec![&key.tenant as Param<'_>, &key.session])
-}
-
 fn held_turn(row: &tokio_postgres::Row) -> Result<Held, Error> {
     let turn = TurnId::new(get::<String>(row, "turn")?);
     Ok(Held { key: session_key(row)?, turn, epoch: get(row, "epoch")? })
-}
-
-pub(super) fn session_key(row: &tokio_postgres::Row) -> Result<SessionKey, Error> {
-    Ok(SessionKey::new(
-        TenantId::new(get::<String>(row, "tenant_id")?),
-        SessionId::new(get::<String>(row, "session_id")?),
-    ))
 }

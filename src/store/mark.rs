@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::{Error, Store, lease::session_key, row::get};
+use super::{Error, Store, row::get, row::session_key};
 use crate::model::{Seq, SessionKey};
 
 /// An event that was seen.

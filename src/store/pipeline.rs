@@ -8,7 +8,7 @@ use std::{
 
 use deadpool_postgres::Object;
 use futures_util::future::{join_all, join3, maybe_done};
-use tokio_postgres::{Row, types::ToSql};
+use tokio_postgres::Row;
 
 use super::{
     Database, Error,
@@ -16,11 +16,10 @@ use super::{
     statement::{Ready, Statements},
 };
 
+pub use super::statement::Param;
+
 /// How often a transaction that met a deadlock or a serialisation conflict is repeated.
 const CONFLICT_REPEATS: u32 = 5;
-
-/// The value of a statement's parameter.
-pub type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     compaction::{Moved, moved},
-    lease::lock_run,
+    lock::lock_run,
     pipeline::{Param, Query},
     row::{count, get},
     rows::{Key, signed},

@@ -8,13 +8,15 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    admission::{Admission, Grant, grant},
-    lease::{Request, lock_run},
+    admission::Admission,
+    grant::{Grant, grant},
+    idempotency::{Remembered, Request, remembered},
     listed::Listed,
+    lock::lock_run,
     pipeline::{Param, Query},
     row::{count, get},
     rows::{Key, Rows},
-    session::{Remembered, SessionState, remembered},
+    session::SessionState,
 };
 pub use crate::model::{Delivery, DropReason};
 use crate::{

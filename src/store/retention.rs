@@ -7,9 +7,8 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    lease::session_key,
     pipeline::{Param, Query},
-    row::get,
+    row::{get, session_key},
 };
 use crate::model::SessionKey;
 

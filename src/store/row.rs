@@ -3,7 +3,7 @@
 use tokio_postgres::{Row, types::FromSql};
 
 use super::Error;
-use crate::model::{Category, Role, TurnState};
+use crate::model::{Category, Role, SessionId, SessionKey, TenantId, TurnState};
 
 /// A column that must be there and of its type.
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
@@ -14,6 +14,14 @@ pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, E
 pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
     let value: i32 = get(row, column)?;
     u32::try_from(value).map_err(|_| Error::Corrupt(format!("{column} is {value}")))
+}
+
+/// The session that a row is of.
+pub(super) fn session_key(row: &Row) -> Result<SessionKey, Error> {
+    Ok(SessionKey::new(
+        TenantId::new(get::<String>(row, "tenant_id")?),
+        SessionId::new(get::<String>(row, "session_id")?),
+    ))
 }
 
 pub(super) fn role_number(role: Role) -> i16 {

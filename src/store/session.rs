@@ -10,6 +10,7 @@ use super::{
     row::get,
     rows::{Key, signed},
     stats::{anchor, anchor_columns},
+    version::FIRST_REVISION,
 };
 use crate::{
     codec,
@@ -17,9 +18,6 @@ use crate::{
         Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId, command::Idempotency,
     },
 };
-
-/// The first revision of a session's configuration.
-pub const FIRST_REVISION: i64 = 1;
 
 /// Where a session stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,15 +140,6 @@ impl From<&NewConfig<'_>> for ConfigParams {
             ttl: new.config.ttl.map(|ttl| ttl.as_secs_f64()),
         }
     }
-}
-
-/// What is known of an idempotency key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
-    /// The hash of the request it came with.
-    pub hash: String,
-    /// What it led to: an id.
-    pub result: String,
 }
 
 /// What is known of a session's compactions, without a look at those that failed.
@@ -297,19 +286,6 @@ impl Store {
         let rows = self.database.read(SQL, &params).await?;
         Listed::new(rows.iter().map(session).collect::<Result<_, _>>()?, &rows)
     }
-
-    /// What an idempotency key led to.
-    pub async fn remembered(&self, key: &SessionKey, request: &RequestId) -> Result<Option<Remembered>, Error> {
-        const SQL: &str = "-- store::session::remembered
-            select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
-        let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request.as_str()]).await?;
-        rows.first().map(remembered).transpose()
-    }
-}
-
-pub(super) fn remembered(row: &Row) -> Result<Remembered, Error> {
-    Ok(Remembered { hash: get(row, "req_hash")?, result: get(row, "result")? })
 }
 
 pub(super) fn session(row: &Row) -> Result<Session, Error> {

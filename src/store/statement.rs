@@ -7,9 +7,15 @@ use std::{
 };
 
 use deadpool_postgres::Object;
-use tokio_postgres::{Row, Statement, types::Type};
+use tokio_postgres::{
+    Row, Statement,
+    types::{ToSql, Type},
+};
 
-use super::{Error, pipeline::Param};
+use super::Error;
+
+/// The value of a statement's parameter.
+pub type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// How statements are sent.
 #[derive(Debug, Clone)]

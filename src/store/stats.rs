@@ -5,9 +5,9 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     composite::{Composite, Composites},
-    import::{Version, version},
     row::get,
     rows::Key,
+    version::{Version, version},
 };
 use crate::{
     codec,

@@ -4,7 +4,7 @@ use super::{
     Error, Store,
     pipeline::{Param, Query},
     rows::Key,
-    turn::{Ack, Fenced},
+    written::{Ack, Fenced},
 };
 use crate::model::{SessionKey, TurnFence};
 

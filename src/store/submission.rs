@@ -7,8 +7,9 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    admission::Grant,
-    lease::{Request, lock_run},
+    grant::Grant,
+    idempotency::Request,
+    lock::lock_run,
     pipeline::{Param, Query},
     row::get,
     rows::{Key, part_row, signed},

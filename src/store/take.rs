@@ -2,12 +2,12 @@
 
 use super::{
     Error, Store,
-    lease::lock_run,
+    lock::lock_run,
     pipeline::{Param, Query},
     queue::{APPLIED, DROPPED, Look, reason_number},
     row::get,
     rows::{Key, Rows},
-    turn::{Ack, Fenced},
+    written::{Ack, Fenced},
 };
 use crate::model::{DropReason, Fence, MessageId, Seq, SessionKey, TurnFence};
 

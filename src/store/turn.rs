@@ -7,8 +7,9 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    admission::Grant,
     following::NextTurn,
+    grant::Grant,
+    lock::{GATE, LOCK_RUN},
     pipeline::{Param, Query},
     rollback,
     row::{ended_number, get},
@@ -16,6 +17,7 @@ use super::{
     session::SessionState,
     stats::basis_number,
     tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING},
+    written::{Ack, Fenced, Written},
 };
 use crate::{
     codec,
@@ -164,45 +166,6 @@ pub struct Synthetic<'a> {
     /// Why, in the events.
     pub reason: crate::model::event::CallCancelReason,
 }
-
-/// What the hot row says after an owner's write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ack {
-    /// Where the session stands now.
-    pub state: SessionState,
-    /// Somebody wants the turn cancelled.
-    pub cancelled: bool,
-    /// The newest seq.
-    pub last_seq: Seq,
-}
-
-/// What became of an owner's write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    /// It is committed.
-    Applied(Ack),
-    /// Another owner has the session: nothing was written, and nothing more may be.
-    Fenced,
-}
-
-/// What became of a write under a fence that may also depend on what others write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fenced {
-    /// It is committed.
-    Applied(Ack),
-    /// The fence is in force, but a condition was not met: nothing was written.
-    Refused,
-    /// Another owner has the session.
-    Gone,
-}
-
-/// Takes the gate between enqueue and the end of a turn.
-pub(super) const GATE: &str = "-- store::turn::gate
-    select 1 from sessions where tenant_id = $1 and session_id = $2 for update";
-
-/// Locks the hot row, so that the next statement sees everything that was committed under the lock.
-pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run
-    select 1 from session_run where tenant_id = $1 and session_id = $2 for no key update";
 
 pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");

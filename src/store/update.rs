@@ -4,11 +4,12 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    lease::{Request, lock_run},
+    idempotency::{Remembered, Request, remembered},
+    lock::lock_run,
     pipeline::{Param, Query},
     row::get,
     rows::Key,
-    session::{ConfigParams, NewConfig, Remembered, remembered},
+    session::{ConfigParams, NewConfig},
 };
 use crate::{
     codec,

@@ -6,13 +6,11 @@ use std::time::Duration;
 use super::{
     Error, Store,
     blob::{BLOB, Blob, blob},
+    idempotency::{Remembered, remembered},
     pipeline::{Param, Query},
-    session::{Remembered, remembered},
 };
 use crate::model::{BlobId, RequestId, TenantId, command::Idempotency};
 
-/// Bytes of one stored chunk; all but the last of a blob have so many.
-pub const CHUNK_BYTES: usize = 64 * 1024;
 /// Chunks that one round of the sweep takes away.
 const ROUND: i64 = 4096;
 

@@ -2,11 +2,11 @@
 
 use super::{
     Error, Store,
-    import::Version,
     pipeline::{Param, Query},
     row::get,
     rows::Key,
     turn::Measured,
+    version::Version,
 };
 use crate::{
     codec::{self, message::MessageInfo},

@@ -8,7 +8,7 @@ use std::{
 use super::{Engine, Error, leases::GrantRequest, wakeups::Wakeup};
 use crate::{
     model::{CancelCause, Fence, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
-    store::{admission::Grant, turn_read::Turn},
+    store::{grant::Grant, turn_read::Turn},
 };
 
 /// How often a turn that is being cancelled is looked at, when nobody tells of its end.

@@ -24,8 +24,9 @@ use crate::{
         admission::Admission,
         following::{NextTurn, Starters},
         queue::{Queued, Which, Withdrawal},
-        session::{FIRST_REVISION, Session, SessionState},
+        session::{Session, SessionState},
         turn_read::{Owned, Revision},
+        version::FIRST_REVISION,
     },
 };
 

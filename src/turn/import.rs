@@ -29,8 +29,9 @@ use crate::{
     provider::registry::Resolved,
     store::{
         NewMessage,
-        import::{Import, ImportedCall, ImportedMessage, PartPlace, Tail, transcript_of},
-        session::Remembered,
+        idempotency::Remembered,
+        import::{Import, ImportedCall, ImportedMessage, PartPlace, Tail},
+        version::transcript_of,
     },
 };
 

@@ -227,7 +227,7 @@ impl Engine {
     }
 
     /// Runs a turn that this replica was just granted.
-    fn start(self: &Arc<Self>, key: SessionKey, grant: crate::store::admission::Grant, sent: std::time::Instant) {
+    fn start(self: &Arc<Self>, key: SessionKey, grant: crate::store::grant::Grant, sent: std::time::Instant) {
         let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);

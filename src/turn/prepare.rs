@@ -28,7 +28,7 @@ use crate::{
         ledger::{Occupant, Share},
     },
     provider::registry::Resolved,
-    store::{self, session::Remembered},
+    store::{self, idempotency::Remembered},
 };
 
 /// How often a preparation is tried again when the session changes under it.

@@ -23,10 +23,12 @@ use crate::{
     provider::registry::Resolved,
     store::{
         self,
-        import::{Tail, transcript_of},
-        session::{Remembered, Session},
+        idempotency::Remembered,
+        import::Tail,
+        session::Session,
         turn::Measured,
         usage::{Behind, Report},
+        version::transcript_of,
     },
 };
 

@@ -12,7 +12,7 @@ use super::{Engine, Error, hub::Channel, leases::Claim, wakeups::Wakeup};
 use crate::{
     model::{Seq, SessionKey},
     store::{
-        admission::Grant,
+        grant::Grant,
         lease::{Candidate, Followed, Held, Interruption},
         mark::{Mark, Verdict},
         session::SessionState,

@@ -17,9 +17,9 @@ use crate::{
     provider::{self, Request, registry::Resolved},
     store::{
         self,
-        import::Version,
         message::{Page, View},
         session::{Session, SessionState},
+        version::Version,
     },
 };
 

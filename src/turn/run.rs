@@ -46,12 +46,13 @@ use crate::{
     provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
     store::{
         self, Rows,
-        admission::Grant,
+        grant::Grant,
         message::Seen,
         session::SessionState,
         step::{Begun, NewStep},
-        turn::{Ack, StepCost, Written},
+        turn::StepCost,
         turn_read::{Owned, Revision},
+        written::{Ack, Written},
     },
 };
 

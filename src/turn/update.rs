@@ -11,7 +11,8 @@ use crate::{
     },
     store::{
         self,
-        session::{Remembered, Session},
+        idempotency::Remembered,
+        session::Session,
         update::{NewRevision, Updated},
     },
 };

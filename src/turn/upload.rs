@@ -14,8 +14,8 @@ use crate::{
         derive::{self, ContentHash},
     },
     store::{
-        blob::Blob,
-        upload::{Arrived, CHUNK_BYTES, Kept},
+        blob::{Blob, CHUNK_BYTES},
+        upload::{Arrived, Kept},
     },
 };
 

@@ -10,11 +10,12 @@ use crate::{
     },
     store::{
         Rows,
-        admission::Grant,
         following::Starters,
+        grant::Grant,
         session::SessionState,
-        turn::{End, StepCost, Written},
+        turn::{End, StepCost},
         turn_read::CancelRequest,
+        written::Written,
     },
     turn::{
         Error,

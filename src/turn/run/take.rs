@@ -25,8 +25,8 @@ use crate::{
         NewMessage, Rows,
         queue::{Queued, Which, Withdrawal},
         take::{Advance, Take, Taken},
-        turn::Written,
         turn_read::Revision,
+        written::Written,
     },
 };
 

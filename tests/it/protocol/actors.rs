@@ -12,7 +12,7 @@ use std::{
 
 use contextd::{
     model::{Fence, SessionId, SessionKey, TenantId, TurnFence, TurnId},
-    store::{Error, Store, admission::Grant},
+    store::{Error, Store, grant::Grant},
 };
 use tokio_postgres::Client;
 

@@ -12,7 +12,8 @@ use contextd::{
         session::SessionState,
         step::{Begun, NewStep},
         take::{Advance, Take, Taken},
-        turn::{Batch, End, StepCost, Synthetic, Written},
+        turn::{Batch, End, StepCost, Synthetic},
+        written::Written,
     },
 };
 

@@ -214,7 +214,7 @@ impl Actor {
         if let Some(fence) = cancelled.and_then(|cancelled| cancelled.fence)
             && !self.known.contains(&(session, fence.epoch))
         {
-            let grant = contextd::store::admission::Grant { fence, turn, last_seq: Seq(0) };
+            let grant = contextd::store::grant::Grant { fence, turn, last_seq: Seq(0) };
             self.granted(session, grant, "cancelled");
         }
     }

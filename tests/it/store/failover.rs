@@ -4,7 +4,7 @@
 use contextd::store::{
     lease::Held,
     step::{Begun, NewStep},
-    turn::Written,
+    written::Written,
 };
 
 use super::*;

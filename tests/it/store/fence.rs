@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use contextd::{
     model::{CancelCause, CancelOutcome},
-    store::{lease::Held, session::SessionState, turn::Written},
+    store::{lease::Held, session::SessionState, written::Written},
 };
 use futures_util::future::join_all;
 

@@ -26,12 +26,14 @@ use contextd::{
     },
     store::{
         NewMessage, Rows, Store,
-        admission::{Admission, Grant},
+        admission::Admission,
+        grant::Grant,
         queue::{Delivery, Enqueued, NewQueued, Place},
         session::NewConfig,
         submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
         take::{Advance, Take, Taken},
-        turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic, Written},
+        turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic},
+        written::Written,
     },
 };
 
@@ -272,7 +274,7 @@ fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
     End { ending, result, synthetic }
 }
 
-fn applied(written: Written) -> contextd::store::turn::Ack {
+fn applied(written: Written) -> contextd::store::written::Ack {
     match written {
         Written::Applied(ack) => ack,
         Written::Fenced => panic!("fenced"),

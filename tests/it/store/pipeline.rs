@@ -2,10 +2,10 @@
 
 use super::*;
 
-const READ: &str = "-- store::lease::Request::read
+const READ: &str = "-- store::idempotency::Request::read
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
 /// The same, but for its last parameter, which is a number here.
-const MISTYPED: &str = "-- store::lease::Request::read
+const MISTYPED: &str = "-- store::idempotency::Request::read
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = ($3::int)::text";
 
 #[tokio::test]

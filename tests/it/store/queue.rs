@@ -5,10 +5,11 @@ use std::time::Duration;
 use contextd::{
     model::{MessageId, Seq, TurnId, command::TurnRequest},
     store::{
+        idempotency::Remembered,
         queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState, Which, Withdrawal},
-        session::{Remembered, SessionState},
+        session::SessionState,
         take::{Advance, Take, Taken},
-        turn::Written,
+        written::Written,
     },
 };
 

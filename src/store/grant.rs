@@ -1,0 +1,33 @@
+//! Grants: the right to write for a session, as a statement returned it.
+
+use tokio_postgres::Row;
+
+use super::{Error, row::get};
+use crate::model::{Fence, Seq, TurnFence, TurnId};
+
+/// The right to write for a session, as it was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The fence of the first statement.
+    pub fence: Fence,
+    /// The turn.
+    pub turn: TurnId,
+    /// The newest seq.
+    pub last_seq: Seq,
+}
+
+impl Grant {
+    /// What the first statement under this grant carries.
+    pub fn right(&self) -> TurnFence<'_> {
+        TurnFence { turn: &self.turn, fence: self.fence }
+    }
+}
+
+pub(super) fn grant(row: &Row) -> Result<Grant, Error> {
+    let next_seq: i64 = get(row, "next_seq")?;
+    Ok(Grant {
+        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
+        turn: TurnId::new(get::<String>(row, "turn_id")?),
+        last_seq: Seq(next_seq - 1),
+    })
+}

@@ -1,0 +1,40 @@
+//! The store of one replica: its connections, its name, and how long its leases last.
+
+use std::time::Duration;
+
+use super::{Database, Error};
+
+/// The database as one replica uses it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(super) database: Database,
+    pub(super) replica: String,
+    pub(super) lease: Duration,
+}
+
+impl Store {
+    /// A store whose leases are taken in the name of `replica` (unique among running processes) for `lease`.
+    pub fn new(database: Database, replica: impl Into<String>, lease: Duration) -> Self {
+        Self { database, replica: replica.into(), lease }
+    }
+
+    /// In whose name leases are taken.
+    pub fn replica(&self) -> &str {
+        &self.replica
+    }
+
+    /// How long a lease lasts after its last renewal.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// The connections that are kept for what must not wait: what is asked there is asked again within a lease.
+    pub(super) fn aside(&self) -> Database {
+        self.database.aside(self.lease / 3)
+    }
+
+    /// Asks the database for a sign of life within that time.
+    pub async fn ping(&self, within: Duration) -> Result<(), Error> {
+        self.database.aside(within).read("-- store::ping\nselect 1", &[]).await.map(drop)
+    }
+}
