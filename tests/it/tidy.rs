@@ -2,6 +2,8 @@
 //!
 //! Each rule is a function over (path, text), so that a bad sample can be held against it: see the end.
 
+mod circles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -113,6 +115,17 @@ fn libraries_stay_in_their_rooms() {
 #[test]
 fn only_config_knows_the_environment() {
     assert_clean(&sources("src"), stray_environment);
+}
+
+/// Folders whose files import each other in one direction only.
+const WITHOUT_CIRCLES: &[&str] = &["src/codec/", "src/store/"];
+
+#[test]
+fn files_of_a_folder_import_each_other_in_one_direction() {
+    let found = circles::circles(&sources("src"));
+    let within =
+        |circle: &&Vec<String>| WITHOUT_CIRCLES.iter().any(|folder| circle.iter().all(|path| path.starts_with(folder)));
+    assert_eq!(found.iter().filter(within).collect::<Vec<_>>(), Vec::<&Vec<String>>::new());
 }
 
 #[test]
