@@ -24,6 +24,9 @@ const REFUSAL: &str = "refusal";
 const MEDIA: &str = "media";
 const LINK: &str = "media_url";
 
+/// Bytes that the rest of reasoning takes up at most if nothing is attached to it: more is what a provider attached.
+pub const BARE_REASONING: i32 = 8;
+
 /// The columns of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartRow {
@@ -262,6 +265,16 @@ mod tests {
         fn parts_survive_their_rows(part in arbitrary::part()) {
             let row = to_row(&part);
             prop_assert_eq!(from_row(row), Ok(part));
+        }
+
+        #[test]
+        fn the_bytes_of_reasoning_say_whether_something_is_attached(
+            text in "\\PC{0,20}", redacted in any::<bool>(), sanitized in any::<bool>(), attached in any::<bool>(),
+        ) {
+            let metadata = attached.then(|| r#"{"openai":{"reasoning_details":[]}}"#.to_owned());
+            let part = Part { provider_metadata: metadata, sanitized, ..Part::new(Content::Reasoning { text, redacted }) };
+            let bytes = to_row(&part).rest.map_or(0, |rest| rest.len());
+            prop_assert_eq!(bytes > BARE_REASONING as usize, attached);
         }
 
         #[test]

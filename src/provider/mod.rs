@@ -5,7 +5,7 @@ use std::{fmt, pin::Pin, sync::Arc};
 use futures_util::Stream;
 
 use crate::model::{
-    FinishReason, Generation, Media, Part, Prompt, PromptNote, PromptShape, Role, Usage, generation::Unsupported,
+    FinishReason, Generation, Media, Prompt, PromptNote, PromptShape, Role, Usage, generation::Unsupported,
 };
 
 pub mod assemble;
@@ -62,10 +62,15 @@ pub trait Provider: fmt::Debug + Send + Sync {
         model.cannot_read(media, role)
     }
 
-    /// Whether a part of an answer that is reasoning goes with a later prompt; where not, it occupies no window. `own`: the model that is
-    /// asked wrote it; `in_loop`: the user has not spoken since.
-    fn sends_reasoning(&self, _: &Part, _own: bool, _in_loop: bool) -> bool {
+    /// Whether a part of an answer that is reasoning goes with a later prompt; where not, it occupies no window. `attached`: the provider
+    /// attached something to it; `own`: the model that is asked wrote it; `in_loop`: the user has not spoken since.
+    fn sends_reasoning(&self, _attached: bool, _own: bool, _in_loop: bool) -> bool {
         true
+    }
+
+    /// Whether there is reasoning that does not go with a later prompt; where not, [`Provider::sends_reasoning`] is always true.
+    fn withholds_reasoning(&self) -> bool {
+        false
     }
 
     /// Whether it is a model server of one's own, whose window is small and whose refusals are costly.

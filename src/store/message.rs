@@ -14,7 +14,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        CompactionId, Counted, Message, MessageId, Seq, SessionKey, TurnId,
+        CompactionId, Counted, Message, MessageId, Part, Seq, SessionKey, TurnId,
         message::{Pruned, StoredPart},
     },
 };
@@ -160,20 +160,73 @@ pub(super) const BY_ID: &str = concat!(
     )
 );
 
-/// The parts of the live transcript that hold media, without the words beside them.
-const MEDIA: &str = concat!(
-    "-- store::message::media\n",
+/// Parts on which the size of a prompt depends beside the counters: media, which a model may not read, and reasoning, which may not be sent.
+/// Media without the words beside them; of reasoning no content at all, only whether something is attached to it.
+macro_rules! variable_parts {
+    (from $parts:literal, if $with_reasoning:literal) => {
+        concat!(
+            "select x.message_id, x.idx, x.kind, x.call_id, x.tool_name, x.outcome, x.rest, x.category, x.estimator, x.original_tokens,
+                    x.tokens, x.pruned_at_seq, case when x.kind = 'tool_result' then '' else x.body end as body, false as attached
+               from ",
+            $parts,
+            " and (x.kind in ('media', 'media_url') or (x.kind = 'tool_result' and x.rest is not null))
+             union all
+             select x.message_id, x.idx, x.kind, null, null, null, null, x.category, x.estimator, x.original_tokens,
+                    x.tokens, x.pruned_at_seq, '', coalesce(octet_length(x.rest) > $4, false)
+               from ",
+            $parts,
+            " and x.kind = 'reasoning' and ",
+            $with_reasoning
+        )
+    };
+}
+
+/// The variable parts of the live transcript, with the messages that say where a tool loop begins: what the user said last, before each of
+/// some seqs, and the summary; if there is neither, the first message.
+pub(super) const VARIABLE: &str = concat!(
+    "-- store::message::variable: $4 bytes that reasoning takes up with nothing attached $5 whether reasoning is wanted $6 seqs\n",
     include_str!("sql/live.sql"),
+    ", speaks as (
+        select s.message_id
+          from unnest($6::bigint[]) as b(seq)
+         cross join lateral (select n.message_id from spoken n where n.role = 2 and n.seq < b.seq order by n.seq desc limit 1) s
+        union
+        select s.message_id from summary s),
+      marks as (
+        select k.message_id from speaks k
+        union all
+        (select s.message_id from spoken s where not exists (select from speaks) order by s.seq limit 1)) ",
     columns!("$3"),
-    "null::text as compacted_by
-       from (select x.message_id, x.idx, x.kind, x.call_id, x.tool_name, x.outcome, x.rest, x.category, x.estimator, x.original_tokens,
-                    x.tokens, x.pruned_at_seq, case when x.kind = 'tool_result' then '' else x.body end as body
-               from parts x
-              where x.tenant_id = $1 and x.session_id = $2
-                and (x.kind in ('media', 'media_url') or (x.kind = 'tool_result' and x.rest is not null))) p
-       join lateral (select s.* from spoken s where s.message_id = p.message_id offset 0) m on true
+    "null::text as compacted_by, p.attached
+       from (",
+    variable_parts!(from "parts x where x.tenant_id = $1 and x.session_id = $2", if "$5"),
+    " union all
+             select k.message_id, null, null, null, null, null, null, null, null, null, null, null, null, null from marks k) p
+       join lateral (select s.* from spoken s where s.message_id = p.message_id
+                     union all
+                     select s.* from summary s where s.message_id = p.message_id offset 0) m on true
        left join past h on h.message_id = p.message_id and h.idx = p.idx
       order by m.place, m.seq, p.idx"
+);
+
+/// The newest messages of the live transcript, each with its variable parts; what the others take up is in its overhead.
+pub(super) const NEWEST: &str = concat!(
+    "-- store::message::newest: $4 bytes that reasoning takes up with nothing attached $5 before this place $6 how many\n",
+    include_str!("sql/live.sql"),
+    "select m.place, m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.is_summary, m.created_at, m.voided_at_seq,
+            m.tokens + coalesce((select sum(x.tokens) from parts x
+                                  where x.tenant_id = $1 and x.session_id = $2 and x.message_id = m.message_id
+                                    and not (x.kind in ('media', 'media_url', 'reasoning') or (x.kind = 'tool_result' and x.rest is not null))),
+                                0)::int as overhead,
+            case when m.role = 3 then m.info else '' end as info, null::text as compacted_by,
+            p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.category, p.estimator, p.attached, p.tokens, p.pruned_at_seq,
+            coalesce(p.original_tokens, p.tokens) as original_tokens, null::timestamptz as pruned_at
+       from ((select s.* from spoken s where s.seq < $5 order by s.seq desc limit $6)
+             union all (select s.* from summary s where s.place < $5) order by place desc limit $6) m
+       left join lateral (",
+    variable_parts!(from "parts x where x.tenant_id = $1 and x.session_id = $2 and x.message_id = m.message_id", if "true"),
+    ") p on true
+      order by m.place desc, m.seq, p.idx"
 );
 
 /// How large the next messages of a page are, as they are stored.
@@ -242,11 +295,29 @@ impl Store {
         Ok(found.into_iter().map(|placed| (placed.message.id.clone(), placed.message)).collect())
     }
 
-    /// The messages that hold media and that the model sees, each with the parts that hold them only: results without their words.
-    pub async fn media(&self, key: &SessionKey) -> Result<Vec<Message>, Error> {
+    /// The messages that the model sees and that hold media or, if wanted, reasoning, with these parts only: results without their words,
+    /// reasoning without its text. With them the messages, without parts, that say where a tool loop begins: what the user said last
+    /// before each of these seqs. Reads as many rows as there are such parts, by their indexes.
+    pub async fn variable(
+        &self,
+        key: &SessionKey,
+        with_reasoning: bool,
+        before: &[Seq],
+    ) -> Result<Vec<Message>, Error> {
+        let (key, before): (Key, Vec<i64>) = (Key::from(key), before.iter().map(|seq| seq.0).collect());
+        let params: [Param<'_>; 6] =
+            [&key.tenant, &key.session, &NOW.0, &codec::part::BARE_REASONING, &with_reasoning, &before];
+        let rows = self.database.read(VARIABLE, &params).await?;
+        Ok(variable(&rows)?.into_iter().map(|placed| placed.message).collect())
+    }
+
+    /// The newest messages that the model sees before a place, newest first: sizes, calls of models, and of the parts media and reasoning as
+    /// [`Store::variable`] reads them. The size of all other parts is in the message's overhead.
+    pub async fn newest(&self, key: &SessionKey, before: Seq, limit: u32) -> Result<Vec<Placed>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(MEDIA, &[&key.tenant, &key.session, &NOW.0]).await?;
-        Ok(messages(&rows)?.into_iter().map(|placed| placed.message).collect())
+        let params: [Param<'_>; 6] =
+            [&key.tenant, &key.session, &NOW.0, &codec::part::BARE_REASONING, &before.0, &i64::from(limit)];
+        variable(&self.database.read(NEWEST, &params).await?)
     }
 
     /// A page of messages as [`Store::messages`] reads it: at most `limit`, and as many as take up at most `bytes` as they are stored,
@@ -308,8 +379,23 @@ impl Store {
     }
 }
 
+/// Messages with their variable parts, as the model sees them. What is attached to reasoning is not read: empty stands for it.
+fn variable(rows: &[Row]) -> Result<Vec<Placed>, Error> {
+    let attached = |row: &Row, part: StoredPart| {
+        let metadata = get::<Option<bool>>(row, "attached")?.filter(|attached| *attached).map(|_| String::new());
+        let part = StoredPart { part: Part { provider_metadata: metadata, ..part.part }, ..part };
+        Ok(part.seen())
+    };
+    folded(rows, attached)
+}
+
 /// Folds rows, one per part, into messages; rows of a message stand together.
 fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
+    folded(rows, |_, part| Ok(part))
+}
+
+/// The same, with each part as something made of it and its row.
+fn folded(rows: &[Row], made: impl Fn(&Row, StoredPart) -> Result<StoredPart, Error>) -> Result<Vec<Placed>, Error> {
     let mut messages: Vec<Placed> = Vec::new();
     for row in rows {
         let seq = Seq(get(row, "seq")?);
@@ -317,7 +403,7 @@ fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
             messages.push(Placed { place: Seq(get(row, "place")?), message: message(row, seq)? });
         }
         if let (Some(last), Some(_)) = (messages.last_mut(), get::<Option<i32>>(row, "idx")?) {
-            last.message.parts.push(StoredPart { pruned: pruned(row)?, ..part(row)? });
+            last.message.parts.push(made(row, StoredPart { pruned: pruned(row)?, ..part(row)? })?);
         }
     }
     Ok(messages)

@@ -52,6 +52,8 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("results", event::RESULTS),
         ("messages_by_id", message::BY_ID),
         ("live_after", message::LIVE_AFTER),
+        ("variable", message::VARIABLE),
+        ("newest", message::NEWEST),
         ("live_before", message::LIVE_BEFORE),
         ("all_after", message::ALL_AFTER),
         ("all_before", message::ALL_BEFORE),

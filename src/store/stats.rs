@@ -48,8 +48,8 @@ pub struct Stats {
     pub compacted: u32,
     /// There are compactions, of whatever state.
     pub has_compactions: bool,
-    /// A model, and the ratio that was learnt of it; 1 where nothing was.
-    pub learnt: (String, f64),
+    /// Parts refer to stored content: results may hold media, which are counted as results.
+    pub has_content: bool,
 }
 
 /// What was spent for one purpose on one model.
@@ -86,7 +86,6 @@ pub(super) use anchor_columns;
 /// Rows of other tables come as arrays of composites: a subquery for each, and no aggregate to be set up where there may be none.
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
-    -- $3 the model that is asked for, or null $4 the model of sessions without one
     select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
     anchor_columns!(),
     ", array[c.overhead_tokens, c.user_tokens, c.assistant_tokens, c.reasoning_tokens, c.tool_call_tokens, c.tool_result_tokens,
@@ -104,8 +103,8 @@ pub(super) const STATS: &str = concat!(
            (select n.request from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 1) as request,
            array(select case when k.status = 2 then k.delta_messages end
                    from compactions k where k.tenant_id = $1 and k.session_id = $2) as compactions,
-           coalesce($3::text, r.anchor_model, $4::text) as guessed,
-           (select l.ratio from calibration l where l.model = coalesce($3::text, r.anchor_model, $4::text)) as ratio
+           coalesce((select true from part_blobs b where b.tenant_id = $1 and b.session_id = $2
+                      order by b.message_id, b.idx, b.blob_id limit 1), false) as has_content
       from session_run r
       join session_context c on c.tenant_id = $1 and c.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
@@ -114,11 +113,10 @@ pub(super) const STATS: &str = concat!(
 );
 
 impl Store {
-    /// Where a session's tokens are; none: there is no such session. With them comes what was learnt of one model: of the one that is
-    /// asked for, else of the last one that was measured, else of the default one.
-    pub async fn stats(&self, key: &SessionKey, asked: Option<&str>, default: &str) -> Result<Option<Stats>, Error> {
+    /// Where a session's tokens are. Returns `None` if there is no such session.
+    pub async fn stats(&self, key: &SessionKey) -> Result<Option<Stats>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(STATS, &[&key.tenant, &key.session, &asked, &default]).await?;
+        let rows = self.database.read(STATS, &[&key.tenant, &key.session]).await?;
         rows.first().map(stats).transpose()
     }
 }
@@ -143,7 +141,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         turns: get::<Composites<'_>>(row, "turns")?.0.iter().map(turn).collect::<Result<_, _>>()?,
         compacted: compacted(&compactions, ledger.summary),
         has_compactions: !compactions.is_empty(),
-        learnt: (get(row, "guessed")?, get::<Option<f64>>(row, "ratio")?.unwrap_or(1.0)),
+        has_content: get(row, "has_content")?,
     })
 }
 

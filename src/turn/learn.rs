@@ -117,11 +117,6 @@ impl Engine {
         Ok(known.collect())
     }
 
-    /// Whether this replica has learnt something of a model that is not yet written.
-    pub(super) fn has_lessons(&self, model: &str) -> bool {
-        self.lessons.of(model).is_some()
-    }
-
     /// The ratio of a model as [`Engine::calibrations`] has it, for each call of the model: from memory, where what was read is at most
     /// 30 s old. Where the database gives no answer it is what memory has, or 1: it is only shown.
     pub(super) async fn ratio(&self, reference: &str) -> f64 {

@@ -67,7 +67,7 @@ pub(super) fn as_sent<'a>(model: &Resolved, messages: &'a [Message]) -> Cow<'a, 
 }
 
 fn sends(model: &Resolved, part: &Part, own: bool, in_loop: bool) -> bool {
-    model.provider.sends_reasoning(part, own, in_loop)
+    model.provider.sends_reasoning(part.provider_metadata.is_some(), own, in_loop)
 }
 
 fn is_reasoning(part: &Part) -> bool {

@@ -8,6 +8,7 @@ use super::{
     media::{cannot_read, unread_new},
     reasoning,
     sessions::own_outside_tokens,
+    stats::LATEST,
     written::usage_event,
 };
 use crate::{
@@ -17,8 +18,8 @@ use crate::{
         size::{Size, size, usable},
     },
     model::{
-        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, SessionConfig, SessionKey, TenantId,
-        Usage, UsagePurpose, command::RecordUsage, event::Estimate,
+        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig, SessionKey,
+        TenantId, Usage, UsagePurpose, command::RecordUsage, event::Estimate,
     },
     provider::registry::Resolved,
     store::{
@@ -40,8 +41,6 @@ const TRIES: u32 = 10;
 struct Described {
     /// Its transcript in tokens.
     transcript: i64,
-    /// How many of the messages that were read belong to it.
-    sent: usize,
     /// The message that answers it, in tokens; none: it is not appended.
     answer: Option<u32>,
 }
@@ -84,15 +83,15 @@ impl Engine {
         }
         super::import::refuse_live(key, &tail)?;
         let (message, behind) = self.written_by(key, command).await?;
-        // What the counters come to depends on the model only where there are media or reasoning.
-        let messages = if tail.needs_messages { self.store.transcript(key).await?.messages } else { Vec::new() };
         if revision != tail.version.revision {
             return Ok(None);
         }
         let own = self.model(&config.model).ok();
         let models = (model.as_ref(), own.as_ref());
         let answer = message.as_ref();
-        let call = HostCall { command, tail: &tail, config: &config, reference, models, messages: &messages, answer };
+        let variable = Variable::default();
+        let mut call = HostCall { command, tail: &tail, config: &config, reference, models, variable, answer };
+        call.variable = self.variable(key, &call, behind).await?;
         let described = call.described(behind);
         let (recorded, measured) = call.outcome(described);
         let info = message.as_ref().map(|message| info(message, reference, &command.usage));
@@ -136,6 +135,26 @@ impl Engine {
         Ok((Some(message), self.store.behind(key, id).await?))
     }
 
+    /// What the counters leave open of the session's prompts. The text of its messages is not read.
+    async fn variable(&self, key: &SessionKey, call: &HostCall<'_>, behind: Option<Behind>) -> Result<Variable, Error> {
+        if !call.tail.needs_messages {
+            return Ok(Variable::default());
+        }
+        let (called, own) = call.models;
+        let withholds = |model: Option<&Resolved>| model.is_some_and(|model| model.provider.withholds_reasoning());
+        let with_reasoning = withholds(called) || withholds(own);
+        let all = self.store.variable(key, with_reasoning, &[LATEST, call.before()]).await?;
+        if all.iter().all(|message| message.parts.is_empty()) {
+            return Ok(Variable::default());
+        }
+        let since_call = call.tail.anchor.as_ref().map_or(0, |anchor| {
+            call.tail.tokens + i64::from(call.outside(called).max(call.outside(own))) - anchor.described
+        });
+        let since_answer = behind.map_or(0, |behind| behind.tokens);
+        let newest = self.newest(key, None, since_call.max(since_answer)).await?;
+        Ok(Variable { all, newest })
+    }
+
     /// Learns from the prompt that the host sent: what stood before the answer. It is learnt while the caller waits, so that the answer has
     /// it; what goes wrong only leaves it unlearnt.
     async fn learn_from(&self, key: &SessionKey, model: &Resolved, answer: Option<&Message>, reported: u32) {
@@ -153,6 +172,21 @@ impl Engine {
     }
 }
 
+/// What the counters leave open: messages with parts that a model may not read or be sent, and with nothing else.
+#[derive(Debug, Default)]
+struct Variable {
+    /// All of them.
+    all: Vec<Message>,
+    /// The newest messages, with or without such parts: at least those that no call measured.
+    newest: Vec<Message>,
+}
+
+/// The messages before a seq.
+fn sent(messages: &[Message], before: Seq) -> &[Message] {
+    let count = messages.iter().rposition(|message| message.seq < before).map_or(0, |last| last + 1);
+    &messages[..count]
+}
+
 /// A call that is reported, and the session as it stands.
 struct HostCall<'a> {
     command: &'a RecordUsage,
@@ -161,8 +195,8 @@ struct HostCall<'a> {
     reference: &'a str,
     /// The one that was called, and the session's own.
     models: (Option<&'a Resolved>, Option<&'a Resolved>),
-    /// What they read; empty where there are neither media nor reasoning.
-    messages: &'a [Message],
+    /// What of their prompts depends on the model.
+    variable: Variable,
     /// The message that the call wrote, if it is appended.
     answer: Option<&'a Message>,
 }
@@ -181,12 +215,11 @@ impl HostCall<'_> {
                     message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add);
                 let before = self.tail.tokens - behind.tokens - i64::from(answer);
                 let only_appends = behind.version == Some(transcript_of(sent)) && sent + 1 + behind.later == now;
-                let sent = self.messages.iter().position(|it| it.id == message.id).unwrap_or(self.messages.len());
-                only_appends.then_some(Described { transcript: before, sent, answer: Some(answer) })
+                only_appends.then_some(Described { transcript: before, answer: Some(answer) })
             }
             (Some(_), None) => None,
             (None, _) => {
-                let prompt = Described { transcript: self.tail.tokens, sent: self.messages.len(), answer: None };
+                let prompt = Described { transcript: self.tail.tokens, answer: None };
                 (sent == now).then_some(prompt)
             }
         }
@@ -195,17 +228,17 @@ impl HostCall<'_> {
     /// What is answered, and what the call measured.
     fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Measured>) {
         let usage = &self.command.usage;
-        let Some(Described { transcript, sent, answer }) = described else {
+        let Some(Described { transcript, answer }) = described else {
             return (Recorded { estimate: None, size: self.next(None).count }, None);
         };
         let (called, _) = self.models;
         let outside = i64::from(self.outside(called));
         let anchor = usable(self.tail.anchor.as_ref(), self.reference, self.tail.version.context);
-        let predicted = self.size(called, anchor, &self.messages[..sent], transcript + outside).count;
+        let predicted = self.size(called, anchor, self.before(), transcript + outside).count;
         let written = self.answer.map(|message| &message.parts).filter(|_| answer.is_some());
         let (dropped, of_loop) = match (called, written) {
             (Some(model), Some(answer)) => {
-                let of_loop = || reasoning::of_loop(model, &self.messages[..sent]);
+                let of_loop = || reasoning::of_loop(model, sent(&self.variable.all, self.before()));
                 let of_loop = if reasoning::ends_loop(answer) { of_loop() } else { 0 };
                 (reasoning::dropped(model, answer, usage), of_loop)
             }
@@ -232,11 +265,17 @@ impl HostCall<'_> {
         let reference = own.map_or(&self.config.model, |model| &model.reference);
         let reported = measured.map(|measured| measured.anchor(self.reference, self.tail.tokens));
         let anchor = usable(reported.as_ref().or(self.tail.anchor.as_ref()), reference, self.tail.version.context);
-        self.size(own, anchor, self.messages, self.tail.tokens + i64::from(self.outside(own)))
+        self.size(own, anchor, LATEST, self.tail.tokens + i64::from(self.outside(own)))
     }
 
-    /// The size of a prompt of these messages. A model that is not known is taken for one that reads everything.
-    fn size(&self, model: Option<&Resolved>, anchor: Option<&Anchor>, messages: &[Message], estimated: i64) -> Size {
+    /// Where the prompt ends that was sent: before the answer, or after all.
+    fn before(&self) -> Seq {
+        self.answer.map_or(LATEST, |answer| answer.seq)
+    }
+
+    /// The size of a prompt of the messages before a seq. A model that is not known is taken for one that reads everything.
+    fn size(&self, model: Option<&Resolved>, anchor: Option<&Anchor>, before: Seq, estimated: i64) -> Size {
+        let messages = sent(if anchor.is_some() { &self.variable.newest } else { &self.variable.all }, before);
         let unread = model.map_or(0, |model| unread_new(model, anchor, messages, estimated));
         size(anchor, estimated - unread, frame(model))
     }

@@ -1,7 +1,5 @@
 //! GetContextStats: what a session's window is spent on, from its counters.
 
-use std::collections::BTreeSet;
-
 use super::{
     Engine, Error,
     count::estimator,
@@ -16,15 +14,9 @@ use crate::{
         size::{Size, size, unseen, usable},
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{
-        Anchor, Compaction, Message, MessageId, Seq, SessionKey, ToolCategory, command::TurnRequest,
-        config::ContextPolicy,
-    },
+    model::{Anchor, Compaction, Message, Seq, SessionKey, ToolCategory, command::TurnRequest, config::ContextPolicy},
     provider::{ModelInfo, registry::Resolved},
-    store::{
-        message::{Page, Placed, View},
-        stats::Stats,
-    },
+    store::{message::Placed, stats::Stats},
 };
 
 /// The statistics of a session.
@@ -44,14 +36,18 @@ pub struct ContextStats {
     pub tools: Vec<(String, ToolCategory, u32)>,
     /// When it will have to be compacted.
     pub forecast: Forecast,
-    /// Reported over estimated tokens of the model, learnt from calls. Stored sizes are not corrected by it.
+    /// Reported over estimated tokens of the model, learnt from calls, as it was known within the last 30 s. Stored sizes are not
+    /// corrected by it.
     pub learnt: f64,
     /// The newest compactions.
     pub compactions: Vec<Compaction>,
 }
 
+/// After every message.
+pub(super) const LATEST: Seq = Seq(i64::MAX);
+
 /// Messages that are read at once, and in all, to see which of them the last call did not see.
-const NEWEST: u32 = 16;
+const NEWEST: u32 = 64;
 const MOST_NEWEST: usize = 512;
 /// Tokens of them that are looked at beyond twice of what is new.
 const BEYOND: i64 = 4_096;
@@ -60,10 +56,10 @@ const BEYOND: i64 = 4_096;
 const RECENT: u32 = 10;
 
 impl Engine {
-    /// Where a session's tokens are, with this model or its own. One statement, unless there are compactions to list, or the model is
-    /// another one than could be guessed.
+    /// Where a session's tokens are, with this model or its own. One statement, unless there are compactions to list, messages whose size
+    /// depends on the model, or the ratio of the model is not known from the last 30 s.
     pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
-        let stats = self.store().stats(key, model, &self.rules().default_model).await?;
+        let stats = self.store().stats(key).await?;
         let mut stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         let mut request = stats.request.take().unwrap_or_default();
         if let Some(tools) = request.tools.take() {
@@ -78,20 +74,21 @@ impl Engine {
         let supports_tools = model.info.supports_tools;
         let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
         let outside = outside(config, &config.tools, (&request, step), Some(&model));
-        // Only media, and reasoning where nothing was measured, make it depend on the model what the transcript's estimate comes to. Which
-        // reasoning is sent depends on the messages around it; media are read by themselves.
-        let (has_media, reasons) = (stats.ledger.media.parts > 0, stats.ledger.reasoning.parts > 0);
-        let by_messages = reasons && (has_media || anchor.is_none());
-        let messages = match (by_messages, has_media) {
-            (true, _) => self.store().transcript(key).await?.messages,
-            (false, true) => self.store().media(key).await?,
-            (false, false) => Vec::new(),
-        };
+        // Only media, and reasoning where nothing was measured, make it depend on the model what the transcript's estimate comes to.
+        let has_media = stats.ledger.media.parts > 0 || stats.has_content;
+        let reasons = stats.ledger.reasoning.parts > 0 && model.provider.withholds_reasoning();
         let estimated = stats.context_tokens.saturating_add(i64::from(outside.tokens()));
         let estimator = estimator(&model);
-        let unread_new = match by_messages {
-            true => unread_new(&model, anchor, &messages, estimated),
-            false => self.unread_media(key, &model, anchor, &messages, estimated).await?,
+        let messages = match has_media || (reasons && anchor.is_none()) {
+            true => self.store().variable(key, reasons, &[LATEST]).await?,
+            false => Vec::new(),
+        };
+        let unread_new = match anchor {
+            Some(_) if reasons || messages.iter().any(|message| !message.parts.is_empty()) => {
+                let new = size(anchor, estimated, estimator.frame()).new;
+                unread_new(&model, anchor, &self.newest(key, anchor, new).await?, estimated)
+            }
+            Some(_) | None => unread_new(&model, anchor, &messages, estimated),
         };
         let size = size(anchor, estimated - unread_new, estimator.frame());
         let ledger = &stats.ledger.less(&unread(&model, &messages));
@@ -106,10 +103,7 @@ impl Engine {
         });
         let tools = sized.into_iter().map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens)).collect();
         let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
-        let learnt = match &stats.learnt {
-            (guessed, ratio) if *guessed == model.reference && !self.has_lessons(guessed) => *ratio,
-            _ => self.calibration(&model.reference).await?.ratio,
-        };
+        let learnt = self.ratio(&model.reference).await;
         let compactions = match stats.has_compactions {
             true => self.store().compactions(key, None, RECENT).await?,
             false => Vec::new(),
@@ -129,37 +123,33 @@ impl Engine {
 }
 
 impl Engine {
-    /// What is to be taken off the estimate of the next prompt: what the model does not read of the media that no call measured. Of the
-    /// transcript only its end is read, as far as it is new.
-    async fn unread_media(
+    /// The newest messages without their text, in order: at least those that the last call did not see, as far as what is `new` since can
+    /// tell. Nothing is read if nothing is new.
+    pub(super) async fn newest(
         &self,
         key: &SessionKey,
-        model: &Resolved,
         anchor: Option<&Anchor>,
-        media: &[Message],
-        estimated: i64,
-    ) -> Result<i64, Error> {
-        if anchor.is_none() || media.is_empty() {
-            return Ok(unread_new(model, anchor, media, estimated));
+        new: i64,
+    ) -> Result<Vec<Message>, Error> {
+        let (mut newest, mut at, mut tokens) = (Vec::new(), LATEST, 0);
+        if new <= 0 {
+            return Ok(newest);
         }
-        let new = size(anchor, estimated, estimator(model).frame()).new;
-        let (mut newest, mut at, mut tokens) = (Vec::new(), Seq(i64::MAX), 0);
         loop {
-            let read = self.store().messages(key, View::Live, None, Page::Before(at), NEWEST).await?;
+            let read = self.store().newest(key, at, NEWEST).await?;
             let was_last = read.len() < NEWEST as usize;
             for Placed { place, message } in read {
                 at = place;
                 tokens += i64::from(prune::size(&message));
-                newest.insert(0, message);
+                newest.push(message);
             }
+            newest.reverse();
             let found = unseen(&newest, anchor, i64::MAX).len() < newest.len();
-            if found || was_last || tokens > 2 * new.max(0) + BEYOND || newest.len() >= MOST_NEWEST {
-                break;
+            if found || was_last || tokens > 2 * new + BEYOND || newest.len() >= MOST_NEWEST {
+                return Ok(newest);
             }
+            newest.reverse();
         }
-        let unseen: BTreeSet<&MessageId> = unseen(&newest, anchor, new).iter().map(|message| &message.id).collect();
-        let media: Vec<Message> = media.iter().filter(|message| unseen.contains(&message.id)).cloned().collect();
-        Ok(unread(model, &media).values().copied().map(i64::from).sum())
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is left, read by somebody who knows nothing of how it came about: every event once and without a gap, every turn ended once,
 //! every call closed, every acknowledged input there once, every acknowledged message of the queue there once or ended otherwise once,
+//! totals and prunes as [`accounts`] reads them,
 //! compactions as [`overlays`] reads them, counters that a recount gives too, and a transcript that every dialect takes.
 
 use std::{
@@ -12,6 +13,7 @@ use tokio_postgres::Client;
 
 use crate::{
     Plan,
+    accounts::{self, Marks},
     client::{Clients, Session, as_told_first},
     fleet::Fleet,
     harness::{
@@ -150,6 +152,9 @@ pub(crate) async fn check(
         let listed = listed(address, name).await;
         wrong.extend(told(name, session, &listed));
         wrong.extend(said(&look, name, session, &listed).await);
+        let spent_and_pruned =
+            [accounts::totals(&listed), accounts::prunes(&listed, &marks(&look, name).await)].concat();
+        wrong.extend(spent_and_pruned.into_iter().map(|wrong| format!("{name}: {wrong}")));
         wrong.extend(overlays::check(&look, address, name, clients, session, &listed, &mut random).await);
         count(&mut happened, &listed);
     }
@@ -204,6 +209,19 @@ fn told(name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Opt
     let differ = listed.iter().find(|(seq, event)| session.seen.get(seq) != Some(event));
     let (shown, all) = (session.seen.len(), listed.len());
     Some(format!("{name}: shown {shown} events, listed {all}; the first that differs: {differ:?}"))
+}
+
+/// The marks of a session's pruned results, by call.
+async fn marks(look: &Client, name: &str) -> Marks {
+    let in_force = "select call_id, pruned_at_seq from parts where session_id = $1 and pruned_at_seq is not null";
+    let past = "select p.call_id, h.pruned_at_seq, h.restored_at_seq
+                  from past_prunes h join parts p using (tenant_id, session_id, message_id, idx) where h.session_id = $1";
+    let in_force = look.query(in_force, &[&name]).await.unwrap();
+    let past = look.query(past, &[&name]).await.unwrap();
+    Marks {
+        in_force: in_force.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        past: past.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect(),
+    }
 }
 
 /// Adds up what happened in a session.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "it names the variants it looks for")]
 
+mod accounts;
 mod checker;
 mod client;
 mod compactor;

@@ -14,6 +14,7 @@ mod bad_input;
 mod blobs;
 mod bring_your_own_loop;
 mod cancel;
+mod chaos_checks;
 mod chat;
 mod cli;
 mod coalescing;

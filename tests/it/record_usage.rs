@@ -269,6 +269,138 @@ async fn a_report_reads_nothing_of_a_long_transcript() {
     assert_eq!(recorded.calibration_ratio, 1.0, "a prompt of this length teaches nothing");
 }
 
+/// From now on reading a text, a call, a plain result or what is attached to reasoning fails. Media stay readable.
+async fn make_unreadable(host: &Host, session: &str) {
+    let unreadable = "update parts set rest = case kind when 'reasoning' then rest || '\\xff'::bytea when 'tool_result' then null
+                                                        else '\\xff'::bytea end,
+                                       outcome = case when kind = 'tool_result' then 99 end
+                       where session_id = $1 and kind not in ('media', 'media_url') and (kind <> 'tool_result' or rest is null)";
+    host.database.client().await.execute(unreadable, &[&session]).await.unwrap();
+    let all = pb::RenderContextRequest { session_id: session.to_owned(), ..Default::default() };
+    host.contexts().render_context(all).await.expect_err("reading the transcript fails");
+}
+
+/// The size of a session's prompt, made of its whole transcript.
+async fn whole_size(host: &Host, session: &str) -> (i64, pb::TokenCount) {
+    let request = pb::RenderContextRequest { session_id: session.to_owned(), ..Default::default() };
+    let prompt = host.contexts().render_context(request).await.unwrap().into_inner().prompt.unwrap();
+    (prompt.context_version, prompt.tokens.unwrap())
+}
+
+/// An answer of the model `main/m` that thought at length, with something attached or not.
+fn thought(mut answer: pb::InputMessage, attached: bool) -> pb::InputMessage {
+    let reasoning = pb::Reasoning { text: "Hm, let me see. ".repeat(100), redacted: false };
+    let details = r#"{"openai":{"reasoning_details":[{"type":"reasoning.text","text":"Hm."}]}}"#;
+    let part = pb::Part {
+        provider_metadata_json: if attached { details.to_owned() } else { String::new() },
+        content: Some(pb::part::Content::Reasoning(reasoning)),
+        ..Default::default()
+    };
+    answer.parts.insert(0, part);
+    let usage = Some(pb::Usage { reasoning_tokens: 300, ..used(7, 310).unwrap() });
+    let response =
+        pb::ModelResponse { provider: "main".to_owned(), model: "main/m".to_owned(), usage, ..Default::default() };
+    answer.response = Some(pb::ModelResponse { finish_reason: pb::FinishReason::Stop.into(), ..response });
+    answer
+}
+
+/// A user's picture, which has no words.
+fn picture() -> pb::Part {
+    let media = pb::Media {
+        media_type: "image/gif".to_owned(),
+        source: Some(pb::media::Source::Data(b"GIF89a".to_vec())),
+        ..Default::default()
+    };
+    pb::Part { content: Some(pb::part::Content::Media(media)), ..Default::default() }
+}
+
+/// A result that shows a picture.
+fn shown(call: &str) -> pb::InputMessage {
+    let mut result = crate::harness::requests::result(call, "a picture");
+    result.parts.push(picture());
+    message(
+        pb::Role::Tool,
+        vec![pb::Part { content: Some(pb::part::Content::ToolResult(result)), ..Default::default() }],
+    )
+}
+
+/// Whether sizes are what the whole transcript comes to while none of its text can be read: before any call was measured, in the report of
+/// a call, and with what is new since.
+async fn assert_sizes_need_no_text(host: &Host, model: &str, what: &str) {
+    let read = |attached| thought(says(pb::Role::Assistant, "So."), attached);
+    let user = |words: &str| message(pb::Role::User, vec![text(words), picture()]);
+    let spoken = vec![
+        user("One?"),
+        read(true),
+        read(false),
+        user("Two?"),
+        thought(calls(&["c1"]), true),
+        shown("c1"),
+        thought(calls(&["c2"]), false),
+        results(&["c2"]),
+    ];
+    for session in ["s", "whole"] {
+        host.create(pb::Session { session_id: session.to_owned(), model: model.to_owned(), ..Default::default() })
+            .await;
+        host.append(session, spoken.clone()).await;
+    }
+    make_unreadable(host, "s").await;
+    let (context_version, size) = whole_size(host, "whole").await;
+    assert_eq!(host.stats("s").await.used.unwrap(), size, "{what}: nothing was measured");
+    let mut recorded = Vec::new();
+    for session in ["s", "whole"] {
+        let wrote = host.append(session, vec![read(false)]).await;
+        let usage = Some(pb::Usage { reasoning_tokens: 300, ..used(5_000, 310).unwrap() });
+        let message_id = wrote.message_ids[0].clone();
+        let request = pb::RecordUsageRequest {
+            session_id: session.to_owned(),
+            message_id: message_id.clone(),
+            context_version,
+            ..report(usage)
+        };
+        recorded.push(record(host, request).await);
+        if session == "s" {
+            make_unreadable(host, "s").await;
+        }
+    }
+    assert_eq!(
+        (recorded[0].estimate, &recorded[0].context_tokens),
+        (recorded[1].estimate, &recorded[1].context_tokens),
+        "{what}"
+    );
+    assert_eq!(recorded[0].estimate.unwrap().estimated_tokens, size.tokens, "{what}: the prediction");
+    let (_, size) = whole_size(host, "whole").await;
+    assert_eq!(
+        (recorded[0].context_tokens.as_ref(), host.stats("s").await.used.as_ref()),
+        (Some(&size), Some(&size)),
+        "{what}"
+    );
+    for session in ["s", "whole"] {
+        host.append(session, vec![user("Three?"), read(true), user("Four?")]).await;
+    }
+    make_unreadable(host, "s").await;
+    let (_, size) = whole_size(host, "whole").await;
+    assert_eq!(host.stats("s").await.used.unwrap(), size, "{what}: with what is new");
+    let unanchored = pb::RecordUsageRequest { purpose: pb::UsagePurpose::Compaction.into(), ..report(used(9, 1)) };
+    assert_eq!(record(host, unanchored).await.context_tokens.unwrap(), size, "{what}: a report that measures nothing");
+}
+
+/// Rows A3 and A7
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_with_reasoning_and_media_are_told_without_reading_any_text() {
+    for dialect in ["openai", "deepseek", "openrouter"] {
+        let upstream = Upstream::start().await;
+        let provider = crate::harness::upstream::declaring("main", upstream.settings(), dialect, &[("m", 100_000)]);
+        let host = Host::with(Options::default().provider("main", std::sync::Arc::new(provider))).await;
+        assert_sizes_need_no_text(&host, "main/m", dialect).await;
+    }
+    for takes in [json!([]), json!(["image/*"])] {
+        let script = json!({"input_media_types": takes, "steps": [{"say": [{"text": "Fine."}]}]});
+        let host = Host::with(Options::default().script("it", script.to_string())).await;
+        assert_sizes_need_no_text(&host, MODEL, &format!("a script that takes {takes}")).await;
+    }
+}
+
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_wait_for_no_write_of_what_they_teach() {

@@ -357,7 +357,7 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     let host = Host::with(options(for_ever())).await;
     let client = host.database.client().await;
     let ttl = 2 * HOUR;
-    for session in ["unused", "used", "queued", "live", "changed"] {
+    for session in ["unused", "used", "queued", "live", "changed", "reported"] {
         assert_eq!(create(&host, with_ttl(session, ttl), "").await.ttl.map(|it| it.seconds), Some(7_200));
     }
     create(&host, named("kept"), "").await;
@@ -369,6 +369,9 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
         ttl: with_ttl("", HOUR).ttl,
         ..pb::Session { session_id: "changed".to_owned(), ..Default::default() }
     };
+    let usage = Some(pb::Usage { input_tokens: 5, output_tokens: 1, ..Default::default() });
+    let report = pb::RecordUsageRequest { session_id: "reported".to_owned(), usage, ..Default::default() };
+    host.contexts().record_usage(report).await.unwrap();
     host.sessions()
         .update_session(pb::UpdateSessionRequest { session: Some(shorter), ..Default::default() })
         .await
@@ -378,9 +381,8 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     age(&client, Duration::from_mins(45)).await;
     client.batch_execute(client_leases).await.unwrap();
     host.replica.engine.retain().await.unwrap();
-    for (session, stays) in
-        [("unused", false), ("used", true), ("queued", true), ("live", true), ("changed", true), ("kept", true)]
-    {
+    let stay = ["used", "queued", "live", "changed", "reported", "kept"].map(|session| (session, true));
+    for (session, stays) in stay.into_iter().chain([("unused", false)]) {
         assert_eq!(exists(&host, session).await, stays, "{session}, 45 minutes after its last use");
     }
     host.release("go");

@@ -141,16 +141,16 @@ impl Back {
 
     /// Whether a part that is reasoning goes back.
     pub(super) fn takes(self, part: &Part) -> bool {
-        takes_back(self.dialect, part, self.own, self.in_loop)
+        takes_back(self.dialect, part.provider_metadata.is_some(), self.own, self.in_loop)
     }
 }
 
-/// Whether reasoning goes back: the one rule, for what is written and for what is counted. `own`: the model that is asked wrote it;
-/// `in_loop`: in the tool loop that is going on.
-pub(super) fn takes_back(dialect: &Dialect, part: &Part, own: bool, in_loop: bool) -> bool {
+/// Whether reasoning goes back: the one rule, for what is written and for what is counted. `attached`: something is attached to it, which is
+/// nothing but its details where this model wrote it; `own`: the model that is asked wrote it; `in_loop`: in the tool loop that is going on.
+pub(super) fn takes_back(dialect: &Dialect, attached: bool, own: bool, in_loop: bool) -> bool {
     match dialect.reasoning_back {
         ReasoningBack::Content => in_loop,
-        ReasoningBack::Details => own && !blocks(part).is_empty(),
+        ReasoningBack::Details => own && attached,
         ReasoningBack::Never => false,
     }
 }

@@ -8,7 +8,7 @@ use super::{
     http::{Client, Settings, Unusable},
     info::Declared,
 };
-use crate::model::{Generation, Media, Part, Prompt, PromptShape, Role, generation::Unsupported};
+use crate::model::{Generation, Media, Prompt, PromptShape, Role, generation::Unsupported};
 
 mod calls;
 pub mod decode;
@@ -122,8 +122,12 @@ impl Provider for OpenAi {
         media::cannot_read(self.dialect.takes, media, role).or_else(|| model.cannot_read(media, role))
     }
 
-    fn sends_reasoning(&self, part: &Part, own: bool, in_loop: bool) -> bool {
-        messages::takes_back(self.dialect, part, own, in_loop)
+    fn sends_reasoning(&self, attached: bool, own: bool, in_loop: bool) -> bool {
+        messages::takes_back(self.dialect, attached, own, in_loop)
+    }
+
+    fn withholds_reasoning(&self) -> bool {
+        true
     }
 
     fn counts(&self) -> bool {

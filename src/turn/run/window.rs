@@ -137,7 +137,7 @@ impl Run<'_> {
 
     /// The end of a turn whose prompt does not fit, with what fills the window.
     pub(super) async fn overflow(&self, scene: &Scene<'_>, failure: Failure) -> Result<Ending, Error> {
-        let categories = match self.engine.store.stats(self.key, None, &scene.model.reference).await? {
+        let categories = match self.engine.store.stats(self.key).await? {
             Some(stats) => {
                 let config = SessionConfig { tools: scene.tools.clone(), ..scene.owned.made_for.config.clone() };
                 let whole = Whole {
