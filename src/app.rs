@@ -18,8 +18,9 @@ use crate::{
     clock::SystemClock,
     config::{Config, Environment},
     grpc::{
-        gate::{Closed, Gate, Standing},
+        gate::Gate,
         health, server,
+        standing::{Closed, Standing},
         stream::Waiting,
     },
     model::Limits,

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    grpc::gate::{Closed, Gate, Standing},
+    grpc::{
+        gate::Gate,
+        standing::{Closed, Standing},
+    },
     store::{Database, Error, migrate},
     telemetry::progress::Progress,
 };

@@ -3,10 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
-
-use super::Cli;
 
 /// Print a completion script, for the shell to load.
 #[derive(Debug, clap::Args)]
@@ -15,9 +12,10 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// Prints the script for `command`, the whole command line.
+pub(super) fn run(args: Args, command: &mut clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "contextd", &mut script);
+    clap_complete::generate(args.shell, command, "contextd", &mut script);
     std::io::stdout().lock().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }

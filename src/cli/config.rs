@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::say;
+use super::output::say;
 use super::settings::SettingArgs;
 use crate::config;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{chat::describe, say, server::Server};
+use super::{chat::describe, output::say, server::Server};
 use crate::config::parse_duration;
 use crate::pb::{self, context_service_client::ContextServiceClient};
 

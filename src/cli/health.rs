@@ -8,7 +8,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{say, server::Server};
+use super::{output::say, server::Server};
 use crate::config::parse_duration;
 
 /// The header in which a server says why it is not ready.

@@ -1,10 +1,8 @@
 //! The command line: one file per command.
 
-use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::ConfigError;
 
@@ -14,6 +12,7 @@ mod config;
 mod context;
 mod health;
 mod migrate;
+mod output;
 mod serve;
 mod server;
 mod settings;
@@ -43,7 +42,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command. What went wrong is told on stderr.
+    /// Runs the command. An error is printed on stderr.
     pub async fn run(self) -> ExitCode {
         let outcome = match self.command {
             Command::Serve(args) => Box::pin(serve::run(args)).await,
@@ -52,7 +51,7 @@ impl Cli {
             Command::Chat(args) => Box::pin(chat::run(args)).await,
             Command::Context(args) => Box::pin(context::run(args)).await,
             Command::Config(args) => config::run(args),
-            Command::Completion(args) => completion::run(args),
+            Command::Completion(args) => completion::run(args, &mut Self::command()),
             Command::Version(args) => version::run(args),
         };
         outcome.unwrap_or_else(|error| {
@@ -64,9 +63,4 @@ impl Cli {
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.is::<ConfigError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
-}
-
-/// Writes a line of the command's own output.
-fn say(line: impl Display) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::say;
+use super::output::say;
 
 /// Print the version.
 #[derive(Debug, clap::Args)]

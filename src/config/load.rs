@@ -8,7 +8,8 @@ use toml::{Table, Value};
 use super::Config;
 use super::environment::Environment;
 use super::error::{ConfigError, Origin, Problem};
-use super::layers::{self, dotted, path_of};
+use super::given::{Given, Origins};
+use super::layers::{self, dotted};
 use super::policy::PolicyConfig;
 use super::services::{self, Service};
 use super::setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
@@ -36,9 +37,6 @@ pub struct Loaded {
     pub services: Vec<&'static Service>,
 }
 
-/// Where values came from, by dotted key.
-pub type Origins = BTreeMap<String, Origin>;
-
 /// Reads all sources. Nothing is served with settings that are not wholly understood.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let mut given = Given::default();
@@ -59,42 +57,6 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         return Ok(Loaded { config, origins: given.origins, services });
     }
     Err(ConfigError::Problems(problems))
-}
-
-/// What somebody set, and where.
-#[derive(Default)]
-pub(super) struct Given {
-    pub(super) values: Table,
-    pub(super) origins: Origins,
-}
-
-impl Given {
-    fn add_file(&mut self, table: Table, path: &Path) {
-        for key in layers::leaves(&table).iter().flat_map(|(path, value)| keys_below(path, value)) {
-            self.origins.insert(key, Origin::File(path.to_owned()));
-        }
-        layers::merge(&mut self.values, table);
-    }
-
-    fn add_text(&mut self, known: &Table, setting: &Setting, text: &str, origin: Origin) {
-        let path = path_of(setting.key);
-        let value = typed(text, layers::get(known, &path));
-        layers::set(&mut self.values, &path, value);
-        self.origins.insert(setting.key.to_owned(), origin);
-    }
-
-    /// The origin of a key, or of what is set below it.
-    fn origin(&self, key: &str) -> Option<Origin> {
-        let below = format!("{key}.");
-        let found = self.origins.iter().find(|(set, _)| *set == key || set.starts_with(&below));
-        found.map(|(_, origin)| origin.clone())
-    }
-}
-
-fn keys_below(path: &[String], value: &Value) -> Vec<String> {
-    let Some(table) = value.as_table().filter(|table| !table.is_empty()) else { return vec![dotted(path)] };
-    let below = |key: &String| [path, std::slice::from_ref(key)].concat();
-    table.iter().flat_map(|(key, value)| keys_below(&below(key), value)).collect()
 }
 
 /// The default of every key that has one, as text.
@@ -135,19 +97,6 @@ fn default_table(environment: &Environment) -> Table {
 
 fn from_environment(environment: &Environment) -> impl Iterator<Item = (&'static Setting, &str)> {
     SETTINGS.iter().filter_map(|setting| Some((setting, environment.get(&setting.variable())?)))
-}
-
-/// Text from a variable or flag as the type that the setting's default has; what does not fit stays text and is refused
-/// with everything else.
-fn typed(text: &str, default: Option<&Value>) -> Value {
-    let typed = match default {
-        Some(Value::Boolean(_)) => text.parse().ok().map(Value::Boolean),
-        Some(Value::Integer(_)) => text.parse().ok().map(Value::Integer),
-        Some(Value::String(_) | Value::Float(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_)) | None => {
-            None
-        }
-    };
-    typed.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
 fn unknown_variables(environment: &Environment) -> Vec<Problem> {

@@ -13,6 +13,7 @@ mod duration;
 mod embedded;
 mod environment;
 mod error;
+mod given;
 mod layers;
 mod load;
 mod models;
@@ -38,7 +39,8 @@ pub use duration::{format_duration, parse_duration};
 pub use embedded::EmbeddedConfig;
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
-pub use load::{Loaded, Origins, Sources, defaults, load};
+pub use given::Origins;
+pub use load::{Loaded, Sources, defaults, load};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
 pub use policy::{

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::given::Origins;
 use super::layers::{Path, dotted};
-use super::load::{Loaded, Origins, json_of};
+use super::load::{Loaded, json_of};
 
 /// The settings as TOML. What is not a default says where it came from; what is not set stands in a comment.
 pub fn print(loaded: &Loaded) -> String {

@@ -5,8 +5,8 @@ use toml::{Table, Value};
 
 use super::environment::Environment;
 use super::error::Origin;
+use super::given::Given;
 use super::layers;
-use super::load::Given;
 use super::provider::SCRIPTED_PROVIDER;
 
 /// The variable that many clients of OpenAI read another address from, such as that of a gateway.

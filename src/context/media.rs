@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{estimate, template::Pictures};
+use super::template::Pictures;
 use crate::model::{
-    Category, Media, Message, Part, Role,
+    Category, Media, Message, Part, Role, Tally,
     media::{Kind, LeftOut, Source, UNSUPPORTED_WORDS},
 };
 
@@ -39,7 +39,7 @@ pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
 
 /// Tokens by which the estimate of a part is more than what a model reads of it: each medium that it `refused` is words to it.
 pub fn unread(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
-    let words = estimate::text(UNSUPPORTED_WORDS);
+    let words = Tally::default().plus(UNSUPPORTED_WORDS).tokens();
     let media = part.media().filter(|media| refused(media, role));
     media.map(|media| tokens(media, Pictures::default()).saturating_sub(words)).fold(0, u32::saturating_add)
 }
@@ -139,7 +139,7 @@ mod tests {
         result.parts.push(Given::Media(kept("image/png", 1, None)));
         let shown = Part::new(Content::Media(pdf()));
         let said = testing::message(Role::User, vec![Part::text("a"), shown.clone(), shown]);
-        let words = estimate::text(UNSUPPORTED_WORDS);
+        let words = Tally::default().plus(UNSUPPORTED_WORDS).tokens();
         let messages = [said, given];
         let expected = [(Category::ToolResults, 1_600 - words), (Category::Media, 2 * (20_000 - words))];
         assert_eq!(unread_of(&messages, |_, _| true), expected.into());

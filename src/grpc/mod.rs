@@ -20,6 +20,7 @@ pub mod queue;
 mod raw_output;
 pub mod server;
 pub mod session;
+pub mod standing;
 mod stats;
 mod stats_text;
 pub mod status;

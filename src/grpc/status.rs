@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::{
     decode::not_as_announced,
-    gate::Closed,
     page::BadToken,
+    standing::Closed,
     violations::{Refused, Violation, Violations},
 };
 use crate::{

@@ -16,6 +16,7 @@ use crate::model::{
 
 mod definitions;
 mod family;
+mod lookup;
 mod memo;
 mod pictures;
 mod table;

@@ -26,11 +26,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
     clock::{Clock, SystemClock},
-    grpc::{
-        gate::{Gate, Standing},
-        health, server,
-        stream::Waiting,
-    },
+    grpc::{gate::Gate, health, server, standing::Standing, stream::Waiting},
     model::{
         Limits, OutputLimits, ToolExecution,
         config::{ContextPolicy, Policy},
