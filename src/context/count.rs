@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use super::{
     estimate,
     predict::{Calibration, reported_count},
+    size,
     template::{Template, Term, Terms},
 };
-use crate::model::{Category, Content, Generation, Message, Role, TokenBasis, TokenCount, Tool, ToolCategory};
+use crate::model::{
+    Arrangement, Category, Content, Generation, Message, Role, TokenBasis, TokenCount, Tool, ToolCategory,
+};
 
 #[cfg(test)]
 mod tests;
@@ -64,19 +67,27 @@ pub struct Counting {
     pub single: usize,
     /// The size of what stands before those, where a call measured it.
     pub measured: Option<TokenCount>,
+    /// What the order of the request adds to all messages, and what of that comes with those at the end.
+    pub arranged: (Arrangement, Arrangement),
 }
 
 impl Counting {
     /// Counts it; what the provider counted is the total. Takes time in proportion to the text.
     pub fn count(&self, reported: Option<u32>) -> Counts {
-        let Self { template, calibration, system, tools, generation, messages, single, measured } = self;
-        let whole = template.terms_of(system, tools, messages, generation);
+        let Self { template, calibration, system, tools, generation, messages, single, measured, arranged } = self;
+        let (all, last) = arranged;
+        let mut whole = template.terms_of(system, tools, messages, generation);
+        whole.add(&template.terms_of_arrangement(all));
         let first = messages.len().saturating_sub(*single);
         let one = |message: &Message| calibration.apply(template.count(&template.terms_of_message(message)));
         let single: Vec<TokenCount> = messages[first..].iter().map(one).collect();
         let total = match (reported, measured) {
             (Some(reported), _) => reported_count(reported),
-            (None, Some(measured)) => single.iter().fold(self.framed(measured, first), sum),
+            (None, Some(measured)) => {
+                let size = single.iter().fold(self.framed(measured, first), sum);
+                let between = template.costs.value(&template.terms_of_arrangement(last)).round() as i64;
+                TokenCount { tokens: size::tokens(i64::from(size.tokens) + between), ..size }
+            }
             (None, None) => calibration.apply(template.count(&whole)),
         };
         Counts { shares: self.shares(&whole, total.tokens), total, messages: single }

@@ -36,7 +36,7 @@ pub use message::{
     Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
     Truncation,
 };
-pub use prompt::{Prompt, PromptNote, PromptNoteKind, PromptShape};
+pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};

@@ -1,6 +1,8 @@
 //! The prompt: everything a model is given for one call, in neutral form.
 
-use super::{Closed, Contents, Generation, MessageId, TokenCount, Tool};
+use std::collections::BTreeMap;
+
+use super::{Closed, Contents, Generation, MessageId, Role, TokenCount, Tool};
 
 /// What a model is given for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,36 @@ pub struct Prompt {
     pub generation: Generation,
     /// Its predicted size.
     pub size: TokenCount,
+}
+
+/// How the messages of a request differ from those of its prompt, where the service takes them in a certain order only: what is added, and
+/// which messages become part of another one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Arrangement {
+    /// Messages more, by role; negative: fewer.
+    pub messages: BTreeMap<Role, i64>,
+    /// Texts that are added, each with how often.
+    pub texts: BTreeMap<&'static str, i64>,
+}
+
+impl Arrangement {
+    /// Adds so many messages of a role.
+    pub fn messages(&mut self, role: Role, count: i64) {
+        *self.messages.entry(role).or_default() += count;
+    }
+
+    /// Adds a text so many times.
+    pub fn texts(&mut self, text: &'static str, count: i64) {
+        *self.texts.entry(text).or_default() += count;
+    }
+
+    /// What this has beside another one.
+    #[must_use]
+    pub fn less(mut self, other: &Self) -> Self {
+        other.messages.iter().for_each(|(role, count)| self.messages(*role, -count));
+        other.texts.iter().for_each(|(text, count)| self.texts(text, -count));
+        self
+    }
 }
 
 /// Something that is stored but not, or not as it was, in a prompt.

@@ -5,7 +5,8 @@ use std::{fmt, pin::Pin, sync::Arc};
 use futures_util::Stream;
 
 use crate::model::{
-    FinishReason, Generation, Media, Prompt, PromptNote, PromptShape, Role, Usage, generation::Unsupported,
+    Arrangement, FinishReason, Generation, Media, Message, Prompt, PromptNote, PromptShape, Role, Usage,
+    generation::Unsupported,
 };
 
 pub mod assemble;
@@ -71,6 +72,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Whether there is reasoning that does not go with a later prompt; where not, [`Provider::sends_reasoning`] is always true.
     fn withholds_reasoning(&self) -> bool {
         false
+    }
+
+    /// How the messages of a request for this conversation differ from its own: what is counted is what is sent.
+    fn arrangement(&self, _system: &str, _messages: &[Message]) -> Arrangement {
+        Arrangement::default()
     }
 
     /// Whether it is a model server of one's own, whose window is small and whose refusals are costly.

@@ -32,6 +32,7 @@ mod lock;
 pub mod mark;
 pub mod message;
 pub mod migrate;
+pub mod named;
 pub mod pipeline;
 pub mod pool;
 pub mod prune;

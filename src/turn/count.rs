@@ -56,6 +56,8 @@ impl Engine {
         // Counted is what the model would read.
         leave_out(&mut ground.messages, &model.reference, |media, role| cannot_read(&model, media, role));
         let messages = reasoning::as_sent(&model, &ground.messages).into_owned();
+        let arranged = |messages| model.provider.arrangement(&ground.system, messages);
+        let (all, before) = (arranged(&messages), arranged(&messages[..messages.len() - single]));
         let counting = Counting {
             template: template(&model),
             calibration: self.calibration(&model.reference).await?,
@@ -65,6 +67,7 @@ impl Engine {
             messages,
             single,
             measured,
+            arranged: (all.clone(), all.less(&before)),
         };
         let reported = if exact { self.reported(&tenant, &model, &counting, &contents).await? } else { None };
         // A long conversation takes a while to count: others go on meanwhile.
@@ -161,5 +164,79 @@ pub(super) fn unstored(appended: Appended) -> Message {
         compacted_by: None,
         voided_at: None,
         queued: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use crate::{
+        context::testing::{CASES, assistant, calls, message, prompt, results, user},
+        model::{Message, Part, Prompt, Role},
+        provider::openai::dialect,
+        turn::reasoning::tests::model,
+    };
+
+    /// What one of four things adds to a conversation: a user, an answer, a call with its result, instructions.
+    fn said(kind: usize) -> Vec<Message> {
+        match kind {
+            0 => vec![user("What is there?")],
+            1 => vec![assistant("A tree.")],
+            2 => vec![calls(&["look"]), results(&[("look", "seen")])],
+            _ => vec![message(Role::System, vec![Part::text("In French.")])],
+        }
+    }
+
+    /// Messages of these roles, and the letters of all texts, in a request.
+    fn in_request(body: &[u8]) -> ([i64; 4], i64) {
+        let body: Value = serde_json::from_slice(body).expect("JSON");
+        let (mut roles, mut letters) = ([0; 4], 0);
+        for message in body["messages"].as_array().expect("messages") {
+            let at = match message["role"].as_str().expect("a role") {
+                "system" | "developer" => 0,
+                "user" => 1,
+                "assistant" => 2,
+                "tool" => 3,
+                other => panic!("{other}"),
+            };
+            roles[at] += 1;
+            letters += message["content"].as_str().map_or(0, |text| text.len() as i64);
+        }
+        (roles, letters)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+        #[test]
+        fn messages_and_texts_that_are_counted_are_those_that_the_request_holds(
+            kinds in proptest::collection::vec(0_usize..4, 1..9), instructed in any::<bool>(),
+        ) {
+            let messages: Vec<Message> = kinds.into_iter().flat_map(said).collect();
+            let system = if instructed { "Be brief." } else { "" };
+            for dialect in dialect::DIALECTS {
+                let model = model(dialect);
+                let prompt = Prompt { model: "m".to_owned(), system: system.to_owned(), ..prompt(messages.clone()) };
+                let sent = in_request(&model.provider.request(&prompt).expect("a request").body);
+                let arranged = model.provider.arrangement(system, &messages);
+                let (mut roles, mut letters) = ([i64::from(instructed), 0, 0, 0], system.len() as i64);
+                for message in &messages {
+                    roles[message.role as usize] += 1;
+                    let texts = message.parts.iter().map(|stored| match &stored.part.content {
+                        crate::model::Content::Text(text) => text.len(),
+                        crate::model::Content::ToolResult(result) => result.texts().map(str::len).sum(),
+                        _ => 0,
+                    });
+                    letters += texts.sum::<usize>() as i64;
+                }
+                for (role, count) in &arranged.messages {
+                    roles[*role as usize] += count;
+                }
+                letters += arranged.texts.iter().map(|(text, count)| text.len() as i64 * count).sum::<i64>();
+                prop_assert_eq!((roles, letters), sent, "{}", dialect.name);
+            }
+        }
     }
 }

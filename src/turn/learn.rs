@@ -220,7 +220,9 @@ fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
     let Prompt { system, tools, generation, transcript, .. } = prompt;
     let messages = reasoning::as_sent(model, transcript.messages());
     let template = template(model);
-    template.count(&template.terms_of(system, tools, &messages, generation)).tokens
+    let mut terms = template.terms_of(system, tools, &messages, generation);
+    terms.add(&template.terms_of_arrangement(&model.provider.arrangement(system, &messages)));
+    template.count(&terms).tokens
 }
 
 /// Whether there is something to learn from a prompt. What media cost is known far less well than text: it would spoil the ratio of

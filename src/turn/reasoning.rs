@@ -83,7 +83,7 @@ fn is_own(model: &Resolved, message: &Message) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use super::*;
@@ -97,7 +97,8 @@ mod tests {
         },
     };
 
-    fn model(dialect: &'static Dialect) -> Resolved {
+    /// A model of a service that speaks a dialect.
+    pub(in crate::turn) fn model(dialect: &'static Dialect) -> Resolved {
         let second = Duration::from_secs(1);
         let settings = Settings {
             base_url: "http://127.0.0.1:9/v1".to_owned(),

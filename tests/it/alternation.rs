@@ -19,7 +19,7 @@ use crate::harness::{
     Host, Options,
     events::{completed, failed, kind},
     requests::{result, tools, turn},
-    transcripts::{one_turn, says},
+    transcripts::{calls, one_turn, results, says},
     upstream::{Reply, Upstream, event, finished, said as answer},
 };
 
@@ -145,5 +145,32 @@ async fn a_summary_and_the_users_next_words_are_one_message_where_two_are_refuse
             Turns::Joined | Turns::Strict => &["user", "assistant", "tool"],
         };
         assert_eq!(roles(&sent)[..3], *expected, "{name}: {sent}");
+    }
+}
+
+/// Row S11
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_strict_service_gets_beside_the_messages_is_counted_with_them() {
+    let dialects: Vec<&Dialect> = DIALECTS.iter().collect();
+    let (_upstreams, host) = services(&dialects).await;
+    let count = async |dialect: &Dialect, messages: Vec<pb::InputMessage>| {
+        let model = format!("{}/m", dialect.name);
+        let request = pb::CountTokensRequest { model, messages, ..Default::default() };
+        host.contexts().count_tokens(request).await.unwrap().into_inner().total.unwrap().tokens
+    };
+    let user = |words: &str| says(pb::Role::User, words);
+    let looked = || vec![user("Look."), calls(&["call00001"]), results(&["call00001"])];
+    for dialect in dialects {
+        let name = dialect.name;
+        let between = count(dialect, [looked(), vec![user("And?")]].concat()).await;
+        let noted = [looked(), vec![says(pb::Role::Assistant, "OK"), user("And?")]].concat();
+        let noted = count(dialect, noted).await;
+        assert_eq!(between == noted, dialect.turns == Turns::Strict, "{name}: {between}, {noted}");
+        let (two, joined) =
+            (count(dialect, vec![user("One."), user("Two.")]).await, count(dialect, vec![user("One.\n\nTwo.")]).await);
+        match dialect.turns {
+            Turns::Any => assert!(two > joined, "{name}: {two}, {joined}"),
+            Turns::Joined | Turns::Strict => assert!(two.abs_diff(joined) <= 1, "{name}: {two}, {joined}"),
+        }
     }
 }

@@ -18,7 +18,33 @@ fn counting(messages: Vec<Message>, tools: Vec<Tool>) -> Counting {
         messages,
         single: 1,
         measured: None,
+        arranged: Default::default(),
     }
+}
+
+#[test]
+fn what_the_order_of_a_request_adds_is_counted_and_what_it_joins_is_taken_off() {
+    let said = || vec![testing::user("Hello"), testing::user("World")];
+    let plain = counting(said(), Vec::new());
+    let as_sent = counting(vec![testing::user("Hello"), testing::assistant("OK"), testing::user("World")], Vec::new());
+    let mut added = Arrangement::default();
+    added.messages(Role::Assistant, 1);
+    added.texts("OK", 1);
+    let counted = Counting { arranged: (added.clone(), added.clone()), ..plain.clone() }.count(None);
+    assert_eq!(counted.total, as_sent.count(None).total);
+    assert_eq!(counted.shares.iter().map(|spent| spent.tokens).sum::<u32>(), counted.total.tokens);
+    let measured = Some(reported_count(100));
+    let size = |arranged| Counting { measured: measured.clone(), arranged, ..plain.clone() }.count(None).total.tokens;
+    let [none, one] = [Arrangement::default(), added];
+    let answer = as_sent.count(None).total.tokens - plain.count(None).total.tokens;
+    assert_eq!(size((one.clone(), one.clone())), size((none.clone(), none.clone())) + answer, "it is new");
+    assert_eq!(size((one, none.clone())), size((none.clone(), none)), "the call that was measured had it");
+    let mut joined = Arrangement::default();
+    joined.messages(Role::User, -1);
+    let one = counting(vec![testing::user("Hello"), testing::user("")], Vec::new()).count(None).total.tokens;
+    let frame = one - counting(vec![testing::user("Hello")], Vec::new()).count(None).total.tokens;
+    let counted = Counting { arranged: (joined, Arrangement::default()), ..plain.clone() }.count(None).total.tokens;
+    assert_eq!(counted, plain.count(None).total.tokens - frame);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 
 use super::{media, tokens::Counter};
 use crate::model::{
-    Content, Generation, Message, Part, Prompt, Role, Tool,
+    Arrangement, Content, Generation, Message, Part, Prompt, Role, Tool,
     generation::{ReasoningEffort, ToolChoice},
 };
 
@@ -137,6 +137,19 @@ impl Template {
             }
             Content::Media(_) => {}
         }
+        terms
+    }
+
+    /// Of what the order of a request adds to its messages, and of what it joins.
+    pub fn terms_of_arrangement(&self, arrangement: &Arrangement) -> Terms {
+        let mut terms = Terms::default();
+        for (role, count) in &arrangement.messages {
+            let mut frames = self.terms_of_frame(*role, 0);
+            frames.scale(*count as f64);
+            terms.add(&frames);
+        }
+        let texts = arrangement.texts.iter().map(|(text, count)| self.known_tokens(text) * *count as f64);
+        terms.add(&Terms::some(Term::Text, texts.sum()));
         terms
     }
 

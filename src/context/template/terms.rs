@@ -94,6 +94,11 @@ impl Terms {
         }
     }
 
+    /// So many times everything.
+    pub fn scale(&mut self, times: f64) {
+        self.0.iter_mut().for_each(|amount| *amount *= times);
+    }
+
     /// Less of everything.
     pub fn subtract(&mut self, less: &Self) {
         for (amount, less) in self.0.iter_mut().zip(&less.0) {

@@ -6,24 +6,42 @@ use serde_json::{Map, Value};
 
 use super::{
     KIND, details,
-    dialect::{Dialect, ReasoningBack, Turns},
+    dialect::{Dialect, ReasoningBack},
     encode::Form,
     ids::Ids,
     media, order, wire,
 };
 use crate::model::{
-    Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome, ToolResult, message::StoredPart,
-    transcript,
+    Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome, ToolResult,
+    message::StoredPart, transcript,
 };
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message with nothing to send is left out. Media
 /// of results follow the results as a user's message, and what the user says next goes on there.
 pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<wire::Message<'a>> {
-    let stored = prompt.transcript.messages();
+    let Prompt { model, system, transcript, contents, .. } = prompt;
+    order::ordered(form.dialect.turns, written(system, transcript.messages(), (model, contents), form, ids))
+}
+
+/// What the order that the service takes changes in a conversation.
+pub(super) fn arrangement(system: &str, stored: &[Message], form: Form<'_>) -> Arrangement {
+    // Which reasoning goes back, ids and the content of media change neither the order nor the number of messages.
+    let (contents, ids) = (Contents::default(), Ids::default());
+    order::changes(form.dialect.turns, written(system, stored, ("", &contents), form, &ids))
+}
+
+/// All messages as they follow each other in the transcript, for a model.
+fn written<'a>(
+    system: &'a str,
+    stored: &'a [Message],
+    (model, contents): (&str, &Contents),
+    form: Form<'_>,
+    ids: &'a Ids,
+) -> Vec<wire::Message<'a>> {
     let loop_begins = transcript::loop_begins(stored);
     let mut written = Vec::new();
-    if !prompt.system.is_empty() {
-        written.push(instructions(&prompt.system, form.developer));
+    if !system.is_empty() {
+        written.push(instructions(system, form.developer));
     }
     for (at, message) in stored.iter().enumerate() {
         match message.role {
@@ -32,31 +50,27 @@ pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> 
                 let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
                 match written.last_mut() {
                     Some(wire::Message::User { content: wire::UserContent::Parts(parts) }) if shown_before => {
-                        parts.extend(said(message, &prompt.contents));
+                        parts.extend(said(message, contents));
                     }
                     Some(_) | None => {
-                        written.extend(user(message, &prompt.contents).map(|content| wire::Message::User { content }));
+                        written.extend(user(message, contents).map(|content| wire::Message::User { content }));
                     }
                 }
             }
             Role::Assistant => {
-                let back = Back::of(message, at > loop_begins, prompt, form);
+                let back = Back::of(message, at > loop_begins, model, form);
                 written.extend(assistant(message, back, ids).map(wire::Message::Assistant));
             }
             Role::Tool => {
                 written.extend(message.parts.iter().filter_map(|part| result(&part.part, ids)));
                 if holds_media(message) {
-                    let content = wire::UserContent::Parts(shown(message, &prompt.contents));
+                    let content = wire::UserContent::Parts(shown(message, contents));
                     written.push(wire::Message::User { content });
                 }
             }
         }
     }
-    match form.dialect.turns {
-        Turns::Any => written,
-        Turns::Joined => order::joined(written),
-        Turns::Strict => order::joined(order::strict(written)),
-    }
+    written
 }
 
 fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
@@ -135,8 +149,8 @@ pub(super) struct Back {
 
 impl Back {
     /// Of a message.
-    pub(super) fn of(message: &Message, in_loop: bool, prompt: &Prompt, form: Form<'_>) -> Self {
-        Self { dialect: form.dialect, own: is_own(message, prompt, form.provider), in_loop }
+    pub(super) fn of(message: &Message, in_loop: bool, model: &str, form: Form<'_>) -> Self {
+        Self { dialect: form.dialect, own: is_own(message, model, form.provider), in_loop }
     }
 
     /// Whether a part that is reasoning goes back.
@@ -238,9 +252,9 @@ fn blocks(part: &Part) -> Vec<Map<String, Value>> {
 }
 
 /// Whether the model that is asked now wrote the message. What was attached means nothing to another one.
-fn is_own(message: &Message, prompt: &Prompt, provider: &str) -> bool {
-    let model = |reference: &str| reference.split_once('/').is_some_and(|(_, model)| model == prompt.model);
-    message.response.as_ref().is_some_and(|response| response.provider == provider && model(&response.model))
+fn is_own(message: &Message, model: &str, provider: &str) -> bool {
+    let named = |reference: &str| reference.split_once('/').is_some_and(|(_, name)| name == model);
+    message.response.as_ref().is_some_and(|response| response.provider == provider && named(&response.model))
 }
 
 fn content(part: &StoredPart) -> &Content {

@@ -8,7 +8,7 @@ use super::{
     http::{Client, Settings, Unusable},
     info::Declared,
 };
-use crate::model::{Generation, Media, Prompt, PromptShape, Role, generation::Unsupported};
+use crate::model::{Arrangement, Generation, Media, Message, Prompt, PromptShape, Role, generation::Unsupported};
 
 mod calls;
 pub mod decode;
@@ -128,6 +128,10 @@ impl Provider for OpenAi {
 
     fn withholds_reasoning(&self) -> bool {
         true
+    }
+
+    fn arrangement(&self, system: &str, messages: &[Message]) -> Arrangement {
+        messages::arrangement(system, messages, self.form())
     }
 
     fn counts(&self) -> bool {

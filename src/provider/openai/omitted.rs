@@ -16,7 +16,7 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
         match message.role {
             Role::System | Role::User if texts(message).is_empty() => notes.push(whole(message)),
             Role::Assistant => {
-                let back = Back::of(message, at > loop_begins, prompt, form);
+                let back = Back::of(message, at > loop_begins, &prompt.model, form);
                 match assistant(message, back, &ids) {
                     None => notes.push(whole(message)),
                     Some(_) => notes.extend(reasoning(message, back)),

@@ -2,7 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::wire::{Assistant, Message, UserContent, UserPart};
+use super::{
+    dialect::Turns,
+    wire::{Assistant, Message, UserContent, UserPart},
+};
+use crate::model::{Arrangement, Role};
 
 /// What an assistant says between a result and the user.
 const NOTED: &str = "OK";
@@ -12,6 +16,82 @@ const OPENING: &str = "[The conversation begins.]";
 
 /// What stands before instructions that come later than the first message, which a template takes from a user only.
 const INSTRUCTIONS: &str = "[Instructions]\n";
+
+/// What stands between two messages that become one.
+const BREAK: &str = "\n\n";
+
+/// Messages in the order that a service takes.
+pub(super) fn ordered(turns: Turns, written: Vec<Message<'_>>) -> Vec<Message<'_>> {
+    match turns {
+        Turns::Any => written,
+        Turns::Joined => joined(written),
+        Turns::Strict => joined(strict(written)),
+    }
+}
+
+/// What that order changes: as many messages more of each role as it adds, fewer as it joins, and the texts that it adds.
+pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
+    let mut changes = Arrangement::default();
+    let written = match turns {
+        Turns::Any => return changes,
+        Turns::Joined => written,
+        Turns::Strict => {
+            let before = numbers(&written);
+            let strict = strict(written);
+            let [instructions, users, answers, _] = more(before, numbers(&strict));
+            changes.messages(Role::System, instructions);
+            changes.messages(Role::User, users);
+            changes.messages(Role::Assistant, answers);
+            changes.texts(INSTRUCTIONS, -instructions);
+            changes.texts(OPENING, users + instructions);
+            changes.texts(NOTED, answers);
+            strict
+        }
+    };
+    let (before, texts_before) = (numbers(&written), texts(&written));
+    let joined = joined(written);
+    let [instructions, users, answers, _] = more(before, numbers(&joined));
+    changes.messages(Role::System, instructions);
+    changes.messages(Role::User, users);
+    changes.messages(Role::Assistant, answers);
+    // Two texts that become one have a break between them; two messages may join without one.
+    changes.texts(BREAK, texts_before - texts(&joined));
+    changes
+}
+
+/// How many texts messages have that may become one with another.
+fn texts(messages: &[Message<'_>]) -> i64 {
+    let of_part = |part: &UserPart<'_>| i64::from(matches!(part, UserPart::Text { .. }));
+    let of_message = |message: &Message<'_>| match message {
+        Message::System { .. } | Message::Developer { .. } => 1,
+        Message::User { content: UserContent::Text(_) } => 1,
+        Message::User { content: UserContent::Parts(parts) } => parts.iter().map(of_part).sum(),
+        Message::Assistant(Assistant { content, refusal, reasoning_content, .. }) => {
+            [content, refusal, reasoning_content].into_iter().map(|text| i64::from(text.is_some())).sum()
+        }
+        Message::Tool { .. } => 0,
+    };
+    messages.iter().map(of_message).sum()
+}
+
+/// How many instructions, users, assistants and results there are.
+fn numbers(messages: &[Message<'_>]) -> [i64; 4] {
+    let mut numbers = [0; 4];
+    for message in messages {
+        let at = match message {
+            Message::System { .. } | Message::Developer { .. } => 0,
+            Message::User { .. } => 1,
+            Message::Assistant(_) => 2,
+            Message::Tool { .. } => 3,
+        };
+        numbers[at] += 1;
+    }
+    numbers
+}
+
+fn more(before: [i64; 4], after: [i64; 4]) -> [i64; 4] {
+    std::array::from_fn(|at| after[at] - before[at])
+}
 
 /// Instructions at the beginning only, a user who speaks first, and an assistant between results and the user. Messages of one role may
 /// still follow each other.
@@ -99,7 +179,7 @@ impl Assistant<'_> {
         ] {
             match (before, next) {
                 (Some(before), Some(next)) => {
-                    before.push_str("\n\n");
+                    before.push_str(BREAK);
                     before.push_str(&next);
                 }
                 (before, Some(next)) => *before = Some(next),
@@ -113,7 +193,7 @@ impl Assistant<'_> {
 
 fn add(text: &mut Cow<'_, str>, next: &str) {
     let text = text.to_mut();
-    text.push_str("\n\n");
+    text.push_str(BREAK);
     text.push_str(next);
 }
 

@@ -1,0 +1,229 @@
+//! Statements whose parameters have names in the text: `:epoch` is sent as `$n`.
+
+use std::collections::BTreeSet;
+
+use super::pipeline::Param;
+
+/// A statement as PostgreSQL takes it, with the names of its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The text with `$1`, `$2` and so on in place of the names.
+    pub sql: String,
+    /// The name of each parameter, that of `$1` first: the order in which they first appear.
+    pub names: Vec<String>,
+}
+
+/// The values for a statement's parameters do not have the names of its parameters.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WrongNames {
+    /// The statement has a parameter without a value.
+    #[error("no value is given for the parameter :{0}")]
+    Missing(String),
+    /// A value has a name that is no parameter of the statement.
+    #[error("the statement has no parameter :{0}")]
+    Unknown(String),
+    /// Two values have the same name.
+    #[error("two values are given for the parameter :{0}")]
+    Twice(String),
+}
+
+impl Named {
+    /// Resolves the names in a text. A name is a colon, a lowercase letter or underscore, then such characters and digits. Casts (`::int`),
+    /// strings, quoted names and comments are left as they are.
+    pub fn new(text: &str) -> Self {
+        let (mut sql, mut names) = (String::with_capacity(text.len()), Vec::<String>::new());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (token, after) = rest.split_at(token_length(rest));
+            rest = after;
+            let Some(name) = parameter(token) else {
+                sql.push_str(token);
+                continue;
+            };
+            let known = names.iter().position(|known| known == name);
+            let position = known.unwrap_or(names.len());
+            if known.is_none() {
+                names.push(name.to_owned());
+            }
+            sql.push_str(&format!("${}", position + 1));
+        }
+        Self { sql, names }
+    }
+
+    /// The values in the order of the parameters. Each parameter needs one, and each value a parameter.
+    pub fn bind<'a>(&self, values: &[(&str, Param<'a>)]) -> Result<Vec<Param<'a>>, WrongNames> {
+        let mut given = BTreeSet::new();
+        for (name, _) in values {
+            if !self.names.iter().any(|known| known == name) {
+                return Err(WrongNames::Unknown((*name).to_owned()));
+            }
+            if !given.insert(*name) {
+                return Err(WrongNames::Twice((*name).to_owned()));
+            }
+        }
+        let value_of = |name: &String| {
+            let found = values.iter().find(|(given, _)| given == name);
+            found.map(|(_, value)| *value).ok_or_else(|| WrongNames::Missing(name.clone()))
+        };
+        self.names.iter().map(value_of).collect()
+    }
+}
+
+/// The name of a token that is a parameter.
+fn parameter(token: &str) -> Option<&str> {
+    token.strip_prefix(':').filter(|name| name.starts_with(is_name_start))
+}
+
+fn is_name_start(character: char) -> bool {
+    character.is_ascii_lowercase() || character == '_'
+}
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_' || character == '$'
+}
+
+/// How many bytes the first token of a text has; the text is not empty.
+fn token_length(text: &str) -> usize {
+    let word = |from: usize| from + length_while(&text[from..], is_word);
+    let first = text.chars().next().unwrap_or_default();
+    match first {
+        '-' if text.starts_with("--") => text.find('\n').unwrap_or(text.len()),
+        '/' if text.starts_with("/*") => block_comment_length(text),
+        'e' | 'E' if text[1..].starts_with('\'') => 1 + quoted_length(&text[1..], true),
+        '\'' | '"' => quoted_length(text, false),
+        '$' => dollar_quoted_length(text).unwrap_or(1),
+        ':' if text.starts_with("::") => 2,
+        ':' if text[1..].starts_with(is_name_start) => {
+            1 + length_while(&text[1..], |it| is_name_start(it) || it.is_ascii_digit())
+        }
+        _ if is_word(first) => word(0),
+        _ => first.len_utf8(),
+    }
+}
+
+fn length_while(text: &str, holds: impl Fn(char) -> bool) -> usize {
+    text.find(|character| !holds(character)).unwrap_or(text.len())
+}
+
+/// Of a string or a quoted name, both quotes included. A doubled quote begins the next one, which reads the same.
+fn quoted_length(text: &str, backslash_escapes: bool) -> usize {
+    let quote = text.chars().next();
+    let mut escaped = false;
+    for (at, character) in text.char_indices().skip(1) {
+        if escaped {
+            escaped = false;
+        } else if backslash_escapes && character == '\\' {
+            escaped = true;
+        } else if Some(character) == quote {
+            return at + 1;
+        }
+    }
+    text.len()
+}
+
+/// Of `$tag$ .. $tag$`; `None` for any other dollar sign.
+fn dollar_quoted_length(text: &str) -> Option<usize> {
+    let name = length_while(&text[1..], |character| is_word(character) && character != '$');
+    let tag = text
+        .get(..name + 2)
+        .filter(|tag| tag.ends_with('$') && !tag[1..].starts_with(|it: char| it.is_ascii_digit()))?;
+    Some(text[tag.len()..].find(tag).map_or(text.len(), |at| at + 2 * tag.len()))
+}
+
+/// Of a comment that may hold others.
+fn block_comment_length(text: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < text.len() {
+        let rest = &text[at..];
+        if rest.starts_with("/*") {
+            (depth, at) = (depth + 1, at + 2);
+        } else if rest.starts_with("*/") {
+            (depth, at) = (depth - 1, at + 2);
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += rest.chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, sql: &str, names: &[&str]) {
+        let named = Named::new(text);
+        assert_eq!((named.sql.as_str(), named.names), (sql, names.iter().map(|it| (*it).to_owned()).collect()));
+    }
+
+    #[test]
+    fn a_name_becomes_the_same_number_wherever_it_appears() {
+        check("select :a, :b_2, :a + :c", "select $1, $2, $1 + $3", &["a", "b_2", "c"]);
+        check("(:a)[1],:b::int[]", "($1)[1],$2::int[]", &["a", "b"]);
+        check(":epoch and :epochs", "$1 and $2", &["epoch", "epochs"]);
+        check("", "", &[]);
+        check("select 1", "select 1", &[]);
+    }
+
+    #[test]
+    fn casts_strings_quoted_names_and_comments_have_no_parameters() {
+        for text in [
+            "x::text[]",
+            "a[1:2]",
+            "x := 1",
+            "'12:30 :a'",
+            "'it''s :a'",
+            r"E'it\'s :a'",
+            r"'\'",
+            "\":a\"",
+            "-- as :a\nselect",
+            "/* :a /* :b */ :c */ 1",
+            "$$ :a $$",
+            "$body$ :a $$ :b $body$",
+            "'unfinished :a",
+            "/* unfinished :a",
+            "$1 :",
+            ": a",
+            ":1",
+            "ü:Ü",
+        ] {
+            check(text, text, &[]);
+        }
+    }
+
+    #[test]
+    fn a_parameter_after_what_has_none_is_found() {
+        for before in [
+            "'12:30'",
+            "'it''s'",
+            r"E'it\'s'",
+            r"'\'",
+            "\"q\"",
+            "-- c\n",
+            "/* /* */ */",
+            "$$ $$",
+            "$a$ $$ $a$",
+            "x::int",
+            "like'x'",
+        ] {
+            check(&format!("{before} :a"), &format!("{before} $1"), &["a"]);
+            check(&format!("{before}:a"), &format!("{before}$1"), &["a"]);
+        }
+    }
+
+    #[test]
+    fn values_are_put_in_the_order_of_the_parameters_and_wrong_names_are_refused() {
+        let statement = Named::new("select :b, :a, :b");
+        let (one, two) = (1_i32, 2_i32);
+        let bind = |values: &[(&str, Param<'_>)]| {
+            let bound = statement.bind(values)?;
+            Ok(bound.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>())
+        };
+        assert_eq!(bind(&[("a", &one), ("b", &two)]), Ok(vec!["2".to_owned(), "1".to_owned()]));
+        assert_eq!(bind(&[("a", &one)]), Err(WrongNames::Missing("b".to_owned())));
+        assert_eq!(bind(&[("a", &one), ("b", &two), ("c", &one)]), Err(WrongNames::Unknown("c".to_owned())));
+        assert_eq!(bind(&[("a", &one), ("b", &two), ("a", &one)]), Err(WrongNames::Twice("a".to_owned())));
+    }
+}
