@@ -153,7 +153,7 @@ fn lost_database() -> anyhow::Error {
     anyhow::anyhow!("the embedded PostgreSQL ended unexpectedly")
 }
 
-/// Comes when an embedded server ended although nobody asked for it.
+/// Comes when an embedded server ended unrequested.
 async fn database_lost(postgres: Option<&Postgres>) {
     match postgres {
         Some(postgres) => postgres.exited().await,

@@ -49,7 +49,7 @@ impl StopSignals {
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    /// The first signal lets what runs come to its end. Returns at the second, with the exit code that tells of it.
+    /// The first signal lets what runs come to its end. Returns at the second, with its exit code.
     async fn drain_then_stop(&mut self, shutdown: &CancellationToken, progress: &Progress) -> i32 {
         self.next().await;
         progress.step("stopping; a second signal stops at once");

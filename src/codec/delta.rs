@@ -38,7 +38,7 @@ pub fn to_pb(delta: &Delta) -> Payload {
     }
 }
 
-/// A stretch as an encoded page of delta events behind the one that its message follows.
+/// A stretch as an encoded page of delta events that come after the event that its message follows.
 pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
     let Stretch { after, turn, at, deltas } = stretch;
     let event = |delta| pb::Event {

@@ -14,7 +14,7 @@ use super::{DecodeError, applied, number::signed, part, read, response, time, us
 /// What of a message stands in no column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageInfo {
-    /// The model call behind an assistant message.
+    /// The model call that produced an assistant message.
     pub response: Option<ModelResponse>,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,

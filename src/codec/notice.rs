@@ -2,8 +2,8 @@
 
 use crate::pb::{self, NoticeCode, event::Payload};
 
-/// The line that is shown behind an event; none: there is nothing to add.
-pub fn behind(payload: &Payload) -> Option<pb::Notice> {
+/// The notice that follows an event. `None` means there is none.
+pub fn after(payload: &Payload) -> Option<pb::Notice> {
     if let Payload::CompactionStarted(_) = payload {
         let text = "Compacting conversation history...".to_owned();
         return Some(pb::Notice { code: NoticeCode::Compacting.into(), text });
@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn people_are_told_when_a_conversation_is_compacted_and_when_it_could_not_be() {
         let check = |payload: Payload, expected: Option<(NoticeCode, &str)>| {
-            let told = behind(&payload);
+            let told = after(&payload);
             assert_eq!(told.as_ref().map(|notice| (notice.code(), notice.text.as_str())), expected, "{payload:?}");
         };
         let failed = |trigger: pb::CompactionTrigger| {
@@ -57,7 +57,7 @@ mod tests {
             let failure = pb::Failure { reason: reason.into(), provider: "main".to_owned(), ..pb::Failure::default() };
             let delay = Some(prost_types::Duration { seconds, nanos });
             let retrying = pb::TurnRetrying { failure: Some(failure), delay, ..pb::TurnRetrying::default() };
-            behind(&Payload::TurnRetrying(retrying)).map(|notice| (notice.code(), notice.text))
+            after(&Payload::TurnRetrying(retrying)).map(|notice| (notice.code(), notice.text))
         };
         use pb::FailureReason::{ProviderOverloaded, ProviderRateLimited};
         let told = |text: &str| Some((NoticeCode::WaitingForProvider, text.to_owned()));

@@ -22,7 +22,7 @@ pub(crate) fn non_zero(what: &'static str, number: i32) -> Result<Option<u32>, D
     Ok(Some(unsigned(what, number)?).filter(|number| *number != 0))
 }
 
-/// The enum value behind a stored number; one that this program does not know is an error.
+/// The enum value of a stored number; one that this program does not know is an error.
 pub(crate) fn known<E: TryFrom<i32>>(what: &'static str, number: i32) -> Result<E, DecodeError> {
     E::try_from(number).map_err(|_| DecodeError::new(what, format_args!("{number} is not a known value")))
 }

@@ -119,7 +119,7 @@ fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
     })
 }
 
-/// The text of a part; none: it is something else.
+/// The text of a part. `None` means it is something else.
 fn text_of(part: &mut pb::Part) -> Option<&mut String> {
     let Some(pb::part::Content::Text(text)) = &mut part.content else { return None };
     Some(text)

@@ -146,7 +146,7 @@ pub fn strategy_to_pb(strategy: Strategy) -> pb::CompactionStrategy {
     }
 }
 
-/// A way to make a context smaller; none: as the policy says.
+/// A way to make a context smaller. `None` means as the policy says.
 pub fn strategy_from_pb(strategy: pb::CompactionStrategy) -> Option<Strategy> {
     match strategy {
         pb::CompactionStrategy::Unspecified => None,
@@ -165,7 +165,7 @@ fn instructions_mode_to_pb(mode: Option<InstructionsMode>) -> pb::InstructionsMo
     }
 }
 
-/// How wishes are used; none: as the policy says.
+/// How wishes are used. `None` means as the policy says.
 pub fn instructions_mode_from_pb(mode: pb::InstructionsMode) -> Option<InstructionsMode> {
     match mode {
         pb::InstructionsMode::Unspecified => None,
@@ -182,7 +182,7 @@ fn guard_to_pb(guard: Option<Guard>) -> pb::ContextGuard {
     }
 }
 
-/// How closely the size is watched; none: as the policy says.
+/// How closely the size is watched. `None` means as the policy says.
 pub fn guard_from_pb(guard: pb::ContextGuard) -> Option<Guard> {
     match guard {
         pb::ContextGuard::Unspecified => None,
@@ -205,7 +205,7 @@ fn mode_to_pb(mode: Option<PruneMode>) -> pb::PruneMode {
     }
 }
 
-/// When to prune; none: as the policy says.
+/// When to prune. `None` means as the policy says.
 pub fn mode_from_pb(mode: pb::PruneMode) -> Option<PruneMode> {
     match mode {
         pb::PruneMode::Unspecified => None,
@@ -223,7 +223,7 @@ fn unknown_window_to_pb(unknown: Option<UnknownWindow>) -> pb::UnknownWindow {
     }
 }
 
-/// What to do about an unknown window; none: as the policy says.
+/// What to do about an unknown window. `None` means as the policy says.
 pub fn unknown_window_from_pb(unknown: pb::UnknownWindow) -> Option<UnknownWindow> {
     match unknown {
         pb::UnknownWindow::Unspecified => None,

@@ -33,7 +33,7 @@ pub fn write_prepared(report: &PrepareReport) -> String {
     format!(" {}", write(&ledger::prepared_to_pb(report, &SessionId::new(""))))
 }
 
-/// The same as it was remembered, behind its seq.
+/// The same as it was remembered, after its seq.
 pub fn read_prepared(text: &str) -> Result<PrepareReport, DecodeError> {
     const WHAT: &str = "a report of a preparation";
     let (seq, report) = text.split_once(' ').ok_or_else(|| DecodeError::new(WHAT, "it has no seq"))?;

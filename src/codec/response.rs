@@ -1,4 +1,4 @@
-//! The model call behind an assistant message, to and from its proto form.
+//! The model call that produced an assistant message, to and from its proto form.
 
 use crate::{
     model::{FinishReason, ModelResponse},

@@ -1,4 +1,4 @@
-//! Collects what is wrong with the values of the settings, so that all of it is told at once.
+//! Collects what is wrong with the values of the settings, so that all of it is reported at once.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! The settings of a PostgreSQL that somebody else runs, and of every connection to PostgreSQL.
+//! The settings of an external PostgreSQL, and of every connection to PostgreSQL.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -17,7 +17,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// These variables, and nobody in particular. An empty variable counts as absent.
+    /// These variables, whoever set them. An empty variable counts as absent.
     pub fn new<N: Into<String>, V: Into<String>>(variables: impl IntoIterator<Item = (N, V)>) -> Self {
         let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
         Self { variables: variables.filter(|(_, value)| !value.is_empty()).collect(), user: None }

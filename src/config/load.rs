@@ -114,7 +114,7 @@ fn unknown_variables(environment: &Environment) -> Vec<Problem> {
 }
 
 /// Kubernetes tells every pod about a service named `contextd` by variables such as `CONTEXTD_SERVICE_HOST` and
-/// `CONTEXTD_PORT_7070_TCP`. They are nobody's mistake.
+/// `CONTEXTD_PORT_7070_TCP`. They are not mistakes.
 fn is_service_link(name: &str, value: &str) -> bool {
     let port_of_link = || {
         let port = name.split_once("_PORT_")?.1.split('_').next()?;
@@ -162,7 +162,7 @@ fn with_named_policies(mut known: Table, given: &Table) -> Table {
     known
 }
 
-/// Whether a value fits its key, and the keys at or below it that nobody knows.
+/// Whether a value fits its key, and the keys at or below it that are unknown.
 fn fits(base: &Table, path: &[String], value: &Value) -> Result<Vec<String>, String> {
     let mut table = base.clone();
     layers::set(&mut table, path, value.clone());

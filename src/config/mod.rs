@@ -63,7 +63,7 @@ pub use turn::TurnConfig;
 pub struct Config {
     /// The gRPC server.
     pub server: ServerConfig,
-    /// The database that somebody else runs.
+    /// The external database.
     pub database: DatabaseConfig,
     /// The database that contextd runs itself when none is named.
     pub embedded: EmbeddedConfig,
@@ -75,7 +75,7 @@ pub struct Config {
     pub blobs: BlobsConfig,
     /// For how long what is kept.
     pub retention: RetentionConfig,
-    /// Which model is used when nobody names one.
+    /// Which model is used when none is named.
     pub models: ModelsConfig,
     /// The model services, by name.
     pub providers: ProvidersConfig,

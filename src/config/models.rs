@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::check::Checks;
 use super::provider::ProvidersConfig;
 
-/// `[models]`: which model is used when nobody names one.
+/// `[models]`: which model is used when none is named.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelsConfig {
     /// `PROVIDER/MODEL` for sessions and turns that name no model.

@@ -209,7 +209,7 @@ impl Default for OpenAiConfig {
 }
 
 impl OpenAiConfig {
-    /// The key, from wherever the settings say; none: the service wants none.
+    /// The key, from wherever the settings say. `None` means the service wants none.
     pub fn key(&self, environment: &Environment) -> Result<Option<SecretString>, KeyError> {
         if let Some(name) = &self.api_key_env {
             let key = environment.get(name).ok_or_else(|| KeyError::Variable(name.clone()))?;

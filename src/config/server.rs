@@ -56,7 +56,7 @@ impl ServerConfig {
         } = self;
         checks.require(listen.ip().is_loopback() || *insecure_no_auth, "server.listen", || {
             format!(
-                "{listen} can be reached from other machines and nobody would be authenticated; listen on a loopback \
+                "{listen} can be reached from other machines and callers are not authenticated; listen on a loopback \
                  address such as {}, or accept the risk with --insecure-no-auth (server.insecure_no_auth = true)",
                 default_listen()
             )

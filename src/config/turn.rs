@@ -30,7 +30,7 @@ pub struct TurnConfig {
     /// has one process.
     #[serde(with = "duration")]
     pub share_interval: Duration,
-    /// Within what time work that nobody announced is found and begun. It is looked for after 70 to 90 % of that, drawn anew each time.
+    /// Within what time unannounced work is found and begun. It is looked for after 70 to 90 % of that, drawn anew each time.
     #[serde(with = "duration")]
     pub poll_interval: Duration,
     /// Most turns that this process runs at once.

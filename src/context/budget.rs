@@ -16,7 +16,7 @@ pub struct Budget {
     pub window: u32,
     /// Kept free for the answer, at most the window.
     pub reserve: u32,
-    /// Nobody said how large the window is.
+    /// The size of the window is not known.
     pub assumed: bool,
 }
 

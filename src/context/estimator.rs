@@ -11,7 +11,7 @@ use crate::model::{Content, Counted, Generation, Part, Role, Tool};
 /// Who counts. Counts are stored under its name and stay what they are when the session goes on with another model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Estimator {
-    /// From the number of characters: nobody knows the model's family.
+    /// From the number of characters: the model's family is not known.
     Characters,
     /// With a family's vocabulary and prices.
     Family(&'static Template),
@@ -165,12 +165,12 @@ mod tests {
 
     #[test]
     fn a_model_of_no_family_is_counted_by_characters() {
-        let nobody = Estimator::of(Template::of("scripted", "demo"));
-        assert_eq!((nobody, nobody.name().as_ref()), (Estimator::Characters, "heuristic"));
+        let unknown = Estimator::of(Template::of("scripted", "demo"));
+        assert_eq!((unknown, unknown.name().as_ref()), (Estimator::Characters, "heuristic"));
         let said = testing::user("Figures: 3.14159 2.71828 1.41421");
-        assert_eq!(message(nobody, &said), estimate::message(&said));
-        assert_eq!(nobody.frame(), 0, "row A3");
-        assert!(nobody.is_loaded());
+        assert_eq!(message(unknown, &said), estimate::message(&said));
+        assert_eq!(unknown.frame(), 0, "row A3");
+        assert!(unknown.is_loaded());
     }
 
     #[test]

@@ -30,11 +30,13 @@ pub fn fit<'a>(
     (fitting, left_out)
 }
 
-/// Why a model that is told of these tools cannot make the call it must make; none: it can, or need not.
+/// Why a model that gets these tools cannot make the call it must make. `None` means it can, or need not.
 fn impossible(choice: &ToolChoice, tools: &[&str]) -> Option<Unsupported> {
     let why = match choice {
-        ToolChoice::Tool(name) if !tools.contains(&name.as_str()) => format!("The model is told of no tool {name}."),
-        ToolChoice::Required if tools.is_empty() => "The model is told of no tool.".to_owned(),
+        ToolChoice::Tool(name) if !tools.contains(&name.as_str()) => {
+            format!("The tool {name} is not sent to the model.")
+        }
+        ToolChoice::Required if tools.is_empty() => "No tool is sent to the model.".to_owned(),
         ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_) => return None,
     };
     Some(Unsupported { setting: Setting::ToolChoice, why })

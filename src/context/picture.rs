@@ -3,7 +3,7 @@
 
 use crate::model::media::Pixels;
 
-/// The size of a picture; none: it cannot be read.
+/// The size of a picture. `None` means it cannot be read.
 pub fn pixels(bytes: &[u8]) -> Option<Pixels> {
     png(bytes).or_else(|| gif(bytes)).or_else(|| webp(bytes)).or_else(|| jpeg(bytes))
 }

@@ -8,9 +8,9 @@ use crate::model::{Closed, Contents, Generation, Prompt, SessionConfig, Tool, To
 pub struct Asked<'a> {
     /// The model's name within its provider.
     pub model: &'a str,
-    /// Whether it can call tools; when not, it is told of none.
+    /// Whether it can call tools; when not, it gets none.
     pub supports_tools: bool,
-    /// Tokens of the answer; none: the model's limit.
+    /// Tokens of the answer. `None` means the model's limit.
     pub max_output_tokens: Option<u32>,
     /// How it is to be answered, as far as the model can take it.
     pub generation: Generation,

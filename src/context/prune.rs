@@ -45,7 +45,7 @@ impl Pruning {
         tools
     }
 
-    /// Cached tokens that the provider bills again: what of its cache stands behind the first cleared result and is not cleared.
+    /// Cached tokens that the provider bills again: what of its cache stands after the first cleared result and is not cleared.
     /// `outside`: tokens before the messages.
     pub fn rebilled(&self, cached: u32, outside: u32) -> u32 {
         cached.saturating_sub(outside).saturating_sub(self.before).saturating_sub(self.saved)
@@ -57,10 +57,10 @@ pub fn placeholder() -> u32 {
     estimate::text(PRUNED_WORDS)
 }
 
-/// Chooses what to clear (feature row D17); none: less than the minimum can be saved.
+/// Chooses what to clear (feature row D17). `None` means less than the minimum can be saved.
 ///
 /// The newest turns are passed over, then the newest results up to the protected tokens; whatever is older goes. Where the newest turns
-/// alone hold more than that, as one turn of hundreds of steps does, only the tokens protect. Nothing behind a summary is looked
+/// alone hold more than that, as one turn of hundreds of steps does, only the tokens protect. Nothing before a summary is looked
 /// at, and what is cleared already counts for nothing. Results that
 /// the model has not answered yet stay in any case: it has not read them.
 pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {

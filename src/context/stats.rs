@@ -18,7 +18,7 @@ const BUFFER_WHEN_OFF: u32 = 500;
 pub struct Whole<'a> {
     /// Its configuration.
     pub config: &'a SessionConfig,
-    /// Whether its model is told of tools.
+    /// Whether tools are sent to its model.
     pub supports_tools: bool,
     /// Who counts for its model.
     pub estimator: Estimator,
@@ -83,7 +83,7 @@ pub struct Forecast {
     pub buffer: u32,
     /// Tokens until then.
     pub until: u32,
-    /// Steps until then; none: not known.
+    /// Steps until then. `None` means not known.
     pub steps: Option<u32>,
 }
 
@@ -171,7 +171,7 @@ fn spoken(category: Category, held: Held) -> Share {
     Share { occupant: said(category), tokens: tokens(held.tokens), count: held.parts }
 }
 
-/// The system prompt and the blocks behind it, of so many tokens. They are one text: what it has beside its pieces is spread over them.
+/// The system prompt and the blocks after it, of so many tokens. They are one text: what it has beside its pieces is spread over them.
 /// Where there are none, what every prompt costs stands for them.
 fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec<Share> {
     let mut shares = Vec::new();
@@ -225,7 +225,7 @@ fn scale(shares: &mut [Share], whole: u32) {
     }
     let (mut seen, mut given) = (0, 0);
     for share in shares {
-        // Each gets what its running sum rounds to, less what is given out: nothing is lost, and nobody is off by more than one.
+        // Each gets what its running sum rounds to, less what is given out: nothing is lost, and none is off by more than one.
         seen += u64::from(share.tokens);
         let up_to = u32::try_from((u128::from(seen) * u128::from(whole) + u128::from(sum) / 2) / u128::from(sum))
             .unwrap_or(whole);
@@ -396,7 +396,7 @@ mod tests {
         }
         assert!(tokens_of(&seen, Occupant::McpTools) > 0);
         assert!(tokens_of(&seen, Occupant::Agents) > 0);
-        assert_eq!(tokens_of(&of(false), Occupant::McpTools), 0, "a model without tools is told of none");
+        assert_eq!(tokens_of(&of(false), Occupant::McpTools), 0, "a model without tools gets none");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(crate) fn assistant(text: &str) -> Message {
     message(Role::Assistant, vec![Part::text(text)])
 }
 
-/// The call of that model behind an assistant message.
+/// The call of that model that produced an assistant message.
 pub(crate) fn response(model: &str) -> ModelResponse {
     ModelResponse {
         provider: String::new(),

@@ -82,7 +82,7 @@ impl BlobService for Blobs {
     }
 }
 
-/// Hands on what comes until its end. Returns early where nobody takes it any more: the other side knows why. Dropped before its
+/// Hands on what comes until its end. Returns early where the receiver is gone: the other side knows why. Dropped before its
 /// end, or with an error, it tells the other side by its silence that there is nothing to store.
 async fn feed(
     mut messages: Streaming<pb::PutBlobRequest>,

@@ -1,4 +1,4 @@
-//! What the server answers while it cannot work: requests get UNAVAILABLE with a reason, and checks of its health are told the reason
+//! What the server answers while it cannot work: requests get UNAVAILABLE with a reason, and health checks get the reason
 //! too, in a header.
 
 use std::{

@@ -66,7 +66,7 @@ pub fn upload_too_slow() -> Status {
     Row::new(ErrorReason::DeadlineExceeded, "the upload stood still or took too long; nothing is stored").status()
 }
 
-/// An upload whose client left: nobody reads this.
+/// An upload whose client left: no client reads this.
 pub fn upload_broke_off() -> Status {
     Row::new(ErrorReason::DeadlineExceeded, "the upload broke off; nothing is stored").status()
 }

@@ -1,4 +1,4 @@
-//! A stream of events: what is stored behind a cursor, then what comes, without gap and without double.
+//! A stream of events: what is stored after a cursor, then what comes, without gap and without double.
 //!
 //! Durable events are always read from the database, in order of seq. Deltas come from the hub; each says which durable event it
 //! follows, so that it is shown after that event, and never once the message it belongs to is settled. A reader that is too slow
@@ -303,13 +303,13 @@ impl<T: Send + 'static> Reading<T> {
             if settles(&event) {
                 self.settled = stored.seq;
             }
-            let withdrawn = self.heed_queue(&event);
+            let withdrawn = self.note_queue(&event);
             let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
                 let payload = event.payload.as_ref().filter(|_| !event.replay);
                 let told = payload.and_then(|payload| {
-                    nearly_full(payload, &mut self.nearly_full).or_else(|| codec::notice::behind(payload))
+                    nearly_full(payload, &mut self.nearly_full).or_else(|| codec::notice::after(payload))
                 });
                 self.client.send(event).await?;
                 if let Some(notice) = told {
@@ -330,7 +330,7 @@ impl<T: Send + 'static> Reading<T> {
 
     /// Learns which turn took the message that the stream is about. True: none will. A message that goes with its session is left
     /// to the session's end.
-    fn heed_queue(&mut self, event: &pb::Event) -> bool {
+    fn note_queue(&mut self, event: &pb::Event) -> bool {
         let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else { return false };
         match &event.payload {
             Some(Payload::MessagesApplied(applied)) => {
@@ -349,7 +349,7 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// Shows what is not kept and was not shown yet, each behind the event it follows.
+    /// Shows what is not kept and was not shown yet, each after the event it follows.
     async fn show(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         for Announced { turn, message, position, delivery } in news.queued() {
             if self.reader.only.is_some() && self.reader.only != turn {
@@ -447,7 +447,7 @@ impl<T: Send + 'static> Reading<T> {
         Ok(Stop::Over)
     }
 
-    /// The turn ended because its session was deleted: both are told.
+    /// The turn ended because its session was deleted: both are reported.
     fn ended_with_session(&self) -> Stop {
         let mut status = Status::from(Error::SessionNotFound(self.reader.key.session.clone()));
         tell_state(status.metadata_mut(), self.state);

@@ -27,7 +27,7 @@ pub struct Violation {
     pub description: String,
 }
 
-/// All that is wrong with a request, as far as it is told.
+/// All that is wrong with a request, up to the reported limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Violations {
     /// In the order they were found.

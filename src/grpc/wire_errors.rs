@@ -12,13 +12,13 @@ use tower::{Layer, Service};
 
 use super::status;
 
-/// Characters of an unknown RPC's name that are told.
+/// Characters of an unknown RPC's name that are shown.
 const RPC_SHOWN: usize = 200;
 
 /// Translates the framework's own refusals.
 #[derive(Debug, Clone, Copy)]
 pub struct WireErrors {
-    /// The limit that is told, in bytes.
+    /// The limit that is reported, in bytes.
     pub max_request_bytes: usize,
 }
 
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// The status in our words; none: it is ours already, or not an error at the border. Each of ours carries details, so what has
+/// The status in our words. `None` means it is ours already, or not an error at the border. Each of ours carries details, so what has
 /// none was said by the framework, and INTERNAL of its is a request that it could not read.
 fn translated<B>(response: &Response<B>, rpc: &str, limit: usize) -> Option<Status> {
     let status = Status::from_header_map(response.headers())?;

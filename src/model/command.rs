@@ -13,7 +13,7 @@ use super::{
 /// An idempotency key with the hash of the request it came with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The key; none: the request is not to be remembered.
+    /// The key. `None` means the request is not to be remembered.
     pub request: Option<RequestId>,
     /// SHA-256 in hex of the RPC's name and the decoded request without what may differ on repetition.
     pub hash: String,
@@ -48,16 +48,16 @@ pub struct AppendMessages {
     pub messages: Vec<Appended>,
     /// Content that came with them.
     pub contents: Vec<NewContent>,
-    /// The version that the transcript must have; none: any.
+    /// The version that the transcript must have. `None` means any.
     pub version: Option<i64>,
 }
 
 /// Count tokens. Nothing is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CountTokens {
-    /// Count this session's next prompt with the messages added; none: only what is given.
+    /// Count this session's next prompt with the messages added. `None` means only what is given.
     pub session: Option<SessionId>,
-    /// The model to count for; none: the session's, or the server's default.
+    /// The model to count for. `None` means the session's, or the server's default.
     pub model: Option<String>,
     /// The messages in order.
     pub messages: Vec<Appended>,
@@ -65,7 +65,7 @@ pub struct CountTokens {
     pub contents: Vec<NewContent>,
     /// System prompt where there is no session.
     pub system: String,
-    /// The tools; none: those of the session.
+    /// The tools. `None` means those of the session.
     pub tools: Option<ToolSet>,
     /// Ask the provider's own counter where there is one.
     pub exact: bool,
@@ -76,7 +76,7 @@ pub struct CountTokens {
 pub struct ForkSession {
     /// The session to copy.
     pub session: SessionId,
-    /// Up to which seq; none: all of it.
+    /// Up to which seq. `None` means all of it.
     pub at: Option<Seq>,
     /// The id of the new session.
     pub new: Option<SessionId>,
@@ -89,7 +89,7 @@ pub struct ForkSession {
 pub struct UpdateSession {
     /// The session.
     pub session: SessionId,
-    /// Only if its configuration still has this etag; none: in any case.
+    /// Only if its configuration still has this etag. `None` means in any case.
     pub etag: Option<String>,
     /// What changes.
     pub change: ConfigChange,
@@ -126,7 +126,7 @@ pub struct PrepareContext {
     pub session: SessionId,
     /// Idempotency.
     pub idempotency: Idempotency,
-    /// The model to prepare for; none: the session's.
+    /// The model to prepare for. `None` means the session's.
     pub model: Option<String>,
     /// The shape of the prompt.
     pub shape: PromptShape,
@@ -139,11 +139,11 @@ pub struct PrepareContext {
 pub struct RenderContext {
     /// The session.
     pub session: SessionId,
-    /// The model to render for; none: the session's.
+    /// The model to render for. `None` means the session's.
     pub model: Option<String>,
     /// The shape of the prompt.
     pub shape: PromptShape,
-    /// As it was at this seq; none: as it is now.
+    /// As it was at this seq. `None` means as it is now.
     pub at: Option<Seq>,
 }
 
@@ -154,7 +154,7 @@ pub struct RecordUsage {
     pub session: SessionId,
     /// Idempotency.
     pub idempotency: Idempotency,
-    /// The model that was called; none: the session's.
+    /// The model that was called. `None` means the session's.
     pub model: Option<String>,
     /// What its provider reported.
     pub usage: Usage,
@@ -182,7 +182,7 @@ pub struct RestoreToolOutputs {
 pub struct DeleteSession {
     /// The session.
     pub session: SessionId,
-    /// Only if its configuration still has this etag; none: in any case.
+    /// Only if its configuration still has this etag. `None` means in any case.
     pub etag: Option<String>,
     /// Idempotency.
     pub idempotency: Idempotency,
@@ -191,7 +191,7 @@ pub struct DeleteSession {
 /// Run a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecuteTurn {
-    /// The session; none: a new one.
+    /// The session. `None` means a new one.
     pub session: Option<SessionId>,
     /// Idempotency.
     pub idempotency: Idempotency,
@@ -231,7 +231,7 @@ pub struct TurnRequest {
     pub model: Option<String>,
     /// How the model is to answer, over the session's.
     pub generation: Generation,
-    /// Cancel it when nobody has read its events for so long.
+    /// Cancel it when no client has read its events for this long.
     pub cancel_after: Option<Duration>,
 }
 
@@ -266,7 +266,7 @@ pub struct Compact {
     pub overrides: CompactionOverrides,
     /// Wishes for this summary, and how they are used.
     pub wishes: (String, InstructionsMode),
-    /// The size to get to; none: by the strategy.
+    /// The size to get to. `None` means by the strategy.
     pub target: Option<u32>,
     /// Answer when it is done.
     pub wait: bool,
@@ -363,7 +363,7 @@ pub struct SubmittedResult {
     pub sanitized: bool,
 }
 
-/// What became of one answer.
+/// The outcome of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnswerStatus {
     /// Taken.
@@ -394,7 +394,7 @@ pub struct PutBlob {
 pub struct CancelTurn {
     /// The session.
     pub session: SessionId,
-    /// The turn; none: whichever is live.
+    /// The turn. `None` means whichever is live.
     pub turn: Option<TurnId>,
     /// Idempotency.
     pub idempotency: Idempotency,

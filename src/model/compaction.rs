@@ -7,7 +7,7 @@ use super::{CompactionId, Failure, MessageId, Seq, TokenCount, UsageTotals, gene
 /// A share of something, 0 to 1.
 pub type Ratio = UpTo<1>;
 
-/// A compaction as it is told.
+/// A compaction as it is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
     /// Its id; none of one that is only planned.
@@ -34,7 +34,7 @@ pub struct Compaction {
     pub limit: u32,
     /// Old tool results were cleared first.
     pub was_pruned: bool,
-    /// What stands there instead; none: messages are only left out.
+    /// What stands there instead. `None` means messages are only left out.
     pub summary: Option<Summary>,
     /// The calls that were made for it, those that failed too; of one that is planned a forecast.
     pub usage: UsageTotals,
@@ -87,7 +87,7 @@ pub enum Trigger {
     Overflow,
     /// The policy's share of the window is reached.
     Threshold,
-    /// Somebody asked.
+    /// A client requested it.
     Manual,
     /// The provider said "too long".
     ProviderOverflow,
@@ -143,13 +143,13 @@ pub struct CompactionPolicy {
     pub enabled: bool,
     /// The first way to try.
     pub strategy: Strategy,
-    /// The share of the window that sets off the strategies that have one; none: the strategy's own.
+    /// The share of the window that sets off the strategies that have one. `None` means the strategy's own.
     pub threshold: Option<Ratio>,
     /// The newest turns that stay, fewer where they alone fill the window.
     pub keep_turns: u32,
     /// The newest share that stays.
     pub keep_ratio: Ratio,
-    /// Who writes summaries, a model reference; none: the session's model.
+    /// Who writes summaries, a model reference. `None` means the session's model.
     pub summary_model: Option<String>,
     /// Most tokens of a summary.
     pub summary_max_tokens: u32,
@@ -159,7 +159,7 @@ pub struct CompactionPolicy {
     pub instructions_mode: InstructionsMode,
     /// Summaries are written beside the turn, ahead of need; only what does not fit waits for one.
     pub background: bool,
-    /// How closely the size is watched; none: closely at model servers of one's own.
+    /// How closely the size is watched. `None` means closely at model servers of one's own.
     pub guard: Option<Guard>,
     /// The share of the window at which the guard has the context made smaller before a request.
     pub guard_request_ratio: Ratio,

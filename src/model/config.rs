@@ -28,7 +28,7 @@ pub struct SessionConfig {
     pub overrides: PolicyOverrides,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,
-    /// The session is deleted when it was not used for this long; none: only the server's own setting applies.
+    /// The session is deleted when it was not used for this long. `None` means only the server's own setting applies.
     pub ttl: Option<Duration>,
 }
 
@@ -100,9 +100,9 @@ pub struct ContextPolicy {
     pub compaction: CompactionPolicy,
     /// When old tool results are cleared.
     pub prune: PrunePolicy,
-    /// Tokens kept free for the answer; none: by the model.
+    /// Tokens kept free for the answer. `None` means by the model.
     pub output_reserve: Option<u32>,
-    /// The window; none: the model's.
+    /// The window. `None` means the model's.
     pub context_window: Option<u32>,
     /// What to do when no window is known.
     pub unknown_window: UnknownWindow,

@@ -1,4 +1,4 @@
-//! Durable events: the one vocabulary of everything that is told to clients and kept.
+//! Durable events: the one vocabulary of everything that is sent to clients and stored.
 
 use std::time::Duration;
 

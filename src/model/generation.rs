@@ -243,11 +243,11 @@ impl ToolChoice {
 /// Asks for an answer in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponseFormat {
-    /// The schema as JSON text; none: any JSON object.
+    /// The schema as JSON text. `None` means any JSON object.
     pub schema: Option<String>,
     /// The schema's name.
     pub name: String,
-    /// Hold to the schema exactly; none: where the provider can.
+    /// Hold to the schema exactly. `None` means where the provider can.
     pub strict: Option<bool>,
 }
 

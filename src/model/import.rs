@@ -17,9 +17,9 @@ pub struct Appended {
     pub pinned: bool,
     /// The host's own labels.
     pub metadata: BTreeMap<String, String>,
-    /// The model call behind an assistant message.
+    /// The model call that produced an assistant message.
     pub response: Option<ModelResponse>,
-    /// When it was written; none: now.
+    /// When it was written. `None` means now.
     pub created_at: Option<Timestamp>,
 }
 
@@ -50,7 +50,7 @@ pub struct MadeCall {
     pub call: OpenCall,
     /// Where it is made.
     pub made: Place,
-    /// Where it is answered; none: it is left open.
+    /// Where it is answered. `None` means it is left open.
     pub answered: Option<Place>,
 }
 
@@ -112,7 +112,7 @@ enum Origin {
     Appended(usize),
 }
 
-/// Looks whether messages fit behind a session that ends in these open calls. `known` are the calls among theirs that the session has,
+/// Checks whether messages can follow a session that ends in these open calls. `known` are the calls among theirs that the session has,
 /// the open ones included.
 pub fn fit(open: &[OpenCall], known: &BTreeSet<CallId>, messages: &[Appended]) -> Result<Fit, Misfit> {
     let mut fitting = Fitting {

@@ -106,7 +106,7 @@ pub struct PruneReport {
     pub saved: u32,
     /// Cached tokens that the provider bills again.
     pub rebilled: u32,
-    /// The seq of the event that tells of it; none: nothing was cleared, or it is only looked at.
+    /// The seq of the event that describes it. `None` means nothing was cleared, or it is only looked at.
     pub at: Option<Seq>,
 }
 
@@ -130,9 +130,9 @@ pub struct PrepareReport {
     pub pruned: TokenCount,
     /// Size after compaction.
     pub compacted: TokenCount,
-    /// What was pruned; none: nothing.
+    /// What was pruned. `None` means nothing.
     pub prune: Option<PruneReport>,
-    /// The compaction; none: none was needed.
+    /// The compaction. `None` means none was needed.
     pub compaction: Option<Box<Compaction>>,
     /// The queued messages that were taken first.
     pub applied: Vec<Applied>,
@@ -141,7 +141,7 @@ pub struct PrepareReport {
 /// What was made of the report of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The prediction beside the report; none: it is not known which prompt it was.
+    /// The prediction beside the report. `None` means it is not known which prompt it was.
     pub estimate: Option<Estimate>,
     /// Size of the next prompt.
     pub size: TokenCount,

@@ -100,7 +100,7 @@ impl Media {
         }
     }
 
-    /// Its stored content; none: it is elsewhere.
+    /// Its stored content. `None` means it is elsewhere.
     pub fn kept(&self) -> Option<&Kept> {
         match &self.source {
             Source::Blob(kept) => Some(kept),

@@ -55,7 +55,7 @@ pub struct Message {
     pub overhead: u32,
     /// When it was committed.
     pub created_at: Timestamp,
-    /// The model call behind an assistant message.
+    /// The model call that produced an assistant message.
     pub response: Option<ModelResponse>,
     /// Compactions leave it alone.
     pub pinned: bool,
@@ -268,7 +268,7 @@ pub enum Given {
 }
 
 impl Given {
-    /// The text; none: it is something else.
+    /// The text. `None` means it is something else.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -276,7 +276,7 @@ impl Given {
         }
     }
 
-    /// The medium; none: it is something else.
+    /// The medium. `None` means it is something else.
     pub fn media(&self) -> Option<&Media> {
         match self {
             Self::Text(_) => None,

@@ -17,7 +17,7 @@ pub struct Prompt {
     pub contents: Contents,
     /// Tools the model may call; empty for a model without tool support.
     pub tools: Vec<Tool>,
-    /// Tokens of the answer; none: the model's limit.
+    /// Tokens of the answer. `None` means the model's limit.
     pub max_output_tokens: Option<u32>,
     /// How the model is to answer.
     pub generation: Generation,
@@ -60,9 +60,9 @@ impl Arrangement {
 pub struct PromptNote {
     /// What happened to it.
     pub kind: PromptNoteKind,
-    /// The message; none: it concerns several.
+    /// The message. `None` means it concerns several.
     pub message: Option<MessageId>,
-    /// The part; none: the whole message.
+    /// The part. `None` means the whole message.
     pub part: Option<usize>,
     /// One sentence for people.
     pub text: String,

@@ -68,7 +68,7 @@ pub struct EnqueueMessage {
     pub delivery: Delivery,
     /// It starts a turn when none runs.
     pub starts_turn: bool,
-    /// When it is given up; none: never.
+    /// When it is given up. `None` means never.
     pub ttl: Option<Duration>,
 }
 

@@ -15,7 +15,7 @@ impl ToolSet {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
-    /// The tools that the model is told about.
+    /// The tools that are sent to the model.
     pub fn visible(&self) -> impl Iterator<Item = &Tool> {
         self.tools.iter().filter(|tool| !tool.deferred)
     }
@@ -28,11 +28,11 @@ pub struct Tool {
     pub name: String,
     /// What it does, for the model.
     pub description: String,
-    /// JSON Schema of the arguments as JSON text; none: no arguments.
+    /// JSON Schema of the arguments as JSON text. `None` means no arguments.
     pub input_schema: Option<String>,
     /// A person is asked before it runs.
     pub requires_approval: bool,
-    /// How long a result is awaited; none: the turn's limit.
+    /// How long a result is awaited. `None` means the turn's limit.
     pub timeout: Option<Duration>,
     /// How much of the output is kept; wins over the policy.
     pub output_limits: Option<OutputLimits>,
@@ -68,7 +68,7 @@ pub enum Keep {
     HeadAndTail,
 }
 
-/// How much of a tool's output the model sees. Characters are Unicode scalar values; none: not limited here.
+/// How much of a tool's output the model sees. Characters are Unicode scalar values. `None` means not limited here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimits {
     /// Characters in all.
@@ -79,7 +79,7 @@ pub struct OutputLimits {
     pub max_line_length: Option<u32>,
     /// Matches of a search-like tool, counted as non-empty lines.
     pub max_matches: Option<u32>,
-    /// Which part is kept; none: the layer below decides.
+    /// Which part is kept. `None` means the layer below decides.
     pub keep: Option<Keep>,
 }
 

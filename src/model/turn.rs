@@ -9,9 +9,9 @@ use super::{CallId, Failure, FinishReason, MessageId, Usage, UsageTotals};
 pub struct Limits {
     /// Steps; the last step's tools still run.
     pub max_steps: u32,
-    /// Tokens of one answer; none: the model's limit.
+    /// Tokens of one answer. `None` means the model's limit.
     pub max_output_tokens: Option<u32>,
-    /// Tokens of the whole turn over all calls; checked after each step. None: no limit.
+    /// Tokens of the whole turn over all calls; checked after each step. `None` means no limit.
     pub max_total_tokens: Option<i64>,
     /// From start to end, waiting for tools included.
     pub turn_timeout: Duration,
@@ -101,7 +101,7 @@ pub enum CancelCause {
     Requested,
     /// A message that interrupts.
     Interrupted,
-    /// Nobody read its events any more.
+    /// No client read its events any more.
     Disconnected,
     /// The session was deleted.
     SessionDeleted,
@@ -116,7 +116,7 @@ pub enum CancelOutcome {
     PartialAssistant,
     /// Tools were running.
     ToolsInProgress,
-    /// Nobody looked: its session was deleted.
+    /// Not determined: its session was deleted.
     Unknown,
 }
 
@@ -133,7 +133,7 @@ pub enum Ending {
         outcome: CancelOutcome,
         /// The canceller's words; may be empty.
         reason: String,
-        /// What is taken back; none: everything is kept.
+        /// What is taken back. `None` means everything is kept.
         undone: Option<Undone>,
     },
     /// With an error.

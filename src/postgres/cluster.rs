@@ -1,4 +1,4 @@
-//! The data directory: made whole or not at all, and open to nobody but us.
+//! The data directory: made whole or not at all, and accessible to us only.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -78,7 +78,7 @@ pub(super) fn remove_all(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// An empty directory may be replaced by a cluster; anything else is somebody's.
+/// An empty directory may be replaced by a cluster; anything else is kept.
 fn check_vacant(data_dir: &Path) -> Result<(), Error> {
     let vacant = match fs::read_dir(data_dir) {
         Ok(mut entries) => entries.next().is_none(),

@@ -116,7 +116,7 @@ pub enum Error {
         /// The length that is too long.
         limit: usize,
     },
-    /// Somebody else made our socket directory first.
+    /// Another user made our socket directory first.
     #[error("{} belongs to uid {owner}, not to uid {uid}: remove it, or choose another runtime directory", path.display())]
     SocketDirTaken {
         /// The directory (or whatever it is).

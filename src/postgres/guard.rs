@@ -20,7 +20,7 @@ use super::owner::Owner;
 
 /// The first argument that turns contextd into a guard.
 pub(super) const COMMAND: &str = "__postgres-guard";
-/// How long a fast stop may take before the server is told to quit without tidying up.
+/// How long a fast stop may take before the server is made to quit without tidying up.
 pub(super) const QUIT_AFTER: Duration = Duration::from_secs(10);
 
 /// Runs `contextd __postgres-guard <uid:gid or -> <program> <arguments...>`; `args` are those after the command's name.
@@ -30,7 +30,7 @@ pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match run(args) {
         Ok(status) => exit_code(status),
         Err(error) => {
-            let _ = writeln!(io::stderr(), "FATAL:  {COMMAND}: {error}"); // nobody may be listening any more
+            let _ = writeln!(io::stderr(), "FATAL:  {COMMAND}: {error}"); // stderr may be closed
             ExitCode::FAILURE
         }
     }

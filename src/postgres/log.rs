@@ -58,7 +58,7 @@ fn copy(source: impl Read, kept: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// What a client did wrong (ERROR) the client is told; here it is detail.
+/// An ERROR is reported to the client that caused it; here it is detail.
 fn pass_on(line: &str) {
     match line.split_once(':').map_or("", |(severity, _)| severity) {
         "PANIC" => tracing::error!(target: "contextd::postgres", "PostgreSQL: {line}"),

@@ -83,7 +83,7 @@ impl Postgres {
         &self.socket_dir
     }
 
-    /// Resolves when the server, or the guard that answers for it, has ended although nobody asked for it.
+    /// Resolves when the server, or the guard that answers for it, has ended unrequested.
     pub async fn exited(&self) {
         self.process.exited().await;
     }

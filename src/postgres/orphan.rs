@@ -1,4 +1,4 @@
-//! A server that an earlier run left behind: told from strangers, and stopped.
+//! A server that an earlier run left: recognised, and stopped.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,12 +22,12 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 /// How often we look whether a process is gone; only a parent could wait for it.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What became of the process that a `postmaster.pid` names.
+/// The state of the process that a `postmaster.pid` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Postmaster {
     /// It runs, and serves this very cluster.
     Running,
-    /// It ended, and nobody has asked for its exit status.
+    /// It ended, and its exit status was not read.
     Zombie,
     /// Another program has its number now.
     Stranger,
@@ -47,7 +47,7 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
         Postmaster::Gone => Ok(()),
         Postmaster::Zombie | Postmaster::Stranger => remove_pid_file(data_dir),
         Postmaster::Running => {
-            progress(&format!("stopping the PostgreSQL that an earlier run left behind (pid {})", file.pid));
+            progress(&format!("stopping the PostgreSQL that an earlier run left (pid {})", file.pid));
             stop(file.pid, data_dir).await
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The lines of `postmaster.pid` that matter to us.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PidFile {
-    /// The postmaster; negative when somebody runs a stand-alone backend on the cluster.
+    /// The postmaster; negative when a stand-alone backend runs on the cluster.
     pub(super) pid: i32,
     /// When it started, in its own words: tells two lives with the same pid apart.
     pub(super) started: String,

@@ -61,7 +61,7 @@ fn check_ours(found: &fs::Metadata, dir: &Path, owner: &Owner) -> Result<(), Err
     }
 }
 
-/// A killed server leaves a socket and a lock file, whose pid may be somebody else's by now.
+/// A killed server leaves a socket and a lock file, whose pid may be another process's by now.
 fn sweep(dir: &Path) -> Result<(), Error> {
     for name in [format!(".s.PGSQL.{PORT}"), format!(".s.PGSQL.{PORT}.lock")] {
         let path = dir.join(name);

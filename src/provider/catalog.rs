@@ -76,7 +76,7 @@ impl Catalog {
         Self { shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)), declared }
     }
 
-    /// The model of that name or alias. One that nobody knows is taken for what it says it is; only the empty name is none.
+    /// The model of that name or alias. An unknown name is passed on as it is; only the empty name is no model.
     pub fn model(&self, name: &str) -> Option<ModelInfo> {
         if name.is_empty() {
             return None;

@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    /// The failure that clients are told.
+    /// The failure that clients get.
     pub fn to_failure(&self, phase: FailurePhase) -> Failure {
         let reason = match self.kind {
             Kind::Auth => FailureReason::ProviderAuth,

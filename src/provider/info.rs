@@ -14,9 +14,9 @@ pub struct ModelInfo {
     pub display_name: String,
     /// Other names within the provider that mean this model.
     pub aliases: Vec<String>,
-    /// The whole window; none: not known.
+    /// The whole window. `None` means not known.
     pub context_window: Option<Limit>,
-    /// Most tokens of one answer; none: not known.
+    /// Most tokens of one answer. `None` means not known.
     pub max_output: Option<Limit>,
     /// MIME types it takes beside text, such as `image/*`.
     pub input_media: Vec<String>,
@@ -26,7 +26,7 @@ pub struct ModelInfo {
     pub supports_parallel_tools: Option<bool>,
     /// Whether it can hold to a JSON schema; `None` if not known.
     pub supports_json_schema: Option<bool>,
-    /// Whether it takes a temperature; none: not known.
+    /// Whether it takes a temperature. `None` means not known.
     pub takes_temperature: Option<bool>,
     /// Levels of thinking that it has; empty if it is known to have none, `None` if not known.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
@@ -46,7 +46,7 @@ pub struct Limit {
 /// Where a fact about a model comes from. Later ones win.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// Nobody said it.
+    /// Not known.
     Assumed,
     /// The table shipped with contextd.
     Shipped,
@@ -141,7 +141,7 @@ impl ModelInfo {
         Generation { reasoning_effort: wanted.reasoning_effort.map(nearest), ..wanted.clone() }
     }
 
-    /// Why it is not given a medium; none: it takes such types from whoever speaks.
+    /// Why it is not given a medium. `None` means it takes such types from whoever speaks.
     pub fn cannot_read(&self, media: &Media, role: Role) -> Option<String> {
         match role {
             Role::System => return Some("Instructions have text only.".to_owned()),

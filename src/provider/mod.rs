@@ -1,4 +1,4 @@
-//! The voice of contextd: model services behind one trait. The only outbound calls to models are made here.
+//! Model services behind one trait. The only outbound calls to models are made here.
 
 use std::{fmt, pin::Pin, sync::Arc};
 
@@ -27,7 +27,7 @@ pub use registry::Registry;
 /// that broke off.
 pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
 
-/// A count of tokens as it arrives; none: the provider does not count.
+/// A count of tokens as it arrives. `None` means the provider does not count.
 pub type Count = Pin<Box<dyn Future<Output = Result<Option<u32>, Error>> + Send>>;
 
 /// A model service.
@@ -35,18 +35,18 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// The protocol it speaks, as the API names it.
     fn kind(&self) -> &'static str;
 
-    /// What answers behind the protocol, such as `groq`; none: that is not known.
+    /// The service that speaks the protocol, such as `groq`. `None` means that is not known.
     fn service(&self) -> Option<&str> {
         Some(self.kind())
     }
 
-    /// The model of that name within this provider; none: it has no such model.
+    /// The model of that name within this provider. `None` means it has no such model.
     fn model(&self, name: &str) -> Option<ModelInfo>;
 
     /// The models that it knows by name, in order; a provider may have others beside.
     fn models(&self) -> Vec<ModelInfo>;
 
-    /// What of these wishes the model cannot be told: it is left out of the prompt, and the host hears of it. What is known of the
+    /// The settings that cannot be sent to the model: they are left out of the prompt and reported to the host. What is known of the
     /// model, unless a provider knows better.
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
         model.cannot_take(wanted)
@@ -57,7 +57,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
         model.fitted(wanted)
     }
 
-    /// Why the model cannot be given a medium in a message of that role, in a sentence; none: it can. What is known of the model, unless
+    /// Why the model cannot be given a medium in a message of that role, in a sentence. `None` means it can. What is known of the model, unless
     /// a provider knows better.
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         model.cannot_read(media, role)
@@ -94,7 +94,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// The request that [`Provider::call`] sends for a prompt; none: it sends none.
+    /// The request that [`Provider::call`] sends for a prompt. `None` means it sends none.
     fn request(&self, _: &Prompt) -> Option<Request> {
         None
     }
@@ -114,7 +114,7 @@ pub struct Request {
     pub left_out: Vec<PromptNote>,
 }
 
-/// The request that a host sends by itself which speaks that shape, whoever serves the model; none: there is no such shape.
+/// The request that a host sends by itself which speaks that shape, whoever serves the model. `None` means there is no such shape.
 pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),

@@ -31,7 +31,7 @@ impl Registry {
         self
     }
 
-    /// Finds the model that a reference names; none: no configured provider has it.
+    /// Finds the model that a reference names. `None` means no configured provider has it.
     pub fn resolve(&self, reference: &str) -> Option<Resolved> {
         let (provider_name, model) = reference.split_once('/')?;
         let provider = self.providers.get(provider_name)?;

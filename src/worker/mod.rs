@@ -19,7 +19,7 @@ const BEATS_PER_LEASE: u32 = 3;
 /// Looks at the age of leases within one lease.
 const LOOKS_PER_LEASE: u32 = 30;
 
-/// How often to look for what uploads and late writers left behind.
+/// How often to look for what uploads and late writers left.
 const SWEEP: Duration = Duration::from_mins(10);
 
 /// How often to look for content that nothing refers to.

@@ -378,14 +378,14 @@ async fn a_person_changes_the_arguments_of_a_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_can_be_asked_a_call_is_denied_and_the_turn_goes_on() {
+async fn without_a_terminal_a_call_is_denied_and_the_turn_goes_on() {
     let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
     let served = place.serve_over(&database).await;
     let output = chat_output(served.address, &["--approve-tools", "--once", BOTH]).await;
     let (answer, aside) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{aside}");
     assert!(!aside.contains("-> "), "a tool ran: {aside}");
-    assert_eq!(answer.matches("Nobody is at a terminal to approve this call.").count(), 2, "{answer}");
+    assert_eq!(answer.matches("There is no terminal at which this call could be approved.").count(), 2, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::terminal::{Keyboard, Typed};
 use crate::pb::{self, ApprovalDecision};
 
-/// What the model is told when nobody can be asked.
-const NOBODY: &str = "Nobody is at a terminal to approve this call.";
-/// What it is told when a person gives no reason.
+/// What the model gets without a terminal.
+const NOBODY: &str = "There is no terminal at which this call could be approved.";
+/// What it gets when the user gives no reason.
 const NO_REASON: &str = "The user does not want this call to run.";
 
 /// What a person decided.
@@ -57,7 +57,7 @@ fn choice(line: &str) -> Option<Choice> {
 }
 
 async fn refuse(keyboard: &Keyboard, call: &pb::ToolCall) -> Option<pb::Approval> {
-    match keyboard.ask("   why not (the model is told): ", "").await {
+    match keyboard.ask("   why not (sent to the model): ", "").await {
         Typed::Line(reason) if reason.trim().is_empty() => Some(deny(call, NO_REASON)),
         Typed::Line(reason) => Some(deny(call, reason.trim())),
         Typed::Interrupted | Typed::End => None,
@@ -115,9 +115,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nobody_can_be_asked_a_call_is_denied_and_the_model_told_why() {
+    async fn without_a_terminal_a_call_is_denied_with_the_reason() {
         let call = pb::ToolCall { call_id: "c".to_owned(), ..pb::ToolCall::default() };
-        let Decision::Made(approval) = decide(None, &call).await else { panic!("nobody interrupts") };
+        let Decision::Made(approval) = decide(None, &call).await else { panic!("not interrupted") };
         assert_eq!((approval.call_id.as_str(), approval.decision()), ("c", ApprovalDecision::Deny));
         assert_eq!(approval.reason, NOBODY);
     }

@@ -313,7 +313,7 @@ impl Conversation {
         Ok(model.unwrap_or_else(|| "the server's default".to_owned()))
     }
 
-    /// The server's statistics, or what else it tells of the session.
+    /// The server's statistics, or what else it reports about the session.
     async fn stats(&mut self) -> Result<String, Status> {
         let Some(session) = self.session().await? else { return Ok("nothing was said yet".to_owned()) };
         if let Some(stats) = context::stats(&self.server, &self.session_id, pb::StatsFormat::Text).await?

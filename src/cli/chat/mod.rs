@@ -52,7 +52,7 @@ pub(super) struct Args {
     /// Say this, print the answer, and end [default: talk until Ctrl-D]
     #[arg(long, value_name = "TEXT", env = "CONTEXTD_ONCE", hide_env_values = true)]
     once: Option<String>,
-    /// Ask before each call of a tool; where nobody can be asked, it is denied
+    /// Ask before each call of a tool; without a terminal it is denied
     #[arg(
         long,
         value_name = "BOOL",

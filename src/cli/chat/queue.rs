@@ -41,7 +41,7 @@ impl Waiting {
         self.waiting.len()
     }
 
-    /// Those that wait are somebody else's affair from here on.
+    /// From here on those that wait are handled elsewhere.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
     }

@@ -132,7 +132,7 @@ enum Wanted {
     Key(Watcher),
 }
 
-/// The person at the terminal. Their lines are read by a thread of its own, so that nobody waits for it at the end.
+/// The person at the terminal. Their lines are read by a thread of its own, so that the end does not wait for it.
 #[derive(Debug)]
 pub(super) struct Keyboard {
     wanted: mpsc::UnboundedSender<Wanted>,
@@ -165,7 +165,7 @@ impl Keyboard {
     /// Waits for a key while nothing is asked for. A line is to be asked for when one is pressed.
     pub(super) fn watch(&self) -> io::Result<Typing> {
         let (watch, watcher) = typing::watch()?;
-        // If nobody reads any more, the next line ends the conversation.
+        // If no line is read any more, the next line ends the conversation.
         let _ = self.wanted.send(Wanted::Key(watcher));
         Ok(Typing::Nothing(watch))
     }

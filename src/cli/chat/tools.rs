@@ -26,7 +26,7 @@ const TOOLS: [Demo; 2] = [
     },
 ];
 
-/// The tools as the model is told of them.
+/// The tools as they are sent to the model.
 pub(super) fn offered(ask_first: bool) -> pb::ToolSet {
     let tool = |tool: &Demo| pb::Tool {
         name: tool.name.to_owned(),

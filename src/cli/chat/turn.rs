@@ -1,6 +1,6 @@
 //! One turn, over as many connections as it takes.
 //!
-//! The rule for a client: read until the stream ends; when the connection breaks, send the same request again behind the last event
+//! The rule for a client: read until the stream ends; when the connection breaks, send the same request again after the last event
 //! that was handled. Calls are run once each; what waits is in `sync`, after a lost connection and after a restart. What the person
 //! types meanwhile is queued.
 
@@ -23,7 +23,7 @@ use super::tools;
 use super::typing::{Deed, Typing};
 use crate::pb::{self, event::Payload};
 
-/// How long somebody who leaves waits for what they typed to arrive.
+/// How long a leaving user waits for what they typed to arrive.
 const PARTING: Duration = Duration::from_secs(1);
 
 /// A stream says something every ten seconds. One that is silent for longer is dead.
@@ -189,7 +189,7 @@ impl<'a> Turn<'a> {
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done),
-                // What is refused for good would leave the turn waiting: that is told, not ignored.
+                // What is refused for good would leave the turn waiting: that is reported, not ignored.
                 Some(sent) = self.sending.join_next() => sent.map_err(|lost| Status::unknown(lost.to_string()))??,
                 Some(queued) = self.queueing.join_next() => self.queued(queued)?,
                 deed = self.chat.typing.next() => self.did(deed)?,
@@ -198,7 +198,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Waits until it is known what became of everything that was typed.
+    /// Waits for the outcome of everything that was typed.
     async fn settle(&mut self) -> Result<(), Stop> {
         loop {
             tokio::select! {
@@ -262,7 +262,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The stream may tell of turns of others before.
+    /// The stream may show earlier turns of others.
     fn ended(&mut self, event: &pb::Event, end: End) {
         if event.turn_id == self.turn_id {
             self.end = Some(end);

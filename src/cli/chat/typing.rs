@@ -14,7 +14,7 @@ use super::terminal::Typed;
 /// What the person does while a turn runs.
 #[derive(Debug, Default)]
 pub(super) enum Typing {
-    /// Nobody listens.
+    /// Keys are not read.
     #[default]
     Unheard,
     /// They do nothing so far.
@@ -33,7 +33,7 @@ pub(super) enum Deed {
 }
 
 impl Typing {
-    /// The next thing that they do; never comes where nobody listens.
+    /// The next thing that they do; never comes where keys are not read.
     pub(super) async fn next(&mut self) -> Deed {
         let pressed = match self {
             Self::Unheard => false,
@@ -94,7 +94,7 @@ impl Watch {
 }
 
 impl Watcher {
-    /// Waits until a key is pressed, which remains to be read, or nobody waits any more. With a key the terminal stays quiet; what it
+    /// Waits until a key is pressed, which remains to be read, or the wait is over. With a key the terminal stays quiet; what it
     /// was before is given, for whoever reads the line.
     pub(super) fn wait(self) -> Option<Quiet> {
         let Self { key, open, ended } = self;

@@ -18,7 +18,7 @@ mod tests;
 pub(super) enum Out {
     /// The model's words.
     Answer(String),
-    /// What is told beside them.
+    /// What is printed beside them.
     Aside(String),
 }
 
@@ -166,7 +166,7 @@ impl View {
         }
     }
 
-    /// A message waits, which is told once.
+    /// A message waits, which is printed once.
     fn waits(&mut self, id: &str, words: &str, position: i32, out: &mut Vec<Out>) {
         let told = self.queued.contains_key(id);
         let known = self.queued.entry(id.to_owned()).or_default();
@@ -241,7 +241,7 @@ impl View {
         }
     }
 
-    /// Words of a message, of which some may be there already. Behind a gap nothing is shown until a `sync` or the whole fills it.
+    /// Words of a message, of which some may be there already. After a gap nothing is shown until a `sync` or the whole fills it.
     fn words(&mut self, kind: Kind, message: &str, part: i32, offset: i32, text: &str, out: &mut Vec<Out>) {
         if self.settled.contains(message) {
             return;

@@ -1,4 +1,4 @@
-//! One line for each thing that is told beside the answer.
+//! One line for each thing that is printed beside the answer.
 
 use crate::pb::{self, event::Payload, part::Content};
 

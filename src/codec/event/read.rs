@@ -30,7 +30,7 @@ pub struct Content {
     pub results: BTreeMap<CallId, CompletedCall>,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompletedCall {
     /// Its result.
@@ -119,7 +119,7 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::COMPACTION_REVERTED => {
             let pb::CompactionReverted { compaction } = member(event)?;
             let compaction = about(compaction, event, session)?;
-            // A rollback tells of no more than which.
+            // A rollback only names the compaction.
             let state = pb::CompactionState::Reverted.into();
             let compaction = compaction.map(|compaction| pb::Compaction { state, ..compaction });
             Payload::CompactionReverted(pb::CompactionReverted { compaction })

@@ -149,7 +149,7 @@ fn dropped(reason: DropReason) -> Vec<u8> {
     pb::QueuedMessageDropped { reason, ..pb::QueuedMessageDropped::default() }.encode_to_vec()
 }
 
-/// The payload of a `compaction_failed` of one that its replica left behind. Which it is only the writing statement knows.
+/// The payload of a `compaction_failed` of a compaction whose replica stopped. Only the writing statement knows which one it is.
 pub fn encode_compaction_lost() -> Vec<u8> {
     let lost = pb::Compaction {
         state: pb::CompactionState::Failed.into(),

@@ -27,7 +27,7 @@ pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec
     pieces
 }
 
-/// A message as text; none: it says nothing that a summary would keep.
+/// A message as text. `None` means it says nothing that a summary would keep.
 fn text(message: &Message) -> Option<String> {
     let said: Vec<String> = message.parts.iter().filter_map(part).collect();
     let speaker = match message.role {

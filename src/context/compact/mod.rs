@@ -60,7 +60,7 @@ pub struct Situation<'a> {
     pub budget: Budget,
     /// When and how.
     pub policy: &'a CompactionPolicy,
-    /// The size that is asked for; none: by the room.
+    /// The size that is asked for. `None` means by the room.
     pub target: Option<u32>,
 }
 
@@ -79,11 +79,11 @@ pub struct Plan {
     pub hidden: Vec<usize>,
     /// How many messages it stands for, with those of the compaction in force.
     pub stands_for: u32,
-    /// The summary in force goes on, since nobody is asked for another one.
+    /// The summary in force goes on, since no model writes another one.
     pub carries: bool,
 }
 
-/// Why a context is to be compacted now; none: it is not. `local`: the model runs on a server of one's own.
+/// Why a context is to be compacted now. `None` means it is not. `local`: the model runs on a server of one's own.
 pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> Option<Trigger> {
     if !policy.enabled {
         return None;
@@ -97,7 +97,7 @@ pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) ->
     (strategy || guard).then_some(Trigger::Threshold)
 }
 
-/// The size from which on a context is compacted; none: never by itself.
+/// The size from which on a context is compacted. `None` means never by itself.
 pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
     if !policy.enabled {
         return None;
@@ -112,7 +112,7 @@ pub fn is_ahead(policy: &CompactionPolicy, budget: Budget, size: u32, local: boo
     policy.summarises_beside() && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
 }
 
-/// The size of prompt and answer together at which the guard stops an answer; none: nobody watches.
+/// The size of prompt and answer together at which the guard stops an answer. `None` means there is no guard.
 pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
     let watched = policy.enabled && guard(policy, local) == Guard::TwoLevel;
     watched.then(|| share(budget.window, policy.guard_stream_ratio.get()))
@@ -144,7 +144,7 @@ pub fn is_progress(before: u32, after: u32) -> bool {
     u64::from(after) * PROGRESS <= u64::from(before) * (PROGRESS - 1)
 }
 
-/// What a compaction of this kind would stand for; none: there is nothing that may go.
+/// What a compaction of this kind would stand for. `None` means there is nothing that may go.
 pub fn plan(strategy: Strategy, situation: &Situation<'_>) -> Option<Plan> {
     let field = Field::of(situation);
     let (head, tail) = match strategy {
@@ -325,7 +325,7 @@ impl<'a> Field<'a> {
         let (first, last) = (new.clone().next()?.seq, new.clone().next_back()?.seq);
         let from = standing.map_or(first, |standing| standing.from.min(first));
         let to = standing.map_or(last, |standing| standing.to.max(last));
-        // What was left out of a summary before, and what is pinned by nobody, would go with the stretch.
+        // What was left out of a summary before, and what is not pinned, would go with the stretch.
         let inside = |message: &Message| !message.pinned && !message.is_summary && (from..=to).contains(&message.seq);
         let kept =
             messages.iter().enumerate().filter(|(at, message)| hidden.binary_search(at).is_err() && inside(message));

@@ -180,7 +180,7 @@ fn what_is_pinned_stays_with_what_belongs_to_it() {
     let plan = case.plan(Strategy::ReactiveOverflow).unwrap();
     let stay: Vec<usize> = (0..plan.hidden[plan.hidden.len() - 1]).filter(|at| !plan.hidden.contains(at)).collect();
     assert_eq!(stay, [1, 2, 9, 10]);
-    assert_eq!(plan.kept, [Seq(30), Seq(100)], "those that nobody pinned");
+    assert_eq!(plan.kept, [Seq(30), Seq(100)], "those that are not pinned");
     assert!(Transcript::new(case.carried_out(&plan)).close().is_ok());
 }
 

@@ -93,7 +93,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// JSON with this behind each comma and colon, and no other white space. Keys keep their order.
+/// JSON with this after each comma and colon, and no other white space. Keys keep their order.
 fn respaced(json: &str, space: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut in_text, mut escaped) = (false, false);

@@ -9,8 +9,8 @@ use super::{
 };
 
 impl Template {
-    /// The template of a model. `service` is what answers behind the API: the dialect's name, or the provider's where that says
-    /// nothing. A model that nobody knows is counted as a relative of OpenAI's, with a wide margin.
+    /// The template of a model. `service` is what serves the API: the dialect's name, or the provider's where that says
+    /// nothing. An unknown model is counted as a relative of OpenAI's, with a wide margin.
     pub fn of(service: &str, model: &str) -> &'static Self {
         let model = model.to_ascii_lowercase();
         let pieces: Vec<&str> = pieces(&model).collect();
@@ -34,7 +34,7 @@ impl Template {
         TEMPLATES.iter().chain([&UNKNOWN])
     }
 
-    /// Whether it is that of a family, and not what stands in for all that nobody knows.
+    /// Whether it is that of a family, and not the stand-in for unknown models.
     pub fn is_of_a_family(&self) -> bool {
         self.name != UNKNOWN.name
     }
@@ -62,7 +62,7 @@ fn pieces(model: &str) -> impl Iterator<Item = &str> {
 /// Whether this is what a piece begins with, or all of it but a variant.
 fn begins(piece: &str, name: &str) -> bool {
     match name.strip_suffix('$') {
-        Some(name) => piece.strip_prefix(name).is_some_and(|behind| behind.is_empty() || behind.starts_with(':')),
+        Some(name) => piece.strip_prefix(name).is_some_and(|after| after.is_empty() || after.starts_with(':')),
         None => piece.starts_with(name),
     }
 }

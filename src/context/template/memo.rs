@@ -98,6 +98,6 @@ mod tests {
         let generations = memo.generations.lock().unwrap();
         assert!(generations.newer.len() <= ENTRIES && generations.older.len() <= ENTRIES);
         drop(generations);
-        assert!(memo.get(1).is_none(), "nobody asked for it");
+        assert!(memo.get(1).is_none(), "it was not asked for");
     }
 }

@@ -170,7 +170,7 @@ impl Template {
         terms
     }
 
-    /// Whether the model is told of the tool: of others than the one that it must call some are not.
+    /// Whether the tool is sent to the model: some services leave out all but the one that must be called.
     fn shows(&self, tool: &Tool, choice: Option<&ToolChoice>) -> bool {
         match choice {
             Some(ToolChoice::Tool(name)) if self.forced_hides_others => tool.name == *name,

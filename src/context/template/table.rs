@@ -6,7 +6,7 @@
 use super::{Costs, Definitions, Template, Term::*, family::Rule};
 use crate::context::tokens::Vocabulary;
 
-/// Which template is whose, the particular before the general. A model of a known maker that nobody named belongs to the newest of its
+/// Which template is whose, the particular before the general. An unlisted model of a known maker belongs to the newest of its
 /// families.
 pub(super) static RULES: &[Rule] = &[
     rule(&["openai-responses"], &["gpt-3.5", "gpt-4", "chatgpt-4o"], "gpt-4-responses"),
@@ -418,7 +418,7 @@ pub(super) static TEMPLATES: &[Template] = &[
     },
 ];
 
-/// Of a model that nobody knows.
+/// For unknown models.
 #[rustfmt::skip]
 pub(super) static UNKNOWN: Template = Template {
         name: "unknown", vocabulary: Vocabulary::O200k, own_vocabulary: false, definitions: Definitions::TypeScript,

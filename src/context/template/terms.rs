@@ -5,7 +5,7 @@
 pub enum Term {
     /// The prompt itself, once.
     Prompt,
-    /// The model thinks before it answers, or nobody asked it not to, once.
+    /// The model thinks before it answers, or was not asked not to, once.
     Thinking,
     /// Tokens of what is said.
     Text,

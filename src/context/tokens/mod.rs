@@ -82,7 +82,7 @@ impl Vocabulary {
         Self::Llama2,
     ];
 
-    /// Its counter; none: it is not in this build.
+    /// Its counter. `None` means it is not in this build.
     pub fn counter(self) -> Option<&'static dyn Counter> {
         match self {
             Self::O200k => Some(&openai::O200K),

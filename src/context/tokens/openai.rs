@@ -61,9 +61,9 @@ impl Counter for OpenAi {
             let (mut rest, mut tokens) = (text, 0);
             while !rest.is_empty() {
                 let by_pattern = || tokenizer.split(rest).next().map_or(rest.len(), str::len);
-                let (piece, behind) = rest.split_at(self.words.end(rest.as_bytes()).unwrap_or_else(by_pattern));
+                let (piece, after) = rest.split_at(self.words.end(rest.as_bytes()).unwrap_or_else(by_pattern));
                 tokens += pieces.tokens(piece.as_bytes(), |bytes| tokenizer.bpe.count(bytes));
-                rest = behind;
+                rest = after;
             }
             tokens
         });

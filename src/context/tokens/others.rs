@@ -29,7 +29,7 @@ static OTHERS: [Other; 7] = [
     Other::new(Vocabulary::Llama2, "llama2", "llama2", cfg!(feature = "vocab-llama2")),
 ];
 
-/// The vocabulary's counter; none: it is not in this build.
+/// The vocabulary's counter. `None` means it is not in this build.
 pub(super) fn counter(vocabulary: Vocabulary) -> Option<&'static dyn Counter> {
     let other = OTHERS.iter().find(|other| other.vocabulary == vocabulary && other.in_build)?;
     Some(other)
@@ -85,8 +85,8 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let (piece, behind) = rest.split_at(end_of_piece(rest));
-        rest = behind;
+        let (piece, after) = rest.split_at(end_of_piece(rest));
+        rest = after;
         Some(piece)
     })
 }

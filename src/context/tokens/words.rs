@@ -10,7 +10,7 @@ pub(super) enum Words {
 }
 
 impl Words {
-    /// Where the piece ends that begins the bytes; none: the pattern has to say.
+    /// Where the piece ends that begins the bytes. `None` means the pattern has to say.
     pub(super) fn end(self, bytes: &[u8]) -> Option<usize> {
         let first = *bytes.first()?;
         if first.is_ascii_digit() {

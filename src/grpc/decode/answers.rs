@@ -137,7 +137,7 @@ fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
     }
 }
 
-/// Reads what a person decided; none: it is not said what.
+/// Reads what a person decided. `None` means it is not said what.
 fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Option<Decision> {
     let pb::Approval { call_id, decision, edited_arguments_json, reason } = approval;
     let (at_decision, at_edited, at_reason) =

@@ -45,13 +45,13 @@ pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
     found.finish(get)
 }
 
-/// A range that does not lie within a blob of that length: it begins behind the end, or ends there.
+/// A range that does not lie within a blob of that length: it begins after the end, or ends there.
 pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> Refused {
     let field = if get.offset > bytes { "offset_bytes" } else { "length_bytes" };
     refused(field, FieldReason::OutOfRange, format!("the range must lie within the blob's {bytes} bytes"))
 }
 
-/// Reads the first message of an upload; none: there was no message at all.
+/// Reads the first message of an upload. `None` means there was no message at all.
 pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refused> {
     let Some(Data::Header(header)) = request.and_then(|request| request.data) else {
         return Err(refused("header", FieldReason::Required, "must be what the first message holds"));

@@ -38,7 +38,7 @@ const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
 pub struct GetContextStats {
     /// The session.
     pub session: SessionId,
-    /// As if it used this model; none: its own.
+    /// As if it used this model. `None` means its own.
     pub model: Option<String>,
     /// Also as text.
     pub as_text: bool,

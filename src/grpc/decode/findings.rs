@@ -29,7 +29,7 @@ impl Findings {
         Self { stored, ..Self::of(rpc) }
     }
 
-    /// What is stored of a blob; none: nobody looked it up, or it does not exist.
+    /// What is stored of a blob. `None` means it was not looked up or does not exist.
     pub(super) fn stored(&self, id: &BlobId) -> Option<Kept> {
         self.stored.get(id).cloned()
     }
@@ -56,7 +56,7 @@ impl Findings {
         self.invalid(at, FieldReason::Required, "must be set");
     }
 
-    /// Notes a field that asks for something that a later version does. Only the first is told.
+    /// Notes a field that asks for something that a later version does. Only the first is reported.
     pub(super) fn not_implemented(&mut self, at: Path<'_>) {
         self.not_implemented.get_or_insert_with(|| at.to_string());
     }

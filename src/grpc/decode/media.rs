@@ -46,7 +46,7 @@ fn named<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
     named.into_iter().filter(|id| is_hash(id)).take(MOST_NAMED).map(BlobId::new).collect()
 }
 
-/// Whether a blob may have this id. What is none is asked of nobody.
+/// Whether a blob may have this id. Other ids are not looked up.
 fn is_hash(id: &str) -> bool {
     id.len() == HASH_CHARS && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }

@@ -17,7 +17,7 @@ const LONGEST_PROVIDER: AtMost = AtMost::Chars(128);
 /// Which models to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListModels {
-    /// Only those of this provider; none: all.
+    /// Only those of this provider. `None` means all.
     pub provider: Option<String>,
     /// How many, and from where.
     pub page: PageRequest,

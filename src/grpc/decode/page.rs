@@ -12,7 +12,7 @@ const MOST: u32 = 1_000;
 pub struct PageRequest {
     /// Most items.
     pub size: u32,
-    /// Where to go on, still encoded; none: the first page.
+    /// Where to go on, still encoded. `None` means the first page.
     pub token: Option<String>,
 }
 

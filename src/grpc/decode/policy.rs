@@ -145,17 +145,17 @@ fn compaction(at: Path<'_>, policy: pb::CompactionPolicy, found: &mut Findings) 
     }
 }
 
-/// A way to make a context smaller; none: by the policy.
+/// A way to make a context smaller. `None` means by the policy.
 pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Option<Strategy> {
     number::known(at, strategy, found).and_then(codec::policy::strategy_from_pb)
 }
 
-/// Wishes for a summary; none: by the policy.
+/// Wishes for a summary. `None` means by the policy.
 pub(super) fn instructions(at: Path<'_>, instructions: String, found: &mut Findings) -> Option<String> {
     words(at, instructions, LONGEST_INSTRUCTIONS, found)
 }
 
-/// How wishes are used; none: by the policy.
+/// How wishes are used. `None` means by the policy.
 pub(super) fn instructions_mode(at: Path<'_>, mode: i32, found: &mut Findings) -> Option<InstructionsMode> {
     number::known(at, mode, found).and_then(codec::policy::instructions_mode_from_pb)
 }
@@ -202,7 +202,7 @@ fn share(at: Path<'_>, share: Option<f64>, from: f64, to: f64, found: &mut Findi
     Ratio::new(share)
 }
 
-/// A text; none: by the policy.
+/// A text. `None` means by the policy.
 fn words(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> Option<String> {
     text::bounded(at, &text, most, found);
     Some(text).filter(|text| !text.is_empty())

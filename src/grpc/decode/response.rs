@@ -1,4 +1,4 @@
-//! The model call behind an answer that a host appends.
+//! The model call that produced an answer that a host appends.
 
 use super::{
     Findings, Path, duration, json, number,

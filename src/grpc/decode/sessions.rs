@@ -27,7 +27,7 @@ pub struct ListMessages {
     pub session: SessionId,
     /// Which of its messages.
     pub view: MessageView,
-    /// As they were at this seq; none: as they are now.
+    /// As they were at this seq. `None` means as they are now.
     pub at: Option<Seq>,
     /// Newest first.
     pub newest_first: bool,

@@ -8,7 +8,7 @@ use crate::model::{
     transcript::NotClosed,
 };
 
-/// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results; `!` behind it: pinned.
+/// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results; a trailing `!`: pinned.
 fn message(short: &str) -> Appended {
     let (short, pinned) = short.strip_suffix('!').map_or((short, false), |short| (short, true));
     let (role, calls) = short.split_once(':').unwrap_or((short, ""));
@@ -47,7 +47,7 @@ fn open(calls: &str) -> Vec<OpenCall> {
     ids.map(|id| OpenCall { id: CallId::new(id), name: "tool".to_owned(), pinned }).collect()
 }
 
-/// Looks at messages behind a session with these calls open and these closed ones.
+/// Checks messages appended to a session with these calls open and these closed ones.
 fn look(open_calls: &str, closed: &str, shorts: &str) -> Result<(usize, usize, usize), Misfit> {
     let (open, closed) = (open(open_calls), open(closed));
     let known = open.iter().chain(&closed).map(|call| call.id.clone()).collect();

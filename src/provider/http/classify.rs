@@ -74,7 +74,7 @@ const CLOSED_ACCOUNT: &[&str] = &[
 /// Words of services that answer 400 to a wrong key.
 const WRONG_KEY: &[&str] = &["(?:incorrect|invalid) api[ _-]?key", "api key (?:is )?(?:not valid|invalid)"];
 
-/// The fault behind an error.
+/// The fault that an error stands for.
 pub fn fault(place: Place, said: &Said) -> Fault {
     let (kind, should_retry) = kind(place, said);
     let message = if said.message.is_empty() { wordless(place, kind) } else { said.message.clone() };

@@ -47,7 +47,7 @@ pub struct Settings {
     pub first_byte_timeout: Duration,
     /// How long an answer may be silent between two bytes.
     pub stall_timeout: Duration,
-    /// Bytes of a request that the service takes; none: that is not known.
+    /// Bytes of a request that the service takes. `None` means that is not known.
     pub max_request_bytes: Option<usize>,
 }
 
@@ -107,7 +107,7 @@ impl Client {
             .redirect(redirect::Policy::none())
             .referer(false);
         if base_url.scheme() == "http" {
-            // Without TLS nobody needs the system's authorities, which may be missing.
+            // Without TLS the system's authorities are not needed, which may be missing.
             builder = builder.tls_certs_only([]);
         }
         if is_loopback(&base_url) {
@@ -266,7 +266,7 @@ fn unexpected(headers: &HeaderMap, said: Said) -> Fault {
     Fault::broken(format!("it answered with {kind} in place of a stream of events{words}"))
 }
 
-/// What lies behind an error, without the address, which may be private.
+/// The cause of an error, without the address, which may be private.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

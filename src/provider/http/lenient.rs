@@ -95,7 +95,7 @@ impl Joiner {
     pub fn join(&mut self, piece: &Piece) -> Text {
         let (mut joined, mut rest) = (Text::default(), &piece.0[..]);
         while !rest.is_empty() {
-            let (plain, surrogate, behind) = Piece::split(rest);
+            let (plain, surrogate, after) = Piece::split(rest);
             if !plain.is_empty() {
                 self.close(&mut joined);
                 joined.text.push_str(&String::from_utf8_lossy(plain));
@@ -112,7 +112,7 @@ impl Joiner {
                 }
                 (None, _) => {}
             }
-            rest = behind;
+            rest = after;
         }
         joined
     }

@@ -35,7 +35,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault that the service did not tell of.
+    /// A fault that the service did not report.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), code: String::new(), retry_after: None, should_retry: None }
     }

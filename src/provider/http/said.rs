@@ -108,25 +108,28 @@ impl Said {
         }
     }
 
-    /// OpenRouter's: what the service behind it said, and what it makes of it.
+    /// OpenRouter's: the error of the upstream service, and OpenRouter's own.
     fn read_metadata(&mut self, metadata: &Value) {
         self.add_code(metadata.get("error_type").and_then(Value::as_str).unwrap_or_default());
         let asked = metadata.get("retry_after_seconds").and_then(Value::as_f64);
         self.retry_after = self.retry_after.or_else(|| Duration::try_from_secs_f64(asked?).ok());
         self.flagged |= metadata.get("flagged_input").is_some() || metadata.get("reasons").is_some();
-        let behind = match metadata.get("raw") {
+        let upstream = match metadata.get("raw") {
             Some(Value::String(raw)) if !raw.is_empty() => Some(Self::of_body(raw.as_bytes())),
             Some(raw @ (Value::Object(_) | Value::Array(_))) => Some(Self::of_json(raw)),
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => None,
         };
-        if let Some(behind) = behind {
-            let words =
-                if behind.message.is_empty() { metadata["raw"].as_str().unwrap_or_default() } else { &behind.message };
+        if let Some(upstream) = upstream {
+            let words = if upstream.message.is_empty() {
+                metadata["raw"].as_str().unwrap_or_default()
+            } else {
+                &upstream.message
+            };
             if !words.is_empty() {
                 self.message = cut(&format!("{}: {words}", self.message));
             }
-            self.counts_too_many |= behind.counts_too_many;
-            behind.codes.iter().for_each(|code| self.add_code(code));
+            self.counts_too_many |= upstream.counts_too_many;
+            upstream.codes.iter().for_each(|code| self.add_code(code));
         }
     }
 

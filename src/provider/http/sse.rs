@@ -36,7 +36,7 @@ pub struct Reader {
     /// The bytes of the event so far.
     weight: usize,
     name: String,
-    /// The data so far; none: the event has no data.
+    /// The data so far. `None` means the event has no data.
     data: Option<Vec<u8>>,
     /// The last byte was a CR: an LF that follows belongs to it.
     after_return: bool,
@@ -74,8 +74,8 @@ impl Reader {
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             self.extend(&rest[..end])?;
             self.end_line(events);
-            let behind = &rest[end + 1..];
-            rest = if rest[end] == b'\r' { behind.strip_prefix(b"\n").unwrap_or(behind) } else { behind };
+            let after = &rest[end + 1..];
+            rest = if rest[end] == b'\r' { after.strip_prefix(b"\n").unwrap_or(after) } else { after };
             self.after_return = bytes.ends_with(b"\r") && rest.is_empty();
         }
         self.extend(rest)

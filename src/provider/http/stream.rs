@@ -63,7 +63,7 @@ struct Reading {
 }
 
 impl<D: Decoder> Call<D> {
-    /// The next chunk; none: that was all.
+    /// The next chunk. `None` means that was all.
     async fn next(&mut self) -> Result<Option<Chunk>, Error> {
         loop {
             if let Some(chunk) = self.chunks.pop_front() {

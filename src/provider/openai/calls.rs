@@ -38,7 +38,7 @@ struct Call {
     /// The service's number of it.
     number: Option<i64>,
     id: String,
-    /// Empty until it is told. It may come in pieces, so nothing is handed out before something else comes.
+    /// Empty until it arrives. It may come in pieces, so nothing is handed out before something else comes.
     name: String,
     /// Id and name were handed out.
     announced: bool,

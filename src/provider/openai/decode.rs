@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// The event behind which nothing comes.
+/// The last event of a stream.
 const DONE: &str = "[DONE]";
 
 /// What words belong to.
@@ -267,7 +267,7 @@ fn word(word: Option<Word>) -> Option<String> {
     word.map(|word| word.0).filter(|word| !word.is_empty())
 }
 
-/// Why a model stopped. A word that nobody knows ends a complete answer: `[DONE]` has come.
+/// Why a model stopped. An unknown value ends a complete answer: `[DONE]` has come.
 fn finish_reason(word: &str) -> Result<FinishReason, Fault> {
     match word {
         "tool_calls" | "function_call" => Ok(FinishReason::ToolCalls),
@@ -284,7 +284,7 @@ fn failed(kind: Kind, word: &str) -> Fault {
     Fault { code: word.to_owned(), ..Fault::new(kind, message) }
 }
 
-/// Whether the answer reached its limit, or the end of the window; in the words of services and of those behind them.
+/// Whether the answer reached its limit, or the end of the window; in the words of services and of their upstreams.
 fn is_length(word: &str) -> bool {
     const WORDS: &[&str] =
         &["length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"];

@@ -25,9 +25,9 @@ pub struct Dialect {
     pub closes_without_done: bool,
     /// Whether refusals have a field of their own.
     pub refusals: bool,
-    /// How it is told how hard to think.
+    /// How reasoning effort is sent.
     pub effort: Effort,
-    /// The field that bounds reasoning in tokens; none: there is none.
+    /// The field that bounds reasoning in tokens. `None` means there is none.
     pub budget: Option<&'static str>,
     /// Whether `top_k` is known.
     pub top_k: bool,
@@ -35,11 +35,11 @@ pub struct Dialect {
     pub seed: &'static str,
     /// Whether an answer can be held to a schema.
     pub json_schema: bool,
-    /// Words that end an answer; none: no limit is known.
+    /// Words that end an answer. `None` means no limit is known.
     pub most_stops: Option<usize>,
     /// Whether it is a server that people run themselves.
     pub local: bool,
-    /// How it counts a prompt; none: it does not.
+    /// How it counts a prompt. `None` means it does not.
     pub counter: Option<Counter>,
     /// Which media it can be told of. Which of them a model takes is the model's matter.
     pub takes: Takes,
@@ -107,7 +107,7 @@ pub enum CallIds {
     Nine,
 }
 
-/// How a model is told how hard to think.
+/// How reasoning effort is sent to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
     /// `reasoning_effort` in all of our levels.
@@ -247,7 +247,7 @@ pub const DIALECTS: &[Dialect] = &[
 /// Services that speak nothing of their own but put something of their own into prompts, by how their hosts end.
 const SERVICES: &[(&str, &str)] = &[("api.venice.ai", "venice"), ("aiplatform.googleapis.com", "gemini-vertex")];
 
-/// The service at a host whose dialect does not tell it; none: not known.
+/// The service at a host whose dialect does not tell it. `None` means not known.
 pub fn service_of_host(host: &str) -> Option<&'static str> {
     let ends = |end: &str| host.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']));
     SERVICES.iter().find(|(end, _)| ends(end)).map(|(_, service)| *service)

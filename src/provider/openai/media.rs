@@ -13,7 +13,7 @@ use crate::model::{
 /// Pictures that every service reads which reads any.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// Why a service cannot be told of a medium, whatever the model; none: it can.
+/// Why a medium cannot be sent to a service, whatever the model. `None` means it can.
 pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
     let why = match (role, media.kind(), &media.source) {
         (Role::Assistant, ..) => "The service takes media from users and tools only.",

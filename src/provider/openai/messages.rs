@@ -78,7 +78,7 @@ fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
     if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
 }
 
-/// What a user says; none: nothing.
+/// What a user says. `None` means nothing.
 fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserContent<'a>> {
     match (texts(message).as_slice(), holds_media(message)) {
         ([], false) => None,
@@ -169,7 +169,7 @@ pub(super) fn takes_back(dialect: &Dialect, attached: bool, own: bool, in_loop: 
     }
 }
 
-/// What the model said; none: nothing that can be sent.
+/// What the model said. `None` means nothing that can be sent.
 pub(super) fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire::Assistant<'a>> {
     let mut written = wire::Assistant::default();
     for StoredPart { part, .. } in &message.parts {

@@ -35,7 +35,7 @@ use encode::Form;
 /// Under this name the wishes and the metadata of this kind of provider stand.
 const KIND: &str = "openai";
 
-/// Where calls go, behind the base URL.
+/// Where calls go, relative to the base URL.
 const PATH: &str = "chat/completions";
 
 /// A service that speaks Chat Completions.

@@ -23,7 +23,7 @@ mod tests;
 /// Fields that no option replaces: what is said would not be what is stored.
 const OURS: &[&str] = &["model", "messages", "tools", "stream"];
 
-/// The levels of reasoning of models whose own are not known, where they are told a level.
+/// The levels of reasoning of models whose own are not known, where a level is sent.
 const COARSE: [ReasoningEffort; 4] =
     [ReasoningEffort::None, ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
 

@@ -159,7 +159,7 @@ pub(super) struct Delta {
     pub(super) function_call: Option<FunctionFragment>,
 }
 
-/// A piece of what OpenRouter tells of reasoning.
+/// A piece of OpenRouter's reasoning details.
 pub(super) type DetailFragment = BTreeMap<String, Box<RawValue>>;
 
 /// Text, or Mistral's parts.

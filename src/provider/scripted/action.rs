@@ -26,7 +26,7 @@ const VERBS: &str = "text, reasoning, refusal, repeat, echo_prompt, tool_call, w
 /// How a text is cut into pieces, and how long it is between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pace {
-    /// Characters of a piece; none: a word.
+    /// Characters of a piece. `None` means a word.
     pub(super) chunk_chars: Option<u32>,
     /// Between pieces.
     pub(super) delay: Duration,
@@ -172,7 +172,7 @@ impl Action {
         }
     }
 
-    /// What is to be done for this prompt; none: nothing, this time. `earlier` says how often the step answered before.
+    /// What is to be done for this prompt. `None` means nothing, this time. `earlier` says how often the step answered before.
     pub(super) fn render(&self, scene: &Scene<'_>, earlier: u32, provider: &str) -> Option<Act> {
         let act = match self {
             Self::Say { voice, text, pace } => Act::Say { voice: *voice, text: text.render(scene), pace: *pace },

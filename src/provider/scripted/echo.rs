@@ -102,7 +102,7 @@ fn part(content: &Content, contents: &Contents) -> Value {
     }
 }
 
-/// A result; its media are told only where it has some.
+/// A result; its media are listed only where it has some.
 fn result(result: &ToolResult, contents: &Contents) -> Value {
     let mut told = json!({
         "call_id": result.call.as_str(),

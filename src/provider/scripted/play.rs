@@ -60,7 +60,7 @@ impl Player {
         Self { prompt, moves, calls: 0, said: Tally::default(), thought: Tally::default() }
     }
 
-    /// Begins an act; none: it has no beat of its own.
+    /// Begins an act. `None` means it has no beat of its own.
     fn begin(&mut self, act: Act) -> Option<Beat> {
         match act {
             Act::Say { voice, text, pace } => {

@@ -26,10 +26,10 @@ impl Template {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
-            let (name, behind) = after.split_once("}}").ok_or("{{ has no }}")?;
+            let (name, after_it) = after.split_once("}}").ok_or("{{ has no }}")?;
             pieces.push(Piece::Literal(before.to_owned()));
             pieces.push(Piece::parse(name.trim(), picks)?);
-            rest = behind;
+            rest = after_it;
         }
         pieces.push(Piece::Literal(rest.to_owned()));
         Ok(Self { pieces })

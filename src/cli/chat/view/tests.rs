@@ -10,7 +10,7 @@ const PIPED: Style = Style { live: false, colour: false };
 
 // --- A server --------------------------------------------------------------------------------------------------------
 
-/// The events of a turn, numbered as they are told.
+/// The events of a turn, numbered.
 #[derive(Default)]
 struct Told {
     events: Vec<pb::Event>,
@@ -215,7 +215,7 @@ fn cut_off(told: &[pb::Event], cut: usize, back: usize) -> Vec<pb::Event> {
     heard
 }
 
-/// The message that is being written behind these events.
+/// The message that is being written after these events.
 fn open_message(told: &[pb::Event]) -> Option<pb::Message> {
     let mut open: Option<pb::Message> = None;
     for event in told {
@@ -418,9 +418,9 @@ fn a_message_of_the_persons_is_said_to_wait_once_and_named_when_it_is_taken() {
     let mut view = View::new(LIVE);
     assert_eq!(shown(view.show(&waits("a", 1))), "(queued, number 1)\n", "the event may come before the answer,");
     assert_eq!(shown(view.queued(&answer("a", 1), "look at\nthe tests")), "");
-    assert_eq!(shown(view.queued(&answer("b", 2), "and be quick")), "(queued, number 2)\n", "or behind it");
+    assert_eq!(shown(view.queued(&answer("b", 2), "and be quick")), "(queued, number 2)\n", "or after it");
     assert_eq!(shown(view.show(&waits("b", 2))), "");
-    assert_eq!(shown(view.show(&waits("c", 3))), "(queued, number 3)\n", "somebody else's");
+    assert_eq!(shown(view.show(&waits("c", 3))), "(queued, number 3)\n", "another client's");
     let taken = "(taken now: look at the tests)\n(taken now: and be quick)\n(a queued message goes in here)\n";
     assert_eq!(shown(view.show(&applied(&["a", "b", "c"]))), taken);
     assert_eq!(shown(view.show(&applied(&["d", "e"]))), "(2 queued messages go in here, as one)\n");

@@ -1,4 +1,4 @@
-//! Wishes about answers: how each service is told, and what it cannot be told.
+//! Generation settings: how each is sent to each service, and which cannot be sent.
 
 use serde_json::json;
 

@@ -277,8 +277,8 @@ fn the_last_usage_wins_wherever_it_stands() {
         vec![json!({"choices": [], "x_groq": {"usage": usage(9)}})],
         vec![json!({"usage": usage(9)}), json!({"choices": [], "usage": {"cost": 1}})],
     ];
-    for behind in table {
-        let payloads = [vec![delta(json!({"content": "a"})), ends("stop")], behind].concat();
+    for after in table {
+        let payloads = [vec![delta(json!({"content": "a"})), ends("stop")], after].concat();
         let seen = chunks("groq", &payloads);
         assert_eq!(finish(&seen).usage.as_ref().map(|usage| usage.input), Some(9), "{payloads:?}");
     }
@@ -354,7 +354,7 @@ fn what_cannot_be_read_is_said_without_quoting_it() {
         assert!(!fault.message.contains("secret"), "{}", fault.message);
     }
     let named = format!("event: ping\ndata: still here\n\n{}", stream(&[ends("stop")]));
-    assert_eq!(decode("openai", [named.as_bytes()]).1, Ok(()), "an event of somebody else's");
+    assert_eq!(decode("openai", [named.as_bytes()]).1, Ok(()), "a foreign event");
 }
 
 #[test]
