@@ -29,6 +29,7 @@ mod deadlines;
 mod delete_session;
 mod deltas;
 mod elsewhere;
+mod event_fields;
 mod execute_turn;
 mod failures;
 mod faults;

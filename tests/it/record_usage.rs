@@ -1,5 +1,7 @@
 //! RecordUsage: what a host's own calls used, and what their reports teach about sizes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use contextd::pb::{self, TokenBasis, event::Payload, model_service_client::ModelServiceClient};
 use serde_json::json;
 use tonic::Status;
@@ -244,10 +246,22 @@ async fn while_a_turn_runs_there_is_nothing_to_report() {
     assert_eq!(refused.fields, [("message_id".to_owned(), "UNKNOWN".to_owned())], "a user called no model");
 }
 
+/// Statements that read the transcript, of the test below alone.
+static TRANSCRIPTS_READ: AtomicUsize = AtomicUsize::new(0);
+
+fn counting_transcripts(sql: &'static str) -> &'static str {
+    if sql.contains("-- store::message::messages (what the model sees") {
+        TRANSCRIPTS_READ.fetch_add(1, Ordering::SeqCst);
+    }
+    sql
+}
+
 /// Rows A3 and A12
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_reads_nothing_of_a_long_transcript() {
-    let host = host().await;
+    let counted = Options { replace: Some(counting_transcripts), ..answering(&[json!([{"text": "Fine."}])]) };
+    let host = Host::with(counted).await;
+    host.create(pb::Session { session_id: "s".to_owned(), model: MODEL.to_owned(), ..Default::default() }).await;
     for n in 0..35 {
         host.append("s", one_turn(&format!("c{n}"), 2_000)).await;
     }
@@ -259,6 +273,8 @@ async fn a_report_reads_nothing_of_a_long_transcript() {
     host.database.client().await.execute(unreadable, &[]).await.unwrap();
     let all = pb::RenderContextRequest { session_id: "s".to_owned(), ..Default::default() };
     host.contexts().render_context(all).await.expect_err("whoever reads the transcript fails");
+    let before = TRANSCRIPTS_READ.load(Ordering::SeqCst);
+    assert!(before > 0, "reads are counted");
     let message_id = wrote.message_ids[0].clone();
     let request = pb::RecordUsageRequest { message_id, context_version, ..report(used(80_000, 3)) };
     let recorded = record(&host, request).await;
@@ -267,6 +283,7 @@ async fn a_report_reads_nothing_of_a_long_transcript() {
     assert_eq!(recorded.context_tokens.as_ref().unwrap().tokens, 80_003);
     assert_eq!(host.stats("s").await.used, recorded.context_tokens);
     assert_eq!(recorded.calibration_ratio, 1.0, "a prompt of this length teaches nothing");
+    assert_eq!(TRANSCRIPTS_READ.load(Ordering::SeqCst), before, "it is not read to learn from either");
 }
 
 /// From now on reading a text, a call, a plain result or what is attached to reasoning fails. Media stay readable.

@@ -15,6 +15,8 @@ use crate::harness::{
     requests::{enqueue, result, text, tools, turn},
 };
 
+mod answers;
+
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A model that answers at once, or calls a tool first when it has one.
@@ -501,11 +503,23 @@ async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcr
     let withdrawn = pb::EnqueueMessageRequest { message: Some(shows(b"one")), ..enqueue("chat", "") };
     let withdrawn = host.enqueue(withdrawn).await.queued_message.unwrap();
     host.cancel_queued("chat", &withdrawn.queued_message_id).await;
+    // One that came with its turn, and one that began it from the queue.
     host.run(pb::ExecuteTurnRequest { input: Some(shows(b"two")), ..turn("chat", MODEL, "") }).await;
-    assert_eq!(count(&client, "part_blobs", "chat").await, 2);
+    let began = pb::EnqueueMessageRequest {
+        message: Some(shows(b"three")),
+        on_idle: pb::IdleAction::StartTurn.into(),
+        ..enqueue("chat", "")
+    };
+    let began = host.enqueue(began).await;
+    all(&mut host.watch("chat", &began.turn_id, 0).await).await;
     age(&client, 2 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
-    assert_eq!(count(&client, "part_blobs", "chat").await, 1);
+    assert_eq!(count(&client, "queue", "chat").await, 0);
+    let kept =
+        "select count(distinct b.blob_id) from part_blobs b join messages m using (tenant_id, session_id, message_id)
+                 where b.session_id = 'chat'";
+    assert_eq!(client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0), 2, "those of the transcript");
+    assert_eq!(count(&client, "part_blobs", "chat").await, 2, "and no others");
 }
 
 // --- Tool sets -----------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ async fn connections_that_are_cut_again_and_again_lose_nothing() {
 
 /// Rows F2 and F6: an answer outlives the connection that it was to be committed over, and nothing of that is an error of the server's.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_outlives_a_cut_of_the_database_and_nobody_is_alarmed() {
+async fn an_answer_outlives_a_cut_of_the_database_and_no_error_is_logged() {
     let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("slow", &slow()));
     let (link, served) = behind(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
