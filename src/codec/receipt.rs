@@ -5,7 +5,7 @@ use prost::Message;
 
 use super::{DecodeError, ledger, usage};
 use crate::{
-    model::{PrepareReport, Recorded, Seq, SessionId},
+    model::{PrepareReport, Recorded, Seq, SessionId, TokenCount},
     pb,
 };
 
@@ -26,6 +26,16 @@ pub fn read_recorded(text: &str) -> Result<Recorded, DecodeError> {
         estimate: estimate.map(usage::estimate_from_pb).transpose()?,
         size: usage::count_from_pb(context_tokens.unwrap_or_default())?,
     })
+}
+
+/// The size of a prompt, as one word.
+pub fn write_size(size: &TokenCount) -> String {
+    write(&usage::count_to_pb(size))
+}
+
+/// The same as it was remembered.
+pub fn read_size(text: &str) -> Result<TokenCount, DecodeError> {
+    usage::count_from_pb(read("the size of a prompt", text)?)
 }
 
 /// What was done to make a prompt fit. The statement that writes it puts the seq of the prune before it; where there is none, 0.

@@ -78,7 +78,7 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
 }
 
 /// A schema, which is kept as JSON text.
-pub(super) fn schema_to_pb(json: &str) -> pb::JsonSchema {
+pub(crate) fn schema_to_pb(json: &str) -> pb::JsonSchema {
     pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(json.to_owned())) }
 }
 

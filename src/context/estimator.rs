@@ -19,7 +19,7 @@ pub enum Estimator {
 
 /// The size of what a prompt has beside its transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outside {
+pub struct NonTranscript {
     /// The system prompt, and what every prompt costs whatever it says.
     pub instructions: u32,
     /// The definitions of tools, and what stands around them.
@@ -28,7 +28,7 @@ pub struct Outside {
     pub priming: u32,
 }
 
-impl Outside {
+impl NonTranscript {
     /// All of it.
     pub fn tokens(self) -> u32 {
         self.instructions.saturating_add(self.tools).saturating_add(self.priming)
@@ -79,21 +79,21 @@ impl Estimator {
     }
 
     /// What a prompt has beside its transcript: the system prompt, the tool definitions that are sent, and the text around them.
-    pub fn outside<'a>(
+    pub fn non_transcript<'a>(
         self,
         system: &str,
         tools: impl IntoIterator<Item = &'a Tool>,
         generation: &Generation,
-    ) -> Outside {
+    ) -> NonTranscript {
         match self {
             Self::Characters => {
                 let tools = tools.into_iter().map(estimate::tool).fold(0, u32::saturating_add);
-                Outside { instructions: estimate::system(system), tools, priming: estimate::REPLY_PRIMING }
+                NonTranscript { instructions: estimate::system(system), tools, priming: estimate::REPLY_PRIMING }
             }
             Self::Family(template) => {
                 let whole = template.costs.of(&template.terms_outside(system, tools, generation));
                 let instructions = template.costs.of(&template.terms_of_instructions(system, generation)).min(whole);
-                Outside { instructions, tools: whole - instructions, priming: 0 }
+                NonTranscript { instructions, tools: whole - instructions, priming: 0 }
             }
         }
     }
@@ -206,7 +206,7 @@ mod tests {
                     let whole = template.count(&template.terms_of(system, tools, &[], &generation)).tokens;
                     let estimator = Estimator::of(template);
                     assert!(told || !estimator.has_counted("never seen", tools));
-                    let outside = estimator.outside(system, tools, &generation);
+                    let outside = estimator.non_transcript(system, tools, &generation);
                     assert_eq!(outside.tokens(), whole, "{} {system:?} {told} {choice:?}", template.name);
                     assert!(estimator.has_counted(system, tools));
                 }
@@ -219,8 +219,9 @@ mod tests {
         let tool = testing::tool("look"); // 31 characters
         let table = [("", false, (0, 0)), ("12345678", false, (2 + 4, 0)), ("12345678", true, (2 + 4, 8))];
         for (system, told, (instructions, tools)) in table {
-            let found = Estimator::Characters.outside(system, Some(&tool).filter(|_| told), &Generation::default());
-            assert_eq!(found, Outside { instructions, tools, priming: 3 }, "{system:?} {told}");
+            let found =
+                Estimator::Characters.non_transcript(system, Some(&tool).filter(|_| told), &Generation::default());
+            assert_eq!(found, NonTranscript { instructions, tools, priming: 3 }, "{system:?} {told}");
         }
     }
 

@@ -1,10 +1,8 @@
 //! What media cost before any provider has counted, and which of them a model gets.
 
-use std::collections::BTreeMap;
-
 use super::template::Pictures;
 use crate::model::{
-    Category, Media, Message, Part, Role, Tally,
+    Media, Message, Part, Role, Tally,
     media::{Kind, LeftOut, Source, UNSUPPORTED_WORDS},
 };
 
@@ -37,26 +35,11 @@ pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
     }
 }
 
-/// Tokens by which the estimate of a part is more than what a model reads of it: each medium that it `refused` is words to it.
-pub fn unread(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
+/// Tokens by which the estimate of a part is more than what a model is sent of it: each medium that it `refused` is words to it.
+pub fn unsupported_tokens(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
     let words = Tally::default().plus(UNSUPPORTED_WORDS).tokens();
     let media = part.media().filter(|media| refused(media, role));
     media.map(|media| tokens(media, Pictures::default()).saturating_sub(words)).fold(0, u32::saturating_add)
-}
-
-/// The same of messages, by where their parts are counted.
-pub fn unread_of(messages: &[Message], refused: impl Fn(&Media, Role) -> bool) -> BTreeMap<Category, u32> {
-    let mut held: BTreeMap<Category, u32> = BTreeMap::new();
-    for message in messages {
-        for stored in &message.parts {
-            let tokens = unread(&stored.part, message.role, &refused);
-            if tokens > 0 {
-                let sum = held.entry(stored.size.category).or_default();
-                *sum = sum.saturating_add(tokens);
-            }
-        }
-    }
-    held
 }
 
 /// A medium that became words.
@@ -138,13 +121,13 @@ mod tests {
         let Content::ToolResult(result) = &mut given.parts[0].part.content else { panic!("not a result") };
         result.parts.push(Given::Media(kept("image/png", 1, None)));
         let shown = Part::new(Content::Media(pdf()));
-        let said = testing::message(Role::User, vec![Part::text("a"), shown.clone(), shown]);
         let words = Tally::default().plus(UNSUPPORTED_WORDS).tokens();
-        let messages = [said, given];
-        let expected = [(Category::ToolResults, 1_600 - words), (Category::Media, 2 * (20_000 - words))];
-        assert_eq!(unread_of(&messages, |_, _| true), expected.into());
-        assert_eq!(unread_of(&messages, |_, role| role == Role::Tool), [expected[0]].into());
-        assert_eq!(unread_of(&messages, |_, _| false), BTreeMap::new());
+        let given = &given.parts[0].part;
+        assert_eq!(unsupported_tokens(&Part::text("a"), Role::User, |_, _| true), 0);
+        assert_eq!(unsupported_tokens(&shown, Role::User, |_, _| true), 20_000 - words);
+        for (refusing, expected) in [(Role::Tool, 1_600 - words), (Role::User, 0)] {
+            assert_eq!(unsupported_tokens(given, Role::Tool, |_, role| role == refusing), expected, "{refusing:?}");
+        }
     }
 
     /// Row D4

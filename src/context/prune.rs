@@ -46,9 +46,9 @@ impl Pruning {
     }
 
     /// Cached tokens that the provider bills again: what of its cache stands after the first cleared result and is not cleared.
-    /// `outside`: tokens before the messages.
-    pub fn rebilled(&self, cached: u32, outside: u32) -> u32 {
-        cached.saturating_sub(outside).saturating_sub(self.before).saturating_sub(self.saved)
+    /// `non_transcript_tokens`: those before the messages.
+    pub fn rebilled(&self, cached: u32, non_transcript_tokens: u32) -> u32 {
+        cached.saturating_sub(non_transcript_tokens).saturating_sub(self.before).saturating_sub(self.saved)
     }
 }
 

@@ -1,6 +1,6 @@
-//! How large a context is: the one function behind displays, triggers and boundaries.
+//! How large the next prompt of a session is.
 
-use super::{estimate, prune};
+use super::{estimate, estimator::NonTranscript, prune};
 use crate::model::{Anchor, Message, TokenBasis, TokenCount};
 
 /// The size of the next prompt, and what it was computed from: `last_input + last_output + new`.
@@ -28,53 +28,162 @@ impl Size {
     }
 }
 
-/// The last call, if it tells of the prompts of this model: nothing that it was made from was replaced since, and this model made it.
-pub fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&'a Anchor> {
+/// What a session's counters say of its transcript.
+#[derive(Debug, Clone, Copy)]
+pub struct Counters<'a> {
+    /// Tokens of the transcript, as its parts were estimated when they were stored.
+    pub transcript_tokens: i64,
+    /// The version of the context.
+    pub context_version: i64,
+    /// The last call that was measured.
+    pub anchor: Option<&'a Anchor>,
+}
+
+/// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all ask it. It starts from a session's
+/// counters; [`Self::with`] and [`Self::without`] correct them for one prompt.
+#[derive(Debug, Clone, Copy)]
+pub struct ContextSize<'a> {
+    /// The last measured call, if it is usable.
+    anchor: Option<&'a Anchor>,
+    /// What the answer of that call costs beside its reported tokens, now that it stands in a message.
+    frame_tokens: u32,
+    non_transcript: NonTranscript,
+    transcript_tokens: i64,
+    unsupported_tokens: i64,
+}
+
+impl<'a> ContextSize<'a> {
+    /// The size of a prompt of the whole transcript for a model, by its reference. `frame_tokens`: [`super::estimator::Estimator::frame`].
+    pub fn new(counters: Counters<'a>, model: &str, frame_tokens: u32, non_transcript: NonTranscript) -> Self {
+        let Counters { transcript_tokens, context_version, anchor } = counters;
+        let anchor = usable(anchor, model, context_version);
+        Self { anchor, frame_tokens, non_transcript, transcript_tokens, unsupported_tokens: 0 }
+    }
+
+    /// The size with so many more tokens in the transcript. The offset stays.
+    #[must_use]
+    pub fn with(self, tokens: i64) -> Self {
+        Self { transcript_tokens: self.transcript_tokens.saturating_add(tokens), ..self }
+    }
+
+    /// The size without so many tokens of the transcript that the model is not sent, of what [`Self::unmeasured`] returns: media that it
+    /// does not support count as the words in their place, and reasoning that is not sent counts as nothing.
+    #[must_use]
+    pub fn without(self, unsupported_tokens: i64) -> Self {
+        Self { unsupported_tokens, ..self }
+    }
+
+    /// The size with another transcript of so many tokens, of which no call measured anything.
+    #[must_use]
+    pub fn with_rewritten(self, transcript_tokens: i64) -> Self {
+        Self { anchor: None, transcript_tokens, unsupported_tokens: 0, ..self }
+    }
+
+    /// The messages that the last measured call was not made from; all of them if there was no such call. They follow its answer. If that
+    /// answer was not appended, they are the newest ones that fit into what is new. `messages` may be only the end of the transcript.
+    pub fn unmeasured<'m>(&self, messages: &'m [Message]) -> &'m [Message] {
+        let Some(anchor) = self.anchor else { return messages };
+        if !self.has_unmeasured() {
+            return &[];
+        }
+        let newest = match answer_of(anchor, messages) {
+            Some(answer) => messages.len() - answer - 1,
+            None => {
+                let mut left = self.new_tokens();
+                let fits = |message: &&Message| {
+                    left -= i64::from(prune::size(message));
+                    left >= 0
+                };
+                messages.iter().rev().take_while(fits).count()
+            }
+        };
+        &messages[messages.len() - newest..]
+    }
+
+    /// Whether the end of a transcript is long enough for [`Self::unmeasured`] to find all that there is. `slack` tokens more than are
+    /// new have to be seen before an answer that is not found is taken for one that was not appended.
+    pub fn is_end_enough(&self, end: &[Message], slack: i64) -> bool {
+        let Some(anchor) = self.anchor else { return false };
+        let seen: i64 = end.iter().map(|message| i64::from(prune::size(message))).sum();
+        answer_of(anchor, end).is_some() || seen > 2 * self.new_tokens().max(0) + slack
+    }
+
+    /// Whether the prompt has anything that the last measured call did not have.
+    pub fn has_unmeasured(&self) -> bool {
+        self.anchor.is_none() || self.new_tokens() > 0
+    }
+
+    /// Whether a measured call is part of the size.
+    pub fn is_anchored(&self) -> bool {
+        self.anchor.is_some()
+    }
+
+    /// Tokens of the prompt that the provider's cache holds.
+    pub fn cached_tokens(&self) -> u32 {
+        self.anchor.map_or(0, |anchor| anchor.cached)
+    }
+
+    /// What the prompt has beside its transcript.
+    pub fn non_transcript(&self) -> NonTranscript {
+        self.non_transcript
+    }
+
+    /// The same in tokens.
+    pub fn non_transcript_tokens(&self) -> u32 {
+        self.non_transcript.tokens()
+    }
+
+    /// The size.
+    pub fn size(&self) -> Size {
+        let (last_input, last_output) = self.anchor.map_or((0, 0), |anchor| (anchor.input, anchor.output));
+        let new = self.new_of(self.estimated() - self.unsupported_tokens);
+        let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
+        let doubtful = estimate::count(tokens_of(new));
+        let basis = if self.anchor.is_some() && new == 0 { TokenBasis::Actual } else { doubtful.basis };
+        let estimator = if basis == TokenBasis::Actual { String::new() } else { doubtful.estimator };
+        Size { count: TokenCount { tokens, basis, margin: doubtful.margin, estimator }, last_input, last_output, new }
+    }
+
+    /// What is added to the transcript's estimate to get the size: the rest of the prompt, and what the last call taught about both, less
+    /// what the model is not sent. A statement that alone knows the transcript's tokens adds it.
+    pub fn offset(&self) -> i64 {
+        let measured =
+            |anchor: &Anchor| i64::from(anchor.input) + i64::from(anchor.output) - anchor.estimated_at_anchor;
+        i64::from(self.non_transcript_tokens()) + self.anchor.map_or(0, measured) - self.unsupported_tokens
+    }
+
+    /// The estimate of the prompt, whatever was measured.
+    fn estimated(&self) -> i64 {
+        self.transcript_tokens.saturating_add(i64::from(self.non_transcript_tokens()))
+    }
+
+    /// The estimate of what is new since the last measured call, before anything is subtracted from it.
+    fn new_tokens(&self) -> i64 {
+        self.new_of(self.estimated())
+    }
+
+    /// The part of an estimate that is new. The frame of the last answer is part of it, but nothing by itself: it comes with what follows.
+    fn new_of(&self, estimated: i64) -> i64 {
+        let Some(anchor) = self.anchor else { return estimated };
+        match estimated - anchor.estimated_at_anchor {
+            frame if (0..=i64::from(self.frame_tokens)).contains(&frame) => 0,
+            new => new,
+        }
+    }
+}
+
+/// The last measured call, if it measured prompts of this model: no part of its prompt was replaced since, and this model was called.
+fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&'a Anchor> {
     anchor.filter(|anchor| anchor.model == model && anchor.version == version && anchor.input > 0)
 }
 
-/// The messages that the last call did not see; without one, all. They stand behind its answer. Where that was not appended they are
-/// the newest ones, as many as what is `new` has room for.
-pub fn unseen<'a>(messages: &'a [Message], anchor: Option<&Anchor>, new: i64) -> &'a [Message] {
-    let Some(anchor) = anchor else { return messages };
-    let answers = |message: &Message| {
+/// Where the answer of a measured call stands. Returns `None` if it is not among these messages.
+fn answer_of(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
+    messages.iter().rposition(|message| {
         message.response.as_ref().is_some_and(|response| {
             response.model == anchor.model && response.usage.as_ref().is_some_and(|usage| usage.input == anchor.input)
         })
-    };
-    if let Some(answer) = messages.iter().rposition(answers) {
-        return &messages[answer + 1..];
-    }
-    let mut left = new;
-    let fits = |message: &&Message| {
-        left -= i64::from(prune::size(message));
-        left >= 0
-    };
-    let newest = messages.iter().rev().take_while(fits).count();
-    &messages[messages.len() - newest..]
-}
-
-/// The size of a prompt that is estimated at `estimated` tokens. Behind a usable call only what is new since is an estimate. The `frame` of
-/// the call's answer is part of that, but nothing by itself: it comes with what follows.
-pub fn size(anchor: Option<&Anchor>, estimated: i64, frame: u32) -> Size {
-    let (last_input, last_output, described) =
-        anchor.map_or((0, 0, 0), |anchor| (anchor.input, anchor.output, anchor.described));
-    let new = match estimated - described {
-        new if anchor.is_some() && (0..=i64::from(frame)).contains(&new) => 0,
-        new => new,
-    };
-    let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
-    let doubtful = estimate::count(tokens_of(new));
-    let basis = if anchor.is_some() && new == 0 { TokenBasis::Actual } else { doubtful.basis };
-    let estimator = if basis == TokenBasis::Actual { String::new() } else { doubtful.estimator };
-    Size { count: TokenCount { tokens, basis, margin: doubtful.margin, estimator }, last_input, last_output, new }
-}
-
-/// What is added to an estimate of the transcript to get the size: the rest of the prompt, and what the last call taught about both.
-/// A statement that alone knows the transcript's size adds it.
-pub fn offset(anchor: Option<&Anchor>, outside: u32) -> i64 {
-    let learnt = anchor.map_or(0, |anchor| i64::from(anchor.input) + i64::from(anchor.output) - anchor.described);
-    i64::from(outside) + learnt
+    })
 }
 
 /// A number of tokens within its type; below nothing is nothing.
@@ -96,17 +205,27 @@ mod tests {
         model::{ModelResponse, Usage},
     };
 
-    fn anchor(input: u32, output: u32, described: i64) -> Anchor {
+    fn anchor(input: u32, output: u32, estimated_at_anchor: i64) -> Anchor {
         Anchor {
             model: "main/m".to_owned(),
             version: 3,
             input,
             output,
-            described,
+            estimated_at_anchor,
             cached: 0,
             estimated: input,
             basis: TokenBasis::Heuristic,
         }
+    }
+
+    fn context(anchor: Option<&Anchor>, transcript_tokens: i64, non_transcript: u32, frame: u32) -> ContextSize<'_> {
+        let counters = Counters { transcript_tokens, context_version: 3, anchor };
+        let non_transcript = NonTranscript { instructions: non_transcript, ..NonTranscript::default() };
+        ContextSize::new(counters, "main/m", frame, non_transcript)
+    }
+
+    fn size(anchor: Option<&Anchor>, estimated: i64, frame: u32) -> Size {
+        context(anchor, estimated, 0, frame).size()
     }
 
     /// Row A3
@@ -155,13 +274,31 @@ mod tests {
             message
         };
         let said = [testing::user("a"), reported(90), testing::user("b"), reported(100), testing::user("c")];
-        let count = |anchor: Option<&Anchor>, new| unseen(&said, anchor, new).len();
+        let count = |anchor: Option<&Anchor>, new| context(anchor, new, 0, 0).unmeasured(&said).len();
         assert_eq!(count(None, 0), 5, "nothing was measured");
         assert_eq!(count(Some(&anchor(100, 1, 0)), 900), 1, "whatever else is new: tools, for example");
+        assert_eq!(count(Some(&anchor(100, 1, 0)), 0), 0, "nothing is new");
         assert_eq!(count(Some(&anchor(90, 1, 0)), 900), 3);
         // Each message costs 5.
         for (new, newest) in [(-3, 0), (0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (900, 5)] {
-            assert_eq!(count(Some(&anchor(7, 1, 0)), new), newest, "an answer that nobody appended, and {new} more");
+            assert_eq!(count(Some(&anchor(7, 1, 0)), new), newest, "an answer that was not appended, and {new} more");
+        }
+        let enough = |anchor: &Anchor, end: &[Message], slack| context(Some(anchor), 5, 0, 0).is_end_enough(end, slack);
+        assert_eq!([1, 2].map(|from| enough(&anchor(90, 1, 0), &said[from..], 900)), [true, false]);
+        assert_eq!([5, 4].map(|slack| enough(&anchor(7, 1, 0), &said[2..], slack)), [false, true]);
+    }
+
+    #[test]
+    fn tokens_that_the_model_is_not_sent_are_subtracted_from_size_and_offset() {
+        let last = anchor(5_000, 100, 4_700);
+        for (anchor, size, new) in [(None, 4_712, 4_712), (Some(&last), 5_112, 12)] {
+            let whole = context(anchor, 4_000, 900, 4);
+            let sent = whole.without(188);
+            assert_eq!((sent.size().count.tokens, sent.size().new), (size, new));
+            assert_eq!(sent.offset(), whole.offset() - 188);
+            assert_eq!(sent.with(50).size().count.tokens, size + 50);
+            assert_eq!(sent.with(50).offset(), sent.offset(), "what is appended is in the transcript's own tokens");
+            assert_eq!(sent.with_rewritten(1_000).size().count.tokens, 1_900, "another transcript");
         }
     }
 
@@ -180,12 +317,12 @@ mod tests {
         /// Row I6
         #[test]
         fn the_offset_makes_the_size_of_any_transcript(
-            known in any::<bool>(), input in 1_u32..1_000_000, output in 0_u32..100_000, described in 0_i64..1_000_000,
-            outside in 0_u32..100_000, transcript in 0_i64..1_000_000,
+            known in any::<bool>(), input in 1_u32..1_000_000, output in 0_u32..100_000, estimated in 0_i64..1_000_000,
+            non_transcript in 0_u32..100_000, transcript in 0_i64..1_000_000, unsupported in 0_i64..1_000,
         ) {
-            let last = known.then(|| anchor(input, output, described));
-            let whole = size(last.as_ref(), transcript + i64::from(outside), 0);
-            prop_assert_eq!(tokens(transcript + offset(last.as_ref(), outside)), whole.count.tokens);
+            let last = known.then(|| anchor(input, output, estimated));
+            let context = context(last.as_ref(), transcript, non_transcript, 0).without(unsupported);
+            prop_assert_eq!(tokens(transcript + context.offset()), context.size().count.tokens);
         }
 
         #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     budget::Budget,
-    estimator::{Estimator, Outside},
+    estimator::{Estimator, NonTranscript},
     size::{Size, tokens},
 };
 use crate::model::{
@@ -23,7 +23,7 @@ pub struct Whole<'a> {
     /// Who counts for its model.
     pub estimator: Estimator,
     /// What its system prompt and its tools come to.
-    pub outside: Outside,
+    pub non_transcript: NonTranscript,
     /// Its counters.
     pub ledger: &'a Ledger,
     /// What waits in its queue.
@@ -43,16 +43,16 @@ pub struct Breakdown {
 
 /// Takes a window apart. The messages get what the rest leaves, each kind as much of it as the estimate gives it.
 pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
-    let Whole { config, supports_tools, estimator, outside, ledger, queued, used } = *whole;
-    let mut rest = instructions(config, estimator, outside.instructions);
-    rest.extend(tools(&config.tools, supports_tools, estimator, outside.tools));
-    let outside: u32 = rest.iter().map(|share| share.tokens).fold(0, u32::saturating_add);
-    let adjusted = outside > used;
+    let Whole { config, supports_tools, estimator, non_transcript, ledger, queued, used } = *whole;
+    let mut rest = instructions(config, estimator, non_transcript.instructions);
+    rest.extend(tools(&config.tools, supports_tools, estimator, non_transcript.tools));
+    let non_transcript: u32 = rest.iter().map(|share| share.tokens).fold(0, u32::saturating_add);
+    let adjusted = non_transcript > used;
     if adjusted {
         scale(&mut rest, used);
     }
     let mut said: Vec<Share> = CATEGORIES.iter().map(|&category| spoken(category, ledger.held(category))).collect();
-    scale(&mut said, used.saturating_sub(outside));
+    scale(&mut said, used.saturating_sub(non_transcript));
     let deferred: Vec<&Tool> = config.tools.tools.iter().filter(|tool| tool.deferred).collect();
     let unseen = [
         Share {
@@ -244,12 +244,17 @@ mod tests {
 
     use super::*;
     use crate::{
-        context::{prompt, size::size, template::Template, testing},
+        context::{
+            prompt,
+            size::{ContextSize, Counters},
+            template::Template,
+            testing,
+        },
         model::{PinnedBlock, ToolSet},
     };
 
-    fn outside(config: &SessionConfig, estimator: Estimator) -> Outside {
-        estimator.outside(&prompt::system(config), config.tools.visible(), &config.generation)
+    fn non_transcript(config: &SessionConfig, estimator: Estimator) -> NonTranscript {
+        estimator.non_transcript(&prompt::system(config), config.tools.visible(), &config.generation)
     }
 
     fn held(tokens: i64, parts: u32) -> Held {
@@ -284,7 +289,7 @@ mod tests {
             config: &config,
             supports_tools: true,
             estimator: Estimator::Characters,
-            outside: outside(&config, Estimator::Characters),
+            non_transcript: non_transcript(&config, Estimator::Characters),
             ledger: &ledger,
             queued,
             used: 52_100,
@@ -312,9 +317,16 @@ mod tests {
         let ledger = Ledger { user: held(10_000, 3), ..Ledger::default() };
         for (name, config) in [("gpt-4-chat", &told), ("gpt-4-chat", &bare), ("venice-mistral", &bare)] {
             let estimator = Estimator::of(Template::named(name).unwrap());
-            let (queued, outside) = (Held::default(), outside(config, estimator));
-            let whole =
-                Whole { config, supports_tools: true, estimator, outside, ledger: &ledger, queued, used: 30_000 };
+            let (queued, non_transcript) = (Held::default(), non_transcript(config, estimator));
+            let whole = Whole {
+                config,
+                supports_tools: true,
+                estimator,
+                non_transcript,
+                ledger: &ledger,
+                queued,
+                used: 30_000,
+            };
             let breakdown = breakdown(&whole);
             let hidden = (tokens_of(&breakdown, Occupant::SystemPrompt), tokens_of(&breakdown, Occupant::Tools));
             let prompts = breakdown.shares.iter().find(|share| share.occupant == Occupant::SystemPrompt).unwrap().count;
@@ -323,9 +335,13 @@ mod tests {
                 u32::from(!config.system_prompt.is_empty()),
                 "{name}: none of the session's own is none"
             );
-            assert_eq!((hidden, total(&breakdown)), ((outside.instructions, outside.tools), 30_000), "{name}");
+            assert_eq!(
+                (hidden, total(&breakdown)),
+                ((non_transcript.instructions, non_transcript.tools), 30_000),
+                "{name}"
+            );
         }
-        let hidden = outside(&bare, Estimator::of(Template::named("venice-mistral").unwrap()));
+        let hidden = non_transcript(&bare, Estimator::of(Template::named("venice-mistral").unwrap()));
         assert!(hidden.instructions > 1_000 && hidden.tools == 0, "a system prompt of the service's own: {hidden:?}");
     }
 
@@ -335,9 +351,16 @@ mod tests {
         let ledger = Ledger { user: held(100, 1), media: held(0, 2), ..Ledger::default() };
         let queued = Held::default();
         let estimator = Estimator::Characters;
-        let outside = outside(&config, estimator);
-        let whole =
-            Whole { config: &config, supports_tools: true, estimator, outside, ledger: &ledger, queued, used: 100 };
+        let non_transcript = non_transcript(&config, estimator);
+        let whole = Whole {
+            config: &config,
+            supports_tools: true,
+            estimator,
+            non_transcript,
+            ledger: &ledger,
+            queued,
+            used: 100,
+        };
         let shown: Vec<_> = breakdown(&whole).shares.into_iter().map(|it| (it.occupant, it.tokens, it.count)).collect();
         assert_eq!(shown, [(Occupant::User, 100, 1), (Occupant::Media, 0, 2)]);
     }
@@ -351,7 +374,7 @@ mod tests {
             config: &config,
             supports_tools: true,
             estimator: Estimator::Characters,
-            outside: outside(&config, Estimator::Characters),
+            non_transcript: non_transcript(&config, Estimator::Characters),
             ledger: &ledger,
             queued: Held::default(),
             used: 6_000,
@@ -378,13 +401,13 @@ mod tests {
             ..SessionConfig::default()
         };
         let ledger = Ledger::default();
-        let untold = Estimator::Characters.outside(&prompt::system(&config), [], &config.generation);
+        let untold = Estimator::Characters.non_transcript(&prompt::system(&config), [], &config.generation);
         let of = |supports_tools| {
             breakdown(&Whole {
                 config: &config,
                 supports_tools,
                 estimator: Estimator::Characters,
-                outside: if supports_tools { outside(&config, Estimator::Characters) } else { untold },
+                non_transcript: if supports_tools { non_transcript(&config, Estimator::Characters) } else { untold },
                 ledger: &ledger,
                 queued: Held::default(),
                 used: 1_000,
@@ -402,7 +425,8 @@ mod tests {
     #[test]
     fn the_forecast_counts_steps_at_the_rate_of_the_last_ones() {
         let budget = Budget { window: 200_000, reserve: 16_000, assumed: false };
-        let used = size(None, 52_100, 0);
+        let counters = Counters { transcript_tokens: 52_100, context_version: 0, anchor: None };
+        let used = ContextSize::new(counters, "main/m", 0, NonTranscript::default()).size();
         let on = |starts_at, growth| forecast(budget, starts_at, &used, growth);
         let left = 184_001 - (52_100 + 5_210);
         assert_eq!(on(Some(184_001), None), Forecast { threshold: 184_001, buffer: 16_000, until: left, steps: None });
@@ -438,11 +462,11 @@ mod tests {
                 tools: ToolSet { tools: (0..tools).map(named).collect() },
                 ..SessionConfig::default()
             };
-            let (queued, outside) = (Held::default(), outside(&config, estimator));
-            let whole = Whole { config: &config, supports_tools: true, estimator, outside, ledger: &ledger, queued, used };
+            let (queued, non_transcript) = (Held::default(), non_transcript(&config, estimator));
+            let whole = Whole { config: &config, supports_tools: true, estimator, non_transcript, ledger: &ledger, queued, used };
             let breakdown = breakdown(&whole);
             prop_assert_eq!(total(&breakdown), used);
-            prop_assert_eq!(breakdown.adjusted, outside.instructions + outside.tools > used);
+            prop_assert_eq!(breakdown.adjusted, non_transcript.instructions + non_transcript.tools > used);
         }
     }
 }

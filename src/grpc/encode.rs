@@ -30,6 +30,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         mut config,
         tools_tokens: _,
         context_tokens: _,
+        holds: _,
         context_version: _,
         anchor: _,
         queued,

@@ -55,9 +55,9 @@ impl Ledger {
         }
     }
 
-    /// The same without tokens that some categories hold and a model does not read.
-    pub fn less(mut self, unread: &BTreeMap<Category, u32>) -> Self {
-        for (category, tokens) in unread {
+    /// The same without tokens that a model is not sent, by category.
+    pub fn less(mut self, unsupported: &BTreeMap<Category, u32>) -> Self {
+        for (category, tokens) in unsupported {
             let held = match category {
                 Category::User => &mut self.user,
                 Category::Assistant => &mut self.assistant,
@@ -74,6 +74,15 @@ impl Ledger {
     }
 }
 
+/// What a transcript holds of the parts whose size depends on the model that is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ModelDependent {
+    /// Media, or outputs that are kept as blobs, which may be media.
+    pub media: bool,
+    /// Reasoning.
+    pub reasoning: bool,
+}
+
 /// The last call of a session's model that its provider reported on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchor {
@@ -85,8 +94,8 @@ pub struct Anchor {
     pub input: u32,
     /// Its answer, as reported, less the reasoning that the provider does not get back.
     pub output: u32,
-    /// What the estimator says of that prompt and that answer.
-    pub described: i64,
+    /// The estimate of that prompt and that answer.
+    pub estimated_at_anchor: i64,
     /// How much of the prompt the provider's cache holds; 0 once it will have forgotten it.
     pub cached: u32,
     /// What was predicted for the prompt.

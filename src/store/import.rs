@@ -11,14 +11,14 @@ use super::{
     row::{count, get, role_number},
     rows::{Key, signed},
     session::SessionState,
-    stats::{anchor, anchor_columns},
+    stats::{anchor, anchor_columns, model_dependent, model_dependent_columns},
     version::{Version, version},
 };
 use crate::{
     codec,
     model::{
         Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
-        event::StepPosition, import::OpenCall,
+        event::StepPosition, import::OpenCall, ledger::ModelDependent,
     },
 };
 
@@ -40,8 +40,8 @@ pub struct Tail {
     pub open_calls: u32,
     /// Tokens of the live transcript.
     pub tokens: i64,
-    /// What its counters come to as a prompt depends on its messages: there may be media in it, or reasoning.
-    pub needs_messages: bool,
+    /// What of it depends on the model that is called.
+    pub holds: ModelDependent,
     /// The last call that was measured.
     pub anchor: Option<Anchor>,
     /// What the idempotency key led to.
@@ -102,10 +102,9 @@ pub(super) const IMPORT: &str =
 pub(super) const TAIL: &str = concat!(
     "-- store::import::tail
     select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.revision, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
-           c.media_parts > 0 or c.reasoning_parts > 0
-           or coalesce((select true from part_blobs b where b.tenant_id = $1 and b.session_id = $2
-                         order by b.message_id, b.idx, b.blob_id limit 1), false) as needs_messages,
            ",
+    model_dependent_columns!("$2"),
+    ", ",
     anchor_columns!(),
     "
       from session_run r
@@ -291,7 +290,7 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         version: version(row)?,
         open_calls: count(row, "open_calls")?,
         tokens: get(row, "ctx_tokens")?,
-        needs_messages: get(row, "needs_messages")?,
+        holds: model_dependent(row)?,
         anchor: anchor(row)?,
         remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
     })

@@ -229,6 +229,17 @@ pub(super) const NEWEST: &str = concat!(
       order by m.place desc, m.seq, p.idx"
 );
 
+/// The results of a batch of calls of which others are still open, without their words. They are counted, and no message has them yet.
+pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
+    select p.kind, p.call_id, p.tool_name, p.outcome, '' as body, p.rest, p.category, p.estimator, p.tokens
+      from parts p
+     where p.tenant_id = $1 and p.session_id = $2 and p.rest is not null
+       and p.message_id = (select c.result_message_id
+                             from session_run r
+                             join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3
+                            where r.tenant_id = $1 and r.session_id = $2 and r.open_calls > 0 limit 1)
+     order by p.idx";
+
 /// How large the next messages of a page are, as they are stored.
 macro_rules! sizes {
     ($name:literal, from $messages:literal, $order:literal) => {
@@ -318,6 +329,13 @@ impl Store {
         let params: [Param<'_>; 6] =
             [&key.tenant, &key.session, &NOW.0, &codec::part::BARE_REASONING, &before.0, &i64::from(limit)];
         variable(&self.database.read(NEWEST, &params).await?)
+    }
+
+    /// The results of the live turn's batch of calls, as long as others of it are open: those that may hold media, without their words.
+    pub async fn open_results(&self, key: &SessionKey) -> Result<Vec<Part>, Error> {
+        let key = Key::from(key);
+        let rows = self.database.read(OPEN_RESULTS, &[&key.tenant, &key.session]).await?;
+        rows.iter().map(|row| Ok(part(row)?.part)).collect()
     }
 
     /// A page of messages as [`Store::messages`] reads it: at most `limit`, and as many as take up at most `bytes` as they are stored,

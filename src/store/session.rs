@@ -9,13 +9,14 @@ use super::{
     pipeline::{Param, Query},
     row::get,
     rows::{Key, signed},
-    stats::{anchor, anchor_columns},
+    stats::{anchor, anchor_columns, model_dependent, model_dependent_columns},
     version::FIRST_REVISION,
 };
 use crate::{
     codec,
     model::{
         Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId, command::Idempotency,
+        ledger::ModelDependent,
     },
 };
 
@@ -71,6 +72,8 @@ pub struct Session {
     pub tools_tokens: u32,
     /// Tokens of the live transcript.
     pub context_tokens: i64,
+    /// What of it depends on the model that is called.
+    pub holds: ModelDependent,
     /// Its version.
     pub context_version: i64,
     /// The last call that was measured.
@@ -160,11 +163,13 @@ macro_rules! compacted {
 pub(super) const SESSION: &str = concat!("-- store::session::session: $3 the revision that the configuration is of, or null for the one in force
     select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
            r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
+           ", model_dependent_columns!("$2"), ",
            (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued,
            k.compactions, k.compacted_at, k.compacting
       from sessions s
       cross join lateral (", compacted!("$2"), ") k
       join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
+      join session_context c on c.tenant_id = $1 and c.session_id = $2
       join session_activity a on a.tenant_id = $1 and a.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2
        and v.revision = coalesce($3::bigint, r.revision)
@@ -271,11 +276,13 @@ impl Store {
             select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, f.updated_at, r.state, r.turn_id, r.next_seq,
                    r.revision, r.ctx_tokens, r.open_calls, v.config, ''::bytea as tools, 0 as tools_tokens, f.page_rows,
                    ", anchor_columns!(), ",
+                   ", model_dependent_columns!("s.session_id"), ",
                    (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued,
                    k.compactions, k.compacted_at, k.compacting
               from fits f
               join sessions s on s.tenant_id = $1 and s.session_id = f.session_id
               join session_run r on r.tenant_id = $1 and r.session_id = f.session_id
+              join session_context c on c.tenant_id = $1 and c.session_id = f.session_id
               join session_revisions v on v.tenant_id = $1 and v.session_id = f.session_id and v.revision = r.revision
               cross join lateral (", compacted!("s.session_id"), ") k
              where f.bytes <= $5 or f.n = 1
@@ -303,6 +310,7 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         config: codec::config::decode(get(row, "config")?, tools)?,
         tools_tokens: super::row::count(row, "tools_tokens")?,
         context_tokens: get(row, "ctx_tokens")?,
+        holds: model_dependent(row)?,
         context_version: get(row, "context_version")?,
         anchor: anchor(row)?,
         queued: super::row::count(row, "queued")?,

@@ -51,6 +51,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("settled_between", event::SETTLED),
         ("results", event::RESULTS),
         ("messages_by_id", message::BY_ID),
+        ("open_results", message::OPEN_RESULTS),
         ("live_after", message::LIVE_AFTER),
         ("variable", message::VARIABLE),
         ("newest", message::NEWEST),

@@ -13,7 +13,7 @@ use crate::{
     codec,
     model::{
         Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TokenBasis, TurnId, UsagePurpose, UsageTotals,
-        command::TurnRequest,
+        command::TurnRequest, ledger::ModelDependent,
     },
 };
 
@@ -28,6 +28,8 @@ pub struct Stats {
     pub step: u32,
     /// What the live transcript is made of.
     pub ledger: Ledger,
+    /// What of it depends on the model that is called.
+    pub holds: ModelDependent,
     /// Its size as estimated.
     pub context_tokens: i64,
     /// What the transcript is.
@@ -48,8 +50,6 @@ pub struct Stats {
     pub compacted: u32,
     /// There are compactions, of whatever state.
     pub has_compactions: bool,
-    /// Parts refer to stored content: results may hold media, which are counted as results.
-    pub has_content: bool,
 }
 
 /// What was spent for one purpose on one model.
@@ -83,11 +83,27 @@ macro_rules! anchor_columns {
 }
 pub(super) use anchor_columns;
 
+/// What of a live transcript depends on the model that is called; `c` are the counters of the session. Media in tool results are not
+/// counted apart: there are some if a part refers to a blob. The subquery is ordered so that it is read by the key.
+macro_rules! model_dependent_columns {
+    ($session:literal) => {
+        concat!(
+            "c.media_parts > 0
+             or coalesce((select true from part_blobs b where b.tenant_id = $1 and b.session_id = ",
+            $session,
+            " order by b.message_id, b.idx, b.blob_id limit 1), false) as has_media, c.reasoning_parts > 0 as has_reasoning"
+        )
+    };
+}
+pub(super) use model_dependent_columns;
+
 /// Rows of other tables come as arrays of composites: a subquery for each, and no aggregate to be set up where there may be none.
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
     select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
     anchor_columns!(),
+    ", ",
+    model_dependent_columns!("$2"),
     ", array[c.overhead_tokens, c.user_tokens, c.assistant_tokens, c.reasoning_tokens, c.tool_call_tokens, c.tool_result_tokens,
            c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
            array[c.messages, c.user_parts, c.assistant_parts, c.reasoning_parts, c.tool_call_parts, c.tool_result_parts,
@@ -102,9 +118,7 @@ pub(super) const STATS: &str = concat!(
                    from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 10) as turns,
            (select n.request from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 1) as request,
            array(select case when k.status = 2 then k.delta_messages end
-                   from compactions k where k.tenant_id = $1 and k.session_id = $2) as compactions,
-           coalesce((select true from part_blobs b where b.tenant_id = $1 and b.session_id = $2
-                      order by b.message_id, b.idx, b.blob_id limit 1), false) as has_content
+                   from compactions k where k.tenant_id = $1 and k.session_id = $2) as compactions
       from session_run r
       join session_context c on c.tenant_id = $1 and c.session_id = $2
       join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
@@ -131,6 +145,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         request: get::<Option<&[u8]>>(row, "request")?.map(codec::turn::decode_request).transpose()?,
         step: if get::<bool>(row, "live")? { u32::try_from(get::<i32>(row, "step")?).unwrap_or_default() } else { 0 },
         ledger,
+        holds: model_dependent(row)?,
         context_tokens: get(row, "ctx_tokens")?,
         version: version(row)?,
         anchor: anchor(row)?,
@@ -141,7 +156,6 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         turns: get::<Composites<'_>>(row, "turns")?.0.iter().map(turn).collect::<Result<_, _>>()?,
         compacted: compacted(&compactions, ledger.summary),
         has_compactions: !compactions.is_empty(),
-        has_content: get(row, "has_content")?,
     })
 }
 
@@ -186,11 +200,16 @@ fn ledger(row: &Row) -> Result<Ledger, Error> {
     })
 }
 
+/// The columns of [`model_dependent_columns`].
+pub(super) fn model_dependent(row: &Row) -> Result<ModelDependent, Error> {
+    Ok(ModelDependent { media: get(row, "has_media")?, reasoning: get(row, "has_reasoning")? })
+}
+
 /// The last measured call; none: there was none, or a version of contextd measured it that did not say for which model.
 pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
     let Some(model) = get::<Option<String>>(row, "anchor_model")? else { return Ok(None) };
     let Some(version) = get::<Option<i64>>(row, "anchor_version")? else { return Ok(None) };
-    let Some(described) = get::<Option<i64>>(row, "anchor_tokens")? else { return Ok(None) };
+    let Some(estimated_at_anchor) = get::<Option<i64>>(row, "anchor_tokens")? else { return Ok(None) };
     let number = |column| {
         Ok::<_, Error>(get::<Option<i32>>(row, column)?.and_then(|n| u32::try_from(n).ok()).unwrap_or_default())
     };
@@ -199,7 +218,7 @@ pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
         version,
         input: number("anchor_input")?,
         output: number("anchor_output")?,
-        described,
+        estimated_at_anchor,
         cached: number("anchor_cached")?,
         estimated: number("anchor_estimated")?,
         basis: basis(get(row, "anchor_basis")?)?,

@@ -18,7 +18,7 @@ pub struct NewStep<'a> {
     /// The encoded `step_started`.
     pub started: &'a [u8],
     /// What the size of its prompt has beside that of the transcript.
-    pub outside: i64,
+    pub size_offset: i64,
 }
 
 /// What became of the beginning of a step.
@@ -37,12 +37,12 @@ pub(super) const BEGIN_STEP: &str = include_str!("sql/begin_step.sql");
 impl Store {
     /// Begins the next step, if the configuration it is made for is still in force.
     pub async fn begin_step(&self, key: &SessionKey, right: TurnFence<'_>, step: &NewStep<'_>) -> Result<Begun, Error> {
-        let NewStep { revision, in_any_case, started, outside } = *step;
+        let NewStep { revision, in_any_case, started, size_offset } = *step;
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let binding = !in_any_case;
         let (fence, turn) = (right.fence, right.turn.as_str());
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
-        params.extend([&revision as Param<'_>, &binding, &started, &outside, &lease, &self.replica, &turn]);
+        params.extend([&revision as Param<'_>, &binding, &started, &size_offset, &lease, &self.replica, &turn]);
         match self.fenced_write(&key, right, &[Query::new(BEGIN_STEP, params)]).await? {
             Fenced::Applied(ack) => Ok(Begun::Applied(ack)),
             Fenced::Refused => Ok(Begun::Moved),

@@ -68,7 +68,7 @@ pub struct NextStep {
     /// The encoded `step_started`; none: the turn takes no further step.
     pub started: Option<Vec<u8>>,
     /// What the size of its prompt has beside that of the transcript.
-    pub outside: i64,
+    pub size_offset: i64,
     /// The revision that both are made for. When another one is in force, beginning the step is left to the owner.
     pub revision: i64,
 }
@@ -132,7 +132,7 @@ impl Store {
         params.extend(closing.params());
         params.extend(opening.params());
         params.extend([&request as Param<'_>, &idempotency.hash, &self.replica, &lease]);
-        params.extend([estimator as Param<'_>, &overhead, &next.started, &next.outside, &next.revision]);
+        params.extend([estimator as Param<'_>, &overhead, &next.started, &next.size_offset, &next.revision]);
         let named: Vec<&str> = named.iter().map(CallId::as_str).collect();
         let remembered = Request::new(&key, request, &idempotency.hash, "");
         let queries = [

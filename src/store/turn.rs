@@ -131,8 +131,8 @@ impl Measured {
     /// The anchor that it becomes, where the transcript has so many tokens.
     pub fn anchor(&self, model: &str, transcript: i64) -> Anchor {
         let Self { seen, input, output, beside, cached, estimated, basis } = *self;
-        let (model, described) = (model.to_owned(), transcript + beside);
-        Anchor { model, version: seen, input, output, described, cached, estimated, basis }
+        let (model, estimated_at_anchor) = (model.to_owned(), transcript + beside);
+        Anchor { model, version: seen, input, output, estimated_at_anchor, cached, estimated, basis }
     }
 
     pub(super) fn columns(&self) -> Vec<i64> {

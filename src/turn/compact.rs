@@ -208,14 +208,15 @@ impl Engine {
         model: &Resolved,
         budget: Budget,
     ) -> Result<Survey, Error> {
+        let size = looked.size(model);
         Ok(Survey {
             messages: looked.messages.clone(),
             version: looked.session.context_version,
             standing: self.in_force(key).await?,
             model: model.clone(),
             budget,
-            outside: looked.outside(model),
-            size: looked.size(model).count,
+            non_transcript_tokens: size.non_transcript_tokens(),
+            size: size.size().count,
         })
     }
 

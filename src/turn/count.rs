@@ -14,7 +14,7 @@ use crate::{
         media::leave_out,
         predict::Calibration,
         prompt,
-        size::Size,
+        size::ContextSize,
         template::Template,
     },
     model::{
@@ -47,7 +47,7 @@ impl Engine {
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
         let measured = ground.standing.as_ref().and_then(|standing| {
             let told = tools.as_ref().unwrap_or(&ground.tools);
-            Some(standing.size_with(told, &model)).filter(Size::is_anchored).map(|size| size.count)
+            Some(standing.size_with(told, &model)).filter(ContextSize::is_anchored).map(|size| size.size().count)
         });
         let tools = tools.unwrap_or(ground.tools);
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;

@@ -9,19 +9,15 @@ use super::{
     count::estimator,
     following::Ground,
     hub::Subscription,
-    media::unread_part,
     queue::{Incoming, Put},
-    sessions::{new_session_id, outside_tokens, sized},
+    sessions::{new_session_id, sized},
+    size::{PromptCall, PromptMessage, size_with},
     stats::budget,
     wishes,
-    written::{host_part, message_tokens, new_message},
+    written::{host_part, new_message},
 };
 use crate::{
-    context::{
-        budget::Budget,
-        estimator::Estimator,
-        size::{offset, size, usable},
-    },
+    context::{budget::Budget, estimator::Estimator, size::ContextSize},
     model::{
         Delivery, InputMessage, Limits, LimitsOverride, MessageId, Part, Payload, RequestId, Role, Seq, SessionKey,
         TenantId, TokenCount, TurnId,
@@ -140,7 +136,7 @@ impl Engine {
             }
             (Some(session), _) => {
                 self.something_to_answer(key, command, session.queued).await?;
-                self.begin(key, command, Ground::of(&session), Some(session.queued)).await
+                self.begin(key, command, Ground::of(&session), Some(&session)).await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
             (None, Some(draft)) => self.begin(key, command, Ground::new(&self.complete(draft.clone())?), None).await,
@@ -237,13 +233,13 @@ impl Engine {
         }))
     }
 
-    /// Admits the turn in a session in which so many messages wait; one that does not exist yet is created with it.
+    /// Admits the turn in a session. One that does not exist yet is created with it.
     async fn begin(
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
         ground: Ground<'_>,
-        queued: Option<u32>,
+        session: Option<&Session>,
     ) -> Result<Option<Admitted>, Error> {
         if self.leases.count() >= self.rules.max_running {
             return Err(Error::Overloaded);
@@ -254,15 +250,19 @@ impl Engine {
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
         let input = match &command.start {
-            Start::Input(input) => Some(input),
+            Start::Input(input) => Some(user_message(&turn, input, estimator(&model))),
             Start::Queue | Start::Transcript => None,
         };
-        let rows = opening(&Opening {
-            turn: &turn,
+        let continues = input.is_none();
+        let size = match session.filter(|session| session.queued > 0) {
+            Some(_) => None,
+            None => Some(self.first_size(key, command, &ground, session, &model, input.as_ref()).await?),
+        };
+        let rows = opening(Opening {
             request_id: command.idempotency.request.as_ref(),
             request: &command.request,
             input,
-            begins: queued.is_none_or(|queued| queued == 0),
+            size,
             model: &model,
             limits,
             budget: budget(&self.policy(ground.config)?.context, &model).ok(),
@@ -282,10 +282,10 @@ impl Engine {
             idempotency: &command.idempotency,
             request: &request,
             model: &model.reference,
-            continues: input.is_none(),
+            continues,
         };
         let mut asked = self.leases.request(key);
-        let created = queued.is_none();
+        let created = session.is_none();
         let granted = if created {
             self.store.admit_new(key, &admission, &sized(config)).await
         } else {
@@ -299,16 +299,36 @@ impl Engine {
         let how = How::Started { session_created: created };
         Ok(Some(Admitted { key: key.clone(), follows: Follows::Turn(turn), how, after, news }))
     }
+
+    /// The size of the prompt of a turn's first step.
+    async fn first_size<'a>(
+        &self,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        ground: &Ground<'a>,
+        session: Option<&Session>,
+        model: &Resolved,
+        input: Option<&NewMessage>,
+    ) -> Result<ContextSize<'a>, Error> {
+        let (config, request) = (ground.config, &command.request);
+        let tools = request.tools.as_ref().unwrap_or(&config.tools);
+        let call = PromptCall { config, tools, request, step: 1, model: model.into() };
+        let size = call.size_of_all(ground.counters);
+        let holds = session.map(|session| session.holds).unwrap_or_default();
+        let excerpt = self.excerpt(key, &size, call.model, holds).await?;
+        let following: Vec<PromptMessage<'_>> = input.into_iter().map(PromptMessage::from).collect();
+        Ok(size_with(size, call.model, &excerpt, &following))
+    }
 }
 
 /// A turn that is about to begin.
 pub(super) struct Opening<'a> {
-    pub(super) turn: &'a TurnId,
     pub(super) request_id: Option<&'a RequestId>,
     pub(super) request: &'a TurnRequest,
-    pub(super) input: Option<&'a InputMessage>,
-    /// The first step begins with it. Otherwise it begins once the messages that wait are taken, so that its size has them.
-    pub(super) begins: bool,
+    pub(super) input: Option<NewMessage>,
+    /// The size of the prompt of the first step, if that begins with the turn. Otherwise it begins once the messages that wait are taken,
+    /// so that its size has them.
+    pub(super) size: Option<ContextSize<'a>>,
     pub(super) model: &'a Resolved,
     pub(super) limits: Limits,
     pub(super) budget: Option<Budget>,
@@ -316,30 +336,22 @@ pub(super) struct Opening<'a> {
 }
 
 /// The first events of a turn, and its input if it has one.
-pub(super) fn opening(new: &Opening<'_>) -> Rows {
-    let Opening { turn, request_id, request, input, begins, model, limits, budget, ground } = new;
-    let Ground { config, revision, tokens, anchor, version } = ground;
-    let anchor = usable(*anchor, &model.reference, *version);
+pub(super) fn opening(new: Opening<'_>) -> Rows {
+    let Opening { request_id, request, input, size, model, limits, budget, ground } = new;
+    let Ground { config, revision, counters: _ } = ground;
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
-    let outside = outside_tokens(config, tools, (request, 1), Some(model));
-    let unread =
-        input.iter().flat_map(|input| &input.parts).map(|part| i64::from(unread_part(model, part, Role::User)));
-    let unread: i64 = unread.sum();
-    let estimator = estimator(model);
-    let mut rows = Rows::new(&estimator.name(), offset(anchor, outside) - unread);
-    let input = input.map(|input| user_message(turn, input, estimator));
+    let mut rows = Rows::new(&estimator(model).name(), size.map_or(0, |size| size.offset()));
     let offered = tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
     rows.event(
         &Payload::TurnStarted {
             request: request_id.cloned(),
             model: model.reference.clone(),
-            limits: *limits,
+            limits,
             tool_names: offered.collect(),
             input: input.as_ref().map(|input| input.id.clone()),
         },
         StepPosition::default(),
     );
-    let said = input.as_ref().map_or(0, message_tokens);
     if let Some(input) = input {
         rows.message(input, StepPosition::default());
     }
@@ -347,9 +359,9 @@ pub(super) fn opening(new: &Opening<'_>) -> Rows {
     for wish in unsupported {
         rows.event(&wishes::left_out(model, wish), StepPosition::default());
     }
-    if *begins {
-        let expected = size(anchor, tokens + i64::from(outside) + i64::from(said) - unread, estimator.frame());
-        rows.event(&step_started(model, *revision, expected.count, *budget), StepPosition { step: 1, attempt: 1 });
+    if let Some(size) = size {
+        let started = step_started(model, revision, size.size().count, budget);
+        rows.event(&started, StepPosition { step: 1, attempt: 1 });
     }
     rows
 }
@@ -371,9 +383,4 @@ pub(super) fn step_started(model: &Resolved, revision: i64, expected: TokenCount
         window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
         reserve: budget.map_or(0, |budget| budget.reserve),
     }
-}
-
-/// The live transcript and what comes on top of it, in tokens.
-pub(super) fn total(transcript: i64, more: u32) -> u32 {
-    u32::try_from(transcript).unwrap_or_default().saturating_add(more)
 }

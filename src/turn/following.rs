@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{
     codec,
+    context::size::Counters,
     model::{
-        Anchor, DropReason, LimitsOverride, MessageId, Payload, RequestId, SessionConfig, SessionKey, TurnId,
+        DropReason, LimitsOverride, MessageId, Payload, RequestId, SessionConfig, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
     store::{
@@ -77,38 +78,25 @@ pub(super) struct Planned {
 pub(super) struct Ground<'a> {
     pub(super) config: &'a SessionConfig,
     pub(super) revision: i64,
-    pub(super) tokens: i64,
-    pub(super) anchor: Option<&'a Anchor>,
-    pub(super) version: i64,
+    pub(super) counters: Counters<'a>,
 }
 
 impl<'a> Ground<'a> {
     /// A session that is to be created.
     pub(super) fn new(config: &'a SessionConfig) -> Self {
-        Self { config, revision: FIRST_REVISION, tokens: 0, anchor: None, version: 0 }
+        let counters = Counters { transcript_tokens: 0, context_version: 0, anchor: None };
+        Self { config, revision: FIRST_REVISION, counters }
     }
 
     /// What a turn leaves behind that runs here.
     pub(super) fn behind(owned: &'a Owned) -> Self {
         let Revision { number, config } = owned.in_force();
-        Self {
-            config,
-            revision: *number,
-            tokens: owned.context_tokens,
-            anchor: owned.anchor.as_ref(),
-            version: owned.context_version,
-        }
+        Self { config, revision: *number, counters: owned.into() }
     }
 
     /// A session as it was read.
     pub(super) fn of(session: &'a Session) -> Self {
-        Self {
-            config: &session.config,
-            revision: session.revision,
-            tokens: session.context_tokens,
-            anchor: session.anchor.as_ref(),
-            version: session.context_version,
-        }
+        Self { config: &session.config, revision: session.revision, counters: session.into() }
     }
 }
 
@@ -196,12 +184,11 @@ impl Engine {
         let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
-        let rows = opening(&Opening {
-            turn: &turn,
+        let rows = opening(Opening {
             request_id: request_id.as_ref(),
             request,
             input: None,
-            begins: false,
+            size: None,
             model: &model,
             limits,
             budget: budget(&self.policy(ground.config)?.context, &model).ok(),

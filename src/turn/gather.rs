@@ -49,8 +49,9 @@ impl Engine {
             return Ok(Gathered::Nothing);
         }
         let policy = self.policy(&standing.session.config)?;
-        let (window, outside) = (known_window(&policy.context, model), standing.outside(model));
-        let choice = choose(waiting, policy.take, |message| fits(message, model, window, outside));
+        let window = known_window(&policy.context, model);
+        let non_transcript_tokens = standing.size(model).non_transcript_tokens();
+        let choice = choose(waiting, policy.take, |message| fits(message, model, window, non_transcript_tokens));
         if !choice.expired.is_empty() {
             self.withdraw(key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
             return Ok(Gathered::Moved);

@@ -7,17 +7,15 @@ use uuid::Uuid;
 use super::{
     Engine, Error,
     count::estimator,
-    execute::total,
-    media::unread_part,
-    sessions::own_outside_tokens,
+    size::{CalledModel, PromptMessage, own_size, size_with},
     submit::blobs_of,
     written::{host_part, new_message},
 };
 use crate::{
+    codec,
     context::{
-        estimate,
         estimator::Estimator,
-        size::{offset, usable},
+        size::{ContextSize, Counters},
     },
     model::{
         BlobId, CallId, Content, MessageId, SessionConfig, SessionKey, TenantId, TokenCount,
@@ -26,7 +24,6 @@ use crate::{
         import::{Appended, Fit, Misfit, Place, fit},
         message::StoredPart,
     },
-    provider::registry::Resolved,
     store::{
         NewMessage,
         idempotency::Remembered,
@@ -49,13 +46,17 @@ pub struct Receipt {
     pub size: TokenCount,
 }
 
-/// What a repeated request is answered with: the append by its name, the version and the size of the transcript after it, with what the
-/// last call taught about it.
+/// What a repeated request is answered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Led {
+    /// The append by its name.
     append: String,
+    /// The transcript's version after it.
     version: i64,
+    /// The size of the next prompt without system prompt and tools.
     tokens: i64,
+    /// That size. `None` in rows of versions of contextd that did not write it.
+    size: Option<TokenCount>,
 }
 
 impl Engine {
@@ -108,12 +109,14 @@ impl Engine {
         let estimator = self.model(&config.model).map_or(Estimator::Characters, |model| estimator(&model));
         let Prepared { messages, blobs } =
             self.prepare_messages(key, &append, command, &config, &fit, estimator).await?;
-        let tokens: i64 = messages.iter().map(|imported| size(&imported.message)).sum();
-        let learnt = usable(tail.anchor.as_ref(), &config.model, tail.version.context)
-            .map_or(0, |anchor| offset(Some(anchor), 0));
-        let unread = self.model(&config.model).map_or(0, |model| messages.iter().map(|it| unread(&model, it)).sum());
-        let tokens = tail.tokens + tokens + learnt - unread;
-        let led = Led { append, version: tail.version.number() + 1, tokens };
+        let context = self.size_after(key, &tail, &config, &messages).await?;
+        let size = context.size().count;
+        let led = Led {
+            append,
+            version: tail.version.number() + 1,
+            tokens: i64::from(size.tokens) - i64::from(context.non_transcript_tokens()),
+            size: Some(size),
+        };
         let place = |place: Place| -> PartPlace { (derive::appended(&led.append, place.message), place.part) };
         let made = fit.made.iter().map(|made| ImportedCall {
             id: made.call.id.clone(),
@@ -188,14 +191,31 @@ impl Engine {
         Ok(prepared)
     }
 
+    /// The size of the session's next prompt after these messages.
+    async fn size_after<'a>(
+        &self,
+        key: &SessionKey,
+        tail: &'a Tail,
+        config: &SessionConfig,
+        messages: &[ImportedMessage],
+    ) -> Result<ContextSize<'a>, Error> {
+        let model = self.model(&config.model).ok();
+        let model = CalledModel::named(&config.model, model.as_ref());
+        let size = own_size(config, model, tail.into());
+        let excerpt = self.excerpt(key, &size, model, tail.holds).await?;
+        let following: Vec<PromptMessage<'_>> = messages.iter().map(|imported| (&imported.message).into()).collect();
+        Ok(size_with(size, model, &excerpt, &following))
+    }
+
     /// The answer.
     fn receipt(&self, led: &Led, messages: usize, config: &SessionConfig) -> Receipt {
-        let outside = own_outside_tokens(config, self.model(&config.model).ok().as_ref());
-        Receipt {
-            messages: (0..messages).map(|index| derive::appended(&led.append, index)).collect(),
-            version: led.version,
-            size: estimate::count(total(led.tokens, outside)),
-        }
+        let size = led.size.clone().unwrap_or_else(|| {
+            let model = self.model(&config.model).ok();
+            let counters = Counters { transcript_tokens: led.tokens, context_version: 0, anchor: None };
+            own_size(config, CalledModel::named(&config.model, model.as_ref()), counters).size().count
+        });
+        let messages = (0..messages).map(|index| derive::appended(&led.append, index)).collect();
+        Receipt { messages, version: led.version, size }
     }
 }
 
@@ -250,25 +270,19 @@ fn imported(
     ImportedMessage { message: NewMessage { pinned, metadata: metadata.clone(), ..message }, created_at: *created_at }
 }
 
-/// Tokens of a message that the model does not read.
-fn unread(model: &Resolved, ImportedMessage { message, created_at: _ }: &ImportedMessage) -> i64 {
-    message.parts.iter().map(|stored| i64::from(unread_part(model, &stored.part, message.role))).sum()
-}
-
-fn size(message: &NewMessage) -> i64 {
-    i64::from(message.overhead) + message.parts.iter().map(|part| i64::from(part.size.tokens)).sum::<i64>()
-}
-
 impl Led {
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let append = words.next()?.to_owned();
-        Some(Self { append, version: words.next()?.parse().ok()?, tokens: words.next()?.parse().ok()? })
+        let (version, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let size = words.next().map(codec::receipt::read_size).transpose().ok()?;
+        Some(Self { append, version, tokens, size })
     }
 }
 
 impl std::fmt::Display for Led {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {}", self.append, self.version, self.tokens)
+        write!(f, "{} {} {}", self.append, self.version, self.tokens)?;
+        self.size.iter().try_for_each(|size| write!(f, " {}", codec::receipt::write_size(size)))
     }
 }

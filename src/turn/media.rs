@@ -2,18 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Engine, Error, count::estimator, reasoning};
+use super::{Engine, Error};
 use crate::{
     context::{
-        media::{Replaced, leave_out, unread_of},
+        media::{Replaced, leave_out},
         picture,
-        size::{size, unseen},
     },
     model::{
-        Anchor, BlobId, Category, Closed, Contents, Media, Message, NewContent, Part, Payload, PromptNote,
-        PromptNoteKind, Role, TenantId, Transcript,
+        BlobId, Closed, Contents, Media, Message, NewContent, Payload, PromptNote, PromptNoteKind, Role, TenantId,
+        Transcript,
         media::{Kept, LeftOut, Source},
-        transcript::loop_begins,
     },
     provider::registry::Resolved,
     store::blob::{Beginning, Walk},
@@ -166,37 +164,6 @@ impl Engine {
 /// Why a model does not get a medium; none: it does.
 pub(super) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
     model.provider.cannot_read(&model.info, media, role)
-}
-
-/// Tokens of these messages that the model does not read: media that are words to it, and reasoning that is not sent.
-pub(super) fn unread(model: &Resolved, messages: &[Message]) -> BTreeMap<Category, u32> {
-    unread_since(model, messages, 0)
-}
-
-/// The same of those from there on.
-fn unread_since(model: &Resolved, messages: &[Message], first: usize) -> BTreeMap<Category, u32> {
-    let mut unread = unread_of(&messages[first..], |media, role| cannot_read(model, media, role).is_some());
-    let loop_begins = loop_begins(messages);
-    let unsent = |(at, message)| reasoning::unsent(model, message, at > loop_begins);
-    let unsent = messages.iter().enumerate().skip(first).map(unsent).fold(0, u32::saturating_add);
-    if unsent > 0 {
-        unread.insert(Category::Reasoning, unsent);
-    }
-    unread
-}
-
-/// The same of one part.
-pub(super) fn unread_part(model: &Resolved, part: &Part, role: Role) -> u32 {
-    crate::context::media::unread(part, role, |media, role| cannot_read(model, media, role).is_some())
-}
-
-/// What is to be taken off the estimate of a prompt of these messages: what the model does not read of those that no call measured.
-pub(super) fn unread_new(model: &Resolved, anchor: Option<&Anchor>, messages: &[Message], estimated: i64) -> i64 {
-    if messages.is_empty() {
-        return 0;
-    }
-    let unseen = unseen(messages, anchor, size(anchor, estimated, estimator(model).frame()).new);
-    unread_since(model, messages, messages.len() - unseen.len()).values().copied().map(i64::from).sum()
 }
 
 /// Only words took the place of media: calls and results are as they were.

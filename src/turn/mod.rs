@@ -35,6 +35,7 @@ pub mod retry;
 pub mod run;
 pub mod sessions;
 pub mod share;
+mod size;
 pub mod stats;
 pub mod submit;
 pub mod update;

@@ -7,9 +7,9 @@ use super::{
     Engine, Error,
     compact::{Order, Tried},
     gather::Gathered,
-    media::unread,
     prune::{report, unasked},
     render::{Rendered, Standing},
+    size::{Excerpt, unsupported},
     stats::budget,
 };
 use crate::{
@@ -18,7 +18,6 @@ use crate::{
         budget::Budget,
         compact,
         prune::{Pruning, choose, is_due},
-        size::{size, usable},
     },
     model::{
         Applied, Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
@@ -89,7 +88,7 @@ impl Engine {
         }
         // Nothing more is done for a transcript that cannot be sent.
         self.prompt(&standing, &model)?;
-        let size = standing.size(&model);
+        let size = standing.size(&model).size();
         let policy = self.policy(&standing.session.config)?.context;
         let budget = budget(&policy, &model)?;
         if let Some(report) = done {
@@ -219,7 +218,7 @@ impl Engine {
         shape: PromptShape,
         budget: Budget,
     ) -> Result<Rendered, Error> {
-        let used = standing.size(model).count.tokens;
+        let used = standing.size(model).size().count.tokens;
         if budget.assumed || used <= budget.window {
             return self.shown(key, standing, model, shape).await;
         }
@@ -241,15 +240,15 @@ impl Standing {
         compacts: bool,
     ) -> Option<(Pruning, PrepareReport)> {
         let pruning = choose(&self.messages, policy)?;
-        let (before, outside) = (self.size(model), self.outside(model));
-        let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
-        let rebilled = pruning.rebilled(anchor.map_or(0, |anchor| anchor.cached), outside);
+        let size = self.size(model);
+        let before = size.size();
+        let rebilled = pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens());
         if !is_due(policy.mode, &pruning, rebilled, compacts || budget.overflows(before.at_most())) {
             return None;
         }
         // What was measured before is of no use for what is left.
-        let left = self.session.context_tokens - i64::from(pruning.saved) + i64::from(outside);
-        let left = size(None, left - self.unread(model), 0).count;
+        let left = size.with_rewritten(self.session.context_tokens - i64::from(pruning.saved));
+        let left = left.without(self.unsupported_without_results(model)).size().count;
         let prune: PruneReport = report(&pruning, rebilled);
         let report = PrepareReport {
             before: before.count,
@@ -262,10 +261,13 @@ impl Standing {
         Some((pruning, report))
     }
 
-    /// Tokens that the model does not read, results aside: what is cleared takes its media with it.
-    fn unread(&self, model: &Resolved) -> i64 {
-        let unread = unread(model, &self.messages).into_iter();
-        unread.filter(|(category, _)| *category != Category::ToolResults).map(|(_, tokens)| i64::from(tokens)).sum()
+    /// Tokens of the transcript that the model is not sent, tool results excluded: results that are cleared lose their media too.
+    fn unsupported_without_results(&self, model: &Resolved) -> i64 {
+        let unsupported = unsupported(model, &Excerpt::whole(&self.messages)).into_iter();
+        unsupported
+            .filter(|(category, _)| *category != Category::ToolResults)
+            .map(|(_, tokens)| i64::from(tokens))
+            .sum()
     }
 }
 

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Engine, Error, sessions::own_outside_tokens, stats::budget};
+use super::{
+    Engine, Error,
+    size::{CalledModel, own_size},
+    stats::budget,
+};
 use crate::{
     codec,
     context::{
         compact,
         prune::{Pruning, choose, placeholder},
-        size::usable,
     },
     model::{
         PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
@@ -18,7 +21,6 @@ use crate::{
     store::{
         self,
         prune::{Marks, Place},
-        session::Session,
     },
 };
 
@@ -59,8 +61,10 @@ impl Engine {
             let nothing = *dry_run || self.nothing(key, idempotency).await?;
             return Ok(nothing.then(PruneReport::default));
         };
-        let (cached, outside) = self.cached(&session);
-        let report = report(&pruning, pruning.rebilled(cached, outside));
+        let model = self.model(&session.config.model).ok();
+        let size =
+            own_size(&session.config, CalledModel::named(&session.config.model, model.as_ref()), (&session).into());
+        let report = report(&pruning, pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens()));
         if *dry_run {
             return Ok(Some(report));
         }
@@ -106,7 +110,7 @@ impl Engine {
             return Ok(());
         }
         let Ok(budget) = budget(&policy, &model) else { return Ok(()) };
-        let size = looked.size(&model).at_most();
+        let size = looked.size(&model).size().at_most();
         let compacts = compact::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
         if let Some((pruning, planned)) = looked.due(&policy.prune, &model, budget, compacts)
             && let Some(report) = planned.prune
@@ -191,13 +195,6 @@ impl Engine {
             Some(first) => Ok(first.result.is_empty()),
             None => Ok(true),
         }
-    }
-
-    /// How much of the next prompt the provider's cache holds, and how much of that stands before the transcript.
-    fn cached(&self, session: &Session) -> (u32, u32) {
-        let Session { config, anchor, context_version, .. } = session;
-        let cached = usable(anchor.as_ref(), &config.model, *context_version).map_or(0, |anchor| anchor.cached);
-        (cached, own_outside_tokens(config, self.model(&config.model).ok().as_ref()))
     }
 }
 

@@ -3,15 +3,13 @@
 use std::borrow::Cow;
 
 use crate::{
-    model::{Content, Message, Part, Role, Usage, message::StoredPart, transcript::loop_begins},
+    model::{Content, Message, ModelResponse, Part, Role, Usage, message::StoredPart, transcript::loop_begins},
     provider::registry::Resolved,
 };
 
-/// Tokens of reasoning in a message of a transcript that are estimated and not sent. `in_loop`: the user has not spoken since.
-pub(super) fn unsent(model: &Resolved, message: &Message, in_loop: bool) -> u32 {
-    let own = is_own(model, message);
-    let unsent = |stored: &&StoredPart| is_reasoning(&stored.part) && !sends(model, &stored.part, own, in_loop);
-    message.parts.iter().filter(unsent).map(|stored| stored.size.tokens).fold(0, u32::saturating_add)
+/// Whether a part is reasoning that does not go with the next prompt. `own`: the model wrote it. `in_loop`: the user has not spoken since.
+pub(super) fn is_unsent(model: &Resolved, part: &Part, own: bool, in_loop: bool) -> bool {
+    is_reasoning(part) && !sends(model, part, own, in_loop)
 }
 
 /// Tokens of an answer's reasoning, as reported, that do not go with the prompt that follows it. After an answer with calls that is one of
@@ -32,7 +30,7 @@ pub(super) fn ends_loop(answer: &[StoredPart]) -> bool {
 pub(super) fn of_loop(model: &Resolved, sent: &[Message]) -> u32 {
     let begins = loop_begins(sent);
     let passing = |message: &Message| {
-        let own = is_own(model, message);
+        let own = is_own(model, message.response.as_ref());
         let passes =
             |part: &Part| is_reasoning(part) && sends(model, part, own, true) && !sends(model, part, own, false);
         let passing = || message.parts.iter().filter(|stored| passes(&stored.part));
@@ -53,7 +51,7 @@ pub(super) fn of_loop(model: &Resolved, sent: &[Message]) -> u32 {
 pub(super) fn as_sent<'a>(model: &Resolved, messages: &'a [Message]) -> Cow<'a, [Message]> {
     let loop_begins = loop_begins(messages);
     let goes = |message: &Message, part: &Part, at: usize| {
-        !is_reasoning(part) || sends(model, part, is_own(model, message), at > loop_begins)
+        !is_unsent(model, part, is_own(model, message.response.as_ref()), at > loop_begins)
     };
     let whole = |(at, message): (usize, &Message)| message.parts.iter().all(|stored| goes(message, &stored.part, at));
     if messages.iter().enumerate().all(whole) {
@@ -74,12 +72,9 @@ fn is_reasoning(part: &Part) -> bool {
     matches!(part.content, Content::Reasoning { .. })
 }
 
-/// Whether the model wrote the message.
-fn is_own(model: &Resolved, message: &Message) -> bool {
-    message
-        .response
-        .as_ref()
-        .is_some_and(|response| response.provider == model.provider_name && response.model == model.reference)
+/// Whether the model wrote the message with that response.
+pub(super) fn is_own(model: &Resolved, response: Option<&ModelResponse>) -> bool {
+    response.is_some_and(|response| response.provider == model.provider_name && response.model == model.reference)
 }
 
 #[cfg(test)]
@@ -89,12 +84,13 @@ pub(super) mod tests {
     use super::*;
     use crate::{
         context::testing::{calls, message, prompt, response, results, user},
-        model::{ModelResponse, Prompt},
+        model::{Category, Prompt},
         provider::{
             Registry,
             http::Settings,
             openai::{OpenAi, dialect, dialect::Dialect},
         },
+        turn::size,
     };
 
     /// A model of a service that speaks a dialect.
@@ -113,7 +109,7 @@ pub(super) mod tests {
     }
 
     /// Thoughts before an answer and before a call, by the model and by another one, with details of OpenRouter's and without.
-    fn conversation() -> Vec<Message> {
+    pub(in crate::turn) fn conversation() -> Vec<Message> {
         let thought = |n: u32, details: bool| {
             let text = format!("thought-{n}!");
             let metadata = details.then(|| {
@@ -158,15 +154,13 @@ pub(super) mod tests {
                 );
                 assert_eq!(counted, body.contains(&text), "{} {text}", dialect.name);
             }
-            let unsent = |messages: &[Message]| {
-                let begins = loop_begins(messages);
-                messages.iter().enumerate().map(|(at, message)| unsent(&model, message, at > begins)).sum::<u32>()
-            };
             let all = |messages: &[Message]| {
                 let parts = messages.iter().flat_map(|message| &message.parts);
                 parts.filter(|stored| is_reasoning(&stored.part)).map(|stored| stored.size.tokens).sum::<u32>()
             };
-            assert_eq!(unsent(&messages), all(&messages) - all(&sent), "{}", dialect.name);
+            let unsent = size::unsupported(&model, &size::Excerpt::whole(&messages));
+            let unsent = unsent.get(&Category::Reasoning).copied().unwrap_or_default();
+            assert_eq!(unsent, all(&messages) - all(&sent), "{}", dialect.name);
         }
     }
 

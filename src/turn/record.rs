@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use super::{
     Engine, Error,
-    count::estimator,
-    media::{cannot_read, unread_new},
+    media::cannot_read,
     reasoning,
-    sessions::own_outside_tokens,
-    stats::LATEST,
+    size::{CalledModel, Excerpt, LATEST, SLACK, own_size, size_with, transcript_tokens},
     written::usage_event,
 };
 use crate::{
     codec::{self, message::MessageInfo},
     context::{
         media::leave_out,
-        size::{Size, size, usable},
+        size::{ContextSize, Counters, Size},
     },
     model::{
-        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig, SessionKey,
-        TenantId, Usage, UsagePurpose, command::RecordUsage, event::Estimate,
+        Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig, SessionKey, TenantId, Usage,
+        UsagePurpose, command::RecordUsage, event::Estimate, ledger::ModelDependent,
     },
     provider::registry::Resolved,
     store::{
@@ -137,21 +135,26 @@ impl Engine {
 
     /// What the counters leave open of the session's prompts. The text of its messages is not read.
     async fn variable(&self, key: &SessionKey, call: &HostCall<'_>, behind: Option<Behind>) -> Result<Variable, Error> {
-        if !call.tail.needs_messages {
+        let ModelDependent { media, reasoning } = call.tail.holds;
+        if !(media || reasoning) {
             return Ok(Variable::default());
         }
-        let (called, own) = call.models;
-        let withholds = |model: Option<&Resolved>| model.is_some_and(|model| model.provider.withholds_reasoning());
-        let with_reasoning = withholds(called) || withholds(own);
+        let [called, own] = call.models();
+        let with_reasoning = called.withholds_reasoning() || own.withholds_reasoning();
         let all = self.store.variable(key, with_reasoning, &[LATEST, call.before()]).await?;
         if all.iter().all(|message| message.parts.is_empty()) {
             return Ok(Variable::default());
         }
+        let non_transcript = [called, own]
+            .map(|model| i64::from(own_size(call.config, model, call.tail.into()).non_transcript_tokens()));
         let since_call = call.tail.anchor.as_ref().map_or(0, |anchor| {
-            call.tail.tokens + i64::from(call.outside(called).max(call.outside(own))) - anchor.described
+            call.tail.tokens + non_transcript[0].max(non_transcript[1]) - anchor.estimated_at_anchor
         });
-        let since_answer = behind.map_or(0, |behind| behind.tokens);
-        let newest = self.newest(key, None, since_call.max(since_answer)).await?;
+        let new = since_call.max(behind.map_or(0, |behind| behind.tokens));
+        let newest = match new > 0 {
+            true => self.newest(key, |newest| transcript_tokens(newest) > 2 * new + SLACK).await?,
+            false => Vec::new(),
+        };
         Ok(Variable { all, newest })
     }
 
@@ -231,10 +234,10 @@ impl HostCall<'_> {
         let Some(Described { transcript, answer }) = described else {
             return (Recorded { estimate: None, size: self.next(None).count }, None);
         };
-        let (called, _) = self.models;
-        let outside = i64::from(self.outside(called));
-        let anchor = usable(self.tail.anchor.as_ref(), self.reference, self.tail.version.context);
-        let predicted = self.size(called, anchor, self.before(), transcript + outside).count;
+        let ([named, _], (called, _)) = (self.models(), self.models);
+        let counters = Counters { transcript_tokens: transcript, ..self.tail.into() };
+        let size = self.size(named, counters, self.before());
+        let predicted = size.size().count;
         let written = self.answer.map(|message| &message.parts).filter(|_| answer.is_some());
         let (dropped, of_loop) = match (called, written) {
             (Some(model), Some(answer)) => {
@@ -244,12 +247,13 @@ impl HostCall<'_> {
             }
             (None, _) | (_, None) => (0, 0),
         };
-        let kept = answer.map_or(0, |answer| answer.saturating_sub(frame(called)));
+        let kept = answer.map_or(0, |answer| answer.saturating_sub(named.frame_tokens()));
         let measured = Measured {
             seen: self.tail.version.context,
             input: usage.input,
             output: answer.map_or(0, |_| usage.output.saturating_sub(dropped)),
-            beside: transcript + outside + i64::from(kept) + i64::from(of_loop) - self.tail.tokens,
+            beside: transcript + i64::from(size.non_transcript_tokens()) + i64::from(kept) + i64::from(of_loop)
+                - self.tail.tokens,
             cached: usage.cache_read.saturating_add(usage.cache_write),
             estimated: predicted.tokens,
             basis: predicted.basis,
@@ -261,11 +265,16 @@ impl HostCall<'_> {
 
     /// The size of the session's next prompt, after the report.
     fn next(&self, measured: Option<&Measured>) -> Size {
-        let (_, own) = self.models;
-        let reference = own.map_or(&self.config.model, |model| &model.reference);
+        let [_, own] = self.models();
         let reported = measured.map(|measured| measured.anchor(self.reference, self.tail.tokens));
-        let anchor = usable(reported.as_ref().or(self.tail.anchor.as_ref()), reference, self.tail.version.context);
-        self.size(own, anchor, LATEST, self.tail.tokens + i64::from(self.outside(own)))
+        let counters = Counters { anchor: reported.as_ref().or(self.tail.anchor.as_ref()), ..self.tail.into() };
+        self.size(own, counters, LATEST).size()
+    }
+
+    /// The one that was called, and the session's own.
+    fn models(&self) -> [CalledModel<'_>; 2] {
+        let (called, own) = self.models;
+        [CalledModel::named(self.reference, called), CalledModel::named(&self.config.model, own)]
     }
 
     /// Where the prompt ends that was sent: before the answer, or after all.
@@ -273,22 +282,16 @@ impl HostCall<'_> {
         self.answer.map_or(LATEST, |answer| answer.seq)
     }
 
-    /// The size of a prompt of the messages before a seq. A model that is not known is taken for one that reads everything.
-    fn size(&self, model: Option<&Resolved>, anchor: Option<&Anchor>, before: Seq, estimated: i64) -> Size {
-        let messages = sent(if anchor.is_some() { &self.variable.newest } else { &self.variable.all }, before);
-        let unread = model.map_or(0, |model| unread_new(model, anchor, messages, estimated));
-        size(anchor, estimated - unread, frame(model))
+    /// The size of a prompt of the messages before a seq.
+    fn size<'c>(&self, model: CalledModel<'_>, counters: Counters<'c>, before: Seq) -> ContextSize<'c> {
+        let size = own_size(self.config, model, counters);
+        let Variable { all, newest } = &self.variable;
+        let excerpt = match size.is_anchored() {
+            true => Excerpt::end(sent(newest, before)),
+            false => Excerpt::whole(sent(all, before)),
+        };
+        size_with(size, model, &excerpt, &[])
     }
-
-    /// The prompt outside of its transcript.
-    fn outside(&self, model: Option<&Resolved>) -> u32 {
-        own_outside_tokens(self.config, model)
-    }
-}
-
-/// What an answer costs beside its parts in later prompts of a model; of one that is not known nothing.
-fn frame(model: Option<&Resolved>) -> u32 {
-    model.map_or(0, |model| estimator(model).frame())
 }
 
 /// What is kept of a message, with the usage.

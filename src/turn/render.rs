@@ -2,13 +2,9 @@
 
 use futures_util::future::try_join;
 
-use super::{Engine, Error, count::estimator, media::unread_new, run::NO_TOOLS, sessions::outside_tokens, wishes};
+use super::{Engine, Error, run::NO_TOOLS, size::PromptCall, wishes};
 use crate::{
-    context::{
-        notes::notes,
-        prompt,
-        size::{Size, size, usable},
-    },
+    context::{notes::notes, prompt, size::ContextSize},
     model::{
         Contents, Message, Prompt, PromptNote, PromptShape, Seq, SessionKey, TenantId, ToolSet, Transcript,
         command::{RenderContext, TurnRequest},
@@ -112,7 +108,7 @@ impl Engine {
         model: &Resolved,
         shape: PromptShape,
     ) -> Result<Rendered, Error> {
-        let prompt = Prompt { size: standing.size(model).count, ..self.prompt(standing, model)? };
+        let prompt = Prompt { size: standing.size(model).size().count, ..self.prompt(standing, model)? };
         let version = standing.version.number();
         Ok(Rendered { version, ..self.rendered(&key.tenant, model, prompt, shape).await? })
     }
@@ -190,22 +186,16 @@ impl Standing {
         }
     }
 
-    /// The prompt outside of its transcript, in tokens.
-    pub(super) fn outside(&self, model: &Resolved) -> u32 {
-        outside_tokens(&self.session.config, self.tools(), (&self.request, self.step), Some(model))
-    }
-
     /// The size of the prompt.
-    pub(super) fn size(&self, model: &Resolved) -> Size {
+    pub(super) fn size(&self, model: &Resolved) -> ContextSize<'_> {
         self.size_with(self.tools(), model)
     }
 
     /// The size of the prompt with these tools.
-    pub(super) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> Size {
-        let anchor = usable(self.session.anchor.as_ref(), &model.reference, self.session.context_version);
-        let outside = outside_tokens(&self.session.config, tools, (&self.request, self.step), Some(model));
-        let estimated = self.session.context_tokens + i64::from(outside);
-        size(anchor, estimated - unread_new(model, anchor, &self.messages, estimated), estimator(model).frame())
+    pub(super) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> ContextSize<'_> {
+        let Self { session, request, step, messages, version: _, late: _ } = self;
+        let call = PromptCall { config: &session.config, tools, request, step: *step, model: model.into() };
+        call.size(session.into(), messages)
     }
 }
 

@@ -22,11 +22,11 @@ use super::{
     execute::step_started,
     hub::Channel,
     leases::Lease,
-    media::{Carried, unread, unread_new},
+    media::Carried,
     next::{Facts, Last, Step, ending_of, next_step},
     reasoning,
     retry::Failed,
-    sessions::{outside, outside_tokens},
+    size::{Excerpt, PromptCall, unsupported},
     stats::budget,
     wakeups::Wakeup,
     wishes,
@@ -34,9 +34,10 @@ use super::{
 };
 use crate::{
     context::{
-        estimator::{Estimator, Outside},
+        estimator::Estimator,
         prompt,
-        size::{Size, offset, size, usable},
+        prune::Pruning,
+        size::{ContextSize, Size},
     },
     model::{
         CancelOutcome, Category, Closed, CompletionReason, Ending, Fence, FinishReason, Limits, Message, MessageId,
@@ -157,18 +158,13 @@ struct Scene<'a> {
     tools: &'a ToolSet,
     /// There may be calls that the model does not see.
     hides: bool,
-    /// What the prompt has beside its transcript.
-    outside: Outside,
     /// How the context is kept, and how calls run.
     policy: Policy,
-    /// The size of the prompt.
+    /// The size of the prompt, and what it was computed from.
     size: Size,
-    /// What it has beside that of the transcript.
-    offset: i64,
-    /// Tokens of the transcript that the model does not read.
-    unread: BTreeMap<Category, u32>,
-    /// How much of it the provider's cache holds.
-    cached: u32,
+    context: ContextSize<'a>,
+    /// Tokens of the transcript that the model is not sent.
+    unsupported: BTreeMap<Category, u32>,
     at: StepPosition,
     read: Instant,
 }
@@ -177,6 +173,11 @@ struct Scene<'a> {
 pub(super) const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
 
 impl Scene<'_> {
+    /// Cached tokens that the provider bills again after a prune.
+    fn rebilled(&self, pruning: &Pruning) -> u32 {
+        pruning.rebilled(self.context.cached_tokens(), self.context.non_transcript_tokens())
+    }
+
     /// How much of the time after the turn's own is left.
     fn grace_left(&self) -> Duration {
         self.limits.grace.saturating_sub(self.owned.overtime)
@@ -225,22 +226,17 @@ impl Run<'_> {
             Some(tools) => tools,
             None => &config.tools,
         };
-        let (outside, estimator) =
-            (outside(config, tools, (&owned.request, owned.step), Some(&model)), estimator(&model));
-        let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
-        let estimated = owned.context_tokens + i64::from(outside.tokens());
-        let unread_new = unread_new(&model, anchor, messages, estimated);
+        let call = PromptCall { config, tools, request: &owned.request, step: owned.step, model: (&model).into() };
+        let context = call.size((&owned).into(), messages);
         let scene = Scene {
             owned: &owned,
-            estimator,
+            estimator: estimator(&model),
             limits: self.engine.limits(config, &owned.request),
             policy: self.engine.policy(config)?,
-            outside,
-            size: size(anchor, estimated - unread_new, estimator.frame()),
-            offset: offset(anchor, outside.tokens()) - unread_new,
-            unread: unread(&model, messages),
-            cached: anchor.map_or(0, |anchor| anchor.cached),
+            size: context.size(),
+            context,
+            unsupported: unsupported(&model, &Excerpt::whole(messages)),
             model: &model,
             tools,
             hides: seen.context_version != Some(0),
@@ -525,18 +521,15 @@ impl Run<'_> {
             Some(tools) => tools,
             None => &config.tools,
         };
-        let outside = outside_tokens(config, tools, (&owned.request, owned.step + 1), Some(&model));
-        let anchor = usable(owned.anchor.as_ref(), &model.reference, owned.context_version);
-        let estimated = owned.context_tokens + i64::from(outside);
-        let unread = unread_new(&model, anchor, messages, estimated);
-        let expected = size(anchor, estimated - unread, estimator(&model).frame()).count;
+        let call = PromptCall { config, tools, request: &owned.request, step: owned.step + 1, model: (&model).into() };
+        let size = call.size(owned.into(), messages);
         let budget = budget(&self.engine.policy(config)?.context, &model).ok();
-        let started = step_started(&model, *number, expected, budget);
+        let started = step_started(&model, *number, size.size().count, budget);
         let step = NewStep {
             revision: *number,
             in_any_case: self.moved >= BEGIN_TRIES,
             started: &crate::codec::event::encode(&started).payload,
-            outside: offset(anchor, outside) - unread,
+            size_offset: size.offset(),
         };
         match self.engine.store.begin_step(self.key, self.right(), &step).await? {
             Begun::Applied(ack) => {
@@ -588,6 +581,6 @@ impl Run<'_> {
     }
 
     fn no_rows(scene: &Scene<'_>) -> Rows {
-        Rows::new(&scene.estimator.name(), scene.offset)
+        Rows::new(&scene.estimator.name(), scene.context.offset())
     }
 }

@@ -4,24 +4,14 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{
-    DEFAULT_POLICY, Engine, Error,
-    count::estimator,
-    wishes,
-    written::{LONG_TEXT, beside_others},
-};
+use super::{DEFAULT_POLICY, Engine, Error};
 use crate::{
-    context::{
-        estimate,
-        estimator::{Estimator, Outside},
-        prompt,
-    },
+    context::estimate,
     model::{
-        RequestId, SessionConfig, SessionId, SessionKey, TenantId, Tool, ToolSet,
-        command::{CreateSession, Idempotency, SessionDraft, TurnRequest},
+        RequestId, SessionConfig, SessionId, SessionKey, TenantId, ToolSet,
+        command::{CreateSession, Idempotency, SessionDraft},
         derive,
     },
-    provider::registry::Resolved,
     store::session::{NewConfig, Session},
 };
 
@@ -94,34 +84,4 @@ pub(super) fn sized(config: &SessionConfig) -> NewConfig<'_> {
 /// Tokens of the definitions that the model is told.
 fn tools_tokens(tools: &ToolSet) -> u32 {
     tools.visible().map(estimate::tool).sum()
-}
-
-/// The call that a prompt is for: what its turn wants of it, and the number of its step.
-pub(super) type Call<'a> = (&'a TurnRequest, u32);
-
-/// What a prompt has beside its transcript: system prompt, tools, and what makes the model answer. A model that is not known is taken for
-/// one with tools. It is counted once by its content.
-pub(super) fn outside(config: &SessionConfig, tools: &ToolSet, call: Call<'_>, model: Option<&Resolved>) -> Outside {
-    let (system, (request, step)) = (prompt::system(config), call);
-    let generation = model.map(|model| wishes::fitting(model, config, request, tools, step).0).unwrap_or_default();
-    let told = || tools.visible().filter(|_| model.is_none_or(|model| model.info.supports_tools));
-    let estimator = model.map_or(Estimator::Characters, estimator);
-    let bytes = system.len() + told().map(definition_bytes).sum::<usize>();
-    let new = if bytes < LONG_TEXT || estimator.has_counted(&system, told()) { 0 } else { bytes };
-    beside_others(new, estimator, || estimator.outside(&system, told(), &generation))
-}
-
-/// The same in tokens.
-pub(super) fn outside_tokens(config: &SessionConfig, tools: &ToolSet, call: Call<'_>, model: Option<&Resolved>) -> u32 {
-    outside(config, tools, call, model).tokens()
-}
-
-/// The same of a session's next prompt, where no turn wants it otherwise.
-pub(super) fn own_outside_tokens(config: &SessionConfig, model: Option<&Resolved>) -> u32 {
-    outside_tokens(config, &config.tools, (&TurnRequest::default(), 1), model)
-}
-
-/// Bytes of a tool's definition.
-pub(super) fn definition_bytes(tool: &Tool) -> usize {
-    tool.name.len() + tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len)
 }

@@ -3,20 +3,19 @@
 use super::{
     Engine, Error,
     count::estimator,
-    media::{unread, unread_new},
-    sessions::{definition_bytes, outside},
+    size::{PromptCall, definition_bytes, size_with, unsupported},
     written::beside_others,
 };
 use crate::{
     context::{
         budget::Budget,
-        compact, prune,
-        size::{Size, size, unseen, usable},
+        compact,
+        size::Size,
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{Anchor, Compaction, Message, Seq, SessionKey, ToolCategory, command::TurnRequest, config::ContextPolicy},
+    model::{Compaction, SessionKey, ToolCategory, command::TurnRequest, config::ContextPolicy},
     provider::{ModelInfo, registry::Resolved},
-    store::{message::Placed, stats::Stats},
+    store::stats::Stats,
 };
 
 /// The statistics of a session.
@@ -43,15 +42,6 @@ pub struct ContextStats {
     pub compactions: Vec<Compaction>,
 }
 
-/// After every message.
-pub(super) const LATEST: Seq = Seq(i64::MAX);
-
-/// Messages that are read at once, and in all, to see which of them the last call did not see.
-const NEWEST: u32 = 64;
-const MOST_NEWEST: usize = 512;
-/// Tokens of them that are looked at beyond twice of what is new.
-const BEYOND: i64 = 4_096;
-
 /// Compactions that are told with the statistics.
 const RECENT: u32 = 10;
 
@@ -72,28 +62,20 @@ impl Engine {
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;
         let supports_tools = model.info.supports_tools;
-        let anchor = usable(stats.anchor.as_ref(), &model.reference, stats.version.context);
-        let outside = outside(config, &config.tools, (&request, step), Some(&model));
-        // Only media, and reasoning where nothing was measured, make it depend on the model what the transcript's estimate comes to.
-        let has_media = stats.ledger.media.parts > 0 || stats.has_content;
-        let reasons = stats.ledger.reasoning.parts > 0 && model.provider.withholds_reasoning();
-        let estimated = stats.context_tokens.saturating_add(i64::from(outside.tokens()));
-        let estimator = estimator(&model);
-        let messages = match has_media || (reasons && anchor.is_none()) {
-            true => self.store().variable(key, reasons, &[LATEST]).await?,
-            false => Vec::new(),
+        let call = PromptCall { config, tools: &config.tools, request: &request, step, model: (&model).into() };
+        let size = call.size_of_all((&stats).into());
+        let excerpt = self.excerpt(key, &size, call.model, stats.holds).await?;
+        let context = size_with(size, call.model, &excerpt, &[]);
+        let size = context.size();
+        let excerpt = match context.is_anchored() && stats.holds.media {
+            // The categories are those of the whole transcript.
+            true => self.model_dependent(key, &model, stats.holds).await?,
+            false => excerpt,
         };
-        let unread_new = match anchor {
-            Some(_) if reasons || messages.iter().any(|message| !message.parts.is_empty()) => {
-                let new = size(anchor, estimated, estimator.frame()).new;
-                unread_new(&model, anchor, &self.newest(key, anchor, new).await?, estimated)
-            }
-            Some(_) | None => unread_new(&model, anchor, &messages, estimated),
-        };
-        let size = size(anchor, estimated - unread_new, estimator.frame());
-        let ledger = &stats.ledger.less(&unread(&model, &messages));
+        let ledger = &stats.ledger.less(&unsupported(&model, &excerpt));
+        let (estimator, non_transcript) = (estimator(&model), context.non_transcript());
         let (queued, used) = (stats.queued, size.count.tokens);
-        let whole = Whole { config, supports_tools, estimator, outside, ledger, queued, used };
+        let whole = Whole { config, supports_tools, estimator, non_transcript, ledger, queued, used };
         // Blocks by themselves and deferred tools are no part of the size, so that they were not counted with it.
         let blocks = config.pinned_blocks.iter().map(|block| block.text.len());
         let deferred = config.tools.tools.iter().filter(|tool| tool.deferred).map(definition_bytes);
@@ -119,37 +101,6 @@ impl Engine {
             size,
             stats,
         })
-    }
-}
-
-impl Engine {
-    /// The newest messages without their text, in order: at least those that the last call did not see, as far as what is `new` since can
-    /// tell. Nothing is read if nothing is new.
-    pub(super) async fn newest(
-        &self,
-        key: &SessionKey,
-        anchor: Option<&Anchor>,
-        new: i64,
-    ) -> Result<Vec<Message>, Error> {
-        let (mut newest, mut at, mut tokens) = (Vec::new(), LATEST, 0);
-        if new <= 0 {
-            return Ok(newest);
-        }
-        loop {
-            let read = self.store().newest(key, at, NEWEST).await?;
-            let was_last = read.len() < NEWEST as usize;
-            for Placed { place, message } in read {
-                at = place;
-                tokens += i64::from(prune::size(&message));
-                newest.push(message);
-            }
-            newest.reverse();
-            let found = unseen(&newest, anchor, i64::MAX).len() < newest.len();
-            if found || was_last || tokens > 2 * new + BEYOND || newest.len() >= MOST_NEWEST {
-                return Ok(newest);
-            }
-            newest.reverse();
-        }
     }
 }
 

@@ -13,17 +13,18 @@ use super::{
     execute::step_started,
     media::cannot_read,
     next::after_step,
-    sessions::outside_tokens,
+    size::{Excerpt, PromptCall, PromptMessage, size_with},
     stats::budget,
     verdict::{Sent, same_request, status},
     written::{beside_others, counted},
 };
 use crate::{
     context::{
+        budget::Budget,
         estimator::Estimator,
         media,
         room::{fitting, for_results},
-        size::{offset, size, usable},
+        size::{ContextSize, tokens},
         template::Pictures,
         truncate::{cut, cut_texts, join},
     },
@@ -38,6 +39,7 @@ use crate::{
     provider::registry::Resolved,
     store::{
         import::NO_TURN,
+        session::Session,
         submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
         tool_call::{KnownCall, OpenCall},
         turn_read::Turn,
@@ -71,19 +73,33 @@ pub struct Receipts {
     pub pending: Vec<CallId>,
 }
 
-/// The turn whose calls are answered, and what goes on with it after the last answer.
-struct Addressee {
+/// The turn whose calls are answered, and its session, in whose configuration the next step is made.
+struct Parties {
     turn: Turn,
+    session: Session,
+}
+
+/// The turn whose calls are answered, and what goes on with it after the last answer.
+struct Addressee<'a> {
+    parties: &'a Parties,
     /// The model that is to read the results. `None` if it is no longer configured: the turn then fails once it has an owner.
     model: Option<Resolved>,
     /// Who counts the results for it.
     estimator: Estimator,
     policy: Policy,
-    next: NextStep,
+    /// The step that follows the last answer. `None` if the turn takes no further step.
+    next: Option<Following<'a>>,
     /// Tokens that results may have together.
     room: u32,
     /// Its time is up, and some is left to conclude: nothing is waited for any more.
     concludes: bool,
+}
+
+/// A step, and the size of its prompt by what is stored by now.
+struct Following<'a> {
+    budget: Option<Budget>,
+    size: ContextSize<'a>,
+    excerpt: Excerpt<'static>,
 }
 
 /// The calls that are answered.
@@ -92,6 +108,28 @@ struct Asked<'a> {
     known: &'a BTreeMap<CallId, KnownCall>,
     /// Who counts the results.
     estimator: Estimator,
+}
+
+impl Addressee<'_> {
+    /// Tokens of an answer as the model is sent it.
+    fn sent_tokens(&self, answer: &Answer) -> u32 {
+        let Some(model) = &self.model else { return answer.tokens };
+        let sent = PromptMessage::of_answers(std::slice::from_ref(answer), 0).sent_tokens(model);
+        tokens(sent)
+    }
+
+    /// What comes after these answers, if they are the last ones.
+    fn next(&self, answers: &[Answer]) -> NextStep {
+        let revision = self.parties.session.revision;
+        let (Some(model), Some(Following { budget, size, excerpt })) = (&self.model, &self.next) else {
+            return NextStep { started: None, size_offset: 0, revision };
+        };
+        let results = PromptMessage::of_answers(answers, self.estimator.overhead(Role::Tool, []));
+        let size = size_with(*size, model.into(), excerpt, &[results]);
+        let started = step_started(model, revision, size.size().count, *budget);
+        let started = Some(crate::codec::event::encode(&started).payload);
+        NextStep { started, size_offset: size.offset(), revision }
+    }
 }
 
 impl Engine {
@@ -118,9 +156,13 @@ impl Engine {
         let known = self.store.calls(key, &named(&command)).await?;
         check_named(&command, &known)?;
         let open = known.values().find(|call| call.state.is_open()).map(|call| (call.turn.clone(), call.step));
-        let addressee = match open {
-            Some((turn, step)) => Some(self.addressee(key, &turn, step).await?),
+        let parties = match &open {
+            Some((turn, _)) => Some(self.parties(key, turn).await?),
             None => None,
+        };
+        let addressee = match (&parties, open) {
+            (Some(parties), Some((_, step))) => Some(self.addressee(key, parties, step).await?),
+            (None, _) | (_, None) => None,
         };
         let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
         let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| addressee.estimator);
@@ -131,7 +173,7 @@ impl Engine {
             let (call, edited) = (result.call.clone(), edited(&result.call, &known));
             let within = addressee.as_ref().map(|addressee| (addressee, room));
             let answer = self.prepare(&asked, result, AnswerKind::Result { edited }, within).await?;
-            room = room.saturating_sub(answer.tokens);
+            room = room.saturating_sub(addressee.as_ref().map_or(0, |addressee| addressee.sent_tokens(&answer)));
             sent.push((call, Sent::Result(answer.hash.clone())));
             answers.push(answer);
         }
@@ -151,7 +193,8 @@ impl Engine {
                 }
             }
         }
-        let next = addressee.map_or(NextStep { started: None, outside: 0, revision: 0 }, |addressee| addressee.next);
+        let nothing = NextStep { started: None, size_offset: 0, revision: 0 };
+        let next = addressee.map_or(nothing, |addressee| addressee.next(&answers));
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
         let submitted = self.write(&asked, &answers, &approvals, &ids, &idempotency, &next).await?;
         let receipts = sent.into_iter().map(|(call, sent)| {
@@ -168,7 +211,8 @@ impl Engine {
         let ids: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
         let known = self.store.calls(key, &ids).await?;
         let Some(call) = known.values().find(|call| call.state.is_open()) else { return Ok(false) };
-        let addressee = self.addressee(key, &call.turn, call.step).await?;
+        let parties = self.parties(key, &call.turn).await?;
+        let addressee = self.addressee(key, &parties, call.step).await?;
         let overdue: Vec<OpenCall> = open.into_iter().filter(|open| open.overdue || addressee.concludes).collect();
         if overdue.is_empty() {
             return Ok(false);
@@ -186,14 +230,19 @@ impl Engine {
             answers.push(self.prepare(&asked, result, AnswerKind::Overdue, None).await?);
         }
         let nobody = Idempotency { request: None, hash: String::new() };
-        let submitted = self.write(&asked, &answers, &[], &ids, &nobody, &addressee.next).await?;
+        let submitted = self.write(&asked, &answers, &[], &ids, &nobody, &addressee.next(&answers)).await?;
         Ok(!submitted.accepted.is_empty())
     }
 
-    /// The turn that made the calls of a step, and the step that follows it.
-    async fn addressee(&self, key: &SessionKey, turn: &TurnId, step: u32) -> Result<Addressee, Error> {
+    /// The turn that made calls, and its session.
+    async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
         let turn = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
-        let session = self.session(key).await?;
+        Ok(Parties { turn, session: self.session(key).await? })
+    }
+
+    /// What the answers to the calls of a step are prepared for, and the step that follows it.
+    async fn addressee<'a>(&self, key: &SessionKey, parties: &'a Parties, step: u32) -> Result<Addressee<'a>, Error> {
+        let Parties { turn, session } = parties;
         // The results are those of a step that was made for its own configuration; the next one is made for what is in force now.
         // A model or policy that was removed from the configuration keeps no turn from getting its results: its owner ends it.
         let policy = self.policy_or_default(&turn.config)?;
@@ -202,24 +251,21 @@ impl Engine {
         let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
         let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model));
         let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
-            let next = NextStep { started: None, outside: 0, revision: session.revision };
             let estimator = Estimator::Characters;
-            return Ok(Addressee { policy, next, turn, model: None, estimator, room: u32::MAX, concludes });
+            return Ok(Addressee { policy, next: None, parties, model: None, estimator, room: u32::MAX, concludes });
         };
         let limits = self.limits(config, &turn.request);
         let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
-        let outside = outside_tokens(config, tools, (&turn.request, step + 1), Some(&model));
-        let anchor = usable(session.anchor.as_ref(), &model.reference, session.context_version);
-        let estimator = estimator(&model);
-        let size = size(anchor, session.context_tokens.saturating_add(i64::from(outside)), estimator.frame());
+        let call = PromptCall { config, tools, request: &turn.request, step: step + 1, model: (&model).into() };
+        let size = call.size_of_all(session.into());
+        let excerpt = self.excerpt(key, &size, call.model, session.holds).await?;
+        let stored = size_with(size, call.model, &excerpt, &[]).size();
         let budget = budget(&in_force.context, &model).ok();
-        let started = after_step(step, &turn.so_far.total_usage, &limits).is_none().then(|| {
-            let started = step_started(&model, session.revision, size.count.clone(), budget);
-            crate::codec::event::encode(&started).payload
-        });
-        let next = NextStep { started, outside: offset(anchor, outside), revision: session.revision };
-        let room = budget.map_or(u32::MAX, |budget| for_results(budget, size.at_most()));
-        Ok(Addressee { policy, next, turn, model: Some(model), estimator, room, concludes })
+        let room = budget.map_or(u32::MAX, |budget| for_results(budget, stored.at_most()));
+        let goes_on = after_step(step, &turn.so_far.total_usage, &limits).is_none();
+        let next = goes_on.then_some(Following { budget, size, excerpt });
+        let estimator = estimator(&model);
+        Ok(Addressee { policy, next, parties, model: Some(model), estimator, room, concludes })
     }
 
     /// An answer as it is written: `within` the limits of the addressee's tool and the room there is, the whole output kept as a blob.
@@ -228,14 +274,14 @@ impl Engine {
         asked: &Asked<'_>,
         result: SubmittedResult,
         kind: AnswerKind,
-        within: Option<(&Addressee, u32)>,
+        within: Option<(&Addressee<'_>, u32)>,
     ) -> Result<Answer, Error> {
         let SubmittedResult { call, parts, outcome, sanitized } = result;
         let hash = fingerprint(&parts, outcome);
         let known = asked.known.get(&call);
         let name = known.map(|call| call.name.clone()).unwrap_or_default();
         let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None };
-        if let Some((Addressee { turn, model, policy, .. }, room)) = within {
+        if let Some((Addressee { parties: Parties { turn, .. }, model, policy, .. }, room)) = within {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
             let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
             let texts: Vec<String> = result.texts().map(str::to_owned).collect();

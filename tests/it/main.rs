@@ -22,6 +22,7 @@ mod commits;
 mod compaction;
 mod compaction_beside;
 mod context_properties;
+mod context_size;
 mod context_stats;
 mod continue_turn;
 mod count_tokens;

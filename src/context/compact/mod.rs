@@ -53,7 +53,7 @@ pub struct Situation<'a> {
     /// The compaction in force.
     pub standing: Option<&'a Standing>,
     /// Estimated size of the rest of the prompt.
-    pub outside: u32,
+    pub non_transcript_tokens: u32,
     /// Size of the prompt, as far up as it may be.
     pub size: u32,
     /// Its window.
@@ -397,7 +397,7 @@ fn size(message: &Message) -> u32 {
 /// The size of the prompt as it is estimated.
 fn estimated(situation: &Situation<'_>) -> u64 {
     let messages = situation.messages.iter().map(|message| u64::from(size(message)));
-    (u64::from(situation.outside) + messages.sum::<u64>()).max(1)
+    (u64::from(situation.non_transcript_tokens) + messages.sum::<u64>()).max(1)
 }
 
 /// An estimate, corrected by what is known of the whole prompt: `size`, estimated at `whole`.

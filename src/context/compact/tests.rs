@@ -54,7 +54,7 @@ impl Case {
         Situation {
             messages: &self.messages,
             standing: self.standing.as_ref(),
-            outside: 0,
+            non_transcript_tokens: 0,
             size: total(&self.messages),
             budget: Budget { window: self.window, reserve: 0, assumed: false },
             policy: &self.policy,

@@ -2,6 +2,7 @@
 
 use super::{Path, Stored};
 use crate::{
+    codec::DecodeError,
     grpc::violations::{Refused, Violation, Violations},
     model::{BlobId, NewContent, media::Kept},
     pb::FieldReason,
@@ -54,6 +55,17 @@ impl Findings {
     /// Notes a field that must be set.
     pub(super) fn required(&mut self, at: Path<'_>) {
         self.invalid(at, FieldReason::Required, "must be set");
+    }
+
+    /// What a checked message converts to, by the conversion that reads stored ones. What that refuses, the check has found: limits that
+    /// are tightened belong into the check, so that what is stored stays readable.
+    pub(super) fn converted<T: Default>(&mut self, at: Path<'_>, converted: Result<T, DecodeError>) -> T {
+        converted.unwrap_or_else(|_| {
+            if self.violations.is_empty() {
+                self.invalid(at, FieldReason::Invalid, "has a value that this server does not know");
+            }
+            T::default()
+        })
     }
 
     /// Notes a field that asks for something that a later version does. Only the first is reported.

@@ -42,7 +42,7 @@ pub(in crate::turn) struct Survey {
     /// Its window.
     pub budget: Budget,
     /// Estimated size of the prompt beside the messages.
-    pub outside: u32,
+    pub non_transcript_tokens: u32,
     /// Size of the prompt.
     pub size: TokenCount,
 }
@@ -102,7 +102,7 @@ impl Survey {
         Situation {
             messages: &self.messages,
             standing: self.standing.as_ref(),
-            outside: self.outside,
+            non_transcript_tokens: self.non_transcript_tokens,
             size: self.at_most(),
             budget: self.budget,
             policy: &order.policy,

@@ -24,7 +24,7 @@ impl Engine {
                 if let Some(reverted) = engine.try_revert(&key, &command).await? {
                     let looked = engine.standing(&key).await?;
                     let model = engine.model(looked.model(None))?;
-                    return Ok((reverted, looked.size(&model).count));
+                    return Ok((reverted, looked.size(&model).size().count));
                 }
             }
             Err(kept_changing())

@@ -130,7 +130,7 @@ impl Run<'_> {
             standing: self.engine.in_force(self.key).await?,
             model: scene.model.clone(),
             budget: budget(&scene.policy.context, scene.model)?,
-            outside: scene.outside.tokens(),
+            non_transcript_tokens: scene.context.non_transcript_tokens(),
             size: scene.size.count.clone(),
         })
     }

@@ -5,21 +5,14 @@ use crate::turn::{
     Error,
     count::estimator,
     execute::step_started,
-    media::{unread_new, unread_part},
-    sessions::outside_tokens,
+    size::{Excerpt, PromptCall, PromptMessage, size_with},
     stats::{budget, known_window},
-    written::{counted, host_part, message_tokens, new_message},
+    written::{host_part, new_message},
 };
 use crate::{
     codec,
-    context::{
-        coalesce::coalesce,
-        estimator::Estimator,
-        size::{offset, size as size_of, usable},
-    },
-    model::{
-        Applied, DropReason, InputMessage, Message, MessageId, Payload, Role, TakeMode, derive, event::StepPosition,
-    },
+    context::{coalesce::coalesce, estimator::Estimator},
+    model::{Applied, DropReason, InputMessage, Message, MessageId, Payload, TakeMode, derive, event::StepPosition},
     provider::registry::Resolved,
     store::{
         NewMessage, Rows,
@@ -58,33 +51,33 @@ impl Run<'_> {
         let model = self.engine.model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = scene.owned.request.tools.as_ref().unwrap_or(&config.tools);
         let step = scene.at.step + u32::from(advance);
-        let outside = outside_tokens(config, tools, (&scene.owned.request, step), Some(&model));
+        let call = PromptCall { config, tools, request: &scene.owned.request, step, model: (&model).into() };
+        let size = call.size_of_all(scene.owned.into());
         let policy = self.engine.policy(config)?;
         let window = known_window(&policy.context, &model);
-        let choice = choose(look.waiting, policy.take, |message| fits(message, &model, window, outside));
+        let non_transcript_tokens = size.non_transcript_tokens();
+        let choice = choose(look.waiting, policy.take, |message| fits(message, &model, window, non_transcript_tokens));
         if !choice.expired.is_empty() {
             self.engine.withdraw(self.key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
             return Ok(Flow::On);
         }
-        let (ids, applied): (Vec<InputMessage>, Vec<Applied>) =
-            choice.taken.into_iter().map(|(applied, message)| (message, applied)).unzip();
+        let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
         let advance = advance && !applied.is_empty();
         let at = if advance { StepPosition { step: scene.at.step + 1, attempt: 1 } } else { scene.at };
-        let anchor = usable(scene.owned.anchor.as_ref(), &model.reference, scene.owned.context_version);
-        let estimated = scene.owned.context_tokens + i64::from(outside);
-        let unread = unread_new(&model, anchor, messages, estimated)
-            + ids.iter().map(|message| i64::from(unread(&model, message))).sum::<i64>();
         let estimator = estimator(&model);
-        let mut rows = Rows::new(&estimator.name(), offset(anchor, outside) - unread);
+        let message = coalesce(inputs)
+            .zip(applied.first())
+            .map(|(input, first)| user_message(derive::taken(self.turn, &first.message), input, &applied, estimator));
+        let following: Vec<PromptMessage<'_>> = message.iter().map(PromptMessage::from).collect();
+        let size = size_with(size, call.model, &Excerpt::whole(messages), &following);
+        drop(following);
+        let mut rows = Rows::new(&estimator.name(), size.offset());
         let mut ends = Ends::default();
         ends.drop(choice.dropped, &mut rows, at);
-        if let (Some(input), Some(first)) = (coalesce(ids), applied.first()) {
-            let message = user_message(derive::taken(self.turn, &first.message), input, &applied, estimator);
+        if let Some(message) = message {
             if advance {
-                let expected =
-                    size_of(anchor, estimated + i64::from(message_tokens(&message)) - unread, estimator.frame());
                 let budget = budget(&policy.context, &model).ok();
-                rows.event(&step_started(&model, *number, expected.count, budget), at);
+                rows.event(&step_started(&model, *number, size.size().count, budget), at);
             }
             ends.apply(applied, message, &mut rows, at);
         }
@@ -179,18 +172,16 @@ pub(in crate::turn) fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl F
     choice
 }
 
-/// Whether a message fits a window beside what is outside of the transcript, as the model reads it.
-pub(in crate::turn) fn fits(message: &InputMessage, model: &Resolved, window: Option<u32>, outside: u32) -> bool {
-    let estimator = estimator(model);
-    let parts = message.parts.iter().map(|part| counted(part, Role::User, estimator).tokens);
-    let size = parts.fold(estimator.overhead(Role::User, &message.parts), u32::saturating_add);
-    let read = size.saturating_sub(unread(model, message));
-    window.is_none_or(|window| read.saturating_add(outside) <= window)
-}
-
-/// What of them the model does not read.
-fn unread(model: &Resolved, message: &InputMessage) -> u32 {
-    message.parts.iter().map(|part| unread_part(model, part, Role::User)).fold(0, u32::saturating_add)
+/// Whether a message, as the model is sent it, fits into a window beside what is no part of the transcript.
+pub(in crate::turn) fn fits(
+    message: &InputMessage,
+    model: &Resolved,
+    window: Option<u32>,
+    non_transcript_tokens: u32,
+) -> bool {
+    let Some(window) = window else { return true };
+    let tokens = PromptMessage::of_input(message, estimator(model)).sent_tokens(model);
+    tokens + i64::from(non_transcript_tokens) <= i64::from(window)
 }
 
 /// The user message that was made of queued ones.
@@ -213,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Delivery, Part},
+        model::{Delivery, Part, Role},
         store::queue::QueueState,
     };
 

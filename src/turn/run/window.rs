@@ -35,7 +35,7 @@ impl Run<'_> {
     pub(super) async fn prune(&self, scene: &Scene<'_>, transcript: &Closed) -> Result<bool, Error> {
         let policy = &scene.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
-        let rebilled = pruning.rebilled(scene.cached, scene.outside.tokens());
+        let rebilled = scene.rebilled(&pruning);
         // A window that nobody knows overflows never: the provider says when.
         let overflows = budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
         if !overflows {
@@ -107,7 +107,7 @@ impl Run<'_> {
         let written = self.engine.store.retry(self.key, self.right(), &rows, &cost).await?;
         let flow = self.after(written)?;
         if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
-            let report = report(&pruning, pruning.rebilled(scene.cached, scene.outside.tokens()));
+            let report = report(&pruning, scene.rebilled(&pruning));
             // Whoever changed the context meanwhile made another prompt of it: that one is tried as it is.
             self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
         }
@@ -144,8 +144,8 @@ impl Run<'_> {
                     config: &config,
                     supports_tools: scene.model.info.supports_tools,
                     estimator: scene.estimator,
-                    outside: scene.outside,
-                    ledger: &stats.ledger.less(&scene.unread),
+                    non_transcript: scene.context.non_transcript(),
+                    ledger: &stats.ledger.less(&scene.unsupported),
                     queued: stats.queued,
                     used: scene.size.count.tokens,
                 };
@@ -168,7 +168,7 @@ pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage, of
         seen: scene.owned.context_version,
         input: usage.input,
         output: usage.output.saturating_sub(dropped),
-        beside: i64::from(scene.outside.tokens()) + i64::from(kept) + i64::from(of_loop),
+        beside: i64::from(scene.context.non_transcript_tokens()) + i64::from(kept) + i64::from(of_loop),
         cached: usage.cache_read.saturating_add(usage.cache_write),
         estimated: scene.size.count.tokens,
         basis: scene.size.count.basis,

@@ -181,7 +181,7 @@ async fn send(store: &Store, key: &SessionKey, right: TurnFence<'_>, write: &Wri
         }
         Write::Stop(rows, ending) => store.stop(key, right, rows, &cost, &end(ending)).await?,
         Write::Begin => {
-            let step = NewStep { revision: 1, in_any_case: true, started: b"", outside: 10 };
+            let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
             return Ok(match store.begin_step(key, right, &step).await? {
                 Begun::Applied(ack) => Sent::Applied(ack.state),
                 Begun::Moved => Sent::Moved,

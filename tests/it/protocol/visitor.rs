@@ -185,7 +185,7 @@ impl Actor {
         }
         self.nap().await;
         let named: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
-        let next = NextStep { started: self.dice.chance(80).then(Vec::new), outside: 10, revision: 1 };
+        let next = NextStep { started: self.dice.chance(80).then(Vec::new), size_offset: 10, revision: 1 };
         let submission = Submission {
             answers: &answers,
             approvals: &approvals,

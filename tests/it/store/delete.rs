@@ -40,7 +40,7 @@ async fn the_owner_of_a_turn_whose_session_was_deleted_or_seized_is_fenced() {
             _ => assert!(other.seize(&key, None).await.unwrap() && !other.seize(&key, None).await.unwrap()),
         }
         let rows = says("late", Role::Assistant, 3, Category::Assistant);
-        let step = NewStep { revision: 1, in_any_case: true, started: b"", outside: 10 };
+        let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
         let append = world.store.append(&key, grant.right(), &rows, &StepCost::default(), None).await.unwrap();
         assert_eq!(append, Written::Fenced);
         assert_eq!(world.store.begin_step(&key, grant.right(), &step).await.unwrap(), Begun::Fenced);
@@ -63,7 +63,7 @@ async fn a_turn_is_seized_only_under_the_revision_that_was_named() {
 async fn a_step_gives_way_to_a_newer_configuration_and_in_any_case_begins() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let step = |revision, in_any_case| NewStep { revision, in_any_case, started: b"", outside: 10 };
+    let step = |revision, in_any_case| NewStep { revision, in_any_case, started: b"", size_offset: 10 };
     let begin = async |step: NewStep<'_>| world.store.begin_step(&key, grant.right(), &step).await.unwrap();
     assert_eq!(begin(step(2, false)).await, Begun::Moved);
     assert_eq!(world.number("select op from session_run where session_id = $1", &key).await, grant.fence.op);

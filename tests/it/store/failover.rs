@@ -127,7 +127,7 @@ async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write)
             store.stop(key, right, &rows, &cost, &end(&ending, &result)).await
         }
         Write::Begin => {
-            let step = NewStep { revision: 1, in_any_case: true, started: b"", outside: 10 };
+            let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
             return store.begin_step(key, right, &step).await.unwrap() == Begun::Fenced;
         }
         Write::Take => {

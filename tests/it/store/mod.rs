@@ -299,7 +299,7 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
             blobs: Vec::new(),
         })
         .collect();
-    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
+    let next = NextStep { started: Some(Vec::new()), size_offset: 10, revision: 1 };
     let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
         answers: &answers,
@@ -334,7 +334,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
     let request = Payload::ToolCallRequested { call: asked, timeout: Duration::from_secs(60), edited: false };
     let approval = Approval { call: id.clone(), edited: None, request };
     let (answers, approvals) = if yes { (vec![], vec![approval]) } else { (vec![denial], vec![]) };
-    let next = NextStep { started: Some(Vec::new()), outside: 10, revision: 1 };
+    let next = NextStep { started: Some(Vec::new()), size_offset: 10, revision: 1 };
     let submission = Submission {
         answers: &answers,
         approvals: &approvals,

@@ -157,7 +157,7 @@ fn arguments(statement: &str) -> Vec<&'static str> {
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1", "'one'", "'run-t1'"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
-        "open_calls" => in_session("'wait'", &[]),
+        "open_calls" | "open_results" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
         "submit" => submit_arguments(),
         "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
@@ -323,8 +323,9 @@ async fn scenes(world: &World, client: &Client) {
     assert_eq!(run, key("run"));
 }
 
-/// Text of a message that is being written, and of another that nobody swept yet.
+/// Text of a message that is being written, and of another that nobody swept yet; a result of several parts in a batch that is open.
 const OPEN: &str = "
+    update parts set rest = '' where tenant_id = 't' and session_id = 'wait' and kind = 'tool_result';
     insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
     select 't', 'run', 1, m, n, '' from unnest(array['late', 'open']) m, generate_series(1, 2) n";
 
