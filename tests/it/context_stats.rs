@@ -17,7 +17,7 @@ use crate::harness::{
     events::{PATIENCE, requested, until, until_action, until_written},
     host::{MODEL, answering, call, refusal},
     requests::{result, text, tools, turn},
-    transcripts::message,
+    transcripts::{message, one_turn},
 };
 
 fn says(words: &str, input: u32, output: u32) -> Value {
@@ -468,4 +468,44 @@ async fn it_can_be_asked_at_any_time() {
     host.release("go");
     until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
     assert_eq!(calls(&host.stats("s").await), 2);
+}
+
+/// Row A7
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_compaction_and_after_a_prune_the_size_is_estimated_until_the_next_call() {
+    let host = Host::scripted(&[says("Fine.", 5_000, 100)]).await;
+    host.create(pb::Session { model: MODEL.to_owned(), ..session("s") }).await;
+    for call in ["c1", "c2", "c3"] {
+        host.append("s", one_turn(call, 2_000)).await;
+    }
+    for change in ["compact", "prune"] {
+        host.ask("s", "Well?").await;
+        let stats = host.stats("s").await;
+        assert_eq!(stats.size_basis.unwrap().last_input_tokens, 5_000, "before: {change}");
+        assert_eq!(stats.used.unwrap().basis(), TokenBasis::Actual);
+        if change == "compact" {
+            let request = pb::CompactRequest {
+                session_id: "s".to_owned(),
+                strategy: pb::CompactionStrategy::MiddleRemoval.into(),
+                target_tokens: 4_000,
+                wait: true,
+                ..Default::default()
+            };
+            let made = host.contexts().compact(request).await.unwrap().into_inner().compaction.unwrap();
+            assert_eq!(made.state(), pb::CompactionState::Applied, "{:?}", made.failure);
+        } else {
+            let request = pb::PruneToolOutputsRequest {
+                session_id: "s".to_owned(),
+                minimum_tokens: Some(0),
+                protect_tokens: Some(0),
+                ..Default::default()
+            };
+            let report = host.contexts().prune_tool_outputs(request).await.unwrap().into_inner().report.unwrap();
+            assert!(report.outputs_pruned > 0);
+        }
+        let stats = host.stats("s").await;
+        let (used, basis) = (stats.used.unwrap(), stats.size_basis.unwrap());
+        assert_eq!((basis.last_input_tokens, basis.last_output_tokens), (0, 0), "after: {change}");
+        assert_eq!((basis.new_tokens, used.basis()), (used.tokens, TokenBasis::Heuristic), "after: {change}");
+    }
 }
