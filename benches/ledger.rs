@@ -18,15 +18,18 @@ use contextd::{
         config::{ContextPolicy, Policy},
     },
     pb::{
-        self, context_service_client::ContextServiceClient, context_service_server::ContextServiceServer,
-        model_service_client::ModelServiceClient, model_service_server::ModelService,
-        model_service_server::ModelServiceServer, session_service_client::SessionServiceClient,
+        self,
+        context_service_client::ContextServiceClient,
+        context_service_server::ContextServiceServer,
+        model_service_client::ModelServiceClient,
+        model_service_server::{ModelService, ModelServiceServer},
+        session_service_client::SessionServiceClient,
         turn_service_client::TurnServiceClient,
     },
     postgres::{DATABASE, Postgres},
     provider::{Registry, scripted::Scripted},
     store::{Connection, Database, Settings, Store},
-    turn::{Engine, Hub, Retention, Rules, UploadBounds, retry::Retries},
+    turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
 };
 use place::{Served, turn};
 use tokio::net::TcpListener;

@@ -27,7 +27,7 @@ use crate::{
     postgres::{self, Postgres},
     store::{self, Connection, Database, Store},
     telemetry::progress::Progress,
-    turn::{Engine, Hub, Retention, Rules, UploadBounds, retry::Retries},
+    turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
     worker,
 };
 

@@ -17,10 +17,7 @@ use crate::{
     model::TenantId,
     pb::{self, blob_service_server::BlobService, get_blob_response::Data},
     store::blob::Blob,
-    turn::{
-        Engine, Error,
-        upload::{Piece, UploadBounds},
-    },
+    turn::{Engine, Error, UploadBounds, session::upload::Piece},
 };
 
 /// Pieces that may wait for a reader.

@@ -16,7 +16,7 @@ use crate::{
         info::{Limit, Source},
         registry::Resolved,
     },
-    turn::{Engine, count::template},
+    turn::{Engine, context::estimators::template},
 };
 
 /// ModelService over an engine.

@@ -7,7 +7,7 @@ use crate::{
     codec,
     model::{PromptNote, PromptNoteKind, SessionKey, ToolSet, derive},
     pb, store,
-    turn::{Engine, render::Rendered},
+    turn::{Engine, context::render::Rendered},
 };
 
 /// Bytes that a prompt may have within an answer.

@@ -11,7 +11,7 @@ use crate::{
     model::{SessionId, ToolCategory, event::Estimate},
     pb,
     store::stats::{Spent, TurnSpent},
-    turn::stats::ContextStats,
+    turn::context::stats::ContextStats,
 };
 
 /// Most tools that are listed.

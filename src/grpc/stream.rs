@@ -27,7 +27,7 @@ use crate::{
     },
     turn::{
         Engine, Error,
-        hub::{Announced, Live, LiveKind, OpenMessage, Subscription},
+        live::hub::{Announced, Live, LiveKind, OpenMessage, Subscription},
     },
 };
 

@@ -26,8 +26,10 @@ use crate::{
     store::{event::Most, turn_read::Turn},
     turn::{
         Engine, Error,
-        cancel::Cancelled,
-        execute::{Admitted, Follows, How},
+        run::{
+            cancel::Cancelled,
+            execute::{Admitted, Follows, How},
+        },
     },
 };
 

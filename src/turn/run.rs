@@ -1,12 +1,22 @@
 //! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
 
+pub mod answer;
+pub mod cancel;
 mod ending;
+pub mod execute;
+pub(in crate::turn) mod ground;
+pub mod next;
+pub(in crate::turn) mod opening;
+pub mod retry;
 mod room;
-pub(super) mod take;
+mod start;
+mod state;
+pub(in crate::turn) mod take;
 mod window;
+pub(in crate::turn) mod wishes;
+pub(in crate::turn) mod written;
 
 use std::{
-    collections::BTreeMap,
     future::Future,
     sync::Arc,
     time::{Duration, Instant},
@@ -14,37 +24,13 @@ use std::{
 
 use futures_util::future::try_join;
 
-use super::{
-    Engine, Error,
-    answer::{self, Audience, Broken, Cut, End, Timing},
-    batch::Handing,
-    count::estimator,
-    execute::step_started,
-    hub::Channel,
-    leases::Lease,
-    media::Carried,
-    next::{Facts, Last, Step, ending_of, next_step},
-    reasoning,
-    retry::Failed,
-    size::{Excerpt, PromptCall, unsupported},
-    stats::budget,
-    wakeups::Wakeup,
-    wishes,
-    written::{assistant, call_ids, response, usage_recorded},
-};
 use crate::{
-    context::{
-        estimator::Estimator,
-        prompt,
-        prune::Pruning,
-        size::{ContextSize, Size},
-    },
+    context::prompt,
     model::{
-        CancelOutcome, Category, Closed, CompletionReason, Ending, Fence, FinishReason, Limits, Message, MessageId,
-        Part, Payload, Seq, SessionKey, TakeMode, ToolSet, Transcript, TurnFence, TurnId, Usage, config::Policy,
-        derive, event::StepPosition, transcript::NotClosed,
+        CancelOutcome, Closed, CompletionReason, Ending, FinishReason, Message, MessageId, Part, Payload, SessionKey,
+        TakeMode, Transcript, TurnFence, derive, event::StepPosition, transcript::NotClosed,
     },
-    provider::{Finish, assemble::Assembled, error::Kind, registry::Resolved},
+    provider::{Finish, assemble::Assembled, error::Kind},
     store::{
         self, Rows,
         grant::Grant,
@@ -55,9 +41,30 @@ use crate::{
         turn_read::{Owned, Revision},
         written::{Ack, Written},
     },
+    turn::{
+        Error,
+        context::{
+            estimators::estimator,
+            media::Carried,
+            reasoning,
+            size::{Excerpt, PromptCall, unsupported},
+            standing::NO_TOOLS,
+            stats::budget,
+        },
+        engine::Engine,
+        lease::leases::Lease,
+        live::{hub::Channel, wakeups::Wakeup},
+        run::{
+            answer::{Audience, Broken, Cut, End, Timing},
+            next::{Facts, Last, Step, ending_of, next_step},
+            opening::step_started,
+            retry::Failed,
+            state::{Flow, Making, Room, Run, Scene},
+            written::{assistant, call_ids, response, usage_recorded},
+        },
+        tools::batch::Handing,
+    },
 };
-
-use room::{Making, Room};
 
 /// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
 const BEGIN_TRIES: u32 = 10;
@@ -68,7 +75,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
-pub(super) async fn run(
+pub(in crate::turn) async fn run(
     engine: &Arc<Engine>,
     key: &SessionKey,
     grant: &Grant,
@@ -108,89 +115,6 @@ pub(super) async fn run(
     channel.advance(run.seq);
     if run.is_over && run.is_worth_pruning {
         engine.prune_behind(key).await;
-    }
-}
-
-/// Whether the loop goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flow {
-    /// With the next look at what is committed.
-    On,
-    /// Not here.
-    Over,
-}
-
-/// A turn that this replica owns.
-struct Run<'a> {
-    engine: &'a Arc<Engine>,
-    key: &'a SessionKey,
-    turn: &'a TurnId,
-    lease: &'a Arc<Lease>,
-    channel: &'a Arc<Channel>,
-    fence: Fence,
-    seq: Seq,
-    last_usage: Option<Usage>,
-    writing: Option<MessageId>,
-    /// How often the next step could not begin because the configuration had changed.
-    moved: u32,
-    /// It is noted that somebody has to read its events.
-    attended: bool,
-    /// A step, and the calls that this owner made for it.
-    calls: (u32, u32),
-    /// The step whose prompt was made smaller because the provider found it too long.
-    recovered: Option<u32>,
-    making: Making,
-    /// It came to its end here.
-    is_over: bool,
-    /// The transcript is as large as what has to be saved at least.
-    is_worth_pruning: bool,
-    /// The media of its prompts.
-    carried: Carried,
-}
-
-/// What one step works with.
-struct Scene<'a> {
-    owned: &'a Owned,
-    model: &'a Resolved,
-    /// Who counts what is stored.
-    estimator: Estimator,
-    limits: Limits,
-    tools: &'a ToolSet,
-    /// There may be calls that the model does not see.
-    hides: bool,
-    /// How the context is kept, and how calls run.
-    policy: Policy,
-    /// The size of the prompt, and what it was computed from.
-    size: Size,
-    context: ContextSize<'a>,
-    /// Tokens of the transcript that the model is not sent.
-    unsupported: BTreeMap<Category, u32>,
-    at: StepPosition,
-    read: Instant,
-}
-
-/// The last step of a turn whose time is up has none.
-pub(super) const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
-
-impl Scene<'_> {
-    /// Cached tokens that the provider bills again after a prune.
-    fn rebilled(&self, pruning: &Pruning) -> u32 {
-        pruning.rebilled(self.context.cached_tokens(), self.context.non_transcript_tokens())
-    }
-
-    /// How much of the time after the turn's own is left.
-    fn grace_left(&self) -> Duration {
-        self.limits.grace.saturating_sub(self.owned.overtime)
-    }
-
-    /// How long a call may take.
-    fn time_left(&self) -> Duration {
-        self.owned.time_left + self.grace_left()
-    }
-
-    /// Whether the turn's time is up by now: no tool is asked for any more.
-    fn is_over(&self) -> bool {
-        self.read.elapsed() >= self.owned.time_left
     }
 }
 

@@ -24,8 +24,8 @@ use contextd::{
     model::{Delta, MessageId, Seq, SessionId, SessionKey, TenantId, TurnId, delta::DeltaKind, event::StepPosition},
     pb::{self, event::Payload},
     turn::{
-        execute::{Admitted, Follows},
-        hub::{Live, LiveKind},
+        live::hub::{Live, LiveKind},
+        run::execute::{Admitted, Follows},
     },
 };
 use futures_util::StreamExt as _;

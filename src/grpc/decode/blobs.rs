@@ -8,7 +8,7 @@ use crate::{
         command::{Idempotency, PutBlob},
     },
     pb::{self, FieldReason, put_blob_request::Data},
-    turn::upload::Piece,
+    turn::session::upload::Piece,
 };
 
 /// Name of the RPC.

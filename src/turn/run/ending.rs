@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Flow, Run, Scene};
 use crate::{
     context::estimator::Estimator,
     model::{
@@ -19,9 +18,13 @@ use crate::{
     },
     turn::{
         Error,
-        following::{Ground, Planned},
-        leases::GrantRequest,
-        written::synthetic,
+        lease::leases::GrantRequest,
+        queue::following::Planned,
+        run::{
+            ground::Ground,
+            state::{Flow, Run, Scene},
+            written::synthetic,
+        },
     },
 };
 

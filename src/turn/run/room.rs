@@ -3,44 +3,25 @@
 
 use std::time::Duration;
 
-use super::{Flow, Run, Scene};
 use crate::{
     context::{
         budget::Budget,
         compact::{due, is_ahead, room_for_answer},
     },
-    model::{CompactionState, Ending, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger},
+    model::{CompactionState, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger},
     store::turn::StepCost,
     turn::{
         Error,
-        compact::{Order, Survey, Tried, TriedLast},
-        stats::budget,
-        written::usage_recorded,
+        context::{
+            compact::{Order, Survey, Tried, TriedLast},
+            stats::budget,
+        },
+        run::{
+            state::{Flow, Room, Run, Scene},
+            written::usage_recorded,
+        },
     },
 };
-
-/// Whether the model can be called.
-pub(super) enum Room {
-    /// It can.
-    Fits,
-    /// The context is another one by now, or something happened that the turn has to look at.
-    Changed,
-    /// There is no room, and none to be made.
-    Over(Ending),
-}
-
-/// What the turn makes room for, and what it has tried.
-#[derive(Debug, Default)]
-pub(super) struct Making {
-    /// It was found too large, and has to get down to so many tokens.
-    pub(super) forced: Option<(Trigger, u32)>,
-    /// The step that old results were cleared for.
-    pub(super) pruned: Option<u32>,
-    /// The step that was compacted for: once each will do, unless it does not fit.
-    step: Option<u32>,
-    /// A step, and how often its answer was stopped because it filled the window.
-    restarts: (u32, u32),
-}
 
 impl Run<'_> {
     /// Makes room, if there is none.

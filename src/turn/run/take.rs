@@ -1,14 +1,5 @@
 //! Between two steps: the messages that wait become one user message of the turn.
 
-use super::{Flow, Run, Scene};
-use crate::turn::{
-    Error,
-    count::estimator,
-    execute::step_started,
-    size::{Excerpt, PromptCall, PromptMessage, size_with},
-    stats::{budget, known_window},
-    written::{host_part, new_message},
-};
 use crate::{
     codec,
     context::{coalesce::coalesce, estimator::Estimator},
@@ -20,6 +11,19 @@ use crate::{
         take::{Advance, Take, Taken},
         turn_read::Revision,
         written::Written,
+    },
+    turn::{
+        Error,
+        context::{
+            estimators::estimator,
+            size::{Excerpt, PromptCall, PromptMessage, size_with},
+            stats::{budget, known_window},
+        },
+        run::{
+            opening::step_started,
+            state::{Flow, Run, Scene},
+            written::{host_part, new_message},
+        },
     },
 };
 
@@ -41,7 +45,12 @@ pub(in crate::turn) struct Choice {
 
 impl Run<'_> {
     /// Takes what waits into the transcript, all in one statement. `advance`: the turn goes on to its next step with it.
-    pub(super) async fn take(&mut self, scene: &Scene<'_>, messages: &[Message], advance: bool) -> Result<Flow, Error> {
+    pub(in crate::turn) async fn take(
+        &mut self,
+        scene: &Scene<'_>,
+        messages: &[Message],
+        advance: bool,
+    ) -> Result<Flow, Error> {
         let look = self.patiently(|| self.engine.store.look(self.key)).await?;
         let Some(look) = look else { return Ok(Flow::Over) };
         if look.fence.epoch != self.fence.epoch || look.turn.as_ref() != Some(self.turn) {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::{Flow, Run, Scene};
 use crate::{
     context::{
         prompt::{self, Asked},
@@ -19,11 +18,16 @@ use crate::{
     },
     turn::{
         Error,
-        compact::TriedLast,
-        prune::{report, unasked},
-        reasoning,
-        stats::{budget, known_window},
-        written::message_tokens,
+        context::{
+            compact::TriedLast,
+            prune::{report, unasked},
+            reasoning,
+            stats::{budget, known_window},
+        },
+        run::{
+            state::{Flow, Run, Scene},
+            written::message_tokens,
+        },
     },
 };
 

@@ -37,7 +37,7 @@ use contextd::{
     },
     provider::{Provider, Registry, scripted::Scripted},
     store::Store,
-    turn::{Engine, Hub, Retention, Rules, UploadBounds, retry::Retries},
+    turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
     worker,
 };
 use tokio::net::TcpListener;

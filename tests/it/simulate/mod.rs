@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use contextd::{
     model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals},
-    turn::next::{Facts, Last, Step, ending_of, next_step},
+    turn::run::next::{Facts, Last, Step, ending_of, next_step},
 };
 
 use crate::harness::dice::{Dice, SEED, seed};

@@ -8,7 +8,7 @@ use contextd::{
         CallId, Category, Content, Counted, Fence, FinishReason, Limits, Message, MessageId, ModelResponse, Part, Role,
         Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals, message::StoredPart,
     },
-    turn::next::after_step,
+    turn::run::next::after_step,
 };
 use jiff::Timestamp;
 

@@ -1,0 +1,17 @@
+//! The context of a session: what is counted, cleared, compacted, prepared for hosts and shown.
+
+pub mod compact;
+pub mod count;
+pub mod estimators;
+mod gather;
+mod learn;
+pub(in crate::turn) mod lessons;
+pub(in crate::turn) mod media;
+mod prepare;
+pub(in crate::turn) mod prune;
+pub(in crate::turn) mod reasoning;
+mod record;
+pub mod render;
+pub(in crate::turn) mod size;
+pub(in crate::turn) mod standing;
+pub mod stats;

@@ -1,0 +1,69 @@
+//! A compaction is taken back.
+
+use std::sync::Arc;
+
+use crate::{
+    codec,
+    model::{Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount, command::RevertCompaction},
+    store,
+    turn::{
+        Error,
+        context::compact::{TRIES, kept_changing},
+        engine::Engine,
+    },
+};
+
+impl Engine {
+    /// Takes the newest compaction back; with the size of the next prompt.
+    pub async fn revert_compaction(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: RevertCompaction,
+    ) -> Result<(Compaction, TokenCount), Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(reverted) = engine.try_revert(&key, &command).await? {
+                    let looked = engine.standing(&key).await?;
+                    let model = engine.model(looked.model(None))?;
+                    return Ok((reverted, looked.size(&model).size().count));
+                }
+            }
+            Err(kept_changing())
+        })
+        .await
+    }
+
+    async fn try_revert(&self, key: &SessionKey, command: &RevertCompaction) -> Result<Option<Compaction>, Error> {
+        let RevertCompaction { session: _, compaction: id, idempotency } = command;
+        let session = self.session(key).await?;
+        if let Some(known) = self.compacted_before(key, idempotency).await? {
+            return self.seen_through(key, &known, false).await.map(Some);
+        }
+        let found = self.store.compaction(key, id).await?;
+        let found = found.ok_or_else(|| Error::CompactionNotFound(id.clone()))?;
+        match found.state {
+            CompactionState::Reverted => return Ok(Some(found)),
+            CompactionState::Applied => {}
+            CompactionState::Planned | CompactionState::Running | CompactionState::Failed => {
+                return Err(Error::CompactionNotFound(id.clone()));
+            }
+        }
+        let newest = self.store.compaction_in_force(key).await?.and_then(|newest| newest.id);
+        if let Some(newest) = newest.filter(|newest| newest != id) {
+            return Err(Error::CompactionSuperseded { newest });
+        }
+        let told = Compaction { state: CompactionState::Reverted, reverted_at: Some(self.now()), ..found };
+        let reverted = codec::event::encode(&Payload::CompactionReverted(Box::new(told))).payload;
+        let seen = session.context_version;
+        let answer = match self.store.revert_compaction(key, id, seen, &reverted, idempotency).await {
+            Ok(answer) => answer,
+            Err(store::Error::Duplicate(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(moved) = answer.moved else { return Ok(None) };
+        self.nudge(key, moved.last_seq);
+        Ok(self.store.compaction(key, id).await?)
+    }
+}

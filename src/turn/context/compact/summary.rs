@@ -1,0 +1,193 @@
+//! A model is asked for a summary.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+
+use crate::{
+    context::{
+        budget::ASSUMED,
+        compact::{Plan, digest, words},
+        estimate,
+    },
+    model::{
+        Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, MessageId, Part, Prompt,
+        Role, Transcript, compaction::Trigger, import::Appended,
+    },
+    provider::{
+        Assembly,
+        assemble::{Assembled, Progress},
+        error::{self, Kind},
+        registry::Resolved,
+    },
+    store::compaction::Cost,
+    turn::{
+        context::{
+            compact::{Order, Survey},
+            count::unstored,
+        },
+        engine::Engine,
+        run::retry::Failed,
+    },
+};
+
+/// Pieces in which a conversation is summarised one after the other; one that needs more is not summarised.
+const MOST_PIECES: usize = 64;
+/// Tokens of a piece below which it is not worth asking.
+const SMALLEST_PIECE: u32 = 200;
+/// Estimates may be wrong: this many of ten parts of what is left are used.
+const USED_TENTHS: u32 = 8;
+
+impl Engine {
+    /// Writes the summary of what a plan hides: the words, and the model that wrote them. What does not fit its window at once is folded
+    /// into the summary piece by piece.
+    pub(super) async fn summarise(
+        &self,
+        survey: &Survey,
+        order: &Order,
+        plan: &Plan,
+        cost: &mut Cost,
+    ) -> Result<(String, String), Box<Failure>> {
+        let policy = &order.policy;
+        let allowed = survey
+            .summary_most(order, plan)
+            .ok_or_else(|| rejected(FailureReason::ContextOverflow, "the target leaves no room for a summary"))?;
+        let model = match &policy.summary_model {
+            Some(reference) => {
+                let unknown = || rejected(FailureReason::ProviderBadRequest, &format!("there is no model {reference}"));
+                self.models.resolve(reference).ok_or_else(unknown)?
+            }
+            None => survey.model.clone(),
+        };
+        cost.model.clone_from(&model.reference);
+        let most = model.info.max_output.map_or(allowed, |limit| limit.tokens.min(allowed));
+        let (wishes, mode) = &order.wishes;
+        let system = words::system(&[(&policy.instructions, policy.instructions_mode), (wishes, *mode)], most);
+        let before = survey.standing.as_ref().and_then(|standing| standing.summary.clone());
+        let window = window(survey, order, &model);
+        let taken =
+            [most, estimate::system(&system), most.max(before.as_deref().map_or(0, estimate::text)), SMALLEST_PIECE];
+        let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10 * USED_TENTHS;
+        if piece < SMALLEST_PIECE {
+            return Err(rejected(
+                FailureReason::ContextOverflow,
+                "the window of the model that summarises is too small",
+            ));
+        }
+        let pieces = digest::pieces(plan.gone(&survey.messages), piece);
+        if pieces.len() > MOST_PIECES {
+            return Err(rejected(
+                FailureReason::ContextOverflow,
+                "there is too much to summarise for the model's window",
+            ));
+        }
+        let mut summary = before;
+        for piece in pieces {
+            let prompt = prompt(&model, &system, words::request(summary.as_deref(), &piece), most)?;
+            summary = Some(self.ask_for_summary(&model, Arc::new(prompt), cost).await?);
+        }
+        let summary = summary.ok_or_else(|| rejected(FailureReason::Internal, "there is nothing to summarise"))?;
+        Ok((summary, model.reference))
+    }
+
+    /// One call, made again where that may help.
+    async fn ask_for_summary(
+        &self,
+        model: &Resolved,
+        prompt: Arc<Prompt>,
+        cost: &mut Cost,
+    ) -> Result<String, Box<Failure>> {
+        let mut calls = 0;
+        loop {
+            calls += 1;
+            let answer = self.one_answer(model, Arc::clone(&prompt)).await;
+            cost.calls.push(answer.as_ref().ok().and_then(|answer| answer.finish.usage.clone()));
+            let error = match answer {
+                Ok(answer) => return accepted(answer),
+                Err(error) => error,
+            };
+            let failed = Failed { error: &error, calls, time_left: Duration::MAX, jitter: 1.0 };
+            let Some(wait) = self.rules.retries.wait(failed) else {
+                return Err(Box::new(error.to_failure(FailurePhase::Generate)));
+            };
+            tracing::warn!(model = %model.reference, ?wait, %error, "retrying a failed summary call");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn one_answer(&self, model: &Resolved, prompt: Arc<Prompt>) -> Result<Assembled, error::Error> {
+        let mut answer = model.provider.call(prompt);
+        let mut assembly = Assembly::new(MessageId::new("summary"), BTreeSet::new(), self.rules.max_answer_bytes);
+        while let Some(chunk) = answer.next().await {
+            let progress = assembly.apply(chunk?, || crate::model::CallId::new("none"));
+            match progress.map_err(|malformed| malformed.into_error(&model.provider_name))? {
+                Progress::Quiet | Progress::Delta(_) => {}
+                Progress::Finished(finish) => return Ok(assembly.finish(finish)),
+            }
+        }
+        Err(error::Error::new(Kind::Broken, &model.provider_name, "the answer ended without its end marker"))
+    }
+}
+
+/// How much the model that summarises holds. That of the session's own model may be set by the policy; where it is smaller than anybody
+/// said, nobody knows more than what was asked for after its refusal.
+fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
+    if model.reference != survey.model.reference {
+        return model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens);
+    }
+    let found = order.target.filter(|_| order.trigger == Trigger::ProviderOverflow);
+    found.map_or(survey.budget.window, |target| target.min(survey.budget.window))
+}
+
+fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Box<Failure>> {
+    let message = unstored(Appended {
+        role: Role::User,
+        parts: vec![Part::text(request)],
+        pinned: false,
+        metadata: BTreeMap::new(),
+        response: None,
+        created_at: None,
+    });
+    let transcript = Transcript::new(vec![message]).close();
+    let transcript = transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
+    let size = estimate::prompt(system, &[], &transcript);
+    Ok(Prompt {
+        model: model.info.name.clone(),
+        system: system.to_owned(),
+        transcript,
+        tools: Vec::new(),
+        max_output_tokens: Some(max_tokens),
+        generation: Generation::default(),
+        contents: Contents::default(),
+        size,
+    })
+}
+
+/// The words of a summary, if it is whole and says something (feature row D15).
+fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
+    let reason = |words| Err(rejected(FailureReason::ProviderBroken, words));
+    match answer.finish.reason {
+        FinishReason::Stop | FinishReason::ToolCalls => {}
+        FinishReason::Length => return reason("the summary was cut off"),
+        FinishReason::ContentFilter | FinishReason::Refusal => return reason("the model refused to summarise"),
+        FinishReason::Error | FinishReason::Cancelled => return reason("the summary broke off"),
+    }
+    let texts = answer.parts.iter().filter_map(|part| match &part.content {
+        Content::Text(text) => Some(text.as_str()),
+        Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_) => None,
+    });
+    let summary = texts.collect::<String>().trim().to_owned();
+    if summary.is_empty() { reason("the summary is empty") } else { Ok(summary) }
+}
+
+fn rejected(reason: FailureReason, words: &str) -> Box<Failure> {
+    Box::new(Failure::local(reason, words, false))
+}

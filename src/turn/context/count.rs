@@ -1,0 +1,221 @@
+//! CountTokens: what a prompt would cost, without making it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    context::{
+        count::{Counting, Counts},
+        estimate,
+        estimator::Estimator,
+        media::leave_out,
+        predict::Calibration,
+        prompt,
+        size::ContextSize,
+    },
+    model::{
+        Generation, Message, MessageId, NewContent, Prompt, Seq, SessionKey, TenantId, Tool, ToolSet, Transcript,
+        command::CountTokens, import::Appended,
+    },
+    provider::registry::Resolved,
+    turn::{
+        Error,
+        context::{estimators::template, media::cannot_read, reasoning, standing::Standing},
+        engine::Engine,
+        run::written::host_part,
+    },
+};
+
+/// What a session adds to what is counted.
+#[derive(Default)]
+struct Ground {
+    model: String,
+    system: String,
+    tools: ToolSet,
+    generation: Generation,
+    messages: Vec<Message>,
+    /// The session's size, where a call of its model measured it.
+    standing: Option<Standing>,
+}
+
+impl Engine {
+    /// Counts. Where no provider counts, or the model has no counter, the numbers are predictions and say so.
+    pub async fn count_tokens(&self, tenant: TenantId, command: CountTokens) -> Result<Counts, Error> {
+        let CountTokens { session, model, messages, contents, system, tools, exact } = command;
+        let mut ground = match session {
+            Some(session) => self.ground(&SessionKey::new(tenant.clone(), session)).await?,
+            None => Ground { model: self.rules.default_model.clone(), system, ..Ground::default() },
+        };
+        let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
+        let measured = ground.standing.as_ref().and_then(|standing| {
+            let told = tools.as_ref().unwrap_or(&ground.tools);
+            Some(standing.size_with(told, &model)).filter(ContextSize::is_anchored).map(|size| size.size().count)
+        });
+        let tools = tools.unwrap_or(ground.tools);
+        let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
+        let single = messages.len();
+        ground.messages.extend(messages.into_iter().map(unstored));
+        // Counted is what the model would read.
+        leave_out(&mut ground.messages, &model.reference, |media, role| cannot_read(&model, media, role));
+        let messages = reasoning::as_sent(&model, &ground.messages).into_owned();
+        let arranged = |messages| model.provider.arrangement(&ground.system, messages);
+        let (all, before) = (arranged(&messages), arranged(&messages[..messages.len() - single]));
+        let counting = Counting {
+            template: template(&model),
+            calibration: self.calibration(&model.reference).await?,
+            system: ground.system,
+            tools: tools.tools.iter().filter(told).cloned().collect(),
+            generation: ground.generation,
+            messages,
+            single,
+            measured,
+            arranged: (all.clone(), all.less(&before)),
+        };
+        let reported = if exact { self.reported(&tenant, &model, &counting, &contents).await? } else { None };
+        // A long conversation takes a while to count: others go on meanwhile.
+        let counts = tokio::task::spawn_blocking(move || counting.count(reported)).await;
+        counts.map_err(|error| Error::Internal(format!("counting failed: {error}")))
+    }
+
+    /// What a session's next prompt is made of.
+    async fn ground(&self, key: &SessionKey) -> Result<Ground, Error> {
+        let standing = self.standing(key).await?;
+        let config = standing.session.config.clone();
+        Ok(Ground {
+            system: prompt::system(&config),
+            model: config.model,
+            tools: config.tools,
+            generation: config.generation,
+            messages: standing.messages.clone(),
+            standing: Some(standing),
+        })
+    }
+
+    /// What the provider counts; none: it does not count, or the conversation has open calls, which no model is sent.
+    async fn reported(
+        &self,
+        tenant: &TenantId,
+        model: &Resolved,
+        counting: &Counting,
+        own: &[NewContent],
+    ) -> Result<Option<u32>, Error> {
+        let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else { return Ok(None) };
+        if !model.provider.counts() {
+            return Ok(None);
+        }
+        let (transcript, carried) = self.contents(tenant, model, transcript, own).await?;
+        let prompt = Prompt {
+            model: model.info.name.clone(),
+            system: counting.system.clone(),
+            transcript,
+            contents: carried.contents(),
+            tools: counting.tools.clone(),
+            max_output_tokens: None,
+            generation: counting.generation.clone(),
+            size: estimate::count(0),
+        };
+        Ok(model.provider.count(Arc::new(prompt)).await?)
+    }
+
+    /// What was learnt from the calls of a model.
+    pub(in crate::turn) async fn calibration(&self, reference: &str) -> Result<Calibration, Error> {
+        let learnt = self.calibrations(&[reference]).await?.remove(reference);
+        Ok(learnt.map_or_else(Calibration::default, |learnt| Calibration { ratio: learnt.ratio, calls: learnt.calls }))
+    }
+}
+
+/// A message that is only counted.
+pub(in crate::turn) fn unstored(appended: Appended) -> Message {
+    let Appended { role, parts, pinned, metadata: _, response: _, created_at: _ } = appended;
+    let stored = |part| host_part(part, role, pinned, Estimator::Characters);
+    Message {
+        id: MessageId::new(""),
+        turn: None,
+        step: 0,
+        seq: Seq(0),
+        role,
+        parts: parts.into_iter().map(stored).collect(),
+        overhead: estimate::MESSAGE_OVERHEAD,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        response: None,
+        pinned,
+        metadata: BTreeMap::new(),
+        is_summary: false,
+        compacted_by: None,
+        voided_at: None,
+        queued: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use crate::{
+        context::testing::{CASES, assistant, calls, message, prompt, results, user},
+        model::{Message, Part, Prompt, Role},
+        provider::openai::dialect,
+        turn::context::reasoning::tests::model,
+    };
+
+    /// What one of four things adds to a conversation: a user, an answer, a call with its result, instructions.
+    fn said(kind: usize) -> Vec<Message> {
+        match kind {
+            0 => vec![user("What is there?")],
+            1 => vec![assistant("A tree.")],
+            2 => vec![calls(&["look"]), results(&[("look", "seen")])],
+            _ => vec![message(Role::System, vec![Part::text("In French.")])],
+        }
+    }
+
+    /// Messages of these roles, and the letters of all texts, in a request.
+    fn in_request(body: &[u8]) -> ([i64; 4], i64) {
+        let body: Value = serde_json::from_slice(body).expect("JSON");
+        let (mut roles, mut letters) = ([0; 4], 0);
+        for message in body["messages"].as_array().expect("messages") {
+            let at = match message["role"].as_str().expect("a role") {
+                "system" | "developer" => 0,
+                "user" => 1,
+                "assistant" => 2,
+                "tool" => 3,
+                other => panic!("{other}"),
+            };
+            roles[at] += 1;
+            letters += message["content"].as_str().map_or(0, |text| text.len() as i64);
+        }
+        (roles, letters)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+        #[test]
+        fn messages_and_texts_that_are_counted_are_those_that_the_request_holds(
+            kinds in proptest::collection::vec(0_usize..4, 1..9), instructed in any::<bool>(),
+        ) {
+            let messages: Vec<Message> = kinds.into_iter().flat_map(said).collect();
+            let system = if instructed { "Be brief." } else { "" };
+            for dialect in dialect::DIALECTS {
+                let model = model(dialect);
+                let prompt = Prompt { model: "m".to_owned(), system: system.to_owned(), ..prompt(messages.clone()) };
+                let sent = in_request(&model.provider.request(&prompt).expect("a request").body);
+                let arranged = model.provider.arrangement(system, &messages);
+                let (mut roles, mut letters) = ([i64::from(instructed), 0, 0, 0], system.len() as i64);
+                for message in &messages {
+                    roles[message.role as usize] += 1;
+                    let texts = message.parts.iter().map(|stored| match &stored.part.content {
+                        crate::model::Content::Text(text) => text.len(),
+                        crate::model::Content::ToolResult(result) => result.texts().map(str::len).sum(),
+                        _ => 0,
+                    });
+                    letters += texts.sum::<usize>() as i64;
+                }
+                for (role, count) in &arranged.messages {
+                    roles[*role as usize] += count;
+                }
+                letters += arranged.texts.iter().map(|(text, count)| text.len() as i64 * count).sum::<i64>();
+                prop_assert_eq!((roles, letters), sent, "{}", dialect.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What the tokens of a model are counted with.
+
+use std::sync::Once;
+
+use crate::{
+    context::{estimator::Estimator, template::Template},
+    provider::registry::Resolved,
+};
+
+/// The template of a model: by its service where that is known, else by the name that the operator gave it.
+pub fn template(model: &Resolved) -> &'static Template {
+    static TOLD: Once = Once::new();
+    let service = model.provider.service().unwrap_or(&model.provider_name);
+    let template = Template::of(service, &model.info.name);
+    if !template.counts_exactly() {
+        let told = || {
+            tracing::info!(
+                model = %model.reference, estimator = %template.estimator(),
+                "the model's vocabulary is not known or not in this build; its tokens are counted with a related vocabulary and a margin"
+            );
+        };
+        TOLD.call_once(told);
+    }
+    template
+}
+
+/// Who counts what is stored for a model.
+pub(in crate::turn) fn estimator(model: &Resolved) -> Estimator {
+    Estimator::of(template(model))
+}

@@ -1,0 +1,74 @@
+//! What waits in the queue goes into the transcript of a session that no turn runs in, for a host that calls the model by itself.
+
+use crate::{
+    context::coalesce::coalesce,
+    model::{Applied, InputMessage, SessionKey, derive, event::StepPosition},
+    provider::registry::Resolved,
+    store::{
+        Rows,
+        queue::{Which, Withdrawal},
+        session::SessionState,
+    },
+    turn::{
+        Error,
+        context::{estimators::estimator, standing::Standing, stats::known_window},
+        engine::Engine,
+        run::take::{Ends, choose, fits, user_message},
+    },
+};
+
+/// What became of what waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::turn) enum Gathered {
+    /// Nothing waits that can be taken now, and nothing was written.
+    Nothing,
+    /// These are in the transcript, in this order. Messages that never can be were dropped; there may be no others.
+    Taken(Vec<Applied>),
+    /// The session is not as it was looked at.
+    Moved,
+}
+
+impl Engine {
+    /// Takes what waits, by the session's policy and all in one statement, as a turn does between two steps. Nothing is taken between calls
+    /// and their results, and no input of an ExecuteTurn, whose client waits for a turn.
+    pub(in crate::turn) async fn gather(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        model: &Resolved,
+    ) -> Result<Gathered, Error> {
+        let look = self.store.look(key).await?;
+        let mut look = look.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        if look.state != SessionState::Idle {
+            return Ok(Gathered::Moved);
+        }
+        let mut waiting = std::mem::take(&mut look.waiting);
+        waiting.retain(|queued| queued.execute.is_none());
+        if look.open_calls > 0 || waiting.is_empty() {
+            return Ok(Gathered::Nothing);
+        }
+        let policy = self.policy(&standing.session.config)?;
+        let window = known_window(&policy.context, model);
+        let non_transcript_tokens = standing.size(model).non_transcript_tokens();
+        let choice = choose(waiting, policy.take, |message| fits(message, model, window, non_transcript_tokens));
+        if !choice.expired.is_empty() {
+            self.withdraw(key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
+            return Ok(Gathered::Moved);
+        }
+        let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
+        let at = StepPosition::default();
+        let estimator = estimator(model);
+        let (mut rows, mut ends) = (Rows::new(&estimator.name(), 0), Ends::default());
+        ends.drop(choice.dropped, &mut rows, at);
+        if let (Some(input), Some(first)) = (coalesce(inputs), applied.first()) {
+            let message = user_message(derive::gathered(&first.message), input, &applied, estimator);
+            ends.apply(applied.clone(), message, &mut rows, at);
+        }
+        let revision = standing.session.revision;
+        let Some(last) = self.store.take_idle(key, &look, revision, &rows, &ends.taken()).await? else {
+            return Ok(Gathered::Moved);
+        };
+        self.nudge(key, last);
+        Ok(Gathered::Taken(applied))
+    }
+}

@@ -1,0 +1,286 @@
+//! PrepareContext: the next prompt of a host that calls the model itself, made to fit. What is done for it is done step by step, each in
+//! a transaction of its own; what was done is remembered with the last of them.
+
+use std::sync::Arc;
+
+use crate::{
+    codec,
+    context::{
+        budget::Budget,
+        compact,
+        prune::{Pruning, choose, is_due},
+    },
+    model::{
+        Applied, Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
+        command::PrepareContext,
+        compaction::{CompactionPolicy, Trigger},
+        config::PrunePolicy,
+        ledger::{Occupant, Share},
+    },
+    provider::registry::Resolved,
+    store::{self, idempotency::Remembered},
+    turn::{
+        Error,
+        context::{
+            compact::{Order, Tried},
+            gather::Gathered,
+            prune::{report, unasked},
+            render::Rendered,
+            size::{Excerpt, unsupported},
+            standing::Standing,
+            stats::budget,
+        },
+        engine::Engine,
+    },
+};
+
+/// How often a preparation is tried again when the session changes under it.
+const TRIES: u32 = 10;
+
+/// What a preparation has done before it looks again.
+#[derive(Debug, Default)]
+struct Progress {
+    /// What was taken of what waited; none: the queue was not taken yet.
+    applied: Option<Vec<Applied>>,
+    /// What was pruned and compacted.
+    report: Option<PrepareReport>,
+}
+
+impl Engine {
+    /// Makes the next prompt, or tells again what the same request did, with the prompt of now.
+    pub async fn prepare_context(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: PrepareContext,
+    ) -> Result<(Rendered, PrepareReport), Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            let mut so_far = Progress::default();
+            for _ in 0..TRIES {
+                if let Some(prepared) = Box::pin(engine.try_prepare(&key, &command, &mut so_far)).await? {
+                    return Ok(prepared);
+                }
+            }
+            Err(Error::Store(store::Error::Conflict("the context kept changing".to_owned())))
+        })
+        .await
+    }
+
+    /// One try; none: something was done, or the context changed between the look and the statement. Either way it is looked at anew.
+    async fn try_prepare(
+        &self,
+        key: &SessionKey,
+        command: &PrepareContext,
+        so_far: &mut Progress,
+    ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
+        let standing = self.standing(key).await?;
+        let done = self.prepared(key, command).await?;
+        if let Some(turn) = &standing.session.current_turn {
+            return Err(Error::TurnInProgress { turn: turn.clone(), last: standing.session.last_seq });
+        }
+        let model = self.model(standing.model(command.model.as_deref()))?;
+        if command.applies_queued && done.is_none() && so_far.applied.is_none() {
+            match self.gather(key, &standing, &model).await? {
+                Gathered::Nothing => so_far.applied = Some(Vec::new()),
+                Gathered::Taken(applied) => {
+                    so_far.applied = Some(applied);
+                    return Ok(None);
+                }
+                Gathered::Moved => return Ok(None),
+            }
+        }
+        // Nothing more is done for a transcript that cannot be sent.
+        self.prompt(&standing, &model)?;
+        let size = standing.size(&model).size();
+        let policy = self.policy(&standing.session.config)?.context;
+        let budget = budget(&policy, &model)?;
+        if let Some(report) = done {
+            return self
+                .fitting(key, &standing, &model, command.shape, budget)
+                .await
+                .map(|shown| Some((shown, report)));
+        }
+        let due = |at_most| compact::due(&policy.compaction, budget, at_most, model.provider.is_local());
+        let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
+        let now = due(size.at_most());
+        if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some()) {
+            let report = PrepareReport { applied: so_far.applied.clone().unwrap_or_default(), ..report };
+            if so_far.report.is_none() && due(at_most(&report.pruned)).is_none() {
+                return self.prune_for(key, command, &standing, &pruning, report).await;
+            }
+            // More is to be done: what all of it comes to is remembered at the end.
+            let (planned, version) = (report.prune.clone().unwrap_or_default(), standing.session.context_version);
+            if let Some(cleared) = self.clear(key, &pruning, planned, version, (&unasked(), "")).await? {
+                // What was done before, while somebody appended, stays told.
+                let first = so_far.report.take();
+                let (before, compaction) = match first {
+                    Some(first) => (first.before, first.compaction),
+                    None => (report.before, None),
+                };
+                so_far.report = Some(PrepareReport { before, prune: Some(cleared), compaction, ..report });
+            }
+            return Ok(None);
+        }
+        let size = || size.count.clone();
+        let applied = so_far.applied.clone().unwrap_or_default();
+        let nothing = || PrepareReport {
+            before: size(),
+            pruned: size(),
+            compacted: size(),
+            prune: None,
+            compaction: None,
+            applied,
+        };
+        let report = so_far.report.get_or_insert_with(nothing);
+        if let Some(trigger) = now.filter(|_| report.compaction.is_none())
+            && self.compact_for(key, &standing, &policy.compaction, (&model, budget), trigger, report).await?
+        {
+            return Ok(None);
+        }
+        let shown = self.fitting(key, &standing, &model, command.shape, budget).await?;
+        let report = PrepareReport { compacted: size(), ..report.clone() };
+        let known = self.remember_prepared(key, command, &report).await?;
+        Ok(Some((shown, known.unwrap_or(report))))
+    }
+
+    /// What the same request did before.
+    async fn prepared(&self, key: &SessionKey, command: &PrepareContext) -> Result<Option<PrepareReport>, Error> {
+        let Some(request) = &command.idempotency.request else { return Ok(None) };
+        let remembered = self.store.remembered(key, request).await?;
+        remembered.map(|remembered| same(&remembered, command)).transpose()
+    }
+
+    /// Clears old results, and remembers it with them. A request without a key is told at once; another one looks, as its repetition
+    /// would.
+    async fn prune_for(
+        &self,
+        key: &SessionKey,
+        command: &PrepareContext,
+        standing: &Standing,
+        pruning: &Pruning,
+        report: PrepareReport,
+    ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
+        let Some(planned) = report.prune.clone() else { return Ok(None) };
+        let led = codec::receipt::write_prepared(&report);
+        let version = standing.session.context_version;
+        let cleared = self.clear(key, pruning, planned, version, (&command.idempotency, &led)).await?;
+        let (Some(cleared), None) = (cleared, &command.idempotency.request) else { return Ok(None) };
+        let report = PrepareReport { prune: Some(cleared), ..report };
+        let standing = self.standing(key).await?;
+        let model = self.model(standing.model(command.model.as_deref()))?;
+        let budget = budget(&self.policy(&standing.session.config)?.context, &model)?;
+        self.fitting(key, &standing, &model, command.shape, budget).await.map(|shown| Some((shown, report)))
+    }
+
+    /// Compacts. False: there is nothing to be gained, or it was given up.
+    async fn compact_for(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        policy: &CompactionPolicy,
+        (model, budget): (&Resolved, Budget),
+        trigger: Trigger,
+        report: &mut PrepareReport,
+    ) -> Result<bool, Error> {
+        let survey = self.survey(key, standing, model, budget).await?;
+        let order = Order::of_policy(policy, budget, trigger, None, report.prune.is_some());
+        let timeout = self.limits(&standing.session.config, &standing.request).turn_timeout;
+        match self.compact_now(key, &survey, &order, self.cut_short(timeout)).await? {
+            Tried::Nothing => Ok(false),
+            Tried::Changed => Ok(true),
+            Tried::Ended(made) => {
+                let applied = made.state == CompactionState::Applied;
+                report.compaction = Some(made);
+                Ok(applied)
+            }
+        }
+    }
+
+    /// Remembers what was done. What it returns was done a moment ago by the same request.
+    async fn remember_prepared(
+        &self,
+        key: &SessionKey,
+        command: &PrepareContext,
+        report: &PrepareReport,
+    ) -> Result<Option<PrepareReport>, Error> {
+        if command.idempotency.request.is_none() {
+            return Ok(None);
+        }
+        let pruned_at = report.prune.as_ref().and_then(|prune| prune.at).map_or(0, |seq| seq.0);
+        let led = format!("{pruned_at}{}", codec::receipt::write_prepared(report));
+        let first = self.store.remember(key, &command.idempotency, &led).await?;
+        first.map(|first| same(&first, command)).transpose()
+    }
+
+    /// The prompt, unless it is larger than a window that is known.
+    async fn fitting(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        model: &Resolved,
+        shape: PromptShape,
+        budget: Budget,
+    ) -> Result<Rendered, Error> {
+        let used = standing.size(model).size().count.tokens;
+        if budget.assumed || used <= budget.window {
+            return self.shown(key, standing, model, shape).await;
+        }
+        let shares = self.context_stats(key, Some(&model.reference)).await?.breakdown.shares;
+        let largest = shares.iter().filter(|share| share.in_total()).max_by_key(|share| share.tokens);
+        let largest = largest.map_or(Occupant::User, |Share { occupant, .. }| *occupant);
+        Err(Error::ContextOverflow { used, window: budget.window, largest })
+    }
+}
+
+impl Standing {
+    /// What a prune by the policy would clear, and the report of a preparation that does no more; none: nothing is to be cleared, or it
+    /// does not pay. `compacts`: the context is compacted otherwise.
+    pub(in crate::turn) fn due(
+        &self,
+        policy: &PrunePolicy,
+        model: &Resolved,
+        budget: Budget,
+        compacts: bool,
+    ) -> Option<(Pruning, PrepareReport)> {
+        let pruning = choose(&self.messages, policy)?;
+        let size = self.size(model);
+        let before = size.size();
+        let rebilled = pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens());
+        if !is_due(policy.mode, &pruning, rebilled, compacts || budget.overflows(before.at_most())) {
+            return None;
+        }
+        // What was measured before is of no use for what is left.
+        let left = size.with_rewritten(self.session.context_tokens - i64::from(pruning.saved));
+        let left = left.without(self.unsupported_without_results(model)).size().count;
+        let prune: PruneReport = report(&pruning, rebilled);
+        let report = PrepareReport {
+            before: before.count,
+            pruned: left.clone(),
+            compacted: left,
+            prune: Some(prune),
+            compaction: None,
+            applied: Vec::new(),
+        };
+        Some((pruning, report))
+    }
+
+    /// Tokens of the transcript that the model is not sent, tool results excluded: results that are cleared lose their media too.
+    fn unsupported_without_results(&self, model: &Resolved) -> i64 {
+        let unsupported = unsupported(model, &Excerpt::whole(&self.messages)).into_iter();
+        unsupported
+            .filter(|(category, _)| *category != Category::ToolResults)
+            .map(|(_, tokens)| i64::from(tokens))
+            .sum()
+    }
+}
+
+/// What a request led to, if it was this one.
+fn same(remembered: &Remembered, command: &PrepareContext) -> Result<PrepareReport, Error> {
+    match &command.idempotency.request {
+        Some(request) if remembered.hash != command.idempotency.hash => {
+            Err(Error::IdempotencyMismatch(request.clone()))
+        }
+        Some(_) | None => Ok(codec::receipt::read_prepared(&remembered.result).map_err(store::Error::from)?),
+    }
+}

@@ -1,0 +1,226 @@
+//! PruneToolOutputs and RestoreToolOutputs; and the prune that a turn makes by itself.
+
+use std::sync::Arc;
+
+use crate::{
+    codec,
+    context::{
+        compact,
+        prune::{Pruning, choose, placeholder},
+    },
+    model::{
+        PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
+        command::{Idempotency, PruneToolOutputs, RestoreToolOutputs},
+        event::{Payload, StoredEvent},
+    },
+    store::{
+        self,
+        prune::{Marks, Place},
+    },
+    turn::{
+        Error,
+        context::{
+            size::{CalledModel, own_size},
+            stats::budget,
+        },
+        engine::Engine,
+    },
+};
+
+/// How often a prune is tried again when the context changes under it.
+const TRIES: u32 = 10;
+
+impl Engine {
+    /// Clears old tool results now, or says what would be cleared.
+    pub async fn prune_tool_outputs(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: PruneToolOutputs,
+    ) -> Result<PruneReport, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(report) = engine.try_prune(&key, &command).await? {
+                    return Ok(report);
+                }
+            }
+            Err(kept_changing())
+        })
+        .await
+    }
+
+    /// One try; none: the context changed between the look and the statement.
+    async fn try_prune(&self, key: &SessionKey, command: &PruneToolOutputs) -> Result<Option<PruneReport>, Error> {
+        let PruneToolOutputs { session: _, overrides, dry_run, idempotency } = command;
+        let session = self.session(key).await?;
+        if let Some(told) = self.told(key, idempotency).await? {
+            return told.map_or(Ok(Some(PruneReport::default())), |event| pruned(&event).map(Some));
+        }
+        let policy = self.policy(&session.config)?.context.prune.with(overrides);
+        let seen = self.store().transcript(key).await?;
+        let chosen = choose(&seen.messages, &policy);
+        let (Some(pruning), Some(version)) = (chosen, seen.context_version) else {
+            let nothing = *dry_run || self.nothing(key, idempotency).await?;
+            return Ok(nothing.then(PruneReport::default));
+        };
+        let model = self.model(&session.config.model).ok();
+        let size =
+            own_size(&session.config, CalledModel::named(&session.config.model, model.as_ref()), (&session).into());
+        let report = report(&pruning, pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens()));
+        if *dry_run {
+            return Ok(Some(report));
+        }
+        self.clear(key, &pruning, report, version, (idempotency, "")).await
+    }
+
+    /// Clears what was chosen from that version of the context, for a request with what it led to beside; none: it is another version by
+    /// now, or the request is known.
+    pub(in crate::turn) async fn clear(
+        &self,
+        key: &SessionKey,
+        pruning: &Pruning,
+        report: PruneReport,
+        version: i64,
+        (idempotency, led): (&Idempotency, &str),
+    ) -> Result<Option<PruneReport>, Error> {
+        let places: Vec<Place> =
+            pruning.outputs.iter().map(|output| (output.message.clone(), output.position)).collect();
+        let payload = codec::event::encode(&Payload::ContextPruned { report: report.clone() }).payload;
+        let marks = Marks { seen: version, places: &places, payload: &payload, led, idempotency };
+        let Some(moved) = self.store().prune(key, &marks, placeholder()).await? else { return Ok(None) };
+        tracing::info!(
+            session.id = %key.session, outputs = report.calls.len(), tokens.saved = report.saved,
+            tokens.rebilled = report.rebilled, "pruned old tool results"
+        );
+        self.nudge(key, moved.last_seq);
+        Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
+    }
+
+    /// Clears old results behind the end of a turn, however it ended, so that whoever comes next finds less (feature row S17). What is in
+    /// doubt is left to the next turn, which looks for itself.
+    pub(in crate::turn) async fn prune_behind(&self, key: &SessionKey) {
+        if let Err(error) = self.try_prune_behind(key).await {
+            tracing::warn!(session.id = %key.session, %error, "pruning after a turn failed");
+        }
+    }
+
+    async fn try_prune_behind(&self, key: &SessionKey) -> Result<(), Error> {
+        let looked = self.standing(key).await?;
+        let policy = self.policy(&looked.session.config)?.context;
+        let model = self.model(looked.model(None))?;
+        if looked.session.current_turn.is_some() {
+            return Ok(());
+        }
+        let Ok(budget) = budget(&policy, &model) else { return Ok(()) };
+        let size = looked.size(&model).size().at_most();
+        let compacts = compact::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
+        if let Some((pruning, planned)) = looked.due(&policy.prune, &model, budget, compacts)
+            && let Some(report) = planned.prune
+        {
+            let version = looked.session.context_version;
+            self.clear(key, &pruning, report, version, (&unasked(), "")).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a prune back.
+    pub async fn restore_tool_outputs(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: RestoreToolOutputs,
+    ) -> Result<Restored, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(restored) = engine.try_restore(&key, &command).await? {
+                    return Ok(restored);
+                }
+            }
+            Err(kept_changing())
+        })
+        .await
+    }
+
+    async fn try_restore(&self, key: &SessionKey, command: &RestoreToolOutputs) -> Result<Option<Restored>, Error> {
+        let RestoreToolOutputs { session: _, pruned_at, idempotency } = command;
+        let found = self.store().cleared_by(key, *pruned_at).await?;
+        let found = found.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        let nothing = Restored { pruned_at: *pruned_at, ..Restored::default() };
+        if let Some(told) = self.told(key, idempotency).await? {
+            return told.map_or(Ok(Some(nothing)), |event| {
+                codec::ledger::decode_restored(&event.payload)
+                    .map(Some)
+                    .map_err(|error| store::Error::from(error).into())
+            });
+        }
+        if !found.known {
+            return Err(Error::PruneNotFound(*pruned_at));
+        }
+        if found.results.is_empty() {
+            return Ok(self.nothing(key, idempotency).await?.then_some(nothing));
+        }
+        let restored = Restored {
+            pruned_at: *pruned_at,
+            calls: found.results.iter().map(|result| result.call.clone()).collect(),
+            tokens: found.results.iter().map(|result| result.saved).fold(0, u32::saturating_add),
+        };
+        let places: Vec<Place> = found.results.into_iter().map(|result| result.place).collect();
+        let payload = codec::event::encode(&Payload::ContextRestored { restored: restored.clone() }).payload;
+        let marks = Marks { seen: found.version, places: &places, payload: &payload, led: "", idempotency };
+        let Some(moved) = self.store().restore(key, &marks, *pruned_at).await? else { return Ok(None) };
+        self.nudge(key, moved.last_seq);
+        Ok(Some(restored))
+    }
+
+    /// What the same request was told before: the event, or that there was nothing to do. None: it is new.
+    async fn told(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<Option<StoredEvent>>, Error> {
+        let Some(request) = &idempotency.request else { return Ok(None) };
+        let Some(remembered) = self.store().remembered(key, request).await? else { return Ok(None) };
+        if remembered.hash != idempotency.hash {
+            return Err(Error::IdempotencyMismatch(request.clone()));
+        }
+        if remembered.result.is_empty() {
+            return Ok(Some(None));
+        }
+        let missing =
+            || Error::Internal(format!("a request led to {:?}, and no event describes it", remembered.result));
+        let seq = remembered.result.parse().map(Seq).map_err(|_| missing())?;
+        self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
+    }
+
+    /// Remembers that there was nothing to do. False: the same request did it a moment ago, which is what it has to be told.
+    async fn nothing(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
+        let Some(request) = &idempotency.request else { return Ok(true) };
+        match self.store().remember(key, idempotency, "").await? {
+            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
+            Some(first) => Ok(first.result.is_empty()),
+            None => Ok(true),
+        }
+    }
+}
+
+/// What is told of a prune.
+pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
+    PruneReport {
+        calls: pruning.outputs.iter().map(|output| output.call.clone()).collect(),
+        tools: pruning.tools(),
+        saved: pruning.saved,
+        rebilled,
+        at: None,
+    }
+}
+
+/// A prune that no request asked for.
+pub(in crate::turn) fn unasked() -> Idempotency {
+    Idempotency { request: None::<RequestId>, hash: String::new() }
+}
+
+fn pruned(event: &StoredEvent) -> Result<PruneReport, Error> {
+    codec::ledger::decode_pruned(&event.payload, event.seq).map_err(|error| store::Error::from(error).into())
+}
+
+fn kept_changing() -> Error {
+    Error::Store(store::Error::Conflict("the context kept changing".to_owned()))
+}

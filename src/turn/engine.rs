@@ -1,0 +1,153 @@
+//! The turn engine: everything that turns need, one per replica.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    clock::Clock,
+    model::{Limits, SessionConfig, command::TurnRequest, config::Policy},
+    provider::{Registry, registry::Resolved},
+    store::Store,
+    turn::{
+        Error,
+        context::lessons::Lessons,
+        lease::{leases::Leases, postponed::Postponed},
+        live::{hub::Hub, sharing::Sharing, wakeups::Wakeups},
+        queue::stuck::Stuck,
+        rules::{DEFAULT_POLICY, Rules},
+    },
+};
+
+/// Requests with the content of media that are written at once for hosts; each holds as many bytes of it as a prompt may.
+const RENDERINGS: usize = 4;
+
+/// Everything that turns need; one per replica.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) store: Store,
+    pub(super) models: Registry,
+    pub(super) rules: Rules,
+    pub(super) hub: Hub,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) sharing: Sharing,
+    pub(super) wakeups: Wakeups,
+    pub(super) tasks: TaskTracker,
+    pub(super) lessons: Lessons,
+    pub(super) draining: CancellationToken,
+    pub(super) aborting: CancellationToken,
+    pub(super) uploads: Semaphore,
+    pub(super) renderings: Semaphore,
+    pub(super) stuck: Stuck,
+    pub(super) postponed: Postponed,
+}
+
+impl Engine {
+    /// Joins the parts.
+    pub fn new(store: Store, models: Registry, rules: Rules, hub: Hub, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let uploads = Semaphore::new(rules.uploads.max_at_once);
+        Arc::new(Self {
+            store,
+            models,
+            rules,
+            hub,
+            clock,
+            leases: Arc::default(),
+            sharing: Sharing::default(),
+            wakeups: Wakeups::default(),
+            tasks: TaskTracker::new(),
+            lessons: Lessons::default(),
+            draining: CancellationToken::new(),
+            aborting: CancellationToken::new(),
+            uploads,
+            renderings: Semaphore::new(RENDERINGS),
+            stuck: Stuck::default(),
+            postponed: Postponed::default(),
+        })
+    }
+
+    /// The memory.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What is live.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// The time of day, for display only.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+
+    /// The leases of this replica.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// What the configuration says.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Fires when the server shuts down: streams end, and nothing new begins.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    /// Lets turns come to a step boundary, for at most `patience`, and hands the rest over. Ends when nothing runs any more.
+    pub async fn drain(&self, patience: Duration) {
+        self.draining.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+            self.aborting.cancel();
+            // Handing over is one statement per turn; a database that gives no answer must not hold the process.
+            let _ = tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await;
+        }
+        // What the last calls taught, which nobody else knows.
+        match tokio::time::timeout(Duration::from_secs(5), self.keep_lessons()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "what calls taught about sizes was not written"),
+            Err(_) => tracing::warn!("what calls taught about sizes was not written in time"),
+        }
+    }
+
+    /// The model that a reference names.
+    pub fn model(&self, reference: &str) -> Result<Resolved, Error> {
+        self.models.resolve(reference).ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
+    }
+
+    /// The models that providers know by name, in order of their references.
+    pub fn models(&self) -> Vec<Resolved> {
+        self.models.models()
+    }
+
+    /// The policy of a session, with its changes.
+    pub fn policy(&self, config: &SessionConfig) -> Result<Policy, Error> {
+        let named =
+            self.rules.policies.get(&config.policy).ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
+        Ok(named.with(&config.overrides))
+    }
+
+    /// The same; where the policy is no longer configured, the server's default.
+    pub(super) fn policy_or_default(&self, config: &SessionConfig) -> Result<Policy, Error> {
+        let default = || SessionConfig { policy: DEFAULT_POLICY.to_owned(), ..config.clone() };
+        self.policy(config).or_else(|_| self.policy(&default()))
+    }
+
+    /// The bounds in force: the turn's over the session's over the server's.
+    pub fn limits(&self, config: &SessionConfig, request: &TurnRequest) -> Limits {
+        request.limits.over(config.limits.over(self.rules.limits))
+    }
+
+    /// Does what a caller asked for to its end, also when the caller has left.
+    pub(super) async fn supervised<T: Send + 'static>(
+        &self,
+        deed: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.tasks.spawn(deed).await.map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
+    }
+}

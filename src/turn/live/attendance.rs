@@ -1,0 +1,45 @@
+//! Turns that are cancelled when nobody has read their events for a while, because their request asked for that.
+
+use std::sync::Arc;
+
+use crate::{
+    model::{CancelCause, command::Idempotency},
+    store::attendance::Attended,
+    turn::{Error, engine::Engine},
+};
+
+/// Rounds that a replica may miss before its readers are taken for gone.
+const MISSED: u32 = 3;
+
+impl Engine {
+    /// Tells of the readers that are here, and cancels turns that have none anywhere.
+    pub async fn look_for_readers(self: &Arc<Self>) -> Result<(), Error> {
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            self.store.attended().await?.into_iter().partition(|it| self.is_read_here(it));
+        if !here.is_empty() {
+            self.store.seen(&here, self.rules.poll_interval * MISSED).await?;
+        }
+        for turn in elsewhere.into_iter().filter(|turn| turn.overdue) {
+            self.nobody_reads(turn).await?;
+        }
+        Ok(())
+    }
+
+    fn is_read_here(&self, turn: &Attended) -> bool {
+        self.hub.get(&turn.key).is_some_and(|channel| channel.has_readers())
+    }
+
+    async fn nobody_reads(self: &Arc<Self>, turn: Attended) -> Result<(), Error> {
+        let Attended { key, turn, overdue: _ } = turn;
+        let nobody = Idempotency { request: None, hash: String::new() };
+        let mut request = self.leases.request(&key);
+        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &nobody).await;
+        let cancelled = request.answered(cancelled)?;
+        let Some(live) = &cancelled.turn else {
+            return self.store.unattend(&key, &turn).await.map_err(Error::from);
+        };
+        tracing::info!(session.id = %key.session, turn.id = %turn, "cancelling a turn that no client reads");
+        self.end_cancelled(&key, cancelled.fence.map(|fence| (live, fence)), &request);
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Which sessions other replicas follow, as far as this one hears of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::model::SessionKey;
+
+/// Sessions that are remembered. With more of them, every session is taken to be followed for as long as one of them would be.
+const MOST: usize = 10_000;
+
+/// The sessions that other replicas have readers of.
+#[derive(Debug, Default)]
+pub(in crate::turn) struct Followed {
+    hearing: Hearing,
+    until: BTreeMap<SessionKey, Instant>,
+}
+
+/// Whether a session that nothing was heard of may be followed all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Hearing {
+    /// Nothing is heard.
+    #[default]
+    Nothing,
+    /// Some may have been missed, and are repeated until then.
+    MissedSome(Instant),
+    /// Everything is heard.
+    Everything,
+}
+
+impl Followed {
+    /// Notes that a replica follows the session for so long from `now` on. Whether that is news.
+    pub(in crate::turn) fn follow(&mut self, key: SessionKey, lasts: Duration, now: Instant) -> bool {
+        if self.until.len() >= MOST && !self.until.contains_key(&key) {
+            self.forget_those_that_left(now);
+            if self.until.len() >= MOST {
+                self.hearing = self.hearing.missed_some(now + lasts);
+                return true;
+            }
+        }
+        self.until.insert(key, now + lasts).is_none_or(|until| until <= now)
+    }
+
+    /// Whether the session may be followed.
+    pub(in crate::turn) fn has(&self, key: &SessionKey) -> bool {
+        self.hearing != Hearing::Everything || self.until.contains_key(key)
+    }
+
+    /// Forgets what is not true any more.
+    pub(in crate::turn) fn forget_those_that_left(&mut self, now: Instant) {
+        self.until.retain(|_, until| *until > now);
+        if matches!(self.hearing, Hearing::MissedSome(until) if until <= now) {
+            self.hearing = Hearing::Everything;
+        }
+    }
+
+    /// Everything is heard from now on; what was missed before is repeated by then.
+    pub(in crate::turn) fn hears_from_now(&mut self, repeated_by: Option<Instant>) {
+        self.hearing = repeated_by.map_or(Hearing::Everything, Hearing::MissedSome);
+    }
+
+    /// Nothing is heard any more.
+    pub(in crate::turn) fn hears_nothing(&mut self) {
+        self.hearing = Hearing::Nothing;
+    }
+}
+
+impl Hearing {
+    fn missed_some(self, until: Instant) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::MissedSome(before) => Self::MissedSome(before.max(until)),
+            Self::Everything => Self::MissedSome(until),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SessionId, TenantId};
+
+    const LASTS: Duration = Duration::from_secs(3);
+
+    fn key(session: usize) -> SessionKey {
+        SessionKey::new(TenantId::new("t"), SessionId::new(session.to_string()))
+    }
+
+    #[test]
+    fn a_session_is_followed_from_when_that_is_heard_until_it_is_not_repeated() {
+        let (mut followed, begun) = (Followed::default(), Instant::now());
+        followed.hears_from_now(None);
+        assert!(!followed.has(&key(1)));
+        assert!(followed.follow(key(1), LASTS, begun));
+        assert!(!followed.follow(key(1), LASTS, begun + LASTS / 2), "it was known");
+        followed.forget_those_that_left(begun + LASTS);
+        assert_eq!([followed.has(&key(1)), followed.has(&key(2))], [true, false]);
+        followed.forget_those_that_left(begun + LASTS * 3 / 2);
+        assert!(!followed.has(&key(1)));
+    }
+
+    #[test]
+    fn whoever_may_have_missed_something_takes_every_session_for_followed() {
+        let (mut followed, begun) = (Followed::default(), Instant::now());
+        assert!(followed.has(&key(1)), "nothing is heard yet");
+        followed.hears_from_now(Some(begun + LASTS));
+        followed.forget_those_that_left(begun + LASTS / 2);
+        assert!(followed.has(&key(1)), "it may be repeated");
+        followed.forget_those_that_left(begun + LASTS);
+        assert!(!followed.has(&key(1)), "it was not");
+        followed.hears_nothing();
+        followed.forget_those_that_left(begun + LASTS * 10);
+        assert!(followed.has(&key(1)));
+    }
+
+    #[test]
+    fn more_sessions_than_are_remembered_count_as_followed() {
+        let (mut followed, begun) = (Followed::default(), Instant::now());
+        followed.hears_from_now(None);
+        assert!((0..=MOST).all(|session| followed.follow(key(session), LASTS, begun)));
+        assert!(followed.has(&key(MOST)));
+        followed.forget_those_that_left(begun + LASTS);
+        assert!((0..=MOST).all(|session| !followed.has(&key(session))));
+    }
+}

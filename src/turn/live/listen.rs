@@ -1,0 +1,172 @@
+//! Sends wake-ups to other replicas, and does what theirs ask for.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    model::SessionKey,
+    store::listen::Listener,
+    turn::{
+        Error,
+        engine::Engine,
+        live::wakeups::{Heard, Wakeup},
+    },
+};
+
+/// How long wake-ups are gathered after some went out, so that a replica tells a hundred times a second at most.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// How long what is heard is gathered before it is looked at, from the first on: others may never fall silent.
+const LISTEN: Duration = Duration::from_millis(2);
+
+/// How long to wait before listening again, when that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a replica looks at after it heard something.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Look {
+    /// Sessions that are followed here and have new events.
+    news: BTreeSet<SessionKey>,
+    /// Sessions whose turns run here and are to stop.
+    cancels: BTreeSet<SessionKey>,
+    queues: bool,
+    orphans: bool,
+    /// Sessions whose turns run here and whose text is wanted elsewhere, as was not known before.
+    followed: bool,
+}
+
+impl Engine {
+    /// Tells other replicas, if there may be any.
+    pub(in crate::turn) fn wake(&self, wakeup: Wakeup) {
+        if self.rules.share_interval.is_some() {
+            self.wakeups.add(wakeup);
+        }
+    }
+
+    /// Whether wake-ups of other replicas reach this one.
+    pub fn hears_wakeups(&self) -> bool {
+        self.wakeups.listening.load(Ordering::Relaxed)
+    }
+
+    /// Tells what is to be told, until `stop` fires; what is due then is told too.
+    pub async fn tell_wakeups(self: Arc<Self>, stop: CancellationToken) {
+        let mut last = false;
+        while !last {
+            last = tokio::select! {
+                () = stop.cancelled() => true,
+                () = self.wakeups.bell.notified() => false,
+            };
+            let due = self.wakeups.take(self.store.replica());
+            // What is lost is found by looking.
+            if !due.is_empty()
+                && let Err(error) = self.store.notify(&due).await
+            {
+                tracing::debug!(%error, "other replicas not notified");
+            }
+            if !last {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = sleep(GATHER) => {}
+                }
+            }
+        }
+    }
+
+    /// Hears what others tell, until `stop` fires.
+    pub async fn hear_wakeups(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            let heard = stop.run_until_cancelled(self.listen()).await;
+            self.wakeups.listening.store(false, Ordering::Relaxed);
+            self.sharing.hears_nothing();
+            match heard {
+                None | Some(Ok(())) => return,
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "notifications not received; polling instead");
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// Listens for as long as the connection holds. Ends well only where nothing can be heard.
+    async fn listen(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(mut listener) = self.store.listen().await? else { return Ok(()) };
+        // What was told before was missed: followers of the turns that run here say again that they are there, with the next poll.
+        self.sharing.hears_from_now(self.leases.count() > 0, self.follow_lasts());
+        self.wakeups.listening.store(true, Ordering::Relaxed);
+        self.look_for_news().await?;
+        self.look_for_cancels().await?;
+        self.look(Look { queues: true, orphans: true, ..Look::default() }).await?;
+        loop {
+            let look = self.hear(&mut listener).await?;
+            self.look(look).await?;
+        }
+    }
+
+    /// What there is to look at after the next wake-up, and those right behind it.
+    async fn hear(&self, listener: &mut Listener) -> Result<Look, Error> {
+        let mut look = Look::default();
+        self.concerns(&listener.next().await?, &mut look);
+        let looked_at = Instant::now() + LISTEN;
+        while let Ok(told) = timeout_at(looked_at, listener.next()).await {
+            self.concerns(&told?, &mut look);
+        }
+        Ok(look)
+    }
+
+    /// Only what concerns this replica is looked at.
+    fn concerns(&self, told: &str, look: &mut Look) {
+        let Some(Heard { wakeup, from }) = Heard::read(told) else { return };
+        match wakeup {
+            // Readers here know at once of what is written here.
+            Wakeup::News(key) => {
+                let own = from.map_or_else(|| self.leases.runs(&key), |from| from == self.store.replica());
+                if !own && self.hub.get(&key).is_some() {
+                    look.news.insert(key);
+                }
+            }
+            Wakeup::Cancel(key) => {
+                if self.leases.runs(&key) {
+                    look.cancels.insert(key);
+                }
+            }
+            Wakeup::Start(_) => look.queues = true,
+            Wakeup::HandOver(_) => look.orphans = true,
+            Wakeup::Follow(key) => {
+                if from.as_deref() != Some(self.store.replica()) {
+                    let runs = self.leases.runs(&key);
+                    look.followed |= self.sharing.follow(key, self.follow_lasts()) && runs;
+                }
+            }
+        }
+    }
+
+    async fn look(self: &Arc<Self>, look: Look) -> Result<(), Error> {
+        let Look { news, cancels, queues, orphans, followed } = look;
+        if !news.is_empty() {
+            self.look_for_news_of(&news).await?;
+        }
+        if !cancels.is_empty() {
+            self.look_for_cancels_of(&cancels).await?;
+        }
+        if queues {
+            self.tend_queues().await?;
+        }
+        if orphans {
+            self.take_over().await?;
+        }
+        if followed {
+            self.hand_out().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Text on its way between replicas: the owner of a turn writes down what it has shown of an open message, all its turns in one
+//! statement, and the replicas whose readers follow such a session read it. What is written is gone with the commit.
+//!
+//! It is written only while another replica follows the session, as that replica says with a wake-up ([`Wakeup::Follow`]): when a reader
+//! comes, when it hears that a turn went on elsewhere, and with each poll. Where wake-ups are not heard, everything is written.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    model::SessionKey,
+    store::{chunk::Asked, lease::Held, session::SessionState},
+    turn::{
+        Error,
+        engine::Engine,
+        live::{
+            hub::{Channel, Subscription},
+            sharing::Shared,
+            wakeups::Wakeup,
+        },
+    },
+};
+
+/// Bytes that are written in one statement; what is beyond them waits for the next.
+const MOST_BYTES: usize = 4 << 20;
+/// Sessions that are asked about in one statement.
+const ASKED: usize = 256;
+
+/// Polls that a replica with readers may miss before their text is written down no more.
+const MISSED: u32 = 3;
+/// Time that its wake-up may take on top of that.
+const SPARE: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Writes down what is new of the messages that are written here, and reads what is new of those that are written elsewhere.
+    pub async fn share(&self) -> Result<(), Error> {
+        self.hand_out().await?;
+        let elsewhere = self.hub.channels().into_iter().filter(|it| it.is_elsewhere() && it.has_readers());
+        self.look_elsewhere(&elsewhere.collect::<Vec<_>>()).await
+    }
+
+    /// How long a replica is taken to follow a session after it said so.
+    pub(in crate::turn) fn follow_lasts(&self) -> Duration {
+        self.rules.poll_interval * MISSED + SPARE
+    }
+
+    /// Writes down what is new of the messages that are written here and followed elsewhere.
+    pub(in crate::turn) async fn hand_out(&self) -> Result<(), Error> {
+        let held = self.leases.held();
+        let followed: Vec<bool> = {
+            let mut followed = self.sharing.followed();
+            followed.forget_those_that_left(Instant::now());
+            held.iter().map(|held| followed.has(&held.key)).collect()
+        };
+        let mut sharing = self.sharing.shared.lock().await;
+        sharing.retain(|key, shared| held.iter().any(|held| held.key == *key && held.epoch == shared.epoch));
+        let (mut chunks, mut bytes) = (Vec::new(), 0);
+        for (Held { key, turn: _, epoch }, _) in held.into_iter().zip(followed).filter(|(_, followed)| *followed) {
+            let Some(channel) = self.hub.get(&key) else { continue };
+            let shared = sharing.entry(key.clone()).or_insert_with(|| Shared::new(epoch));
+            if let Some(chunk) = shared.next(&key, &channel) {
+                bytes += chunk.body.len();
+                chunks.push(chunk.clone());
+            }
+            if bytes >= MOST_BYTES {
+                break;
+            }
+        }
+        if !chunks.is_empty() {
+            self.store.save_chunks(&chunks).await?;
+            for chunk in chunks {
+                sharing.entry(chunk.key).and_modify(|shared| shared.unsent = None);
+            }
+        }
+        Ok(())
+    }
+
+    /// A place among a session's news, with the text so far also of a message that is written elsewhere.
+    pub async fn subscribe(&self, key: &SessionKey) -> Result<Subscription, Error> {
+        let channel = self.hub.enter(key);
+        if self.rules.share_interval.is_some() {
+            self.look_elsewhere(&[Arc::clone(&channel)]).await?;
+            if channel.is_elsewhere() {
+                self.wake(Wakeup::Follow(key.clone()));
+            }
+        }
+        Ok(channel.subscribe())
+    }
+
+    /// Reads what other replicas write in these sessions.
+    async fn look_elsewhere(&self, channels: &[Arc<Channel>]) -> Result<(), Error> {
+        let channels: BTreeMap<&SessionKey, &Arc<Channel>> = channels
+            .iter()
+            .filter(|channel| !self.leases.runs(channel.key()))
+            .map(|channel| (channel.key(), channel))
+            .collect();
+        let asked = |channel: &&Arc<Channel>| {
+            let (message, n) = channel.taken();
+            Asked { key: channel.key().clone(), message, n }
+        };
+        let asked: Vec<Asked> = channels.values().map(asked).collect();
+        for some in asked.chunks(ASKED) {
+            for seen in self.store.elsewhere(some).await? {
+                let Some(channel) = channels.get(&seen.key) else { continue };
+                channel.set_elsewhere(seen.state == SessionState::Running);
+                let last_seq = seen.last_seq;
+                channel.take_in(seen);
+                channel.advance(last_seq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what late writers left behind.
+    pub async fn sweep_chunks(&self) -> Result<(), Error> {
+        while self.store.sweep_chunks().await? > 0 {}
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! The queue's commands: a message is put behind the gate, looked at, and withdrawn; one that interrupts also cancels what runs.
+
+use std::{sync::Arc, time::Duration};
+
+use uuid::Uuid;
+
+use crate::{
+    codec,
+    model::{
+        Delivery, InputMessage, Media, MessageId, Part, SessionKey, TenantId,
+        command::{Idempotency, TurnRequest},
+        queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
+    },
+    store::{
+        queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued, Which, Withdrawal},
+        session::{Session, SessionState},
+    },
+    turn::{
+        Error,
+        engine::Engine,
+        lease::leases::GrantRequest,
+        live::{hub::Announced, wakeups::Wakeup},
+        run::ground::Ground,
+    },
+};
+
+/// A message that is about to be queued.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::turn) struct Incoming<'a> {
+    pub(in crate::turn) message: &'a InputMessage,
+    pub(in crate::turn) delivery: Delivery,
+    pub(in crate::turn) starts_turn: bool,
+    /// The turn that it gets, when it is the input of an ExecuteTurn.
+    pub(in crate::turn) execute: Option<&'a TurnRequest>,
+    pub(in crate::turn) ttl: Option<Duration>,
+    pub(in crate::turn) idempotency: &'a Idempotency,
+}
+
+/// A message that was queued.
+#[derive(Debug)]
+pub(in crate::turn) enum Put {
+    /// Now.
+    Fresh(Place),
+    /// By the same request before.
+    Before(Place),
+    /// Not: the same request did something else.
+    Elsewhere,
+}
+
+impl Engine {
+    /// Queues a message, and starts or interrupts a turn where it asks for that.
+    pub async fn enqueue(self: &Arc<Self>, tenant: TenantId, command: EnqueueMessage) -> Result<Place, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let EnqueueMessage { session, idempotency, message, contents, delivery, starts_turn, ttl } = command;
+            let key = SessionKey::new(tenant, session);
+            let session = engine.session(&key).await?;
+            engine.keep(&key.tenant, &contents).await?;
+            let incoming = Incoming {
+                message: &message,
+                delivery,
+                starts_turn: starts_turn || delivery == Delivery::Interrupt,
+                execute: None,
+                ttl,
+                idempotency: &idempotency,
+            };
+            match engine.put(&key, incoming, &session).await? {
+                Put::Fresh(place) | Put::Before(place) => Ok(place),
+                Put::Elsewhere => Err(Error::Internal("an enqueue is remembered as something else".to_owned())),
+            }
+        })
+        .await
+    }
+
+    /// Puts a message into the queue of a session that was just read.
+    pub(in crate::turn) async fn put(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        incoming: Incoming<'_>,
+        session: &Session,
+    ) -> Result<Put, Error> {
+        let Incoming { message, delivery, starts_turn, execute, ttl, idempotency } = incoming;
+        let limit = self.policy(&session.config)?.max_pending;
+        let id = MessageId::new(Uuid::now_v7().to_string());
+        let (body, turn_request) = (codec::queue::encode(message), execute.map(codec::turn::encode_request));
+        let blobs: Vec<&str> = message.parts.iter().flat_map(Part::media).filter_map(blob).collect();
+        let ground = Ground::of(session);
+        let wanted = execute.cloned().unwrap_or_default();
+        let planned = (starts_turn && self.may_start())
+            .then(|| self.plan(&id, idempotency.request.clone(), &wanted, ground))
+            .transpose()?;
+        let admission = planned.as_ref().map(crate::turn::queue::following::Planned::admission);
+        let new = NewQueued {
+            message: &id,
+            body: &body,
+            blobs: &blobs,
+            delivery,
+            starts_turn,
+            execute: turn_request.as_deref(),
+            ttl,
+            limit,
+            idempotency,
+        };
+        let mut request = self.leases.request(key);
+        let place = match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
+            Enqueued::Queued(place) => place,
+            Enqueued::Elsewhere(_) => return Ok(Put::Elsewhere),
+            Enqueued::Full => return Err(Error::QueueFull { session: key.session.clone(), limit }),
+            Enqueued::NoSession => return Err(Error::SessionNotFound(key.session.clone())),
+            Enqueued::Mismatch => return Err(mismatch(idempotency)),
+        };
+        if place.message != id {
+            return Ok(Put::Before(place));
+        }
+        self.announce(key, &place, delivery);
+        self.go_on(key, &place, delivery, starts_turn, &request);
+        Ok(Put::Fresh(place))
+    }
+
+    /// Runs what a message started, ends what it interrupts.
+    fn go_on(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        place: &Place,
+        delivery: Delivery,
+        starts_turn: bool,
+        request: &GrantRequest,
+    ) {
+        let interrupts = place.interrupts.as_ref().map(|(turn, fence)| (turn, *fence));
+        if interrupts.is_some() || delivery == Delivery::Interrupt && place.met.is_live() {
+            self.end_cancelled(key, interrupts, request);
+        }
+        match &place.grant {
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent()),
+            // The configuration changed meanwhile.
+            None if starts_turn && place.met == SessionState::Idle => {
+                self.wake(Wakeup::Start(key.clone()));
+                let (engine, key) = (Arc::clone(self), key.clone());
+                self.tasks.spawn(async move {
+                    if let Err(error) = engine.start_waiting(&key).await {
+                        tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
+                    }
+                });
+            }
+            None => {}
+        }
+    }
+
+    /// Shows those who follow the session here that a message waits.
+    fn announce(&self, key: &SessionKey, place: &Place, delivery: Delivery) {
+        let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state) else { return };
+        channel.announce(Announced {
+            turn: place.turn.clone(),
+            message: place.message.clone(),
+            position: *position,
+            delivery,
+        });
+    }
+
+    /// Withdraws a message; what became of it.
+    pub async fn cancel_queued(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: CancelQueuedMessage,
+    ) -> Result<Queued, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let CancelQueuedMessage { session, message, idempotency } = command;
+            let key = SessionKey::new(tenant, session);
+            engine.must_exist(&key).await?;
+            let not_found = || Error::QueuedMessageNotFound(message.clone());
+            engine.store.queued_message(&key, &message).await?.ok_or_else(not_found)?;
+            engine.take_back(&key, Which::These(std::slice::from_ref(&message)), &idempotency).await?;
+            engine.store.queued_message(&key, &message).await?.ok_or_else(not_found)
+        })
+        .await
+    }
+
+    /// Withdraws all messages that wait; which these were.
+    pub async fn clear_queue(self: &Arc<Self>, tenant: TenantId, command: ClearQueue) -> Result<Vec<MessageId>, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let ClearQueue { session, idempotency } = command;
+            let key = SessionKey::new(tenant, session);
+            engine.must_exist(&key).await?;
+            engine.take_back(&key, Which::All, &idempotency).await.map(|gone| gone.messages)
+        })
+        .await
+    }
+
+    async fn must_exist(&self, key: &SessionKey) -> Result<(), Error> {
+        let standing = self.store.standing(key, None).await?;
+        standing.map(drop).ok_or_else(|| Error::SessionNotFound(key.session.clone()))
+    }
+
+    async fn take_back(
+        &self,
+        key: &SessionKey,
+        which: Which<'_>,
+        idempotency: &Idempotency,
+    ) -> Result<Unqueued, Error> {
+        let gone = self.store.unqueue(key, which, Withdrawal::Cancelled, b"", idempotency).await?;
+        if gone.hash.as_ref().is_some_and(|first| *first != idempotency.hash) {
+            return Err(mismatch(idempotency));
+        }
+        if let Some(seq) = gone.last_seq {
+            self.nudge(key, seq);
+        }
+        Ok(gone)
+    }
+}
+
+fn blob(media: &Media) -> Option<&str> {
+    media.kept().map(|kept| kept.id.as_str())
+}
+
+fn mismatch(idempotency: &Idempotency) -> Error {
+    idempotency
+        .request
+        .clone()
+        .map_or_else(|| Error::Internal("a request without a key is remembered".to_owned()), Error::IdempotencyMismatch)
+}

@@ -1,0 +1,208 @@
+//! What follows: a turn for a message that waits and asks for one, begun by whoever ends the turn before, by whoever queues the
+//! message in an idle session, or by whoever finds it waiting there.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::{
+    codec,
+    model::{
+        DropReason, LimitsOverride, MessageId, Payload, RequestId, SessionKey, TurnId,
+        command::{Idempotency, TurnRequest},
+    },
+    store::{
+        Rows,
+        admission::Admission,
+        following::{NextTurn, Starters},
+        queue::{Queued, Which, Withdrawal},
+        session::SessionState,
+    },
+    turn::{
+        Error,
+        context::stats::budget,
+        engine::Engine,
+        run::{
+            ground::Ground,
+            opening::{Opening, opening},
+        },
+    },
+};
+
+/// How often a start is tried again when the session changes under it.
+const TRIES: u32 = 5;
+
+/// Sessions that are looked after in one round.
+const ROUND: u32 = 32;
+
+/// A turn that is about to begin for a message that waits.
+#[derive(Debug)]
+pub(in crate::turn) struct Planned {
+    message: MessageId,
+    turn: TurnId,
+    rows: Rows,
+    timeout: std::time::Duration,
+    revision: i64,
+    idempotency: Idempotency,
+    request: TurnRequest,
+    model: String,
+}
+
+impl Planned {
+    /// The turn as it is admitted.
+    pub(in crate::turn) fn admission(&self) -> Admission<'_> {
+        Admission {
+            turn: &self.turn,
+            rows: &self.rows,
+            timeout: self.timeout,
+            revision: self.revision,
+            idempotency: &self.idempotency,
+            request: &self.request,
+            model: &self.model,
+            continues: false,
+        }
+    }
+
+    /// The turn as it follows another one.
+    pub(in crate::turn) fn next<'a>(&'a self, admission: &'a Admission<'a>) -> NextTurn<'a> {
+        NextTurn { message: &self.message, admission }
+    }
+}
+
+impl Engine {
+    /// Begins a turn in an idle session for the first message that asks for one.
+    pub(in crate::turn) async fn start_waiting(self: &Arc<Self>, key: &SessionKey) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            if !self.may_start() {
+                return Ok(());
+            }
+            let Some(session) = self.store.session(key).await? else { return Ok(()) };
+            if session.state != SessionState::Idle || session.open_calls > 0 {
+                return Ok(());
+            }
+            let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else { return Ok(()) };
+            let ground = Ground::of(&session);
+            let Some(planned) = self.plan_for(key, &starter, ground).await? else { continue };
+            let mut request = self.leases.request(key);
+            let started = self.store.start_idle(key, &planned.message, &planned.admission()).await;
+            if let Some(grant) = request.answered(started)? {
+                self.start(key.clone(), grant, request.sent());
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one more turn may begin here.
+    pub(in crate::turn) fn may_start(&self) -> bool {
+        !self.draining.is_cancelled() && self.leases.count() < self.rules.max_running
+    }
+
+    /// The turn that a message starts; none: it cannot be read, and is given up.
+    pub(in crate::turn) async fn plan_for(
+        &self,
+        key: &SessionKey,
+        starter: &Queued,
+        ground: Ground<'_>,
+    ) -> Result<Option<Planned>, Error> {
+        let readable = codec::queue::decode(&starter.body).and_then(|_| match &starter.execute {
+            Some(request) => codec::turn::decode_request(request),
+            None => Ok(TurnRequest::default()),
+        });
+        match readable {
+            Ok(request) => self.plan(&starter.message, starter.request.clone(), &request, ground).map(Some),
+            Err(error) => {
+                tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "queued message unreadable");
+                self.give_up(key, &starter.message, DropReason::Unreadable).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The turn that a message starts.
+    pub(in crate::turn) fn plan(
+        &self,
+        message: &MessageId,
+        request_id: Option<RequestId>,
+        request: &TurnRequest,
+        ground: Ground<'_>,
+    ) -> Result<Planned, Error> {
+        let Ground { config, revision, .. } = ground;
+        self.policy(config)?;
+        let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
+        let limits = self.limits(config, request);
+        let turn = TurnId::new(Uuid::now_v7().to_string());
+        let rows = opening(Opening {
+            request_id: request_id.as_ref(),
+            request,
+            input: None,
+            size: None,
+            model: &model,
+            limits,
+            budget: budget(&self.policy(ground.config)?.context, &model).ok(),
+            ground,
+        });
+        // Its time is set now: a session's turn_timeout that changes later is for later turns.
+        let limits_now = LimitsOverride { turn_timeout: Some(limits.turn_timeout), ..request.limits };
+        Ok(Planned {
+            message: message.clone(),
+            turn,
+            rows,
+            timeout: limits.turn_timeout,
+            revision,
+            idempotency: Idempotency { request: request_id, hash: String::new() },
+            request: TurnRequest { limits: limits_now, ..request.clone() },
+            model: model.reference,
+        })
+    }
+
+    /// Gives a message up that waits.
+    pub(in crate::turn) async fn give_up(
+        &self,
+        key: &SessionKey,
+        message: &MessageId,
+        why: DropReason,
+    ) -> Result<(), Error> {
+        let payload = codec::event::encode(&Payload::QueuedMessageDropped { message: message.clone(), reason: why });
+        let which = Which::These(std::slice::from_ref(message));
+        self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload).await
+    }
+
+    /// Ends messages that wait, for nobody's request.
+    pub(in crate::turn) async fn withdraw(
+        &self,
+        key: &SessionKey,
+        which: Which<'_>,
+        why: Withdrawal,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        let nobody = Idempotency { request: None, hash: String::new() };
+        let gone = self.store.unqueue(key, which, why, payload, &nobody).await?;
+        if let Some(seq) = gone.last_seq {
+            self.nudge(key, seq);
+        }
+        Ok(())
+    }
+
+    /// Looks after queues: gives up what waited too long, and starts what nobody started.
+    pub async fn tend_queues(self: &Arc<Self>) -> Result<(), Error> {
+        for key in self.store.expiring(ROUND).await? {
+            self.withdraw(&key, Which::All, Withdrawal::Expired, b"").await?;
+        }
+        if !self.may_start() {
+            return Ok(());
+        }
+        for key in self.store.starting(ROUND).await? {
+            match self.start_waiting(&key).await {
+                Ok(()) => self.stuck.forget(&key),
+                Err(error) if self.stuck.is_news(&key) => {
+                    tracing::warn!(session.id = %key.session, %error, "queued message started no turn");
+                }
+                Err(error) => {
+                    tracing::debug!(session.id = %key.session, %error, "queued message still started no turn");
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! One call of a model: its answer is assembled, shown while it arrives, and cut short when the turn must stop.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::StreamExt as _;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    model::{CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TurnId, derive, event::StepPosition},
+    provider::{
+        self, Answer,
+        assemble::{Assembled, Assembly, Progress},
+        error::Kind,
+        registry::Resolved,
+    },
+    turn::{
+        lease::leases::Lease,
+        live::hub::{Channel, Live, LiveKind},
+    },
+};
+
+/// Bytes of text after which deltas are shown without waiting for more.
+const FLUSH_BYTES: usize = 4096;
+
+/// A call to be made.
+#[derive(Debug)]
+pub(in crate::turn) struct Call<'a> {
+    /// Whom to call.
+    pub(in crate::turn) model: &'a Resolved,
+    /// With what.
+    pub(in crate::turn) prompt: Arc<Prompt>,
+    /// The message that is written.
+    pub(in crate::turn) message: MessageId,
+    /// Call ids that the session has already.
+    pub(in crate::turn) taken: BTreeSet<CallId>,
+    /// Bytes of the answer.
+    pub(in crate::turn) max_bytes: usize,
+    /// How long it may take.
+    pub(in crate::turn) time_left: Duration,
+    /// Tokens of the answer after which the window is too full; none: nobody watches.
+    pub(in crate::turn) room: Option<u32>,
+    /// Deltas within this time go out together.
+    pub(in crate::turn) flush: Duration,
+    /// Who watches.
+    pub(in crate::turn) audience: Audience<'a>,
+}
+
+/// Who watches an answer arrive.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::turn) struct Audience<'a> {
+    /// The session's channel.
+    pub(in crate::turn) channel: &'a Arc<Channel>,
+    /// The turn.
+    pub(in crate::turn) turn: &'a TurnId,
+    /// The newest durable event.
+    pub(in crate::turn) after: Seq,
+    /// Where in the turn.
+    pub(in crate::turn) at: StepPosition,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(in crate::turn) enum End {
+    /// With an answer.
+    Complete(Assembled),
+    /// With an error.
+    Failed(Broken),
+    /// It was cut short; what was said so far.
+    Cut(Cut, Vec<Part>),
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(in crate::turn) struct Broken {
+    /// How.
+    pub(in crate::turn) error: provider::Error,
+    /// Where in the call.
+    pub(in crate::turn) phase: FailurePhase,
+    /// Readers were shown some of the answer.
+    pub(in crate::turn) shown: bool,
+}
+
+/// Why a call was cut short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::turn) enum Cut {
+    /// Somebody wants the turn cancelled.
+    Cancelled,
+    /// The turn's time is up.
+    Deadline,
+    /// The lease is lost: nothing may be written.
+    Lost,
+    /// The server stops now.
+    Aborted,
+    /// The window is too full to go on.
+    Full,
+}
+
+/// How long a call took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::turn) struct Timing {
+    /// Until the first content.
+    pub(in crate::turn) first: Option<Duration>,
+    /// Until the end.
+    pub(in crate::turn) total: Duration,
+}
+
+/// Makes the call.
+pub(in crate::turn) async fn call(call: Call<'_>, lease: &Lease, aborting: &CancellationToken) -> (End, Timing) {
+    let begun = Instant::now();
+    let mut timing = Timing::default();
+    call.audience.show(LiveKind::Thinking { model: call.model.reference.clone() });
+    let answer = call.model.provider.call(call.prompt);
+    let assembly = Assembly::new(call.message.clone(), call.taken, call.max_bytes);
+    let arriving = Arriving {
+        provider: &call.model.provider_name,
+        message: &call.message,
+        outbox: Outbox { audience: call.audience, flush: call.flush, pending: None, shown: None },
+        begun,
+        timing: &mut timing,
+        room: call.room,
+        written: Tally::default(),
+    };
+    let end = arriving.until(answer, assembly, begun + call.time_left, lease, aborting).await;
+    timing.total = begun.elapsed();
+    (end, timing)
+}
+
+/// An answer on its way.
+struct Arriving<'a> {
+    provider: &'a str,
+    message: &'a MessageId,
+    outbox: Outbox<'a>,
+    begun: Instant,
+    timing: &'a mut Timing,
+    room: Option<u32>,
+    written: Tally,
+}
+
+impl Arriving<'_> {
+    async fn until(
+        mut self,
+        mut answer: Answer,
+        mut assembly: Assembly,
+        deadline: Instant,
+        lease: &Lease,
+        aborting: &CancellationToken,
+    ) -> End {
+        let mut calls = 0;
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                () = lease.lost().cancelled() => return End::Cut(Cut::Lost, Vec::new()),
+                () = aborting.cancelled() => return End::Cut(Cut::Aborted, Vec::new()),
+                () = lease.cancelled().cancelled() => return End::Cut(Cut::Cancelled, assembly.into_partial()),
+                () = sleep_until(deadline) => return End::Cut(Cut::Deadline, assembly.into_partial()),
+                () = self.outbox.due() => { self.outbox.send(); continue }
+                chunk = answer.next() => chunk,
+            };
+            let phase = if self.timing.first.is_some() { FailurePhase::Stream } else { FailurePhase::Generate };
+            let chunk = match chunk {
+                Some(Ok(chunk)) => chunk,
+                Some(Err(error)) => return self.failed(error, phase),
+                None => return self.failed(broke_off(self.provider), phase),
+            };
+            calls += 1;
+            match assembly.apply(chunk, || derive::call(self.message, calls)) {
+                Ok(Progress::Quiet) => {}
+                Ok(Progress::Delta(delta)) => {
+                    self.timing.first.get_or_insert_with(|| self.begun.elapsed());
+                    self.written = self.written.plus(&delta.text);
+                    self.outbox.push(delta);
+                    if self.room.is_some_and(|room| self.written.tokens() > room) {
+                        return End::Cut(Cut::Full, Vec::new());
+                    }
+                }
+                Ok(Progress::Finished(finish)) => {
+                    self.outbox.send();
+                    return End::Complete(assembly.finish(finish));
+                }
+                Err(malformed) => return self.failed(malformed.into_error(self.provider), phase),
+            }
+        }
+    }
+
+    fn failed(&self, error: provider::Error, phase: FailurePhase) -> End {
+        End::Failed(Broken { error, phase, shown: self.outbox.shown.is_some() })
+    }
+}
+
+/// Deltas on their way to readers: the first goes out at once, the following ones together for as long as `flush`.
+struct Outbox<'a> {
+    audience: Audience<'a>,
+    flush: Duration,
+    pending: Option<Delta>,
+    shown: Option<Instant>,
+}
+
+impl Outbox<'_> {
+    fn push(&mut self, delta: Delta) {
+        match &mut self.pending {
+            Some(pending) if pending.part == delta.part && pending.message == delta.message => {
+                pending.text.push_str(&delta.text)
+            }
+            Some(_) => {
+                self.send();
+                self.pending = Some(delta);
+            }
+            None => self.pending = Some(delta),
+        }
+        let full = self.pending.as_ref().is_some_and(|pending| pending.text.len() >= FLUSH_BYTES);
+        if full || self.shown.is_none_or(|shown| shown.elapsed() >= self.flush) {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        if let Some(delta) = self.pending.take() {
+            self.shown = Some(Instant::now());
+            self.audience.show(LiveKind::Delta(delta));
+        }
+    }
+
+    /// Comes when what is pending has waited long enough; never while nothing is.
+    async fn due(&self) {
+        match (&self.pending, self.shown) {
+            (Some(_), Some(shown)) => sleep_until(shown + self.flush).await,
+            (Some(_), None) => {}
+            (None, _) => std::future::pending().await,
+        }
+    }
+}
+
+impl Audience<'_> {
+    fn show(&self, what: LiveKind) {
+        self.channel.show(Live { after: self.after, turn: self.turn.clone(), at: self.at, what });
+    }
+}
+
+/// The stream ended without a finish: never taken for a complete answer.
+fn broke_off(provider: &str) -> provider::Error {
+    provider::Error::new(Kind::Broken, provider, "the answer ended without its end marker")
+}

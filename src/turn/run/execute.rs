@@ -1,0 +1,332 @@
+//! ExecuteTurn: admits a turn, or finds what the same request started before.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::{
+    context::{estimator::Estimator, size::ContextSize},
+    model::{
+        Delivery, InputMessage, LimitsOverride, MessageId, Part, Role, Seq, SessionKey, TenantId, TurnId,
+        command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
+        derive,
+    },
+    provider::registry::Resolved,
+    store::{NewMessage, admission::Admission, following::Fate, queue::QueueState, session::Session},
+    turn::{
+        Error,
+        context::{
+            estimators::estimator,
+            size::{PromptCall, PromptMessage, size_with},
+            stats::budget,
+        },
+        engine::Engine,
+        live::hub::Subscription,
+        queue::enqueue::{Incoming, Put},
+        run::{
+            ground::Ground,
+            opening::{Opening, opening},
+            written::{host_part, new_message},
+        },
+        session::create::{new_session_id, sized},
+    },
+};
+
+/// How often an admission is tried again when the session changes under it.
+const ADMISSION_TRIES: u32 = 5;
+
+/// What became of an ExecuteTurn.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The session.
+    pub key: SessionKey,
+    /// What to follow.
+    pub follows: Follows,
+    /// How it came about.
+    pub how: How,
+    /// The stream goes on behind this seq.
+    pub after: Seq,
+    /// Of a turn that was started: a place among its news from before its first word.
+    pub news: Option<Subscription>,
+}
+
+/// What the stream of an ExecuteTurn ends with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Follows {
+    /// This turn.
+    Turn(TurnId),
+    /// The turn that takes this queued message.
+    Message(MessageId),
+    /// The client has seen all there is.
+    Nothing,
+}
+
+/// How the turn of an ExecuteTurn came about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum How {
+    /// It was started.
+    Started {
+        /// With its session.
+        session_created: bool,
+    },
+    /// A turn was running: the input waits.
+    Queued {
+        /// Its id in the queue.
+        message: MessageId,
+        /// Its rank, from 1.
+        position: u32,
+        /// What the running turn cannot heed of the request.
+        ignored: Vec<&'static str>,
+    },
+    /// The request is known: this is what it started.
+    Attached,
+}
+
+impl Engine {
+    /// Starts a turn, or attaches to the one that the same request started.
+    pub async fn execute(self: &Arc<Self>, tenant: TenantId, command: ExecuteTurn) -> Result<Admitted, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move { engine.admit(tenant, &command).await }).await
+    }
+
+    async fn admit(self: &Arc<Self>, tenant: TenantId, command: &ExecuteTurn) -> Result<Admitted, Error> {
+        let request = command.idempotency.request.as_ref();
+        let id = command.session.clone().unwrap_or_else(|| new_session_id(&tenant, request));
+        let key = SessionKey::new(tenant, id);
+        self.keep(&key.tenant, &command.contents).await?;
+        for _ in 0..ADMISSION_TRIES {
+            if let Some(admitted) = self.try_admit(&key, command).await? {
+                return Ok(admitted);
+            }
+        }
+        Err(Error::Store(crate::store::Error::Conflict("the session kept changing".to_owned())))
+    }
+
+    /// One try; none: the session changed between the look and the statement. The statement itself refuses a request that is
+    /// known, so that what it started is looked up only then.
+    async fn try_admit(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
+        let refused = match self.try_begin(key, command).await {
+            Ok(Some(admitted)) => return Ok(Some(admitted)),
+            Ok(None) => None,
+            Err(error @ Error::Store(_)) => return Err(error),
+            Err(error) => Some(error),
+        };
+        // Looked up after the session was read: a turn that the same request started in between is found as known, not as busy.
+        if let Some(known) = self.known(key, command).await? {
+            return Ok(Some(known));
+        }
+        match refused {
+            Some(error) => Err(error),
+            None if self.store.is_deleted(key).await? => Err(Error::SessionNotFound(key.session.clone())),
+            None => Ok(None),
+        }
+    }
+
+    /// Begins a turn in a session that is idle, or is to be created. None: the statement was refused.
+    async fn try_begin(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
+        if self.draining.is_cancelled() {
+            return Err(Error::Draining);
+        }
+        match (self.store.session(key).await?, &command.create) {
+            (Some(session), _) if session.state.is_live() => self.busy(key, command, session).await,
+            // Calls that the host appended: the model is asked once their results are there.
+            (Some(session), _) if session.open_calls > 0 => {
+                let open = self.store.appended_calls(key).await?;
+                if open.is_empty() {
+                    return Ok(None); // answered in between
+                }
+                Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
+            }
+            (Some(session), _) => {
+                self.something_to_answer(key, command, session.queued).await?;
+                self.begin(key, command, Ground::of(&session), Some(&session)).await
+            }
+            (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
+            (None, Some(draft)) => self.begin(key, command, Ground::new(&self.complete(draft.clone())?), None).await,
+            (None, None) if command.session.is_none() && !matches!(command.start, Start::Input(_)) => {
+                Err(Error::NoInput)
+            }
+            (None, None) if command.session.is_none() => {
+                self.begin(key, command, Ground::new(&self.complete(SessionDraft::default())?), None).await
+            }
+            (None, None) => Err(Error::SessionNotFound(key.session.clone())),
+        }
+    }
+
+    /// Whether an idle session holds something that the model is to answer. The statement looks again, under its lock.
+    async fn something_to_answer(&self, key: &SessionKey, command: &ExecuteTurn, queued: u32) -> Result<(), Error> {
+        let found = match &command.start {
+            Start::Input(_) => true,
+            Start::Queue => queued > 0,
+            Start::Transcript => queued > 0 || self.store.asks_for_an_answer(key).await?,
+        };
+        if found { Ok(()) } else { Err(Error::NoInput) }
+    }
+
+    /// What the same request started before.
+    async fn known(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
+        let Some(request) = &command.idempotency.request else { return Ok(None) };
+        let Some(standing) = self.store.standing(key, Some(request)).await? else { return Ok(None) };
+        let Some(remembered) = standing.remembered else { return Ok(None) };
+        if remembered.hash != command.idempotency.hash {
+            return Err(Error::IdempotencyMismatch(request.clone()));
+        }
+        if command.after > standing.last_seq {
+            return Err(Error::CursorAhead { last: standing.last_seq });
+        }
+        let turn = TurnId::new(remembered.result.clone());
+        let (follows, first) = match self.store.turn(key, &turn).await? {
+            Some(found) => (Follows::Turn(turn), Seq(found.first_seq.0 - 1)),
+            None => {
+                let message = MessageId::new(remembered.result);
+                match self.store.fate(key, &message).await?.ok_or(Error::TurnNotFound(turn))? {
+                    Fate::Waiting => (Follows::Message(message), standing.last_seq),
+                    Fate::Taken { turn, after } => (Follows::Turn(turn), after),
+                    Fate::Ended(seq) if command.after >= seq => (Follows::Nothing, seq),
+                    Fate::Ended(seq) => (Follows::Message(message), Seq(seq.0 - 1)),
+                }
+            }
+        };
+        // What happened before the turn that took the input belongs to the story too: the end of an earlier one, for instance.
+        let after = if command.after > Seq(0) { command.after } else { first };
+        Ok(Some(Admitted { key: key.clone(), follows, how: How::Attached, after, news: None }))
+    }
+
+    /// A turn is running: the input waits for it, or interrupts it. None: it is the same request's.
+    async fn busy(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        session: Session,
+    ) -> Result<Option<Admitted>, Error> {
+        let delivery = match command.busy {
+            BusyPolicy::Enqueue => Some(Delivery::Asap),
+            BusyPolicy::Interrupt => Some(Delivery::Interrupt),
+            BusyPolicy::Reject => None,
+        };
+        let (Some(delivery), Start::Input(message)) = (delivery, &command.start) else {
+            let live = session.current_turn;
+            let turn =
+                live.ok_or_else(|| Error::Internal(format!("session {} is live without a turn", key.session)))?;
+            return Err(Error::TurnInProgress { turn, last: session.last_seq });
+        };
+        self.model(command.request.model.as_ref().unwrap_or(&session.config.model))?;
+        let incoming = Incoming {
+            message,
+            delivery,
+            starts_turn: true,
+            execute: Some(&command.request),
+            ttl: None,
+            idempotency: &command.idempotency,
+        };
+        let place = match self.put(key, incoming, &session).await? {
+            Put::Fresh(place) => place,
+            Put::Before(_) | Put::Elsewhere => return Ok(None),
+        };
+        let position = match place.state {
+            QueueState::Pending { position } => position,
+            QueueState::Applied(_) | QueueState::Cancelled | QueueState::Expired | QueueState::Dropped(_) => 0,
+        };
+        Ok(Some(Admitted {
+            key: key.clone(),
+            follows: Follows::Message(place.message.clone()),
+            how: How::Queued { message: place.message, position, ignored: command.request.paths() },
+            after: session.last_seq,
+            news: None,
+        }))
+    }
+
+    /// Admits the turn in a session. One that does not exist yet is created with it.
+    async fn begin(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        ground: Ground<'_>,
+        session: Option<&Session>,
+    ) -> Result<Option<Admitted>, Error> {
+        if self.leases.count() >= self.rules.max_running {
+            return Err(Error::Overloaded);
+        }
+        let Ground { config, revision, .. } = ground;
+        self.policy(config)?;
+        let model = self.model(command.request.model.as_ref().unwrap_or(&config.model))?;
+        let limits = self.limits(config, &command.request);
+        let turn = TurnId::new(Uuid::now_v7().to_string());
+        let input = match &command.start {
+            Start::Input(input) => Some(user_message(&turn, input, estimator(&model))),
+            Start::Queue | Start::Transcript => None,
+        };
+        let continues = input.is_none();
+        let size = match session.filter(|session| session.queued > 0) {
+            Some(_) => None,
+            None => Some(self.first_size(key, command, &ground, session, &model, input.as_ref()).await?),
+        };
+        let rows = opening(Opening {
+            request_id: command.idempotency.request.as_ref(),
+            request: &command.request,
+            input,
+            size,
+            model: &model,
+            limits,
+            budget: budget(&self.policy(ground.config)?.context, &model).ok(),
+            ground,
+        });
+        // Its time is set now: a session's turn_timeout that changes later is for later turns.
+        let turn_timeout = Some(limits.turn_timeout);
+        let request = TurnRequest {
+            limits: LimitsOverride { turn_timeout, ..command.request.limits },
+            ..command.request.clone()
+        };
+        let admission = Admission {
+            turn: &turn,
+            rows: &rows,
+            timeout: limits.turn_timeout,
+            revision,
+            idempotency: &command.idempotency,
+            request: &request,
+            model: &model.reference,
+            continues,
+        };
+        let mut asked = self.leases.request(key);
+        let created = session.is_none();
+        let granted = if created {
+            self.store.admit_new(key, &admission, &sized(config)).await
+        } else {
+            self.store.admit(key, &admission).await
+        };
+        let Some(grant) = asked.answered(granted)? else { return Ok(None) };
+        let after = Seq(grant.last_seq.0 - rows.events());
+        // Taken before the turn runs: a quick model may speak before the caller's stream is open.
+        let news = Some(self.hub.enter(key).subscribe());
+        self.start(key.clone(), grant, asked.sent());
+        let how = How::Started { session_created: created };
+        Ok(Some(Admitted { key: key.clone(), follows: Follows::Turn(turn), how, after, news }))
+    }
+
+    /// The size of the prompt of a turn's first step.
+    async fn first_size<'a>(
+        &self,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        ground: &Ground<'a>,
+        session: Option<&Session>,
+        model: &Resolved,
+        input: Option<&NewMessage>,
+    ) -> Result<ContextSize<'a>, Error> {
+        let (config, request) = (ground.config, &command.request);
+        let tools = request.tools.as_ref().unwrap_or(&config.tools);
+        let call = PromptCall { config, tools, request, step: 1, model: model.into() };
+        let size = call.size_of_all(ground.counters);
+        let holds = session.map(|session| session.holds).unwrap_or_default();
+        let excerpt = self.excerpt(key, &size, call.model, holds).await?;
+        let following: Vec<PromptMessage<'_>> = input.into_iter().map(PromptMessage::from).collect();
+        Ok(size_with(size, call.model, &excerpt, &following))
+    }
+}
+
+fn user_message(turn: &TurnId, input: &InputMessage, estimator: Estimator) -> NewMessage {
+    let InputMessage { role: _, parts, pinned, metadata } = input;
+    let stored = |part: &Part| host_part(part.clone(), Role::User, *pinned, estimator);
+    let message = new_message(derive::input(turn), Role::User, parts.iter().map(stored).collect(), None, estimator);
+    NewMessage { pinned: *pinned, metadata: metadata.clone(), ..message }
+}

@@ -1,0 +1,38 @@
+//! What a turn starts from.
+
+use crate::{
+    context::size::Counters,
+    model::SessionConfig,
+    store::{
+        session::Session,
+        turn_read::{Owned, Revision},
+        version::FIRST_REVISION,
+    },
+};
+
+/// The configuration that a turn begins with, and what is known of the size of the transcript.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::turn) struct Ground<'a> {
+    pub(in crate::turn) config: &'a SessionConfig,
+    pub(in crate::turn) revision: i64,
+    pub(in crate::turn) counters: Counters<'a>,
+}
+
+impl<'a> Ground<'a> {
+    /// A session that is to be created.
+    pub(in crate::turn) fn new(config: &'a SessionConfig) -> Self {
+        let counters = Counters { transcript_tokens: 0, context_version: 0, anchor: None };
+        Self { config, revision: FIRST_REVISION, counters }
+    }
+
+    /// What a turn leaves behind that runs here.
+    pub(in crate::turn) fn behind(owned: &'a Owned) -> Self {
+        let Revision { number, config } = owned.in_force();
+        Self { config, revision: *number, counters: owned.into() }
+    }
+
+    /// A session as it was read.
+    pub(in crate::turn) fn of(session: &'a Session) -> Self {
+        Self { config: &session.config, revision: session.revision, counters: session.into() }
+    }
+}

@@ -1,0 +1,74 @@
+//! The first events of a turn and of a step.
+
+use crate::{
+    context::{budget::Budget, size::ContextSize},
+    model::{Limits, Payload, RequestId, TokenCount, command::TurnRequest, event::StepPosition},
+    provider::registry::Resolved,
+    store::{NewMessage, Rows},
+    turn::{
+        context::estimators::estimator,
+        run::{ground::Ground, wishes},
+    },
+};
+
+/// A turn that is about to begin.
+pub(in crate::turn) struct Opening<'a> {
+    pub(in crate::turn) request_id: Option<&'a RequestId>,
+    pub(in crate::turn) request: &'a TurnRequest,
+    pub(in crate::turn) input: Option<NewMessage>,
+    /// The size of the prompt of the first step, if that begins with the turn. Otherwise it begins once the messages that wait are taken,
+    /// so that its size has them.
+    pub(in crate::turn) size: Option<ContextSize<'a>>,
+    pub(in crate::turn) model: &'a Resolved,
+    pub(in crate::turn) limits: Limits,
+    pub(in crate::turn) budget: Option<Budget>,
+    pub(in crate::turn) ground: Ground<'a>,
+}
+
+/// The first events of a turn, and its input if it has one.
+pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
+    let Opening { request_id, request, input, size, model, limits, budget, ground } = new;
+    let Ground { config, revision, counters: _ } = ground;
+    let tools = request.tools.as_ref().unwrap_or(&config.tools);
+    let mut rows = Rows::new(&estimator(model).name(), size.map_or(0, |size| size.offset()));
+    let offered = tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
+    rows.event(
+        &Payload::TurnStarted {
+            request: request_id.cloned(),
+            model: model.reference.clone(),
+            limits,
+            tool_names: offered.collect(),
+            input: input.as_ref().map(|input| input.id.clone()),
+        },
+        StepPosition::default(),
+    );
+    if let Some(input) = input {
+        rows.message(input, StepPosition::default());
+    }
+    let (_, unsupported) = wishes::fitting(model, config, request, tools, 1);
+    for wish in unsupported {
+        rows.event(&wishes::left_out(model, wish), StepPosition::default());
+    }
+    if let Some(size) = size {
+        let started = step_started(model, revision, size.size().count, budget);
+        rows.event(&started, StepPosition { step: 1, attempt: 1 });
+    }
+    rows
+}
+
+/// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the margin. `budget` is the window under the
+/// policy in force, where one is known or assumed.
+pub(in crate::turn) fn step_started(
+    model: &Resolved,
+    revision: i64,
+    expected: TokenCount,
+    budget: Option<Budget>,
+) -> Payload {
+    Payload::StepStarted {
+        model: model.reference.clone(),
+        revision,
+        context: expected,
+        window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
+        reserve: budget.map_or(0, |budget| budget.reserve),
+    }
+}

@@ -1,0 +1,206 @@
+//! What is written of a turn: messages with their sizes, results of calls that are not run, and what a call of the model cost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::{
+    context::estimator::Estimator,
+    model::{
+        CallId, Category, Content, Counted, Message, MessageId, ModelResponse, Part, Payload, Role, TokenCount,
+        ToolOutcome, ToolResult, Usage, UsagePurpose,
+        event::{CallCancelReason, Estimate},
+        message::StoredPart,
+    },
+    provider::{Finish, registry::Resolved},
+    store::{NewMessage, turn::Synthetic},
+    turn::run::answer::Timing,
+};
+
+/// What the model reads in place of a result that will not come.
+const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
+
+/// Counting texts of so many bytes takes some milliseconds.
+pub(in crate::turn) const LONG_TEXT: usize = 32 << 10;
+
+/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
+pub(in crate::turn) fn host_part(part: Part, role: Role, pinned: bool, estimator: Estimator) -> StoredPart {
+    let mut stored = stored(part, role, estimator);
+    if pinned {
+        stored.size.category = Category::Pinned;
+    }
+    stored
+}
+
+/// A part with its size.
+pub(in crate::turn) fn stored(part: Part, role: Role, estimator: Estimator) -> StoredPart {
+    let size = counted(&part, role, estimator);
+    StoredPart { part, size, estimator: estimator.name().into_owned(), pruned: None }
+}
+
+/// Size of a part.
+pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) -> Counted {
+    let bytes = match &part.content {
+        Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => text.len(),
+        Content::ToolCall(call) => call.arguments.len(),
+        Content::ToolResult(result) => result.texts().map(str::len).sum(),
+        Content::Media(_) => 0,
+    };
+    beside_others(bytes, estimator, || estimator.part(part, role))
+}
+
+/// Counts texts of so many bytes; where that takes longer than an instant, others go on meanwhile.
+pub(in crate::turn) fn beside_others<T>(bytes: usize, estimator: Estimator, count: impl FnOnce() -> T) -> T {
+    let others_run = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if others_run && (bytes >= LONG_TEXT || !estimator.is_loaded()) {
+        tokio::task::block_in_place(count)
+    } else {
+        count()
+    }
+}
+
+/// What a message of these parts costs beside them.
+pub(in crate::turn) fn overhead(role: Role, parts: &[StoredPart], estimator: Estimator) -> u32 {
+    estimator.overhead(role, parts.iter().map(|stored| &stored.part))
+}
+
+pub(in crate::turn) fn assistant(
+    id: &MessageId,
+    parts: Vec<Part>,
+    response: ModelResponse,
+    estimator: Estimator,
+) -> NewMessage {
+    let parts = parts.into_iter().map(|part| stored(part, Role::Assistant, estimator)).collect();
+    new_message(id.clone(), Role::Assistant, parts, Some(response), estimator)
+}
+
+pub(in crate::turn) fn new_message(
+    id: MessageId,
+    role: Role,
+    parts: Vec<StoredPart>,
+    response: Option<ModelResponse>,
+    estimator: Estimator,
+) -> NewMessage {
+    NewMessage {
+        id,
+        role,
+        overhead: overhead(role, &parts, estimator),
+        parts,
+        pinned: false,
+        metadata: BTreeMap::new(),
+        response,
+        queued: Vec::new(),
+    }
+}
+
+pub(in crate::turn) fn response(model: &Resolved, finish: &Finish, timing: Timing) -> ModelResponse {
+    ModelResponse {
+        provider: model.provider_name.clone(),
+        model: model.reference.clone(),
+        provider_model: finish.provider_model.clone(),
+        provider_response_id: finish.response_id.clone(),
+        finish: finish.reason,
+        provider_finish: finish.provider_reason.clone(),
+        usage: finish.usage.clone(),
+        failure: None,
+        time_to_first_token: timing.first,
+        elapsed: timing.total,
+    }
+}
+
+/// The size of a message.
+pub(in crate::turn) fn message_tokens(message: &NewMessage) -> u32 {
+    let parts = message.parts.iter().map(|part| part.size.tokens);
+    parts.fold(message.overhead, u32::saturating_add)
+}
+
+/// The result of a call that is not run.
+pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelReason) -> Part {
+    let words = match reason {
+        CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
+        CallCancelReason::Incomplete => {
+            "[The call was not run: it was not complete, or its arguments are not a JSON object.]".to_owned()
+        }
+        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
+    };
+    let outcome = match reason {
+        CallCancelReason::UnknownTool | CallCancelReason::Incomplete => ToolOutcome::Error,
+        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => ToolOutcome::Cancelled,
+    };
+    Part::new(Content::ToolResult(ToolResult { call, name, parts: vec![words.into()], outcome, truncation: None }))
+}
+
+pub(in crate::turn) fn synthetic(reason: CallCancelReason, estimator: Estimator) -> Synthetic<'static> {
+    let result = not_run(CallId::new(""), String::new(), CallCancelReason::TurnEnded);
+    Synthetic {
+        words: CLOSED_WORDS,
+        tokens: counted(&result, Role::Tool, estimator).tokens,
+        overhead: estimator.overhead(Role::Tool, [&result]),
+        reason,
+    }
+}
+
+/// A call as it is accounted for; `usage` comes with the prediction that was made.
+pub(in crate::turn) fn usage_recorded(
+    model: &Resolved,
+    usage: Option<(&Usage, &TokenCount)>,
+    ratio: f64,
+    message: Option<&MessageId>,
+) -> Payload {
+    let estimate = usage.map(|(usage, predicted)| Estimate {
+        estimated: predicted.tokens,
+        actual: usage.input,
+        basis: predicted.basis,
+    });
+    log_estimate(&model.reference, estimate);
+    Payload::UsageRecorded {
+        purpose: UsagePurpose::Turn,
+        model: model.reference.clone(),
+        usage: usage.map(|(usage, _)| usage.clone()),
+        estimate,
+        ratio,
+        message: message.cloned(),
+        compaction: None,
+    }
+}
+
+/// Logs the prediction of a call beside what was reported.
+fn log_estimate(model: &str, estimate: Option<Estimate>) {
+    let Some(estimate) = estimate else { return };
+    tracing::info!(
+        model,
+        tokens.estimated = estimate.estimated,
+        tokens.actual = estimate.actual,
+        tokens.error = estimate.error(),
+        tokens.error_percent = format_args!("{:+.1}", estimate.error_ratio() * 100.0),
+        "model call measured"
+    );
+}
+
+/// A call of the host's own, as it is accounted for.
+pub(in crate::turn) fn usage_event(
+    purpose: UsagePurpose,
+    model: &str,
+    usage: &Usage,
+    (estimate, ratio): (Option<Estimate>, f64),
+    message: Option<&MessageId>,
+) -> Payload {
+    log_estimate(model, estimate);
+    let (usage, message) = (Some(usage.clone()), message.cloned());
+    Payload::UsageRecorded { purpose, model: model.to_owned(), usage, estimate, ratio, message, compaction: None }
+}
+
+/// The ids of all calls in these messages.
+pub(in crate::turn) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    parts
+        .filter_map(|part| match &part.part.content {
+            Content::ToolCall(call) => Some(call.id.clone()),
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
+        })
+        .collect()
+}

@@ -1,0 +1,9 @@
+//! Sessions: created, changed, forked, imported, deleted; their uploads, and how long they are kept.
+
+pub mod append;
+pub mod create;
+pub mod delete;
+pub mod fork;
+pub mod retention;
+pub mod update;
+pub mod upload;

@@ -1,0 +1,143 @@
+//! DeleteSession: the session ends for everybody at once, with its turn and its queue; its rows are removed later.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    context::estimator::Estimator,
+    model::{
+        CancelCause, CancelOutcome, Ending, Seq, SessionKey, TenantId,
+        command::{DeleteSession, Idempotency},
+        event::CallCancelReason,
+    },
+    store::{
+        self,
+        delete::{DELETED, Deletion, Doomed},
+        session::SessionState,
+        turn::End,
+    },
+    turn::{Error, engine::Engine, live::wakeups::Wakeup, run::written::synthetic, session::update::check_etag},
+};
+
+/// How often a deletion is tried again when the session moves under it.
+const TRIES: u32 = 10;
+/// How long the next try waits.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long the rows of a deleted session stay at most.
+const LONGEST_STAY: Duration = Duration::from_mins(1);
+/// Sessions that are purged in one round.
+const ROUND: u32 = 32;
+
+impl Engine {
+    /// Deletes a session.
+    pub async fn delete_session(self: &Arc<Self>, tenant: TenantId, command: DeleteSession) -> Result<(), Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            // What is seized meanwhile is this replica's to end, and not to be run.
+            let mut request = engine.leases.request(&key);
+            let mut decided = false;
+            for _ in 0..TRIES {
+                if engine.try_delete(&key, &command, decided).await? {
+                    return request.answered(Ok(())).map_err(Error::from);
+                }
+                // Its owner is faster than this: it loses the turn first. From here on there is no way back.
+                let revision = command.etag.as_deref().and_then(|etag| etag.parse().ok()).filter(|_| !decided);
+                decided |= engine.store.seize(&key, revision).await?;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(Error::Store(store::Error::Conflict("the session kept moving".to_owned())))
+        })
+        .await
+    }
+
+    /// One try; false: the session moved between the look and the statement. `decided`: the etag was right when it mattered.
+    async fn try_delete(&self, key: &SessionKey, command: &DeleteSession, decided: bool) -> Result<bool, Error> {
+        let DeleteSession { session: _, etag, idempotency } = command;
+        let Some(seen) = self.store.doomed(key, idempotency.request.as_ref()).await? else {
+            return self.deleted_before(key, idempotency).await.map(|()| true);
+        };
+        if let (Some(first), Some(request)) = (&seen.remembered, &idempotency.request) {
+            // The same request ended the session that had this id before: this one is none of its business.
+            let same = first.hash == idempotency.hash;
+            return if same { Ok(true) } else { Err(Error::IdempotencyMismatch(request.clone())) };
+        }
+        let etag = etag.as_deref().filter(|_| !decided);
+        check_etag(key, etag, seen.revision)?;
+        // Read after the fence was: if the fence holds, nothing of the turn has changed.
+        let result = match &seen.turn {
+            Some(turn) => self.store.turn(key, turn).await?.map(|turn| turn.so_far),
+            None => None,
+        };
+        let (ending, result, estimator) = (ending(&seen), result.unwrap_or_default(), Estimator::Characters);
+        let end =
+            End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnCancelled, estimator) };
+        let deletion = Deletion {
+            seen: &seen,
+            revision: etag.map(|_| seen.revision),
+            end: seen.turn.as_ref().map(|_| &end),
+            estimator: &estimator.name(),
+            stay: self.stay(),
+            idempotency,
+            unused_for: None,
+        };
+        match self.store.delete(key, &deletion).await? {
+            Some(last) => self.forget(key, seen.fence.epoch, last),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Ends what this replica has of a session that was deleted.
+    pub(in crate::turn) fn forget(&self, key: &SessionKey, epoch: i64, last: Seq) {
+        tracing::info!(session.id = %key.session, "session deleted");
+        self.leases.lose(key, epoch);
+        if let Some(channel) = self.hub.get(key) {
+            channel.advance(last);
+            channel.end();
+        }
+        // Elsewhere: an owner that must stop, and readers.
+        self.wake(Wakeup::Cancel(key.clone()));
+        self.wake(Wakeup::News(key.clone()));
+    }
+
+    /// There is no such session; fine for whoever repeats the request that ended it.
+    async fn deleted_before(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
+        let not_found = || Error::SessionNotFound(key.session.clone());
+        let Some(request) = &idempotency.request else { return Err(not_found()) };
+        match self.store.remembered(key, request).await? {
+            Some(first) if first.result != DELETED => Err(not_found()),
+            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
+            Some(_) => Ok(()),
+            None => Err(not_found()),
+        }
+    }
+
+    /// How long the rows of a deleted session stay for those who follow it. A lease is many times as long as it takes to hear of it.
+    pub fn stay(&self) -> Duration {
+        self.store.lease().min(LONGEST_STAY)
+    }
+
+    /// Removes what deleted sessions left behind, once nobody can be following them any more.
+    pub async fn purge(&self) -> Result<(), Error> {
+        for key in self.store.purgeable(ROUND).await? {
+            if self.draining.is_cancelled() {
+                break;
+            }
+            if let Err(error) = self.store.purge(&key).await {
+                tracing::warn!(session.id = %key.session, %error, "deleted session not purged");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a turn ends whose session is deleted. What its model was saying is lost, and nobody asks how far it got.
+fn ending(seen: &Doomed) -> Ending {
+    let outcome = match seen.state {
+        SessionState::AwaitingTools => CancelOutcome::ToolsInProgress,
+        SessionState::Running if seen.open_calls > 0 => CancelOutcome::ToolsInProgress,
+        SessionState::Running => CancelOutcome::Unknown,
+        SessionState::Idle | SessionState::Deleted => CancelOutcome::None,
+    };
+    Ending::Cancelled { cause: CancelCause::SessionDeleted, outcome, reason: String::new(), undone: None }
+}

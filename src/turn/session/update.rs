@@ -1,0 +1,123 @@
+//! UpdateSession: a new revision of the configuration, in force from the next step on, also of a turn that runs.
+
+use std::sync::Arc;
+
+use crate::{
+    codec::mask,
+    model::{
+        Payload, SessionConfig, SessionKey, TenantId,
+        command::{ConfigChange, Idempotency, SessionDraft, UpdateSession},
+    },
+    store::{
+        self,
+        idempotency::Remembered,
+        session::Session,
+        update::{NewRevision, Updated},
+    },
+    turn::{Error, engine::Engine, session::create::sized},
+};
+
+/// How often a change is tried again when the session changes under it.
+const TRIES: u32 = 10;
+
+impl Engine {
+    /// Changes a session's configuration, and gives the session as this change left it. A change that changes nothing makes no
+    /// revision.
+    pub async fn update_session(self: &Arc<Self>, tenant: TenantId, command: UpdateSession) -> Result<Session, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            for _ in 0..TRIES {
+                if let Some(revision) = engine.try_update(&key, &command).await? {
+                    let session = engine.store.session_at(&key, revision).await?;
+                    return session.ok_or(Error::SessionNotFound(key.session));
+                }
+            }
+            Err(Error::Store(store::Error::Conflict("the configuration kept changing".to_owned())))
+        })
+        .await
+    }
+
+    /// One try: the revision that the change made or found. None: the session changed between the look and the statement.
+    async fn try_update(&self, key: &SessionKey, command: &UpdateSession) -> Result<Option<i64>, Error> {
+        let UpdateSession { session: _, etag, change, idempotency } = command;
+        // Looked up after the session was read: what the same request did in between is found as known, not as another's change.
+        let session = self.session(key).await?;
+        if let Some(revision) = self.revision_of(key, idempotency).await? {
+            return Ok(Some(revision));
+        }
+        check_etag(key, etag.as_deref(), session.revision)?;
+        let Some((config, events)) = self.changed(&session, change)? else {
+            return self.unchanged(key, session.revision, idempotency).await.map(Some);
+        };
+        let revision = NewRevision { new: &sized(&config), from: session.revision, events: &events, idempotency };
+        let Some(Updated { revision, last_seq }) = self.store.update(key, &revision).await? else { return Ok(None) };
+        self.nudge(key, last_seq);
+        Ok(Some(revision))
+    }
+
+    /// The revision that the same request led to before.
+    async fn revision_of(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<i64>, Error> {
+        let Some(request) = &idempotency.request else { return Ok(None) };
+        let remembered = self.store.remembered(key, request).await?;
+        remembered.map(|remembered| same(remembered, idempotency)).transpose()
+    }
+
+    /// The new configuration, and what is told of it; none: it is the one in force.
+    fn changed(
+        &self,
+        session: &Session,
+        change: &ConfigChange,
+    ) -> Result<Option<(SessionConfig, Vec<Payload>)>, Error> {
+        let before = &session.config;
+        let applied = mask::apply(change, before).map_err(store::Error::from)?;
+        let config = self.filled(SessionDraft { config: applied });
+        if config == *before {
+            return Ok(None);
+        }
+        // What stays is not looked up: a model that this server no longer has must not stand in the way of other changes.
+        if config.model != before.model {
+            self.model(&config.model)?;
+        }
+        if config.policy != before.policy {
+            self.policy(&config)?;
+        }
+        let (revision, paths) = (session.revision + 1, mask::differing(&change.paths, before, &config));
+        let mut events = vec![Payload::SessionUpdated { revision, paths: paths.map_err(store::Error::from)? }];
+        if config.model != before.model {
+            let (from, to) = (before.model.clone(), config.model.clone());
+            events.push(Payload::ModelSwitched { from, to, revision, generation: config.generation.clone() });
+        }
+        Ok(Some((config, events)))
+    }
+
+    /// A change that changes nothing: only the request is remembered.
+    async fn unchanged(&self, key: &SessionKey, revision: i64, idempotency: &Idempotency) -> Result<i64, Error> {
+        if idempotency.request.is_none() {
+            return Ok(revision);
+        }
+        let first = self.store.remember(key, idempotency, &revision.to_string()).await?;
+        first.map_or(Ok(revision), |first| same(first, idempotency))
+    }
+}
+
+/// Refuses an etag that is not the revision's.
+pub(in crate::turn) fn check_etag(key: &SessionKey, etag: Option<&str>, revision: i64) -> Result<(), Error> {
+    let current = revision.to_string();
+    match etag {
+        Some(etag) if etag != current => Err(Error::EtagMismatch { session: key.session.clone(), current }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The revision that a request led to, if it was this one.
+fn same(remembered: Remembered, idempotency: &Idempotency) -> Result<i64, Error> {
+    if remembered.hash != idempotency.hash {
+        return Err(idempotency.request.clone().map_or_else(
+            || Error::Internal("a request without a key is remembered".to_owned()),
+            Error::IdempotencyMismatch,
+        ));
+    }
+    let corrupt = |_| Error::Internal(format!("an update is remembered as {:?}", remembered.result));
+    remembered.result.parse().map_err(corrupt)
+}

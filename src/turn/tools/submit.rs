@@ -1,0 +1,514 @@
+//! SubmitToolResults: results are cut to the tool's limits, decisions become requests or denials, and all are written at once; the
+//! last answer makes this replica the turn's owner.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    context::{
+        budget::Budget,
+        estimator::Estimator,
+        media,
+        room::{fitting, for_results},
+        size::{ContextSize, tokens},
+        template::Pictures,
+        truncate::{cut, cut_texts, join},
+    },
+    model::{
+        BlobId, CallId, Content, Given, Limits, OutputLimits, Part, Payload, Role, SessionKey, TenantId, ToolOutcome,
+        ToolResult, Truncation, TurnId,
+        command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
+        config::Policy,
+        derive,
+        event::WaitsFor,
+    },
+    provider::registry::Resolved,
+    store::{
+        import::NO_TURN,
+        session::Session,
+        submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
+        tool_call::{KnownCall, OpenCall},
+        turn_read::Turn,
+    },
+    turn::{
+        Error,
+        context::{
+            estimators::estimator,
+            media::cannot_read,
+            size::{Excerpt, PromptCall, PromptMessage, size_with},
+            stats::budget,
+        },
+        engine::Engine,
+        run::{
+            next::after_step,
+            opening::step_started,
+            written::{beside_others, counted},
+        },
+        tools::verdict::{Sent, same_request, status},
+    },
+};
+
+/// The media type of outputs that are kept as blobs.
+const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// What the model reads when no result came in time.
+const OVERDUE_WORDS: &str = "[No result came in time.]";
+
+/// What the model reads when nobody decided about a call in time.
+const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
+
+/// What the model reads when a person denied a call; the person's reason follows.
+const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
+
+/// Characters of an approver's arguments that the model is told of.
+const EDIT_CHARS: u32 = 4_096;
+
+/// Calls by their position in a request.
+type Positions = Vec<(usize, CallId)>;
+
+/// What became of a submission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipts {
+    /// One for each answer, in order.
+    pub answers: Vec<(CallId, AnswerStatus)>,
+    /// Calls that still wait.
+    pub pending: Vec<CallId>,
+}
+
+/// The turn whose calls are answered, and its session, in whose configuration the next step is made.
+struct Parties {
+    turn: Turn,
+    session: Session,
+}
+
+/// The turn whose calls are answered, and what goes on with it after the last answer.
+struct Addressee<'a> {
+    parties: &'a Parties,
+    /// The model that is to read the results. `None` if it is no longer configured: the turn then fails once it has an owner.
+    model: Option<Resolved>,
+    /// Who counts the results for it.
+    estimator: Estimator,
+    policy: Policy,
+    /// The step that follows the last answer. `None` if the turn takes no further step.
+    next: Option<Following<'a>>,
+    /// Tokens that results may have together.
+    room: u32,
+    /// Its time is up, and some is left to conclude: nothing is waited for any more.
+    concludes: bool,
+}
+
+/// A step, and the size of its prompt by what is stored by now.
+struct Following<'a> {
+    budget: Option<Budget>,
+    size: ContextSize<'a>,
+    excerpt: Excerpt<'static>,
+}
+
+/// The calls that are answered.
+struct Asked<'a> {
+    key: &'a SessionKey,
+    known: &'a BTreeMap<CallId, KnownCall>,
+    /// Who counts the results.
+    estimator: Estimator,
+}
+
+impl Addressee<'_> {
+    /// Tokens of an answer as the model is sent it.
+    fn sent_tokens(&self, answer: &Answer) -> u32 {
+        let Some(model) = &self.model else { return answer.tokens };
+        let sent = PromptMessage::of_answers(std::slice::from_ref(answer), 0).sent_tokens(model);
+        tokens(sent)
+    }
+
+    /// What comes after these answers, if they are the last ones.
+    fn next(&self, answers: &[Answer]) -> NextStep {
+        let revision = self.parties.session.revision;
+        let (Some(model), Some(Following { budget, size, excerpt })) = (&self.model, &self.next) else {
+            return NextStep { started: None, size_offset: 0, revision };
+        };
+        let results = PromptMessage::of_answers(answers, self.estimator.overhead(Role::Tool, []));
+        let size = size_with(*size, model.into(), excerpt, &[results]);
+        let started = step_started(model, revision, size.size().count, *budget);
+        let started = Some(crate::codec::event::encode(&started).payload);
+        NextStep { started, size_offset: size.offset(), revision }
+    }
+}
+
+impl Engine {
+    /// Takes answers to tool calls.
+    pub async fn submit(self: &Arc<Self>, tenant: TenantId, command: SubmitToolResults) -> Result<Receipts, Error> {
+        let engine = Arc::clone(self);
+        self.supervised(async move {
+            let key = SessionKey::new(tenant, command.session.clone());
+            engine.keep(&key.tenant, &command.contents).await?;
+            engine.answer(&key, command).await
+        })
+        .await
+    }
+
+    async fn answer(self: &Arc<Self>, key: &SessionKey, command: SubmitToolResults) -> Result<Receipts, Error> {
+        let request = command.idempotency.request.as_ref();
+        let standing = self.store.standing(key, request).await?;
+        let standing = standing.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        if let (Some(remembered), Some(request)) = (&standing.remembered, request)
+            && remembered.hash != command.idempotency.hash
+        {
+            return Err(Error::IdempotencyMismatch(request.clone()));
+        }
+        let known = self.store.calls(key, &named(&command)).await?;
+        check_named(&command, &known)?;
+        let open = known.values().find(|call| call.state.is_open()).map(|call| (call.turn.clone(), call.step));
+        let parties = match &open {
+            Some((turn, _)) => Some(self.parties(key, turn).await?),
+            None => None,
+        };
+        let addressee = match (&parties, open) {
+            (Some(parties), Some((_, step))) => Some(self.addressee(key, parties, step).await?),
+            (None, _) | (_, None) => None,
+        };
+        let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
+        let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| addressee.estimator);
+        let asked = Asked { key, known: &known, estimator };
+        let (mut answers, mut sent) = (Vec::with_capacity(results.len()), Vec::new());
+        let mut room = addressee.as_ref().map_or(u32::MAX, |addressee| addressee.room);
+        for result in results {
+            let (call, edited) = (result.call.clone(), edited(&result.call, &known));
+            let within = addressee.as_ref().map(|addressee| (addressee, room));
+            let answer = self.prepare(&asked, result, AnswerKind::Result { edited }, within).await?;
+            room = room.saturating_sub(addressee.as_ref().map_or(0, |addressee| addressee.sent_tokens(&answer)));
+            sent.push((call, Sent::Result(answer.hash.clone())));
+            answers.push(answer);
+        }
+        let mut approvals = Vec::new();
+        let open = if decisions.is_empty() { Vec::new() } else { self.store.open_calls(key).await? };
+        for Decision { call, verdict } in decisions {
+            match verdict {
+                Verdict::Approve { edited } => {
+                    approvals.extend(approval(&open, &call, edited.clone()));
+                    sent.push((call, Sent::Approval(edited)));
+                }
+                Verdict::Deny { reason } => {
+                    let denial = denial(call.clone(), reason);
+                    let answer = self.prepare(&asked, denial, AnswerKind::Denial, None).await?;
+                    sent.push((call, Sent::Denial(answer.hash.clone())));
+                    answers.push(answer);
+                }
+            }
+        }
+        let nothing = NextStep { started: None, size_offset: 0, revision: 0 };
+        let next = addressee.map_or(nothing, |addressee| addressee.next(&answers));
+        let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
+        let submitted = self.write(&asked, &answers, &approvals, &ids, &idempotency, &next).await?;
+        let receipts = sent.into_iter().map(|(call, sent)| {
+            let status = known.get(&call).map(|seen| status(&call, &sent, seen, &submitted));
+            (call, status.unwrap_or(AnswerStatus::Stale))
+        });
+        Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
+    }
+
+    /// Closes the calls whose time is up with an error result, as nobody's answer: theirs, or that of a turn which has some grace left
+    /// to conclude. False: there was nothing to close.
+    pub(in crate::turn) async fn close_overdue(self: &Arc<Self>, key: &SessionKey) -> Result<bool, Error> {
+        let open = self.store.open_calls(key).await?;
+        let ids: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
+        let known = self.store.calls(key, &ids).await?;
+        let Some(call) = known.values().find(|call| call.state.is_open()) else { return Ok(false) };
+        let parties = self.parties(key, &call.turn).await?;
+        let addressee = self.addressee(key, &parties, call.step).await?;
+        let overdue: Vec<OpenCall> = open.into_iter().filter(|open| open.overdue || addressee.concludes).collect();
+        if overdue.is_empty() {
+            return Ok(false);
+        }
+        let asked = Asked { key, known: &known, estimator: addressee.estimator };
+        let ids: Vec<CallId> = overdue.iter().map(|open| open.pending.call.id.clone()).collect();
+        let mut answers = Vec::with_capacity(overdue.len());
+        for OpenCall { pending, .. } in overdue {
+            let words = match pending.waits_for {
+                WaitsFor::Result { .. } => OVERDUE_WORDS,
+                WaitsFor::Approval => UNDECIDED_WORDS,
+            };
+            let (call, parts) = (pending.call.id, vec![words.into()]);
+            let result = SubmittedResult { call, parts, outcome: ToolOutcome::TimedOut, sanitized: false };
+            answers.push(self.prepare(&asked, result, AnswerKind::Overdue, None).await?);
+        }
+        let nobody = Idempotency { request: None, hash: String::new() };
+        let submitted = self.write(&asked, &answers, &[], &ids, &nobody, &addressee.next(&answers)).await?;
+        Ok(!submitted.accepted.is_empty())
+    }
+
+    /// The turn that made calls, and its session.
+    async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
+        let turn = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
+        Ok(Parties { turn, session: self.session(key).await? })
+    }
+
+    /// What the answers to the calls of a step are prepared for, and the step that follows it.
+    async fn addressee<'a>(&self, key: &SessionKey, parties: &'a Parties, step: u32) -> Result<Addressee<'a>, Error> {
+        let Parties { turn, session } = parties;
+        // The results are those of a step that was made for its own configuration; the next one is made for what is in force now.
+        // A model or policy that was removed from the configuration keeps no turn from getting its results: its owner ends it.
+        let policy = self.policy_or_default(&turn.config)?;
+        let config = &session.config;
+        let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
+        let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
+        let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model));
+        let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
+            let estimator = Estimator::Characters;
+            return Ok(Addressee { policy, next: None, parties, model: None, estimator, room: u32::MAX, concludes });
+        };
+        let limits = self.limits(config, &turn.request);
+        let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
+        let call = PromptCall { config, tools, request: &turn.request, step: step + 1, model: (&model).into() };
+        let size = call.size_of_all(session.into());
+        let excerpt = self.excerpt(key, &size, call.model, session.holds).await?;
+        let stored = size_with(size, call.model, &excerpt, &[]).size();
+        let budget = budget(&in_force.context, &model).ok();
+        let room = budget.map_or(u32::MAX, |budget| for_results(budget, stored.at_most()));
+        let goes_on = after_step(step, &turn.so_far.total_usage, &limits).is_none();
+        let next = goes_on.then_some(Following { budget, size, excerpt });
+        let estimator = estimator(&model);
+        Ok(Addressee { policy, next, parties, model: Some(model), estimator, room, concludes })
+    }
+
+    /// An answer as it is written: `within` the limits of the addressee's tool and the room there is, the whole output kept as a blob.
+    async fn prepare(
+        &self,
+        asked: &Asked<'_>,
+        result: SubmittedResult,
+        kind: AnswerKind,
+        within: Option<(&Addressee<'_>, u32)>,
+    ) -> Result<Answer, Error> {
+        let SubmittedResult { call, parts, outcome, sanitized } = result;
+        let hash = fingerprint(&parts, outcome);
+        let known = asked.known.get(&call);
+        let name = known.map(|call| call.name.clone()).unwrap_or_default();
+        let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None };
+        if let Some((Addressee { parties: Parties { turn, .. }, model, policy, .. }, room)) = within {
+            let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
+            let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
+            let texts: Vec<String> = result.texts().map(str::to_owned).collect();
+            let room = room.saturating_sub(model.as_ref().map_or(0, |model| media_tokens(&result, model)));
+            let bytes = texts.iter().map(String::len).sum();
+            let fits = beside_others(bytes, asked.estimator, || fitting(&texts, &limits, room, asked.estimator));
+            self.cut(asked.key, &mut result, &fits).await?;
+            if let Some(truncation) = &mut result.truncation {
+                truncation.for_room = fits != limits;
+            }
+        }
+        if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
+            result.parts.insert(0, edit_note(arguments).into());
+        }
+        let blobs = blobs_of(&result);
+        let mut part = Part::new(Content::ToolResult(result));
+        part.sanitized = sanitized;
+        let tokens = counted(&part, Role::Tool, asked.estimator).tokens;
+        Ok(Answer { call, kind, part, tokens, hash, blobs })
+    }
+
+    /// Cuts the texts of a result to its limits; media stay whole. What is cut is kept whole first, so that nothing ever refers to a
+    /// blob that is not there.
+    pub(in crate::turn) async fn cut(
+        &self,
+        key: &SessionKey,
+        result: &mut ToolResult,
+        limits: &crate::model::OutputLimits,
+    ) -> Result<(), Error> {
+        let texts: Vec<String> = result.texts().map(str::to_owned).collect();
+        let cut = cut_texts(&texts, limits);
+        if !cut.truncated {
+            return Ok(());
+        }
+        let whole = join(&texts);
+        let id: BlobId = derive::blob(whole.as_bytes());
+        self.store.put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes()).await?;
+        let full_bytes = u64::try_from(whole.len()).unwrap_or(u64::MAX);
+        result.truncation = Some(Truncation {
+            original_chars: cut.original_chars,
+            kept_chars: cut.kept_chars,
+            full_output: id,
+            full_bytes,
+            for_room: false,
+        });
+        replace_texts(result, cut.texts);
+        Ok(())
+    }
+
+    /// Writes answers, and goes on with the turn if they were the last ones.
+    async fn write(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        answers: &[Answer],
+        approvals: &[Approval],
+        named: &[CallId],
+        idempotency: &Idempotency,
+        next: &NextStep,
+    ) -> Result<Submitted, Error> {
+        let Asked { key, known: _, estimator } = *asked;
+        let submission = Submission {
+            answers,
+            approvals,
+            named,
+            idempotency,
+            estimator: &estimator.name(),
+            overhead: estimator.overhead(Role::Tool, []),
+            next,
+        };
+        let mut request = self.leases.request(key);
+        let submitted = request.answered(self.store.submit(key, &submission).await)?;
+        same_request(submitted.first.as_ref(), idempotency)?;
+        match &submitted.grant {
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent()),
+            None => self.nudge(key, submitted.last_seq),
+        }
+        Ok(submitted)
+    }
+
+    /// Tells followers on this replica about events that it wrote.
+    pub(in crate::turn) fn nudge(&self, key: &SessionKey, seq: crate::model::Seq) {
+        if let Some(channel) = self.hub.get(key) {
+            channel.advance(seq);
+        }
+        self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
+    }
+}
+
+/// What a result refers to, each once: its whole output, when it was cut, and its media.
+pub(in crate::turn) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
+    let whole = result.truncation.as_ref().map(|truncation| &truncation.full_output);
+    let media = result.media().filter_map(|media| media.kept()).map(|kept| &kept.id);
+    let all: BTreeSet<&BlobId> = whole.into_iter().chain(media).collect();
+    all.into_iter().cloned().collect()
+}
+
+/// Puts other texts in the place of the first one; media stay where they are among each other.
+fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
+    let first = result.parts.iter().position(|given| given.text().is_some()).unwrap_or(0);
+    result.parts.retain(|given| given.media().is_some());
+    result.parts.splice(first..first, texts.into_iter().map(Given::Text));
+}
+
+/// Tokens of the media of a result that the model gets; they are never cut.
+fn media_tokens(result: &ToolResult, model: &Resolved) -> u32 {
+    let shown = result.media().filter(|media| cannot_read(model, media, Role::Tool).is_none());
+    shown.map(|media| media::tokens(media, Pictures::default())).fold(0, u32::saturating_add)
+}
+
+/// The calls that a submission names, results first.
+fn named(command: &SubmitToolResults) -> Vec<CallId> {
+    let results = command.results.iter().map(|result| result.call.clone());
+    results.chain(command.decisions.iter().map(|decision| decision.call.clone())).collect()
+}
+
+/// Refuses a submission that names calls the session never had, or calls that the host appended: those belong to no turn.
+fn check_named(command: &SubmitToolResults, known: &BTreeMap<CallId, KnownCall>) -> Result<(), Error> {
+    let (results, approvals) = where_named(command, |call| !known.contains_key(call));
+    if !results.is_empty() || !approvals.is_empty() {
+        return Err(Error::UnknownCalls { results, approvals });
+    }
+    let appended = |call: &CallId| known.get(call).is_some_and(|call| call.turn.as_str() == NO_TURN);
+    let (results, approvals) = where_named(command, appended);
+    if results.is_empty() && approvals.is_empty() { Ok(()) } else { Err(Error::AppendedCalls { results, approvals }) }
+}
+
+/// The calls that are named and are such, by their positions among the results and among the decisions.
+fn where_named(command: &SubmitToolResults, such: impl Fn(&CallId) -> bool) -> (Positions, Positions) {
+    let results = command.results.iter().map(|result| &result.call).enumerate();
+    let decisions = command.decisions.iter().map(|decision| &decision.call).enumerate();
+    let results = results.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+    let decisions = decisions.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+    (results.collect(), decisions.collect())
+}
+
+fn edited(call: &CallId, known: &BTreeMap<CallId, KnownCall>) -> bool {
+    known.get(call).is_some_and(|call| call.edited.is_some())
+}
+
+/// A yes to a call that awaits it; none: it does not.
+fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<Approval> {
+    let open = open.iter().find(|open| open.pending.call.id == *call)?;
+    let mut asked = open.pending.call.clone();
+    if let Some(edited) = &edited {
+        asked.arguments.clone_from(edited);
+    }
+    let request = Payload::ToolCallRequested { call: asked, timeout: open.timeout, edited: edited.is_some() };
+    (open.pending.waits_for == WaitsFor::Approval).then(|| Approval { call: call.clone(), edited, request })
+}
+
+/// A no, as the model reads it.
+fn denial(call: CallId, reason: String) -> SubmittedResult {
+    let mut parts = vec![Given::from(DENIED_WORDS)];
+    parts.extend(Some(reason).filter(|reason| !reason.is_empty()).map(Given::Text));
+    SubmittedResult { call, parts, outcome: ToolOutcome::Denied, sanitized: false }
+}
+
+/// What tells the model that its call ran with other arguments.
+fn edit_note(arguments: &str) -> String {
+    let limits = OutputLimits { max_chars: Some(EDIT_CHARS), ..OutputLimits::default() };
+    format!("[A person changed the arguments of this call to: {}]", cut(arguments, &limits).text)
+}
+
+/// What makes two answers the same.
+fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
+    // No text has a NUL.
+    let given = parts.iter().map(|given| match given {
+        Given::Text(text) => Cow::Borrowed(text.as_str()),
+        Given::Media(media) => Cow::Owned(format!("\0{media:?}")),
+    });
+    let pieces: Vec<_> = std::iter::once(Cow::Owned(format!("{outcome:?}"))).chain(given).collect();
+    derive::fingerprint(pieces.iter().map(Cow::as_ref))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Media,
+        media::{Kept, Source},
+    };
+
+    fn result(parts: Vec<Given>) -> ToolResult {
+        let (call, name) = (CallId::new("c"), "look".to_owned());
+        ToolResult { call, name, parts, outcome: ToolOutcome::Success, truncation: None }
+    }
+
+    fn picture(id: &str) -> Given {
+        let source = Source::Blob(Kept { id: BlobId::new(id), bytes: 1, pixels: None });
+        Given::Media(Media { media_type: "image/png".to_owned(), source, filename: String::new() })
+    }
+
+    /// Row D4
+    #[test]
+    fn texts_are_cut_and_media_stay_whole_where_they_are() {
+        let table = [
+            (
+                vec![picture("a"), "long".into(), picture("b"), "longer".into()],
+                vec![picture("a"), "cut".into(), picture("b")],
+            ),
+            (vec!["long".into(), "longer".into()], vec!["cut".into()]),
+            (vec!["long".into(), picture("a")], vec!["cut".into(), picture("a")]),
+        ];
+        for (parts, expected) in table {
+            let mut result = result(parts);
+            replace_texts(&mut result, vec!["cut".to_owned()]);
+            assert_eq!(result.parts, expected);
+        }
+    }
+
+    #[test]
+    fn a_result_refers_to_each_of_its_blobs_once() {
+        let shown = result(vec![picture("b"), "text".into(), picture("a"), picture("b")]);
+        assert_eq!(blobs_of(&shown), [BlobId::new("a"), BlobId::new("b")]);
+        assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
+    }
+
+    #[test]
+    fn answers_are_the_same_when_they_show_the_same() {
+        let of = |parts: &[Given]| fingerprint(parts, ToolOutcome::Success);
+        assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
+        assert_ne!(of(&[picture("a")]), of(&[picture("b")]));
+        assert_ne!(of(&["text".into(), picture("a")]), of(&[picture("a"), "text".into()]));
+    }
+}

@@ -1,0 +1,124 @@
+//! What becomes of the answers of a submission: told from where their calls stand afterwards.
+
+use crate::{
+    model::{
+        CallId,
+        command::{AnswerStatus, Idempotency},
+    },
+    store::{
+        submission::{FirstSubmission, Submitted},
+        tool_call::{CallState, KnownCall},
+    },
+    turn::Error,
+};
+
+/// What was sent about one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::turn) enum Sent {
+    /// A result of this hash.
+    Result(String),
+    /// A denial of this hash.
+    Denial(String),
+    /// An approval, with the arguments in place of the model's.
+    Approval(Option<String>),
+}
+
+/// What became of an answer: taken now, or by the same request before; else it depends on the call, as it was `seen` before the
+/// answers were written and as it is after.
+pub(in crate::turn) fn status(call: &CallId, sent: &Sent, seen: &KnownCall, submitted: &Submitted) -> AnswerStatus {
+    let before = submitted.first.as_ref().is_some_and(|first| first.accepted.contains(call));
+    if before || submitted.accepted.contains(call) {
+        return AnswerStatus::Accepted;
+    }
+    submitted.calls.get(call).map_or(AnswerStatus::Stale, |now| refused(now, seen, sent))
+}
+
+/// Why an answer was not taken.
+fn refused(now: &KnownCall, seen: &KnownCall, sent: &Sent) -> AnswerStatus {
+    let duplicate = match (now.state, sent) {
+        (CallState::Requested | CallState::Answered, Sent::Approval(edited)) => *edited == now.edited,
+        (CallState::Answered, Sent::Result(hash)) | (CallState::Denied, Sent::Denial(hash)) => {
+            now.answer.as_ref() == Some(hash)
+        }
+        (
+            CallState::Requested
+            | CallState::AwaitingApproval
+            | CallState::AwaitingTurn
+            | CallState::Answered
+            | CallState::Denied
+            | CallState::Closed,
+            Sent::Result(_) | Sent::Denial(_) | Sent::Approval(_),
+        ) => false,
+    };
+    if duplicate {
+        AnswerStatus::Duplicate
+    } else if now.state.is_open() && !fits(seen.state, sent) {
+        AnswerStatus::NotRequested
+    } else {
+        AnswerStatus::Stale
+    }
+}
+
+/// Whether a call in that state waits for such an answer, or did so before.
+fn fits(seen: CallState, sent: &Sent) -> bool {
+    match seen {
+        CallState::AwaitingTurn => false,
+        CallState::AwaitingApproval => !matches!(sent, Sent::Result(_)),
+        CallState::Requested | CallState::Answered | CallState::Denied | CallState::Closed => true,
+    }
+}
+
+/// Whether a request is the one that its key came with first.
+pub(in crate::turn) fn same_request(first: Option<&FirstSubmission>, idempotency: &Idempotency) -> Result<(), Error> {
+    match (first, &idempotency.request) {
+        (Some(first), Some(request)) if first.hash != idempotency.hash => {
+            Err(Error::IdempotencyMismatch(request.clone()))
+        }
+        (Some(_) | None, Some(_) | None) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TurnId;
+
+    fn call(state: CallState) -> KnownCall {
+        let (turn, name, answer) = (TurnId::new("t"), "look".to_owned(), Some("hash".to_owned()));
+        KnownCall { turn, step: 1, name, state, edited: Some("{}".to_owned()), answer }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_taken_came_twice_too_early_or_too_late() {
+        use AnswerStatus::{Duplicate, NotRequested, Stale};
+        use CallState::{Answered, AwaitingApproval, AwaitingTurn, Closed, Denied, Requested};
+        let result = |hash: &str| Sent::Result(hash.to_owned());
+        let denial = |hash: &str| Sent::Denial(hash.to_owned());
+        let approval = |edited: &str| Sent::Approval(Some(edited.to_owned()));
+        let table = [
+            (AwaitingTurn, AwaitingTurn, result("hash"), NotRequested),
+            (AwaitingTurn, Requested, result("hash"), NotRequested),
+            (AwaitingTurn, AwaitingApproval, approval("{}"), NotRequested),
+            (AwaitingTurn, AwaitingApproval, denial("hash"), NotRequested),
+            (AwaitingTurn, Closed, result("hash"), Stale),
+            (AwaitingApproval, AwaitingApproval, result("hash"), NotRequested),
+            (AwaitingApproval, Requested, result("hash"), NotRequested),
+            (AwaitingApproval, Requested, approval("{}"), Duplicate),
+            (AwaitingApproval, Requested, approval("{1}"), Stale),
+            (AwaitingApproval, Requested, denial("hash"), Stale),
+            (AwaitingApproval, Denied, denial("hash"), Duplicate),
+            (AwaitingApproval, Denied, denial("other"), Stale),
+            (AwaitingApproval, Denied, approval("{}"), Stale),
+            (AwaitingApproval, AwaitingApproval, approval("{}"), Stale),
+            (Requested, Requested, result("hash"), Stale),
+            (Requested, Answered, result("hash"), Duplicate),
+            (Requested, Answered, result("other"), Stale),
+            (Requested, Answered, approval("{}"), Duplicate),
+            (Requested, Closed, approval("{}"), Stale),
+            (Denied, Denied, result("hash"), Stale),
+        ];
+        for (seen, now, sent, expected) in table {
+            assert_eq!(refused(&call(now), &call(seen), &sent), expected, "{seen:?}, then {now:?}: {sent:?}");
+        }
+    }
+}
