@@ -10,6 +10,7 @@ macro_rules! statement {
 }
 
 pub mod admission;
+mod anchor;
 pub mod attendance;
 pub mod blob;
 pub mod calibration;

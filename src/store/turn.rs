@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    anchor::anchor_param,
     following::NextTurn,
     grant::Grant,
     lock::{GATE, LOCK_RUN},
@@ -15,15 +16,14 @@ use super::{
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
-    stats::basis_number,
     tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING},
     written::{Ack, Fenced, Written},
 };
 use crate::{
     codec,
     model::{
-        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TokenBasis, TurnFence, TurnResult, Usage,
-        UsageTotals, event::WaitsFor,
+        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnFence, TurnResult, Usage, UsageTotals,
+        event::WaitsFor,
     },
 };
 
@@ -105,42 +105,7 @@ pub struct StepCost<'a> {
     /// The assistant message that was written.
     pub message: Option<&'a MessageId>,
     /// What the call measured; none: its provider reported nothing.
-    pub measured: Option<Measured>,
-}
-
-/// What a call measured, for the sizes to come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
-    /// The version of the context that its prompt was made from.
-    pub seen: i64,
-    /// The prompt, as reported.
-    pub input: u32,
-    /// The answer, less the reasoning that the provider does not get back.
-    pub output: u32,
-    /// What the estimator says of prompt and answer, the transcript before the answer left out.
-    pub beside: i64,
-    /// How much of the prompt the provider's cache holds now.
-    pub cached: u32,
-    /// What was predicted for the prompt.
-    pub estimated: u32,
-    /// How.
-    pub basis: TokenBasis,
-}
-
-impl Measured {
-    /// The anchor that it becomes, where the transcript has so many tokens.
-    pub fn anchor(&self, model: &str, transcript: i64) -> Anchor {
-        let Self { seen, input, output, beside, cached, estimated, basis } = *self;
-        let (model, estimated_at_anchor) = (model.to_owned(), transcript + beside);
-        Anchor { model, version: seen, input, output, estimated_at_anchor, cached, estimated, basis }
-    }
-
-    pub(super) fn columns(&self) -> Vec<i64> {
-        let Self { seen, input, output, beside, cached, estimated, basis } = *self;
-        let [input, output, cached, estimated] =
-            [input, output, cached, estimated].map(|tokens| i64::from(signed(tokens)));
-        vec![seen, input, output, beside, cached, estimated, basis_number(basis)]
-    }
+    pub measured: Option<Anchor>,
 }
 
 /// The end of a turn, as it is written.
@@ -376,7 +341,7 @@ impl<'a> From<&StepCost<'a>> for Spent<'a> {
         Self {
             model: cost.model,
             totals: [calls, input, output, reasoning, cache_read, cache_write],
-            measured: cost.measured.as_ref().map(Measured::columns),
+            measured: cost.measured.as_ref().map(anchor_param),
         }
     }
 }

@@ -9,7 +9,7 @@ f as (
   update session_run r
      set op = r.op + 1, written_by = $42, ctx_tokens = r.ctx_tokens + delta.tokens, takeovers = 0,
          anchor_version = coalesce(($41::bigint[])[1], r.anchor_version), anchor_input = coalesce(($41::bigint[])[2]::int, r.anchor_input),
-         anchor_output = coalesce(($41::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($41::bigint[])[4], r.anchor_tokens),
+         anchor_output = coalesce(($41::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(($41::bigint[])[4], r.anchor_tokens),
          anchor_cached = coalesce(($41::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($41::bigint[])[6]::int, r.anchor_estimated),
          anchor_basis = coalesce(($41::bigint[])[7]::smallint, r.anchor_basis),
          anchor_model = case when ($41::bigint[]) is null then r.anchor_model else $29 end,
