@@ -1,5 +1,5 @@
-//! The end of a turn and the admission of a new session in two forms: as one statement of many CTEs, which the store sends, and as
-//! plain statements of one transaction. First both must do the same; then they are measured. `docs/benchmarks.md` says how to read it.
+//! The end of a turn and the admission of a new session in two forms: as one statement of many CTEs, and as plain statements of one
+//! transaction, which the store sends. First both must do the same; then they are measured. `docs/benchmarks.md` says how to read it.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
 
 #[path = "transitions/database.rs"]

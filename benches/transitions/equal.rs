@@ -114,7 +114,7 @@ const FINISHES: &[(&str, &str, fn(&mut Values), &[&str])] = &[
         "no call was made",
         "",
         |values| {
-            values.set("calls", 0_i64).set("measured", None::<Vec<i64>>).leave_out("usage");
+            values.set("calls", 0_i64).set("measured", None::<Vec<i64>>).leave_out("store::usage::spend");
         },
         &[ENDS],
     ),
@@ -194,7 +194,7 @@ const ADMISSIONS: &[(&str, &str, fn(&mut Values), &[&str])] = &[
         "no request is remembered",
         "",
         |values| {
-            values.set("request_id", None::<String>).leave_out("request");
+            values.set("request_id", None::<String>).leave_out("store::admission::first_request");
         },
         &["epoch 1, op 0, turn $s-turn, next seq 4"],
     ),
@@ -250,7 +250,7 @@ fn with_media(values: &mut Values) {
     values.set("part_kinds", vec!["media", "text"]).set("part_bodies", vec!["blob".to_owned(); 2]);
     values.set("part_calls", vec![None::<String>; 2]).set("part_names", vec![None::<String>; 2]);
     values.set("part_outcomes", vec![None::<i16>; 2]).set("part_rests", vec![None::<Vec<u8>>; 2]);
-    values.set("part_tokens", vec![1000_i32, 7]).set("part_categories", vec![6_i16, 8]).need("media");
+    values.set("part_tokens", vec![1000_i32, 7]).set("part_categories", vec![6_i16, 8]).need("store::rows::media");
 }
 
 fn scenes() -> impl Iterator<Item = Scene> {

@@ -1,13 +1,14 @@
-//! The two forms of a transition: one statement of many CTEs, as the store sends it, and plain statements of one transaction.
+//! The two forms of a transition: one statement of many CTEs, and plain statements of one transaction, as the store sends them.
 
 use std::{collections::BTreeSet, fmt};
 
-use contextd::store::{hot_statements, named::Named};
+use contextd::store::{hot_statements, hot_transitions, named::Named};
 use futures_util::future::{join_all, join3};
 use tokio_postgres::{Client, Row, Statement, error::SqlState};
 
 use super::values::Values;
 
+/// The statements of many CTEs, which the store sent before.
 const FINISH: &str = include_str!("finish.sql");
 const ADMIT_NEW: &str = include_str!("admit_new.sql");
 
@@ -75,14 +76,17 @@ const OF_ADMIT_NEW: &[&str] = &[
     "tools_tokens",
     "ttl",
 ];
+/// The statements that answer, as the plain form names them.
+const ADMITS: &str = "store::admission::admit_new";
+const FENCE: &str = "store::turn::finish";
 const OF_SESSION: &[&str] = &["tenant", "session"];
 
 /// How a transition is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// One statement of many CTEs.
+    /// One statement of many CTEs, as the store sent it before.
     Cte,
-    /// One simple statement for each table.
+    /// One simple statement for each table, as the store sends them.
     Plain,
 }
 
@@ -205,37 +209,37 @@ async fn prepare(client: &Client, statements: Vec<(String, Named)>) -> Vec<Prepa
     let mut prepared = Vec::with_capacity(statements.len());
     for (name, Named { sql, names }) in statements {
         let statement = client.prepare(&sql).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
-        prepared.push(Prepared { answers: name == "run", name, statement, parameters: names });
+        prepared.push(Prepared {
+            answers: [ADMITS, FENCE].contains(&name.as_str()),
+            name,
+            statement,
+            parameters: names,
+        });
     }
     prepared
 }
 
 fn statements(form: Form, transition: Transition) -> Vec<(String, Named)> {
-    let own = |name: &str, statement: &str, parameters: &[&[&str]]| {
-        let (_, sql) = hot_statements().into_iter().find(|(known, _)| *known == statement).unwrap();
+    let numbered = |name: &str, sql: &str, parameters: &[&[&str]]| {
         let names = parameters.concat().into_iter().map(str::to_owned).collect();
         (name.to_owned(), Named { sql: sql.to_owned(), names })
     };
-    match (form, transition) {
-        (Form::Cte, Transition::AdmitNew) => vec![own("run", "admit_new", &[ROWS, OF_ADMIT_NEW])],
-        (Form::Cte, Transition::Finish) => vec![
-            own("gate", "gate", &[OF_SESSION]),
-            own("lock", "lock_run", &[OF_SESSION]),
-            own("run", "finish", &[ROWS, OF_FINISH]),
-        ],
-        (Form::Plain, Transition::AdmitNew) => plain(ADMIT_NEW),
-        (Form::Plain, Transition::Finish) => plain(FINISH),
-    }
-}
-
-/// The statements of a file, each after a line with its name.
-fn plain(file: &str) -> Vec<(String, Named)> {
-    let statements = file.split(";\n").filter(|statement| !statement.trim().is_empty());
-    let named = |statement: &str| {
-        let (name, sql) = statement.trim().rsplit_once("-- ").unwrap().1.split_once('\n').unwrap();
-        (name.to_owned(), Named::new(sql))
+    let locks = ["gate", "lock_run"].map(|lock| {
+        let (_, sql) = hot_statements().into_iter().find(|(known, _)| *known == lock).unwrap();
+        numbered(lock, sql, &[OF_SESSION])
+    });
+    let plain = |transition: &str| {
+        let (_, all) = hot_transitions().into_iter().find(|(known, _)| *known == transition).unwrap();
+        all.iter().map(|statement| (statement.name().to_owned(), statement.clone())).collect::<Vec<_>>()
     };
-    statements.map(named).collect()
+    match (form, transition) {
+        (Form::Cte, Transition::AdmitNew) => vec![numbered(ADMITS, ADMIT_NEW, &[ROWS, OF_ADMIT_NEW])],
+        (Form::Cte, Transition::Finish) => {
+            locks.into_iter().chain([numbered(FENCE, FINISH, &[ROWS, OF_FINISH])]).collect()
+        }
+        (Form::Plain, Transition::AdmitNew) => plain("admit_new"),
+        (Form::Plain, Transition::Finish) => locks.into_iter().chain(plain("finish")).collect(),
+    }
 }
 
 /// The names that the statements of a transition take, in either form.

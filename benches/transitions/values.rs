@@ -79,7 +79,8 @@ impl Values {
     }
 
     fn new(session: &str, turn: &str) -> Self {
-        let mut values = Self { message: String::new(), bound: BTreeMap::new(), unneeded: BTreeSet::from(["media"]) };
+        let mut values =
+            Self { message: String::new(), bound: BTreeMap::new(), unneeded: BTreeSet::from(["store::rows::media"]) };
         values.set("tenant", TENANT).set("session", session.to_owned()).set("turn", turn.to_owned());
         values.set("owner", "bench").set("model", MODEL).set("lease", 30.0_f64);
         values.set("estimator", "bench").set("offset", 40_i64);
@@ -129,7 +130,7 @@ impl Values {
         }
         self.set("message_pinned", Vec::<bool>::new()).set("part_outcomes", Vec::<Option<i16>>::new());
         self.set("part_rests", Vec::<Option<Vec<u8>>>::new());
-        self.leave_out("messages").leave_out("parts")
+        self.leave_out("store::rows::messages").leave_out("store::rows::parts")
     }
 }
 

@@ -136,7 +136,7 @@ impl<'a> ContextSize<'a> {
     /// The size.
     pub fn size(&self) -> Size {
         let (last_input, last_output) = self.anchor.map_or((0, 0), |anchor| (anchor.input, anchor.output));
-        let new = self.new_of(self.estimated() - self.unsupported_tokens);
+        let new = self.new_of(self.estimated_tokens() - self.unsupported_tokens);
         let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
         let doubtful = estimate::count(tokens_of(new));
         let basis = if self.anchor.is_some() && new == 0 { TokenBasis::Actual } else { doubtful.basis };
@@ -152,14 +152,14 @@ impl<'a> ContextSize<'a> {
         i64::from(self.non_transcript_tokens()) + self.anchor.map_or(0, measured) - self.unsupported_tokens
     }
 
-    /// The estimate of the prompt, whatever was measured.
-    fn estimated(&self) -> i64 {
+    /// The estimate of the prompt, whatever was measured and whatever the model is not sent.
+    pub fn estimated_tokens(&self) -> i64 {
         self.transcript_tokens.saturating_add(i64::from(self.non_transcript_tokens()))
     }
 
     /// The estimate of what is new since the last measured call, before anything is subtracted from it.
     fn new_tokens(&self) -> i64 {
-        self.new_of(self.estimated())
+        self.new_of(self.estimated_tokens())
     }
 
     /// The part of an estimate that is new. The frame of the last answer is part of it, but nothing by itself: it comes with what follows.

@@ -1,6 +1,6 @@
-//! Admission: an idle session, or one that is made with it, gets a turn, its lease and its first events in one statement.
+//! Admission: an idle session, or one that is made with it, gets a turn, its lease and its first events in one transaction.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use tokio_postgres::Row;
 
@@ -9,6 +9,7 @@ use super::{
     grant::{Grant, grant},
     idempotency::Remembered,
     lock::lock_run,
+    named::{self, Named},
     pipeline::{Param, Query},
     row::{get, role},
     rows::{Key, Rows},
@@ -61,8 +62,21 @@ pub struct Standing {
 pub(super) const ADMIT: &str = statement!("sql/admit.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql";
     " select f.epoch, f.op, f.turn_id, f.next_seq from f");
 
-pub(super) const ADMIT_NEW: &str = statement!("sql/admit_new.sql", "sql/rows.sql", "sql/grown.sql", "sql/new_context.sql";
-    " select f.epoch, f.op, f.turn_id, f.next_seq from f");
+/// The second one answers.
+pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
+    "sql/admit_new/session.sql",
+    "sql/admit_new/run.sql",
+    "sql/admit_new/events.sql",
+    "sql/rows_messages.sql",
+    "sql/rows_parts.sql",
+    "sql/rows_media.sql",
+    "sql/admit_new/request.sql",
+    "sql/admit_new/turn.sql",
+    "sql/admit_new/toolset.sql",
+    "sql/admit_new/revision.sql",
+    "sql/admit_new/activity.sql",
+    "sql/admit_new/context.sql",
+];
 
 /// Who spoke last. A summary stands for older words, wherever it is.
 pub(super) const LAST_ROLE: &str = "-- store::admission::last_role
@@ -113,11 +127,16 @@ impl Store {
         new: &NewConfig<'_>,
     ) -> Result<Option<Grant>, Error> {
         let (key, bound, config) = (Key::from(key), AdmissionParams::new(self, admission), ConfigParams::from(new));
-        let mut params = admission.rows.params(&key);
-        params.extend(bound.params());
-        params.extend([&config.toolset_id as Param<'_>, &config.config, &config.tools, &config.tokens, &config.ttl]);
-        match self.database.write(&Query::new(ADMIT_NEW, params)).await {
-            Ok(rows) => rows.first().map(grant).transpose(),
+        let mut values = admission.rows.values(&key);
+        values.extend(bound.values());
+        values.extend([("toolset", &config.toolset_id as Param<'_>), ("tools", &config.tools), ("ttl", &config.ttl)]);
+        values.extend([("tools_tokens", &config.tokens as Param<'_>), ("config", &config.config)]);
+        let is_request = admission.idempotency.request.is_some();
+        let is_needed =
+            |name: &str| admission.rows.need(name) && (name != "store::admission::first_request" || is_request);
+        let queries = named::queries(&ADMIT_NEW, &values, is_needed)?;
+        match self.database.transact(&queries).await {
+            Ok(answers) => answers.get(1).and_then(|rows| rows.first()).map(grant).transpose(),
             // A deleted session keeps its id until it is purged.
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
@@ -161,16 +180,21 @@ impl<'a> AdmissionParams<'a> {
 
     /// $27 to $35
     fn params(&self) -> [Param<'_>; 9] {
+        self.values().map(|(_, value)| value)
+    }
+
+    /// The same with the names that they have in plain statements.
+    fn values(&self) -> [(&'static str, Param<'_>); 9] {
         [
-            &self.turn,
-            &self.owner,
-            &self.lease,
-            &self.timeout,
-            &self.revision,
-            &self.request_id,
-            &self.hash,
-            &self.request,
-            &self.model,
+            ("turn", &self.turn),
+            ("owner", &self.owner),
+            ("lease", &self.lease),
+            ("timeout", &self.timeout),
+            ("revision", &self.revision),
+            ("request_id", &self.request_id),
+            ("request_hash", &self.hash),
+            ("request", &self.request),
+            ("model", &self.model),
         ]
     }
 }

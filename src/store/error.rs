@@ -52,6 +52,15 @@ impl Error {
 }
 
 impl Error {
+    /// Whether an owner's write found another fence: its statement sets `op` to null then, which the column refuses.
+    pub(super) fn is_other_fence(&self) -> bool {
+        let Self::Broken(error) = self else { return false };
+        error.as_db_error().is_some_and(|error| {
+            *error.code() == SqlState::NOT_NULL_VIOLATION
+                && (error.table(), error.column()) == (Some("session_run"), Some("op"))
+        })
+    }
+
     /// Whether a connection on which this happened may hold what nobody knows of: all but the database's own word on a statement.
     pub(super) fn spoils_connection(&self) -> bool {
         match self {

@@ -123,15 +123,14 @@ impl Store {
         rows.iter().map(session_key).collect()
     }
 
-    /// Ends a turn by the last of the statements, and begins the next one behind it.
+    /// Ends a turn by these statements, of which the one at `own` compares the fence and answers, and begins the next one after them.
     pub(super) async fn end_and_start(
         &self,
         key: &Key,
         right: TurnFence<'_>,
-        mut queries: Vec<Query<'_>>,
+        (mut queries, own): (Vec<Query<'_>>, usize),
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
-        let own = queries.len().saturating_sub(1);
         let start = next.map(|next| (next, StartParams::new(self, next.admission, next.message)));
         queries.extend(start.iter().map(|(next, bound)| bound.query(key, next.admission.rows)));
         let (fenced, started) = self.fenced_answers(key, right, &queries, own).await?;

@@ -5,13 +5,14 @@ use tokio_postgres::Row;
 
 use super::{
     Error, NewMessage, Rows, Store,
+    anchor::{anchor, anchor_columns},
     compaction::Shift,
     idempotency::Remembered,
     pipeline::{Param, Query},
     row::{count, get, role_number},
     rows::{Key, signed},
     session::SessionState,
-    stats::{anchor, anchor_columns, model_dependent, model_dependent_columns},
+    stats::{model_dependent, model_dependent_columns},
     version::{Version, version},
 };
 use crate::{

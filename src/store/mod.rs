@@ -9,7 +9,13 @@ macro_rules! statement {
     ($($file:literal),+; $answer:literal) => { concat!($(include_str!($file)),+, $answer) };
 }
 
+/// Statements with named parameters, in the order in which a transition sends them.
+macro_rules! named {
+    ($($file:literal),+ $(,)?) => { std::sync::LazyLock::new(|| vec![$($crate::store::named::Named::new(include_str!($file))),+]) };
+}
+
 pub mod admission;
+mod anchor;
 pub mod attendance;
 pub mod blob;
 pub mod calibration;
@@ -63,4 +69,4 @@ pub use pool::{Connection, Database, Settings};
 pub use replica::Store;
 pub use rows::{NewMessage, Rows};
 #[doc(hidden)]
-pub use statements::hot_statements;
+pub use statements::{hot_statements, hot_transitions};

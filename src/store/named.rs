@@ -1,8 +1,11 @@
 //! Statements whose parameters have names in the text: `:epoch` is sent as `$n`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::pipeline::Param;
+use super::{
+    Error,
+    pipeline::{Param, Query},
+};
 
 /// A statement as PostgreSQL takes it, with the names of its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,22 +53,42 @@ impl Named {
         Self { sql, names }
     }
 
-    /// The values in the order of the parameters. Each parameter needs one, and each value a parameter.
-    pub fn bind<'a>(&self, values: &[(&str, Param<'a>)]) -> Result<Vec<Param<'a>>, WrongNames> {
-        let mut given = BTreeSet::new();
-        for (name, _) in values {
-            if !self.names.iter().any(|known| known == name) {
-                return Err(WrongNames::Unknown((*name).to_owned()));
-            }
-            if !given.insert(*name) {
-                return Err(WrongNames::Twice((*name).to_owned()));
-            }
+    /// What its first line calls it: `store::turn::finish`.
+    pub fn name(&self) -> &str {
+        let line = self.sql.lines().next().unwrap_or_default().trim_start_matches("-- ");
+        line.split_once(": ").map_or(line, |(name, _)| name)
+    }
+
+    fn bind<'a>(&self, values: &BTreeMap<&str, Param<'a>>) -> Result<Vec<Param<'a>>, WrongNames> {
+        let value = |name: &String| values.get(name.as_str()).copied().ok_or_else(|| WrongNames::Missing(name.clone()));
+        self.names.iter().map(value).collect()
+    }
+}
+
+/// The statements of a transition that are needed, with their values. Each parameter needs a value, and each value a parameter in one of
+/// the statements, needed or not.
+pub(super) fn queries<'a>(
+    statements: &'static [Named],
+    values: &[(&'static str, Param<'a>)],
+    is_needed: impl Fn(&str) -> bool,
+) -> Result<Vec<Query<'a>>, WrongNames> {
+    let known: BTreeSet<&str> = statements.iter().flat_map(|statement| &statement.names).map(String::as_str).collect();
+    let mut given = BTreeMap::new();
+    for (name, value) in values {
+        if !known.contains(name) {
+            return Err(WrongNames::Unknown((*name).to_owned()));
         }
-        let value_of = |name: &String| {
-            let found = values.iter().find(|(given, _)| given == name);
-            found.map(|(_, value)| *value).ok_or_else(|| WrongNames::Missing(name.clone()))
-        };
-        self.names.iter().map(value_of).collect()
+        if given.insert(*name, *value).is_some() {
+            return Err(WrongNames::Twice((*name).to_owned()));
+        }
+    }
+    let needed = statements.iter().filter(|statement| is_needed(statement.name()));
+    needed.map(|statement| Ok(Query::new(&statement.sql, statement.bind(&given)?))).collect()
+}
+
+impl From<WrongNames> for Error {
+    fn from(error: WrongNames) -> Self {
+        Self::Corrupt(error.to_string())
     }
 }
 
@@ -215,15 +238,17 @@ mod tests {
 
     #[test]
     fn values_are_put_in_the_order_of_the_parameters_and_wrong_names_are_refused() {
-        let statement = Named::new("select :b, :a, :b");
-        let (one, two) = (1_i32, 2_i32);
-        let bind = |values: &[(&str, Param<'_>)]| {
-            let bound = statement.bind(values)?;
-            Ok(bound.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>())
+        let text = ["-- one: it says\nselect :b, :a, :b", "-- two\nselect :a", "-- unneeded\nselect :c"];
+        let statements: &'static [Named] = text.map(Named::new).to_vec().leak();
+        let bind = |values: &[(&'static str, Param<'_>)]| {
+            let bound = queries(statements, values, |name| name != "unneeded")?;
+            Ok(bound.iter().map(|query| format!("{:?}", query.params)).collect::<Vec<_>>())
         };
-        assert_eq!(bind(&[("a", &one), ("b", &two)]), Ok(vec!["2".to_owned(), "1".to_owned()]));
-        assert_eq!(bind(&[("a", &one)]), Err(WrongNames::Missing("b".to_owned())));
-        assert_eq!(bind(&[("a", &one), ("b", &two), ("c", &one)]), Err(WrongNames::Unknown("c".to_owned())));
+        let (one, two) = (1_i32, 2_i32);
+        assert_eq!(bind(&[("a", &one), ("b", &two)]), Ok(vec!["[2, 1]".to_owned(), "[1]".to_owned()]));
+        assert_eq!(bind(&[("a", &one), ("c", &two)]), Err(WrongNames::Missing("b".to_owned())));
+        assert_eq!(bind(&[("a", &one), ("b", &two), ("d", &one)]), Err(WrongNames::Unknown("d".to_owned())));
         assert_eq!(bind(&[("a", &one), ("b", &two), ("a", &one)]), Err(WrongNames::Twice("a".to_owned())));
+        assert_eq!(statements.iter().map(Named::name).collect::<Vec<_>>(), ["one", "two", "unneeded"]);
     }
 }

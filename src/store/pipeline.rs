@@ -10,11 +10,7 @@ use deadpool_postgres::Object;
 use futures_util::future::{join_all, join3, maybe_done};
 use tokio_postgres::Row;
 
-use super::{
-    Database, Error,
-    pool::Doing,
-    statement::{Ready, Statements},
-};
+use super::{Database, Error, pool::Doing, statement::Statements};
 
 pub use super::statement::Param;
 
@@ -87,10 +83,7 @@ async fn transaction(
     texts: &[&'static str],
     queries: &[Query<'_>],
 ) -> Result<Vec<Vec<Row>>, Error> {
-    let mut ready: Vec<Ready> = Vec::with_capacity(queries.len());
-    for text in texts {
-        ready.push(statements.ready(connection, text).await?);
-    }
+    let ready = statements.all_ready(connection, texts).await?;
     // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction is
     // on its way before the first answer is awaited.
     let mut begun = Box::pin(maybe_done(connection.batch_execute("begin")));

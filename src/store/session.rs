@@ -5,11 +5,12 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    anchor::{anchor, anchor_columns},
     listed::Listed,
     pipeline::{Param, Query},
     row::get,
     rows::{Key, signed},
-    stats::{anchor, anchor_columns, model_dependent, model_dependent_columns},
+    stats::{model_dependent, model_dependent_columns},
     version::FIRST_REVISION,
 };
 use crate::{

@@ -7,6 +7,7 @@ use std::{
 };
 
 use deadpool_postgres::Object;
+use futures_util::future::try_join_all;
 use tokio_postgres::{
     Row, Statement,
     types::{ToSql, Type},
@@ -42,6 +43,21 @@ impl Statements {
     /// Nothing is known yet.
     pub(super) fn unnamed() -> Self {
         Self::Unnamed(Arc::default())
+    }
+
+    /// Makes the statements of a transaction ready. Those that a connection meets for the first time take one round trip together; without
+    /// names each takes one.
+    pub(super) async fn all_ready(&self, connection: &Object, all: &[&'static str]) -> Result<Vec<Ready>, Error> {
+        match self {
+            Self::Named => try_join_all(all.iter().map(|sql| self.ready(connection, sql))).await,
+            Self::Unnamed(_) => {
+                let mut ready = Vec::with_capacity(all.len());
+                for sql in all {
+                    ready.push(self.ready(connection, sql).await?);
+                }
+                Ok(ready)
+            }
+        }
     }
 
     /// Makes a statement ready. That takes a round trip when it is met for the first time.

@@ -2,7 +2,8 @@
 
 use super::{
     admission, blob, chunk, compaction, compaction_read, delete, event, following, fork, import, lease, lock, mark,
-    message, prune, queue, session, stats, step, submission, take, tool_call, turn, turn_read, update, usage,
+    message, named::Named, prune, queue, session, stats, step, submission, take, tool_call, turn, turn_read, update,
+    usage,
 };
 
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
@@ -10,17 +11,21 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     [turn_statements(), queue_statements(), context_statements()].concat()
 }
 
+/// The transitions of plain statements, each with its statements in the order in which they are sent. A transaction takes the locks that
+/// the transition needs before them.
+pub fn hot_transitions() -> [(&'static str, &'static [Named]); 2] {
+    [("admit_new", &admission::ADMIT_NEW), ("finish", &turn::FINISH)]
+}
+
 /// Of turns, their owners and their readers.
 fn turn_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("admit", admission::ADMIT),
-        ("admit_new", admission::ADMIT_NEW),
         ("begin_step", step::BEGIN_STEP),
         ("append", turn::APPEND),
         ("retry", turn::RETRY),
         ("gate", lock::GATE),
         ("lock_run", lock::LOCK_RUN),
-        ("finish", turn::FINISH),
         ("stop", turn::STOP),
         ("settle", turn::SETTLE),
         ("last_role", admission::LAST_ROLE),

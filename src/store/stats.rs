@@ -4,6 +4,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    anchor::{anchor, anchor_columns},
     composite::{Composite, Composites},
     row::get,
     rows::Key,
@@ -12,8 +13,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TokenBasis, TurnId, UsagePurpose, UsageTotals,
-        command::TurnRequest, ledger::ModelDependent,
+        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose, UsageTotals, command::TurnRequest,
+        ledger::ModelDependent,
     },
 };
 
@@ -73,15 +74,6 @@ pub struct TurnSpent {
     /// The sums.
     pub totals: UsageTotals,
 }
-
-/// The columns of the last measured call, and the version of the context that it may be true of.
-macro_rules! anchor_columns {
-    () => {
-        "r.context_version, r.anchor_model, r.anchor_version, r.anchor_input, r.anchor_output, r.anchor_tokens, r.anchor_estimated,
-           r.anchor_basis, case when now() - r.anchor_at < interval '5 minutes' then r.anchor_cached end as anchor_cached"
-    };
-}
-pub(super) use anchor_columns;
 
 /// What of a live transcript depends on the model that is called; `c` are the counters of the session. Media in tool results are not
 /// counted apart: there are some if a part refers to a blob. The subquery is ordered so that it is read by the key.
@@ -203,46 +195,6 @@ fn ledger(row: &Row) -> Result<Ledger, Error> {
 /// The columns of [`model_dependent_columns`].
 pub(super) fn model_dependent(row: &Row) -> Result<ModelDependent, Error> {
     Ok(ModelDependent { media: get(row, "has_media")?, reasoning: get(row, "has_reasoning")? })
-}
-
-/// The last measured call; none: there was none, or a version of contextd measured it that did not say for which model.
-pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
-    let Some(model) = get::<Option<String>>(row, "anchor_model")? else { return Ok(None) };
-    let Some(version) = get::<Option<i64>>(row, "anchor_version")? else { return Ok(None) };
-    let Some(estimated_at_anchor) = get::<Option<i64>>(row, "anchor_tokens")? else { return Ok(None) };
-    let number = |column| {
-        Ok::<_, Error>(get::<Option<i32>>(row, column)?.and_then(|n| u32::try_from(n).ok()).unwrap_or_default())
-    };
-    Ok(Some(Anchor {
-        model,
-        version,
-        input: number("anchor_input")?,
-        output: number("anchor_output")?,
-        estimated_at_anchor,
-        cached: number("anchor_cached")?,
-        estimated: number("anchor_estimated")?,
-        basis: basis(get(row, "anchor_basis")?)?,
-    }))
-}
-
-/// How a prediction was obtained, as a number.
-pub(super) fn basis_number(basis: TokenBasis) -> i64 {
-    match basis {
-        TokenBasis::Actual => 1,
-        TokenBasis::Calibrated => 2,
-        TokenBasis::Tokenizer => 3,
-        TokenBasis::Heuristic => 4,
-    }
-}
-
-fn basis(number: Option<i16>) -> Result<TokenBasis, Error> {
-    match number {
-        Some(1) => Ok(TokenBasis::Actual),
-        Some(2) => Ok(TokenBasis::Calibrated),
-        Some(3) => Ok(TokenBasis::Tokenizer),
-        Some(4) | None => Ok(TokenBasis::Heuristic),
-        Some(other) => Err(Error::Corrupt(format!("token basis {other}"))),
-    }
 }
 
 fn spent(spent: &Composite<'_>) -> Result<Spent, Error> {

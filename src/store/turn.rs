@@ -1,29 +1,33 @@
 //! The owner's writes: a step, the end of a turn. Each carries the turn, its owner and the fence `(epoch, op)`; one that carries an
 //! old fence, or another turn or owner, changes nothing.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    anchor::anchor_param,
     following::NextTurn,
     grant::Grant,
     lock::{GATE, LOCK_RUN},
+    named::{self, Named},
     pipeline::{Param, Query},
     rollback,
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
-    stats::basis_number,
     tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING},
     written::{Ack, Fenced, Written},
 };
 use crate::{
     codec,
     model::{
-        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TokenBasis, TurnFence, TurnResult, Usage,
-        UsageTotals, event::WaitsFor,
+        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnFence, TurnResult, Usage, UsageTotals,
+        event::WaitsFor,
     },
 };
 
@@ -105,42 +109,7 @@ pub struct StepCost<'a> {
     /// The assistant message that was written.
     pub message: Option<&'a MessageId>,
     /// What the call measured; none: its provider reported nothing.
-    pub measured: Option<Measured>,
-}
-
-/// What a call measured, for the sizes to come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
-    /// The version of the context that its prompt was made from.
-    pub seen: i64,
-    /// The prompt, as reported.
-    pub input: u32,
-    /// The answer, less the reasoning that the provider does not get back.
-    pub output: u32,
-    /// What the estimator says of prompt and answer, the transcript before the answer left out.
-    pub beside: i64,
-    /// How much of the prompt the provider's cache holds now.
-    pub cached: u32,
-    /// What was predicted for the prompt.
-    pub estimated: u32,
-    /// How.
-    pub basis: TokenBasis,
-}
-
-impl Measured {
-    /// The anchor that it becomes, where the transcript has so many tokens.
-    pub fn anchor(&self, model: &str, transcript: i64) -> Anchor {
-        let Self { seen, input, output, beside, cached, estimated, basis } = *self;
-        let (model, estimated_at_anchor) = (model.to_owned(), transcript + beside);
-        Anchor { model, version: seen, input, output, estimated_at_anchor, cached, estimated, basis }
-    }
-
-    pub(super) fn columns(&self) -> Vec<i64> {
-        let Self { seen, input, output, beside, cached, estimated, basis } = *self;
-        let [input, output, cached, estimated] =
-            [input, output, cached, estimated].map(|tokens| i64::from(signed(tokens)));
-        vec![seen, input, output, beside, cached, estimated, basis_number(basis)]
-    }
+    pub measured: Option<Anchor>,
 }
 
 /// The end of a turn, as it is written.
@@ -171,8 +140,19 @@ pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sq
     " select f.state, f.cancel, f.next_seq from f");
 pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
-pub(super) const FINISH: &str = statement!("sql/finish.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
-    " select f.state, f.cancel, f.next_seq from f");
+/// After the gate and the row lock: the first one compares the fence and answers.
+pub(super) static FINISH: LazyLock<Vec<Named>> = named![
+    "sql/finish/run.sql",
+    "sql/finish/events.sql",
+    "sql/rows_messages.sql",
+    "sql/rows_parts.sql",
+    "sql/rows_media.sql",
+    "sql/finish/turn.sql",
+    "sql/rows_context.sql",
+    "sql/usage_spend.sql",
+    "sql/chunk_drop.sql",
+    "sql/finish/activity.sql",
+];
 pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
     " select f.state, f.cancel, f.next_seq from f");
 pub(super) const SETTLE: &str = "-- store::turn::settle
@@ -242,15 +222,19 @@ impl Store {
     ) -> Result<(Written, Option<Grant>), Error> {
         let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
         let (message, lease) = (cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
-        let mut params = rows.params(&key);
-        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
-        params.extend(spent.params());
-        params.extend([&ended.steps as Param<'_>, &message, &ended.payload, &ended.outcome, &lease]);
         let turn = right.turn.as_str();
-        params.extend([&spent.measured as Param<'_>, &self.replica, &turn]);
+        let mut values = rows.values(&key);
+        values.extend([("epoch", &right.fence.epoch as Param<'_>), ("op", &right.fence.op)]);
+        values.extend(spent.values());
+        values.extend([("step_count", &ended.steps as Param<'_>), ("final_message", &message), ("lease", &lease)]);
+        values.extend([("payload", &ended.payload as Param<'_>), ("outcome", &ended.outcome)]);
+        values.extend([("measured", &spent.measured as Param<'_>), ("owner", &self.replica), ("turn", &turn)]);
+        let is_needed = |name: &str| rows.need(name) && (name != "store::usage::spend" || spent.is_call());
         let session = || vec![&key.tenant as Param<'_>, &key.session];
-        let queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(FINISH, params)];
-        self.end_and_start(&key, right, queries, next).await
+        let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session())];
+        let own = queries.len();
+        queries.extend(named::queries(&FINISH, &values, is_needed)?);
+        self.end_and_start(&key, right, (queries, own), next).await
     }
 
     /// Every other end: closes what is open and ends the turn, whatever waits in the queue.
@@ -291,7 +275,8 @@ impl Store {
         if let Ending::Cancelled { undone: Some(_), .. } = end.ending {
             queries.extend(rollback::queries(&key, &right.fence, [&self.replica, &turn]));
         }
-        self.end_and_start(&key, right, queries, next).await
+        let own = queries.len().saturating_sub(1);
+        self.end_and_start(&key, right, (queries, own), next).await
     }
 
     async fn owner_write(&self, key: &Key, right: TurnFence<'_>, queries: &[Query<'_>]) -> Result<Written, Error> {
@@ -312,7 +297,7 @@ impl Store {
         self.fenced_answers(key, right, queries, queries.len().saturating_sub(1)).await.map(|(fenced, _)| fenced)
     }
 
-    /// The same; the fence is compared by the statement `own`, and the rows of the one behind it come back with it.
+    /// The same; the statement `own` compares the fence and answers. The rows of the last statement come back with it, if that is another one.
     pub(super) async fn fenced_answers(
         &self,
         key: &Key,
@@ -331,10 +316,11 @@ impl Store {
                 Ok(mut answers) => match answers.get(own).and_then(|rows| rows.first()) {
                     Some(row) => {
                         let applied = Fenced::Applied(ack(row)?);
-                        return Ok((applied, answers.drain(own + 1..).next().unwrap_or_default()));
+                        return Ok((applied, answers.drain(own + 1..).next_back().unwrap_or_default()));
                     }
                     None => return Ok((self.settle(key, right).await?, Vec::new())),
                 },
+                Err(error) if error.is_other_fence() => return Ok((self.settle(key, right).await?, Vec::new())),
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "no answer to a write; repeating it");
                     tokio::time::sleep(pause).await;
@@ -376,7 +362,7 @@ impl<'a> From<&StepCost<'a>> for Spent<'a> {
         Self {
             model: cost.model,
             totals: [calls, input, output, reasoning, cache_read, cache_write],
-            measured: cost.measured.as_ref().map(Measured::columns),
+            measured: cost.measured.as_ref().map(anchor_param),
         }
     }
 }
@@ -384,7 +370,26 @@ impl<'a> From<&StepCost<'a>> for Spent<'a> {
 impl Spent<'_> {
     /// $29 to $35
     fn params(&self) -> Vec<Param<'_>> {
-        std::iter::once(&self.model as Param<'_>).chain(self.totals.iter().map(|total| total as Param<'_>)).collect()
+        self.values().into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The same with the names that they have in plain statements.
+    fn values(&self) -> [(&'static str, Param<'_>); 7] {
+        let [calls, input, output, reasoning, cache_read, cache_write] = &self.totals;
+        [
+            ("model", &self.model),
+            ("calls", calls),
+            ("input_tokens", input),
+            ("output_tokens", output),
+            ("reasoning_tokens", reasoning),
+            ("cache_read_tokens", cache_read),
+            ("cache_write_tokens", cache_write),
+        ]
+    }
+
+    /// Whether a call was made.
+    fn is_call(&self) -> bool {
+        self.totals[0] > 0
     }
 }
 

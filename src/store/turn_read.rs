@@ -7,12 +7,12 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    anchor::{anchor, anchor_columns},
     lease::ROLLBACK,
     listed::Listed,
     pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,
-    stats::{anchor, anchor_columns},
 };
 use crate::{
     codec,

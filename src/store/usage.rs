@@ -2,15 +2,15 @@
 
 use super::{
     Error, Store,
+    anchor::anchor_param,
     pipeline::{Param, Query},
     row::get,
     rows::Key,
-    turn::Measured,
     version::Version,
 };
 use crate::{
     codec::{self, message::MessageInfo},
-    model::{MessageId, Payload, RequestId, Seq, SessionKey, Usage, UsagePurpose, command::Idempotency},
+    model::{Anchor, MessageId, Payload, RequestId, Seq, SessionKey, Usage, UsagePurpose, command::Idempotency},
 };
 
 /// How a message stands to the end of its transcript.
@@ -40,7 +40,7 @@ pub struct Report<'a> {
     /// The message that the call wrote, with what is to be kept of it.
     pub message: Option<(&'a MessageId, &'a MessageInfo)>,
     /// What the call measured; none: it describes no prompt that is known.
-    pub measured: Option<Measured>,
+    pub measured: Option<Anchor>,
     /// Idempotency.
     pub idempotency: &'a Idempotency,
     /// What the request led to, for its repetition.
@@ -84,7 +84,7 @@ impl Store {
         let payload = codec::event::encode(report.payload).payload;
         let message = report.message.map(|(id, _)| id.as_str());
         let info = report.message.map(|(_, info)| codec::message::encode_info(info));
-        let measured = report.measured.as_ref().map(Measured::columns);
+        let measured = report.measured.as_ref().map(anchor_param);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &context, &epoch, &op];
         params.extend([&request as Param<'_>, &report.idempotency.hash, &report.result, &purpose, &report.model]);
         params.extend(used.iter().map(|tokens| tokens as Param<'_>));

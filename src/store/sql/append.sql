@@ -3,8 +3,8 @@
 -- $36 lease (s) $37 final message or null
 -- calls: $38 ids $39 names $40 part positions $41 ordinals $42 timeouts (s) $43 statuses $44 what will ask for those that wait for
 -- their turn, or null $45 assistant message $46 result message
--- $47 what the call measured, or null: the context's version that it was made from, input, output, tokens as estimated beside the
--- transcript before it, cached, predicted input, how
+-- $47 what the call measured, or null: the context's version that its prompt was made from, input, output, the estimate of both, cached,
+-- predicted input, how it was predicted
 -- $48 owner $49 turn: a failover that loses commits may grant the same epoch and op again, to another owner or for another turn
 -- With calls left open and no cancel the turn waits and the lease is released in the same statement; else the lease is renewed.
 with delta as (select coalesce((select sum(t) from unnest($12::int[]) t), 0)
@@ -16,7 +16,7 @@ f as (
   update session_run r
      set op = r.op + 1, written_by = $48, next_seq = r.next_seq + cardinality($3::text[]), ctx_tokens = r.ctx_tokens + delta.tokens,
          anchor_version = coalesce(($47::bigint[])[1], r.anchor_version), anchor_input = coalesce(($47::bigint[])[2]::int, r.anchor_input),
-         anchor_output = coalesce(($47::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($47::bigint[])[4], r.anchor_tokens),
+         anchor_output = coalesce(($47::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(($47::bigint[])[4], r.anchor_tokens),
          anchor_cached = coalesce(($47::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($47::bigint[])[6]::int, r.anchor_estimated),
          anchor_basis = coalesce(($47::bigint[])[7]::smallint, r.anchor_basis),
          anchor_model = case when ($47::bigint[]) is null then r.anchor_model else $29 end,

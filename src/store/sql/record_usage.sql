@@ -2,13 +2,13 @@
 -- $3 context version $4 epoch $5 op, all as seen $6 request id or null $7 hash $8 what it led to
 -- $9 purpose $10 model $11 to $15 usage: input, output, reasoning, cache read, cache write $16 the event's payload
 -- $17 the message that the call wrote, or null $18 its info
--- $19 what the call measured, or null: as in append, but the tokens as estimated are those beside the transcript of now
+-- $19 what the call measured, or null: as in append
 with f as (
   update session_run r
      set next_seq = r.next_seq + 1,
          anchor_version = case when $19::bigint[] is null then r.anchor_version else r.context_version end,
          anchor_input = coalesce(($19::bigint[])[2]::int, r.anchor_input), anchor_output = coalesce(($19::bigint[])[3]::int, r.anchor_output),
-         anchor_tokens = coalesce(r.ctx_tokens + ($19::bigint[])[4], r.anchor_tokens),
+         anchor_tokens = coalesce(($19::bigint[])[4], r.anchor_tokens),
          anchor_cached = coalesce(($19::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($19::bigint[])[6]::int, r.anchor_estimated),
          anchor_basis = coalesce(($19::bigint[])[7]::smallint, r.anchor_basis),
          anchor_model = case when $19::bigint[] is null then r.anchor_model else $10 end,

@@ -16,7 +16,7 @@ closing as (
 f as (
   update session_run r
      set anchor_version = coalesce(($46::bigint[])[1], r.anchor_version), anchor_input = coalesce(($46::bigint[])[2]::int, r.anchor_input),
-         anchor_output = coalesce(($46::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(r.ctx_tokens + ($46::bigint[])[4], r.anchor_tokens),
+         anchor_output = coalesce(($46::bigint[])[3]::int, r.anchor_output), anchor_tokens = coalesce(($46::bigint[])[4], r.anchor_tokens),
          anchor_cached = coalesce(($46::bigint[])[5]::int, r.anchor_cached), anchor_estimated = coalesce(($46::bigint[])[6]::int, r.anchor_estimated),
          anchor_basis = coalesce(($46::bigint[])[7]::smallint, r.anchor_basis),
          anchor_model = case when ($46::bigint[]) is null then r.anchor_model else $29 end,

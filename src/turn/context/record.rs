@@ -9,8 +9,8 @@ use crate::{
         size::{ContextSize, Counters, Size},
     },
     model::{
-        Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig, SessionKey, TenantId, Usage,
-        UsagePurpose, command::RecordUsage, event::Estimate, ledger::ModelDependent,
+        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig, SessionKey,
+        TenantId, Usage, UsagePurpose, command::RecordUsage, event::Estimate, ledger::ModelDependent,
     },
     provider::registry::Resolved,
     store::{
@@ -18,7 +18,6 @@ use crate::{
         idempotency::Remembered,
         import::Tail,
         session::Session,
-        turn::Measured,
         usage::{Behind, Report},
         version::transcript_of,
     },
@@ -232,7 +231,7 @@ impl HostCall<'_> {
     }
 
     /// What is answered, and what the call measured.
-    fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Measured>) {
+    fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Anchor>) {
         let usage = &self.command.usage;
         let Some(Described { transcript, answer }) = described else {
             return (Recorded { estimate: None, size: self.next(None).count }, None);
@@ -251,12 +250,12 @@ impl HostCall<'_> {
             (None, _) | (_, None) => (0, 0),
         };
         let kept = answer.map_or(0, |answer| answer.saturating_sub(named.frame_tokens()));
-        let measured = Measured {
-            seen: self.tail.version.context,
+        let measured = Anchor {
+            model: self.reference.to_owned(),
+            version: self.tail.version.context,
             input: usage.input,
             output: answer.map_or(0, |_| usage.output.saturating_sub(dropped)),
-            beside: transcript + i64::from(size.non_transcript_tokens()) + i64::from(kept) + i64::from(of_loop)
-                - self.tail.tokens,
+            estimated_at_anchor: size.estimated_tokens() + i64::from(kept) + i64::from(of_loop),
             cached: usage.cache_read.saturating_add(usage.cache_write),
             estimated: predicted.tokens,
             basis: predicted.basis,
@@ -267,10 +266,9 @@ impl HostCall<'_> {
     }
 
     /// The size of the session's next prompt, after the report.
-    fn next(&self, measured: Option<&Measured>) -> Size {
+    fn next(&self, measured: Option<&Anchor>) -> Size {
         let [_, own] = self.models();
-        let reported = measured.map(|measured| measured.anchor(self.reference, self.tail.tokens));
-        let counters = Counters { anchor: reported.as_ref().or(self.tail.anchor.as_ref()), ..self.tail.into() };
+        let counters = Counters { anchor: measured.or(self.tail.anchor.as_ref()), ..self.tail.into() };
         self.size(own, counters, LATEST).size()
     }
 

@@ -9,13 +9,10 @@ use crate::{
         stats::{Whole, breakdown},
     },
     model::{
-        Closed, Ending, Failure, FailureReason, MessageId, Payload, Prompt, SessionConfig, Usage, compaction::Trigger,
-        config::PrunePolicy, ledger::Share,
+        Anchor, Closed, Ending, Failure, FailureReason, MessageId, Payload, Prompt, SessionConfig, Usage,
+        compaction::Trigger, config::PrunePolicy, ledger::Share,
     },
-    store::{
-        NewMessage, Rows,
-        turn::{Measured, StepCost},
-    },
+    store::{NewMessage, Rows, turn::StepCost},
     turn::{
         Error,
         context::{
@@ -163,16 +160,17 @@ impl Run<'_> {
 
 /// What a call measured. Reasoning that goes with no later prompt is no part of it: the answer's own, and what the prompt held of the loop
 /// that an answer without calls ends.
-pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage, of_loop: u32) -> Measured {
+pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage, of_loop: u32) -> Anchor {
     let kept = message_tokens(answer).saturating_sub(scene.estimator.frame());
     let kept = if answer.parts.is_empty() { 0 } else { kept };
     let dropped = reasoning::dropped(scene.model, &answer.parts, usage);
     let of_loop = if reasoning::ends_loop(&answer.parts) { of_loop } else { 0 };
-    Measured {
-        seen: scene.owned.context_version,
+    Anchor {
+        model: scene.model.reference.clone(),
+        version: scene.owned.context_version,
         input: usage.input,
         output: usage.output.saturating_sub(dropped),
-        beside: i64::from(scene.context.non_transcript_tokens()) + i64::from(kept) + i64::from(of_loop),
+        estimated_at_anchor: scene.context.estimated_tokens() + i64::from(kept) + i64::from(of_loop),
         cached: usage.cache_read.saturating_add(usage.cache_write),
         estimated: scene.size.count.tokens,
         basis: scene.size.count.basis,

@@ -49,6 +49,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "removed_models::a_waiting_turn_whose_policy_was_removed_gets_its_results_and_fails",
     ),
     ("FAILURE_REASON_POISONED", "resume::a_turn_that_outlives_too_many_owners_is_given_up"),
+    ("TOKEN_BASIS_ACTUAL", "nothing new since that call"),
     ("TOKEN_BASIS_CALIBRATED", "CountTokens only"),
     ("TOKEN_BASIS_TOKENIZER", "CountTokens only"),
     ("TOOL_EXECUTOR_MCP", "Not sent by this version"),

@@ -28,9 +28,11 @@ pub(super) enum Guard {
     IdempotencyRow,
 }
 
-/// Statements of an owner whose fence has the same numbers.
+/// The fence of a finish.
+const FINISH: &str = "store::turn::finish";
+/// Fenced statements of an owner. Those of all but a finish have the same parameters.
 const OWNED: [&str; 5] =
-    ["store::turn::append", "store::turn::retry", "store::turn::finish", "store::turn::stop", "store::take::take"];
+    ["store::turn::append", "store::turn::retry", FINISH, "store::turn::stop", "store::take::take"];
 
 /// A fenced statement that takes whoever owns the turn for its owner.
 fn without_owner(statement: &str) -> String {
@@ -84,20 +86,25 @@ impl Guard {
             NO_LOCK.clone_into(&mut other[at]);
             Some(other)
         };
-        let owned = |clause, instead| OWNED.iter().find_map(|name| without(name, &[(clause, instead)]));
+        // The fence of a finish is in a statement of its own, with parameters of its own.
+        let owned = |clause: &str, instead: &str, of_finish: (&str, &str)| {
+            let others = OWNED.iter().filter(|name| **name != FINISH);
+            without(FINISH, &[of_finish])
+                .or_else(|| others.into_iter().find_map(|name| without(name, &[(clause, instead)])))
+        };
         match self {
             Self::Lease => {
-                let epoch = owned("r.epoch = $27", "$27::bigint is not null").or_else(|| {
+                let epoch = owned("r.epoch = $27", "$27::bigint is not null", ("r.epoch = $1", "$1::bigint is not null")).or_else(|| {
                     without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
                 });
                 epoch.map(|statements| statements.iter().map(|statement| without_owner(statement)).collect())
             }
-            Self::Op => owned("r.op = $28", "$28::bigint is not null"),
+            Self::Op => owned("r.op = $28", "$28::bigint is not null", ("r.op = $2", "$2::bigint is not null")),
             Self::NextSeqInTake => without("store::take::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
             Self::OpenCallsInTake => {
                 without("store::take::take", &[("     and r.open_calls = 0\n", "")])
             }
-            Self::Gate => has("store::turn::finish").and_then(|_| unlocked("store::turn::gate")),
+            Self::Gate => has(FINISH).and_then(|_| unlocked("store::turn::gate")),
             Self::KeyShare => without("store::queue::enqueue", &[(" for key share)", ")")]),
             Self::GateInStop => has("store::turn::stop").and_then(|_| unlocked("store::turn::gate")),
             Self::LockBeforeSubmit => {

@@ -20,7 +20,10 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
         return "-- store::turn::gate, not taken
             select 1 from sessions where tenant_id = $1 and session_id = $2";
     }
-    if is(sql, "turn::finish") || is(sql, "turn::stop") {
+    if is(sql, "turn::end_activity") {
+        return changed(sql, |sql| format!("{sql} and pg_sleep(0.1)::text is not null"));
+    }
+    if is(sql, "turn::stop") {
         return changed(sql, |sql| {
             let (before, after) = sql.rsplit_once(" from f").unwrap();
             format!("{before} from f, pg_sleep(0.1){after}")

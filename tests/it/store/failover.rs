@@ -33,7 +33,7 @@ impl Write {
             Self::Retry => ("store::turn::retry", ["$37", "$38"]),
             Self::Begin => ("store::step::begin_step", ["$10", "$11"]),
             Self::Take => ("store::take::take", ["$39", "$40"]),
-            Self::Finish => ("store::turn::finish", ["$42", "$43"]),
+            Self::Finish => ("store::turn::finish", ["$3", "$4"]),
             Self::Stop | Self::Rollback => ("store::turn::stop", ["$47", "$48"]),
         }
     }

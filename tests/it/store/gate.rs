@@ -2,7 +2,7 @@
 
 use contextd::store::{hot_statements, session::SessionState, take::Take};
 
-use super::{plans::finish_arguments, *};
+use super::{hot::finish_fence, *};
 
 fn statement(name: &str) -> &'static str {
     hot_statements().into_iter().find(|(known, _)| *known == name).unwrap().1
@@ -59,7 +59,7 @@ async fn without_the_gate_the_same_message_is_left_behind() {
     let enqueuer = world.database.client().await;
     assert_eq!(enqueue_without_commit(&enqueuer, "s").await, 1);
     let owner = world.database.client().await;
-    let (finish, arguments) = (statement("finish"), finish_arguments("'s'", "'s-t1'").join(", "));
+    let (finish, arguments) = finish_fence("s");
     owner.batch_execute(&format!("prepare finish as {finish}; execute finish ({arguments})")).await.unwrap();
     enqueuer.batch_execute("commit").await.unwrap();
     assert_eq!(state_and_waiting(&world, &key).await, (SessionState::Idle, 1));
@@ -70,10 +70,9 @@ async fn an_enqueue_waits_for_an_end_that_passed_the_gate_and_then_tells_of_an_i
     let world = World::new().await;
     let (key, _) = world.running("s").await;
     let owner = world.database.client().await;
-    let (gate, finish) = (statement("gate"), statement("finish"));
+    let (gate, (finish, arguments)) = (statement("gate"), finish_fence("s"));
     owner.batch_execute(&format!("prepare gate as {gate}; prepare finish as {finish}; begin")).await.unwrap();
     owner.batch_execute("execute gate ('t', 's')").await.unwrap();
-    let arguments = finish_arguments("'s'", "'s-t1'").join(", ");
     owner.batch_execute(&format!("execute finish ({arguments})")).await.unwrap();
     let (store, session) = (world.store.clone(), key.clone());
     let queueing = tokio::spawn(async move { enqueue(&store, &session, "q").await });

@@ -6,6 +6,7 @@ mod failover;
 mod fence;
 mod gate;
 mod handing;
+mod hot;
 mod ledger;
 mod migrate;
 mod pipeline;

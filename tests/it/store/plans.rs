@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use contextd::{
-    model::CancelCause,
-    store::{hot_statements, prune::Marks},
-};
+use contextd::{model::CancelCause, store::prune::Marks};
 use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::*;
+use super::{hot::Hot, *};
 
 /// The arguments of the shared tail: a message with a part and two events.
-fn tail(session: &str) -> Vec<&str> {
+pub(super) fn tail(session: &str) -> Vec<&str> {
     vec![
         "'t'",
         session,
@@ -56,15 +53,10 @@ fn tail_without_message(session: &str) -> Vec<&str> {
 }
 
 /// What a call measured.
-const MEASURED: &str = "array[0, 100, 10, 20, 50, 98, 4]::bigint[]";
+pub(super) const MEASURED: &str = "array[0, 100, 10, 20, 50, 98, 4]::bigint[]";
 
 /// Epoch, op and the cost of a step.
 const STEP: [&str; 9] = ["1", "0", "'scripted/demo'", "1", "100", "10", "0", "0", "0"];
-
-/// The arguments of a finish of the running session `'run'`.
-pub(super) fn finish_arguments<'a>(session: &'a str, turn: &'a str) -> Vec<&'a str> {
-    with(with(tail(session), &STEP), &["1", "'new-message'", "''", "''", "30", MEASURED, "'one'", turn])
-}
 
 /// The arguments of a step with a call that is asked for and another that waits for its turn.
 fn append_arguments() -> Vec<&'static str> {
@@ -122,16 +114,14 @@ fn record_arguments() -> Vec<&'static str> {
 }
 
 /// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
-fn arguments(statement: &str) -> Vec<&'static str> {
+pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
     let admission = ["'new-turn'", "'one'", "30", "600", "1", "'r'", "'hash'", "''", "'scripted/demo'"];
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
-        "admit_new" => with(with(tail("'new'"), &admission), &["'new-toolset'", "''", "''", "0", "60"]),
         "append" => append_arguments(),
         "retry" => with(with(tail("'run'"), &STEP), &["30", "'one'", "'run-t1'"]),
         "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30", "'one'", "'run-t1'"]),
-        "finish" => finish_arguments("'run'", "'run-t1'"),
         "stop" => with(
             with(tail("'run'"), &STEP),
             &[
@@ -282,6 +272,9 @@ fn import_arguments() -> Vec<&'static str> {
     with(with(with(with(with(arguments, &more), &calls), &answers), &blobs), &shift)
 }
 
+/// Text of a message that is being written, which the end of the turn removes.
+const WRITTEN: &str = "insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body) values ('t', 'run', 1, 'written', 1, '')";
+
 /// Sessions in the states that the statements are for.
 async fn scenes(world: &World, client: &Client) {
     let store = &world.store;
@@ -317,6 +310,7 @@ async fn scenes(world: &World, client: &Client) {
     assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();
+    client.batch_execute(WRITTEN).await.unwrap();
     world.running("long").await;
     client.batch_execute(LONG).await.unwrap();
     client.batch_execute(OPEN).await.unwrap();
@@ -425,13 +419,13 @@ async fn fill(client: &Client, tenant: &str, from: u32, to: u32) {
 }
 
 /// The plan of a statement that was run and undone.
-async fn explain(client: &Client, name: &str) -> Value {
-    let execute = format!(
-        "begin; explain (analyze, buffers, format json) execute {name} ({}); rollback",
-        arguments(name).join(", ")
-    );
-    let answers = client.simple_query(&execute).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
-    let json = answers.into_iter().find_map(|answer| {
+async fn explain(client: &Client, hot: Hot) -> Value {
+    let mut executions = hot.executions();
+    let last = executions.pop().unwrap();
+    executions.push(format!("explain (analyze, buffers, format json) {last}"));
+    let execute = format!("begin; {}; rollback", executions.join("; "));
+    let answers = client.simple_query(&execute).await.unwrap_or_else(|error| panic!("{}: {error:?}", hot.name()));
+    let json = answers.into_iter().rev().find_map(|answer| {
         if let SimpleQueryMessage::Row(row) = answer { row.get(0).map(str::to_owned) } else { None }
     });
     let plan: Value = serde_json::from_str(&json.unwrap()).unwrap();
@@ -485,8 +479,14 @@ fn buffers(node: &Value) -> i64 {
     itself + children(node).map(buffers).sum::<i64>()
 }
 
+/// Whether a statement found or wrote a row. One that returns none did if what feeds it did.
+fn did_something(plan: &Value) -> bool {
+    let some = |node: &Value| node["Actual Rows"].as_f64() > Some(0.0);
+    some(plan) || text(plan, "Node Type") == "ModifyTable" && children(plan).any(some)
+}
+
 /// Pages by statement and kind of plan.
-type Pages = BTreeMap<(&'static str, &'static str), i64>;
+type Pages = BTreeMap<(String, &'static str), i64>;
 
 /// Runs them all; fails on a plan that reaches too far or a statement that did nothing.
 async fn measure(client: &Client) -> Pages {
@@ -501,15 +501,16 @@ async fn measure(client: &Client) -> Pages {
     client.batch_execute("vacuum full analyze").await.unwrap();
     for mode in ["force_custom_plan", "force_generic_plan"] {
         client.batch_execute(&format!("set plan_cache_mode = {mode}")).await.unwrap();
-        for (name, _) in hot_statements() {
+        for hot in Hot::all() {
             // Versions that others left behind are pages too.
             client.batch_execute("vacuum").await.unwrap();
-            explain(client, name).await;
+            let name = hot.name();
+            explain(client, hot).await;
             let mut fewest = i64::MAX;
             // More than once: now and then an entry comes to a page of an index that is full and is split.
             for _ in 0..3 {
-                let plan = explain(client, name).await;
-                assert!(plan["Actual Rows"].as_f64() > Some(0.0), "{name} did nothing: {plan:#}");
+                let plan = explain(client, hot).await;
+                assert!(did_something(&plan), "{name} did nothing: {plan:#}");
                 found.extend(complaints(&plan).into_iter().map(|complaint| format!("{name}, {mode}: {complaint}")));
                 fewest = fewest.min(buffers(&plan));
             }
@@ -524,7 +525,8 @@ async fn measure(client: &Client) -> Pages {
 async fn prepared(database: &TestDatabase) -> Client {
     let client = database.client().await;
     client.batch_execute("set enable_seqscan = off; set jit = off; set timezone = 'UTC'").await.unwrap();
-    for (name, sql) in hot_statements() {
+    for hot in Hot::all() {
+        let (name, sql) = (hot.prepared_name(), hot.sql());
         let prepare = format!("prepare {name} as {sql}");
         client.batch_execute(&prepare).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
     }
@@ -546,7 +548,7 @@ async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_
     client.batch_execute("vacuum analyze").await.unwrap();
     let long = measure(&prepared(&world.database).await).await;
     assert_eq!([grown(&few, &many, 0), grown(&many, &long, 12)], [Vec::<String>::new(), Vec::new()]);
-    let plan = explain(&prepared(&world.database).await, "variable").await;
+    let plan = explain(&prepared(&world.database).await, Hot::Alone("variable", "")).await;
     assert_eq!(scans(&plan, "parts"), ["parts_media: 1 row", "parts_reasoning: 1 row"], "{plan:#}");
 }
 
@@ -555,7 +557,7 @@ async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_
 fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
     before
         .iter()
-        .map(|((name, mode), pages)| (name, mode, pages, after[&(*name, *mode)]))
+        .map(|((name, mode), pages)| (name, mode, pages, after[&(name.clone(), *mode)]))
         .filter(|(_, _, before, after)| after * 2 > **before * 3 && *after > **before + slack)
         .map(|(name, mode, before, after)| format!("{name}, {mode}: {before} pages, then {after}"))
         .collect()

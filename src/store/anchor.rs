@@ -1,0 +1,64 @@
+//! The last measured call of a session: its columns, and the parameter that sets them.
+
+use tokio_postgres::Row;
+
+use super::{Error, row::get, rows::signed};
+use crate::model::{Anchor, TokenBasis};
+
+/// The columns of the last measured call, and the version of the context that it may be true of.
+macro_rules! anchor_columns {
+    () => {
+        "r.context_version, r.anchor_model, r.anchor_version, r.anchor_input, r.anchor_output, r.anchor_tokens, r.anchor_estimated,
+           r.anchor_basis, case when now() - r.anchor_at < interval '5 minutes' then r.anchor_cached end as anchor_cached"
+    };
+}
+pub(super) use anchor_columns;
+
+/// The last measured call; none: there was none, or a version of contextd measured it that did not say for which model.
+pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
+    let Some(model) = get::<Option<String>>(row, "anchor_model")? else { return Ok(None) };
+    let Some(version) = get::<Option<i64>>(row, "anchor_version")? else { return Ok(None) };
+    let Some(estimated_at_anchor) = get::<Option<i64>>(row, "anchor_tokens")? else { return Ok(None) };
+    let number = |column| {
+        Ok::<_, Error>(get::<Option<i32>>(row, column)?.and_then(|n| u32::try_from(n).ok()).unwrap_or_default())
+    };
+    Ok(Some(Anchor {
+        model,
+        version,
+        input: number("anchor_input")?,
+        output: number("anchor_output")?,
+        estimated_at_anchor,
+        cached: number("anchor_cached")?,
+        estimated: number("anchor_estimated")?,
+        basis: basis(get(row, "anchor_basis")?)?,
+    }))
+}
+
+/// The same as a statement takes it: the version, prompt, answer, estimate of both, cached, prediction and its basis. The model and the time
+/// are columns that the statement has from elsewhere.
+pub(super) fn anchor_param(anchor: &Anchor) -> Vec<i64> {
+    let Anchor { model: _, version, input, output, estimated_at_anchor, cached, estimated, basis } = anchor;
+    let [input, output, cached, estimated] =
+        [*input, *output, *cached, *estimated].map(|tokens| i64::from(signed(tokens)));
+    vec![*version, input, output, *estimated_at_anchor, cached, estimated, basis_number(*basis)]
+}
+
+/// How a prediction was obtained, as a number.
+fn basis_number(basis: TokenBasis) -> i64 {
+    match basis {
+        TokenBasis::Actual => 1,
+        TokenBasis::Calibrated => 2,
+        TokenBasis::Tokenizer => 3,
+        TokenBasis::Heuristic => 4,
+    }
+}
+
+fn basis(number: Option<i16>) -> Result<TokenBasis, Error> {
+    match number {
+        Some(1) => Ok(TokenBasis::Actual),
+        Some(2) => Ok(TokenBasis::Calibrated),
+        Some(3) => Ok(TokenBasis::Tokenizer),
+        Some(4) | None => Ok(TokenBasis::Heuristic),
+        Some(other) => Err(Error::Corrupt(format!("token basis {other}"))),
+    }
+}

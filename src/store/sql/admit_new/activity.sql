@@ -1,0 +1,2 @@
+-- store::admission::first_activity
+insert into session_activity (tenant_id, session_id, ttl) values (:tenant, :session, make_interval(secs => :ttl))

@@ -1,0 +1,5 @@
+-- store::turn::end_activity
+update session_activity a
+   set updated_at = now()
+  from session_run r
+ where a.tenant_id = :tenant and a.session_id = :session and r.tenant_id = :tenant and r.session_id = :session and r.state = 0

@@ -1,0 +1,12 @@
+-- store::usage::spend
+insert into usage_totals as u (tenant_id, session_id, purpose, model, calls, input_tokens, output_tokens, reasoning_tokens,
+                               cache_read_tokens, cache_write_tokens)
+select r.tenant_id, r.session_id, 1, :model, :calls::bigint, :input_tokens::bigint, :output_tokens::bigint, :reasoning_tokens::bigint,
+       :cache_read_tokens::bigint, :cache_write_tokens::bigint
+  from session_run r
+ where r.tenant_id = :tenant and r.session_id = :session
+on conflict (tenant_id, session_id, purpose, model) do update
+   set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
+       output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
+       cache_read_tokens = u.cache_read_tokens + excluded.cache_read_tokens,
+       cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens
