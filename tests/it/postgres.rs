@@ -288,7 +288,7 @@ async fn after_kill_9_of_the_guard_the_next_start_stops_the_orphan_and_says_so()
     let next = Postgres::start(place.settings(), &|line| said.lock().unwrap().push_str(line)).await.unwrap();
     assert!(!alive(orphan));
     assert_eq!(recall(&next).await, "kept");
-    assert!(said.lock().unwrap().contains(&format!("left behind (pid {orphan})")));
+    assert!(said.lock().unwrap().contains(&format!("run left (pid {orphan})")));
 }
 
 #[tokio::test]

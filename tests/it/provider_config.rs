@@ -208,7 +208,10 @@ async fn no_key_is_in_logs_events_or_the_database() {
     served.terminate();
     served.ended().await;
     let logs = served.said();
-    assert!(logs.contains("hyper_util") && logs.contains("made again"), "the log is not what this test is about");
+    assert!(
+        logs.contains("hyper_util") && logs.contains("retrying a failed model call"),
+        "the log is not what this test is about"
+    );
     let client = database.client().await;
     let tables = client.query("select tablename::text from pg_tables where schemaname = 'public'", &[]).await.unwrap();
     let mut stored = String::new();
