@@ -363,7 +363,10 @@ fn char_literal(rest: &str) -> Option<usize> {
 
 /// What stands before the inline test module, which is the last item of a file.
 fn without_tests(code: &str) -> &str {
-    let inline = |at: &usize| code[*at..].trim_start_matches("#[cfg(test)]").trim_start().starts_with("mod tests {");
+    let inline = |at: &usize| {
+        let item = code[*at..].trim_start_matches("#[cfg(test)]").trim_start();
+        item.split_once('{').is_some_and(|(before, _)| before.trim_end().ends_with("mod tests"))
+    };
     let starts = code.match_indices("#[cfg(test)]").map(|(at, _)| at);
     starts.into_iter().find(inline).map_or(code, |at| &code[..at])
 }
