@@ -23,13 +23,16 @@ struct Scene {
     answers: &'static [&'static str],
 }
 
+/// What is being tried, the statement that prepares it, how the values differ, and the answers expected.
+type Situation = (&'static str, &'static str, fn(&mut Values), &'static [&'static str]);
+
 /// The answer of a finish with two events that ends the turn, and of one after which it goes on.
 const ENDS: &str = "state 0, cancel 0, next seq 7";
 const GOES_ON: &str = "state 1, cancel 0, next seq 6";
 const QUEUED: &str =
     "insert into queue (tenant_id, session_id, message_id, delivery, body) values ('bench', '$s', 'q1', ";
 
-const FINISHES: &[(&str, &str, fn(&mut Values), &[&str])] = &[
+const FINISHES: &[Situation] = &[
     ("a turn ends", "", |_| {}, &[ENDS]),
     ("its end is repeated", "", |_| {}, &[ENDS, "refused"]),
     ("a message waits", "1, '')", |_| {}, &[GOES_ON]),
@@ -187,7 +190,7 @@ const FINISHES: &[(&str, &str, fn(&mut Values), &[&str])] = &[
     ),
 ];
 
-const ADMISSIONS: &[(&str, &str, fn(&mut Values), &[&str])] = &[
+const ADMISSIONS: &[Situation] = &[
     ("a session is created", "", |_| {}, &["epoch 1, op 0, turn $s-turn, next seq 4"]),
     ("its creation is repeated", "", |_| {}, &["epoch 1, op 0, turn $s-turn, next seq 4", "refused"]),
     (

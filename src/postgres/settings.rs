@@ -25,7 +25,7 @@ pub struct Settings {
     pub search_path: OsString,
     /// contextd's cache directory, under which `postgresql/*/bin` is searched last.
     pub cache_dir: Option<PathBuf>,
-    /// The contextd executable, which must call [`guard_main`] when its first argument is `__postgres-guard`.
+    /// The contextd executable, which must call [`guard_main`](super::guard_main) when its first argument is `__postgres-guard`.
     pub guard_program: PathBuf,
     /// Whether data must survive a crash of the machine.
     pub durability: Durability,

@@ -108,7 +108,7 @@ async fn the_first_step_after_a_model_switch_begins_with_the_size_that_statistic
     let head = until_written(&mut stream, "Well, ").await;
     let shown = host.stats("s").await.used.unwrap();
     assert!((before.unwrap().tokens..200).contains(&shown.tokens), "{shown:?}");
-    assert_eq!(started(&head), [shown.clone()]);
+    assert_eq!(started(&head), std::slice::from_ref(&shown));
     host.release("go");
     assert_eq!(decided(&all(&mut stream).await), [shown.tokens]);
 }
@@ -129,7 +129,7 @@ async fn the_step_after_tool_results_begins_with_the_size_that_statistics_and_tr
         let tail = until_written(&mut stream, "Well, ").await;
         let shown = host.stats("s").await.used.unwrap();
         assert!(shown.tokens < 700 && (waiting + 5..waiting + 40).contains(&shown.tokens), "{waiting} {shown:?}");
-        assert_eq!(started(&tail), [shown.clone()], "{reported:?}");
+        assert_eq!(started(&tail), std::slice::from_ref(&shown), "{reported:?}");
         host.release("go");
         assert_eq!(decided(&all(&mut stream).await), [shown.tokens], "{reported:?}");
     }
@@ -155,7 +155,7 @@ async fn pictures_in_tool_results_are_counted_as_the_words_that_another_model_re
     let head = until_written(&mut stream, "Well, ").await;
     let shown = host.stats("s").await.used.unwrap();
     assert!(shown.tokens < 150, "{shown:?}");
-    assert_eq!(started(&head), [shown.clone()]);
+    assert_eq!(started(&head), std::slice::from_ref(&shown));
     host.release("go");
     assert_eq!(decided(&all(&mut stream).await), [shown.tokens]);
 }

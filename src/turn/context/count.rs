@@ -206,7 +206,10 @@ mod tests {
                     let texts = message.parts.iter().map(|stored| match &stored.part.content {
                         crate::model::Content::Text(text) => text.len(),
                         crate::model::Content::ToolResult(result) => result.texts().map(str::len).sum(),
-                        _ => 0,
+                        crate::model::Content::Reasoning { .. }
+                        | crate::model::Content::ToolCall(_)
+                        | crate::model::Content::Refusal(_)
+                        | crate::model::Content::Media(_) => 0,
                     });
                     letters += texts.sum::<usize>() as i64;
                 }

@@ -169,7 +169,7 @@ async fn whatever_replicas_do_at_once_the_checker_finds_nothing() {
         if round >= ROUNDS.0 && HAPPENS.iter().all(|what| tally.contains_key(*what)) {
             return;
         }
-        let (found, told) = world.round(round, habits()).await;
+        let (found, told) = Box::pin(world.round(round, habits())).await;
         assert!(found.is_empty(), "round {round} of {SEED}={}: {found:#?}", world.seed);
         told.into_iter().for_each(|(what, times)| *tally.entry(what).or_default() += times);
     }
@@ -180,7 +180,7 @@ async fn whatever_replicas_do_at_once_the_checker_finds_nothing() {
 async fn missed(guard: Guard) {
     let world = World::new(Some(guard)).await;
     for round in 0..ROUNDS_WITHOUT {
-        let (found, _) = world.round(round, habits_without(guard)).await;
+        let (found, _) = Box::pin(world.round(round, habits_without(guard))).await;
         // What a constraint of the database refuses, or another guard lets through, is no merit of this one.
         let its = |found: &String| guard.missed().iter().any(|begins| found.starts_with(begins));
         let found: Vec<String> = found.into_iter().filter(its).collect();
