@@ -44,7 +44,7 @@ pub struct Admission<'a> {
     pub continues: bool,
 }
 
-/// What stands in the way of an admission, or what became of the request before.
+/// What stands in the way of an admission, or the outcome of the same request before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Where the session stands.
@@ -90,7 +90,7 @@ pub(super) const STANDING: &str = "-- store::admission::standing
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
 impl Store {
-    /// Starts a turn in an existing, idle session. None: it is not idle, the request is known, the configuration changed since it
+    /// Starts a turn in an existing, idle session. `None` means it is not idle, the request is known, the configuration changed since it
     /// was read, or there is nothing to continue; [`Store::standing`] tells.
     pub async fn admit(&self, key: &SessionKey, admission: &Admission<'_>) -> Result<Option<Grant>, Error> {
         let (key, bound) = (Key::from(key), AdmissionParams::new(self, admission));
@@ -98,7 +98,7 @@ impl Store {
         params.extend(bound.params());
         params.push(&admission.continues);
         let admit = Query::new(ADMIT, params);
-        // What decides from messages does so behind the lock, in a statement of its own.
+        // What decides from messages does so while holding the lock, in a statement of its own.
         let admitted = if admission.continues {
             self.database.transact(&[lock_run(&key), admit]).await.map(|mut rows| rows.pop().unwrap_or_default())
         } else {
@@ -119,7 +119,7 @@ impl Store {
         Ok(last.is_some_and(|role| role != Role::Assistant))
     }
 
-    /// Creates a session with its first turn. None: the session exists.
+    /// Creates a session with its first turn. `None` means the session exists.
     pub async fn admit_new(
         &self,
         key: &SessionKey,
@@ -143,7 +143,7 @@ impl Store {
         }
     }
 
-    /// Where a session stands and what became of a request; none: there is no such session.
+    /// Where a session stands and the outcome of a request. `None` means there is no such session.
     pub async fn standing(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Standing>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(STANDING, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;

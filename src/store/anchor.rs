@@ -14,7 +14,7 @@ macro_rules! anchor_columns {
 }
 pub(super) use anchor_columns;
 
-/// The last measured call; none: there was none, or a version of contextd measured it that did not say for which model.
+/// The last measured call. `None` means there was none, or a version of contextd measured it that did not say for which model.
 pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
     let Some(model) = get::<Option<String>>(row, "anchor_model")? else { return Ok(None) };
     let Some(version) = get::<Option<i64>>(row, "anchor_version")? else { return Ok(None) };

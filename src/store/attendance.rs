@@ -1,4 +1,4 @@
-//! Who reads the events of turns that are to be cancelled when nobody does: a small table of live turns, looked through as a whole.
+//! Who reads the events of turns that are to be cancelled without a reader: a small table of live turns, looked through as a whole.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::model::{SessionKey, TurnId};
 
-/// A turn that somebody has to read.
+/// A turn that must be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attended {
     /// The session.
     pub key: SessionKey,
     /// The turn.
     pub turn: TurnId,
-    /// Nobody was seen for as long as it is patient.
+    /// No reader was seen for as long as it is patient.
     pub overdue: bool,
 }
 
 impl Store {
-    /// Notes that a turn is to be cancelled when nobody has read its events for as long as that. Known already: nothing changes.
+    /// Notes that a turn is to be cancelled when no client has read its events for as long as that. Known already: nothing changes.
     pub async fn attend(&self, key: &SessionKey, turn: &TurnId, patience: Duration) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::attend
             insert into attendance as a (tenant_id, session_id, turn_id, patience) values ($1, $2, $3, make_interval(secs => $4))
@@ -33,7 +33,7 @@ impl Store {
         self.database.write(&Query::new(SQL, params)).await.map(drop)
     }
 
-    /// All turns that somebody has to read.
+    /// All turns that must be read.
     pub async fn attended(&self) -> Result<Vec<Attended>, Error> {
         const SQL: &str = "-- store::attendance::attended
             select a.tenant_id, a.session_id, a.turn_id, a.seen_until + a.patience < now() as overdue from attendance a";

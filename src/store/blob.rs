@@ -107,7 +107,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is known of a blob; none: no blob of this tenant has the id.
+    /// What is known of a blob. `None` means no blob of this tenant has the id.
     pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
         let rows = self.database.read(BLOB, &[&tenant.as_str(), &id.as_str()]).await?;
         rows.first().map(|row| blob(id, row)).transpose()
@@ -131,7 +131,7 @@ impl Store {
         rows.iter().map(beginning).collect()
     }
 
-    /// Looks at the next blobs of all tenants and takes away those that nothing refers to. None: the walk is at its end.
+    /// Looks at the next blobs of all tenants and takes away those that nothing refers to. `None` means the walk is at its end.
     pub async fn sweep_blobs(&self, walk: &Walk) -> Result<Option<Swept>, Error> {
         const SQL: &str = "-- store::blob::sweep_blobs
             with seen as (

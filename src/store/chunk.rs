@@ -2,7 +2,7 @@
 //! statement, and that are gone with the commit.
 //!
 //! Inserting needs no lock and no fence: a chunk names its epoch, and whoever reads asks in the same snapshot for what the hot row says
-//! is being written. One that comes late, behind the commit of its message, is seen by nobody and swept.
+//! is being written. One that comes late, after the commit of its message, is not read and swept.
 
 use super::{
     Error, Store,
@@ -38,7 +38,7 @@ pub struct NewChunk {
 pub struct Asked {
     /// Which.
     pub key: SessionKey,
-    /// The message whose chunks are known; none: no message.
+    /// The message whose chunks are known. `None` means no message.
     pub message: Option<MessageId>,
     /// Up to which.
     pub n: i32,
@@ -141,7 +141,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Takes away chunks that nobody reads any more: their turn has another owner, or none. How many.
+    /// Removes chunks that are not read any more: their turn has another owner, or none. Returns how many.
     pub async fn sweep_chunks(&self) -> Result<u64, Error> {
         const SQL: &str = "-- store::chunk::sweep
             with old as (

@@ -148,7 +148,7 @@ pub struct Replacement<'a> {
     pub kept: &'a [Seq],
     /// What changes in the counters, the summary included.
     pub shift: Shift,
-    /// The summary; none: messages are only left out.
+    /// The summary. `None` means messages are only left out.
     pub summary: Option<&'a NewMessage>,
     /// Which estimator counted the summary.
     pub estimator: &'a str,
@@ -167,7 +167,7 @@ pub struct Replacement<'a> {
 pub struct Cost {
     /// The model that was called.
     pub model: String,
-    /// The calls, those that failed too; none: nobody knows what it took.
+    /// The calls, those that failed too. `None` means it is not known.
     pub calls: Vec<Option<Usage>>,
 }
 
@@ -200,14 +200,14 @@ pub struct Moved {
     pub last_seq: Seq,
 }
 
-/// What became of a write, and how the session stands after it.
+/// The outcome of a write, and how the session stands after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compacted {
-    /// The head as the write left it; none: nothing was written, the rest says why.
+    /// The head as the write left it. `None` means nothing was written, the rest says why.
     pub moved: Option<Moved>,
-    /// The version of the context; none: there is no such session.
+    /// The version of the context. `None` means there is no such session.
     pub context_version: Option<i64>,
-    /// Where the compaction stands; none: there is no such compaction. Repeated after a lost answer, this tells that it had landed.
+    /// Where the compaction stands. `None` means there is no such compaction. Repeated after a lost answer, this tells that it had landed.
     pub status: Option<CompactionStatus>,
     /// The compaction that runs.
     pub running: Option<CompactionId>,
@@ -360,7 +360,7 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     }
 }
 
-/// What the calls for a compaction cost, with the write that ends it and before it: for as long as it runs, so that nobody counts it twice.
+/// What the calls for a compaction cost, with the write that ends it and before it: for as long as it runs, so that it is counted once.
 /// What cannot come in force since the context is another one is counted when it is given up. The turn that is live then has spent it:
 /// the one that the `usage_recorded` of these calls name.
 pub(super) const SPEND: &str = "-- store::compaction::spend
@@ -419,7 +419,7 @@ pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
     }
 }
 
-/// Answers in the order of the transactions above: what the write gave stands at `at`, behind it the outcome, and behind that the
+/// Answers in the order of the transactions above: what the write gave stands at `at`, after it the outcome, and after that the
 /// idempotency key where there is one.
 fn compacted(answers: &[Vec<Row>], at: usize) -> Result<Compacted, Error> {
     let row = |at: usize| answers.get(at).and_then(|rows| rows.first());

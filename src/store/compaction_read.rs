@@ -1,4 +1,4 @@
-//! Compactions as they are read: the one in force, lists of them, and those that nobody goes on with.
+//! Compactions as they are read: the one in force, lists of them, and abandoned ones.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -91,7 +91,7 @@ pub(super) const ABANDONED: &str = "-- store::compaction_read::abandoned
     select c.tenant_id, c.session_id from compactions c where c.status = 1 and c.lease_until < now() limit $1";
 
 impl Store {
-    /// The compactions of a session, the newest first, those behind `before` in that order.
+    /// The compactions of a session, the newest first, those after `before` in that order.
     pub async fn compactions(
         &self,
         key: &SessionKey,

@@ -35,7 +35,7 @@ impl<'a> FromSql<'a> for Composites<'a> {
 fn composite(mut raw: &[u8]) -> Result<Composite<'_>, &'static str> {
     let mut fields = Vec::new();
     for _ in 0..number(&mut raw)? {
-        let of = Type::from_oid(number(&mut raw)?.cast_unsigned()).ok_or("a field of a type of somebody's own")?;
+        let of = Type::from_oid(number(&mut raw)?.cast_unsigned()).ok_or("a field of an unknown type")?;
         fields.push((of, field(&mut raw)?));
     }
     Ok(Composite(fields))
@@ -43,8 +43,8 @@ fn composite(mut raw: &[u8]) -> Result<Composite<'_>, &'static str> {
 
 /// The next number of four bytes.
 fn number(raw: &mut &[u8]) -> Result<i32, &'static str> {
-    let (bytes, behind) = raw.split_first_chunk().ok_or("it ends early")?;
-    *raw = behind;
+    let (bytes, rest) = raw.split_first_chunk().ok_or("it ends early")?;
+    *raw = rest;
     Ok(i32::from_be_bytes(*bytes))
 }
 

@@ -47,7 +47,7 @@ pub struct Deletion<'a> {
     pub seen: &'a Doomed,
     /// Only under this revision.
     pub revision: Option<i64>,
-    /// How the live turn ends; none: there is none.
+    /// How the live turn ends. `None` means there is none.
     pub end: Option<&'a End<'a>>,
     /// Which estimator counts the synthetic results.
     pub estimator: &'a str,
@@ -55,7 +55,7 @@ pub struct Deletion<'a> {
     pub stay: Duration,
     /// Idempotency.
     pub idempotency: &'a Idempotency,
-    /// Only if no turn is live and the session was not used for this long, or for its own time to live if that is shorter; none: in
+    /// Only if no turn is live and the session was not used for this long, or for its own time to live if that is shorter. `None` means in
     /// any case.
     pub unused_for: Option<Duration>,
 }
@@ -89,14 +89,14 @@ const PURGE: [&str; 14] = purge! {
 };
 
 impl Store {
-    /// A session as a deletion has to see it; none: there is none.
+    /// A session as a deletion has to see it. `None` means there is none.
     pub async fn doomed(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Doomed>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(DOOMED, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
         rows.first().map(doomed).transpose()
     }
 
-    /// Ends a session, its turn and its queue, in one transaction. The newest seq; none: it moved since it was seen, or the request
+    /// Ends a session, its turn and its queue, in one transaction. The newest seq. `None` means it moved since it was seen, or the request
     /// is known.
     pub async fn delete(&self, key: &SessionKey, deletion: &Deletion<'_>) -> Result<Option<Seq>, Error> {
         let Deletion { seen, revision, end, estimator, stay, idempotency, unused_for } = deletion;
@@ -146,7 +146,7 @@ impl Store {
         Ok(!self.database.read(SQL, &[&key.tenant, &key.session]).await?.is_empty())
     }
 
-    /// Deleted sessions that nobody follows any more. They stand behind all others of their tenant in the order of use; tenants are
+    /// Deleted sessions that are not followed any more. They stand after all others of their tenant in the order of use; tenants are
     /// found by going from one to the next, so that no other session is looked at.
     pub async fn purgeable(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::delete::purgeable
@@ -165,7 +165,7 @@ impl Store {
         self.database.read(SQL, &[&i64::from(limit)]).await?.iter().map(session_key).collect()
     }
 
-    /// Removes what a deleted session left behind, in batches, each a transaction of its own, and sets its id free at the end.
+    /// Removes what a deleted session left, in batches, each a transaction of its own, and sets its id free at the end.
     /// Whoever does so at the same time is no hindrance.
     pub async fn purge(&self, key: &SessionKey) -> Result<(), Error> {
         const FREE: &str = "-- store::delete::free

@@ -61,7 +61,7 @@ impl Error {
         })
     }
 
-    /// Whether a connection on which this happened may hold what nobody knows of: all but the database's own word on a statement.
+    /// Whether a connection on which this happened is in an unknown state: all but the database's own word on a statement.
     pub(super) fn spoils_connection(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Refused(_) => true,

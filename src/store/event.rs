@@ -1,4 +1,4 @@
-//! The clients' log: read behind a cursor, with the content that its events refer to.
+//! The clients' log: read after a cursor, with the content that its events refer to.
 
 use std::{collections::BTreeMap, time::Duration};
 

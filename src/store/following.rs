@@ -1,5 +1,5 @@
 //! What follows the end of a turn: the next one, for a message that waits and asks for it, in the transaction that ends the one
-//! before; and what nobody told of: messages that wait in an idle session, or for too long.
+//! before; and what was not announced: messages that wait in an idle session, or for too long.
 
 use tokio_postgres::Row;
 
@@ -42,7 +42,7 @@ pub struct Ahead {
     pub starter: Option<Queued>,
 }
 
-/// What became of a message that was queued.
+/// The outcome of a message that was queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It waits.
@@ -51,7 +51,7 @@ pub enum Fate {
     Taken {
         /// Which.
         turn: TurnId,
-        /// All that concerns it is behind this seq.
+        /// All that concerns it comes after this seq.
         after: Seq,
     },
     /// It ended otherwise, with this event.
@@ -94,7 +94,7 @@ impl Store {
         Ok(Ahead { waiting: get(row, "waiting")?, starter: found.then(|| queued(row)).transpose()? })
     }
 
-    /// What became of a queued message; none: there was none.
+    /// The outcome of a queued message. `None` means there was none.
     pub async fn fate(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Fate>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(FATE, &[&key.tenant, &key.session, &message.as_str()]).await?;

@@ -98,7 +98,7 @@ struct Copied {
 /// A fork with this id that is being copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// Nobody has gone on with it for the length of its lease.
+    /// Its lease has expired.
     pub abandoned: bool,
     /// The hash of the request that began it, if it has this idempotency key.
     pub hash: Option<String>,
@@ -114,7 +114,7 @@ impl Store {
         Ok(messages >= most || bytes > than.bytes)
     }
 
-    /// Takes the id of a fork that is to be copied in batches, each within `lease` of the one before. None: there is no such session, or
+    /// Takes the id of a fork that is to be copied in batches, each within `lease` of the one before. `None` means there is no such session, or
     /// one with the new id exists or is being made. `claim` is unique.
     pub async fn claim_fork(
         &self,
@@ -137,7 +137,7 @@ impl Store {
         }
     }
 
-    /// The fork with this id that is being copied; none: there is none.
+    /// The fork with this id that is being copied. `None` means there is none.
     pub async fn claimed_fork(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Claimed>, Error> {
         const SQL: &str = "-- store::fork::claimed_fork
             select r.lease_until < now() as abandoned, i.req_hash
@@ -150,7 +150,7 @@ impl Store {
         rows.first().map(claimed).transpose()
     }
 
-    /// Copies the messages after `after`, as far as they fit. None: all are copied.
+    /// Copies the messages after `after`, as far as they fit. `None` means all are copied.
     pub async fn copy_messages(&self, copying: &mut Copying, after: Seq, piece: Piece) -> Result<Option<Seq>, Error> {
         let Copying { source, at, new, claim, lease, copied } = copying;
         let limit = i64::from(piece.messages);
@@ -165,7 +165,7 @@ impl Store {
         Ok(get::<Option<i64>>(row, "last")?.map(Seq))
     }
 
-    /// Copies at most `limit` calls after this one. None: all are copied.
+    /// Copies at most `limit` calls after this one. `None` means all are copied.
     pub async fn copy_calls(&self, copying: &Copying, after: &str, limit: u32) -> Result<Option<String>, Error> {
         let Copying { source, at, new, claim, lease, copied: _ } = copying;
         let limit = i64::from(limit);

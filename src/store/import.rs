@@ -1,4 +1,4 @@
-//! Messages that a host appends by itself: behind the transcript of an idle session, with the calls that they make and answer.
+//! Messages that a host appends by itself: after the transcript of an idle session, with the calls that they make and answer.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -26,7 +26,7 @@ use crate::{
 /// The turn of calls that were appended: none.
 pub const NO_TURN: &str = "";
 
-/// The end of a session's transcript, and what became of a request before.
+/// The end of a session's transcript, and the outcome of a request before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tail {
     /// Where the session stands.
@@ -54,7 +54,7 @@ pub struct Tail {
 pub struct ImportedMessage {
     /// The message.
     pub message: NewMessage,
-    /// When it was written; none: now.
+    /// When it was written. `None` means now.
     pub created_at: Option<Timestamp>,
 }
 
@@ -70,7 +70,7 @@ pub struct ImportedCall {
     pub name: String,
     /// Where it is made.
     pub made: PartPlace,
-    /// Where it is answered; none: it stays open.
+    /// Where it is answered. `None` means it stays open.
     pub answered: Option<PartPlace>,
 }
 
@@ -121,7 +121,7 @@ pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
      where c.tenant_id = $1 and c.session_id = $2 and c.turn_id = '' and c.status < 3 order by c.part_idx";
 
 impl Store {
-    /// The end of a session's transcript; none: there is no such session.
+    /// The end of a session's transcript. `None` means there is no such session.
     pub async fn tail(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Tail>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(TAIL, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
@@ -139,7 +139,7 @@ impl Store {
         rows.iter().map(call).collect()
     }
 
-    /// Appends messages to an idle session. None: a turn runs, the transcript is not what was seen, or the request is known;
+    /// Appends messages to an idle session. `None` means a turn runs, the transcript is not what was seen, or the request is known;
     /// [`Store::tail`] tells. Else the newest seq.
     pub async fn import(&self, key: &SessionKey, import: &Import<'_>) -> Result<Option<Seq>, Error> {
         let (key, columns) = (Key::from(key), Columns::from(import));

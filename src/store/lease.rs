@@ -1,5 +1,5 @@
 //! Leases: renewed by a heartbeat, taken over when they run out, handed over when a replica stops; and cancels, which take the
-//! lease where nobody holds it.
+//! lease where it is free.
 
 use super::{
     Error, Store,
@@ -27,7 +27,7 @@ pub struct Held {
 /// Why a turn must stop here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Interruption {
-    /// Somebody wants it cancelled.
+    /// A cancel was requested.
     Cancelled,
     /// The lease is no longer in force.
     Lost,
@@ -42,7 +42,7 @@ pub struct Pulse {
     pub mine: bool,
     /// It was renewed; else the row was being written, and that write renewed it.
     pub renewed: bool,
-    /// Somebody wants the turn cancelled.
+    /// A cancel of the turn was requested.
     pub cancelled: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Candidate {
     pub waiting: bool,
 }
 
-/// A session that somebody follows, and up to where.
+/// A followed session, and up to where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
     /// Which.
@@ -66,10 +66,10 @@ pub struct Followed {
     pub after: Seq,
 }
 
-/// What became of a cancel.
+/// The outcome of a cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancelled {
-    /// The turn that is to end, or that a repeated request reached first; none: no such turn is live.
+    /// The turn that is to end, or that a repeated request reached first. `None` means no such turn is live.
     pub turn: Option<TurnId>,
     /// The fence, when the turn is to end now and this replica owns it, be it since this cancel.
     pub fence: Option<Fence>,
@@ -114,7 +114,7 @@ pub(super) const CANCELS: &str = "-- store::lease::cancels
      where l.lost or (r.cancel <> 0 and r.state = 1)";
 
 impl Store {
-    /// Renews the leases of the turns in the replica's memory, in one statement that waits for nobody.
+    /// Renews the leases of the turns in the replica's memory, in one statement that waits for no lock.
     pub async fn beat(&self, held: &[Held]) -> Result<Vec<Pulse>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
@@ -134,7 +134,7 @@ impl Store {
             .collect()
     }
 
-    /// Which of these turns somebody wants cancelled, and which have another owner or none: their sessions were deleted, for example.
+    /// Of which of these turns a cancel was requested, and which have another owner or none: their sessions were deleted, for example.
     pub async fn cancels(&self, held: &[Held]) -> Result<Vec<(Held, Interruption)>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
@@ -168,7 +168,7 @@ impl Store {
             .collect()
     }
 
-    /// Takes a turn over. None: somebody else did, or it moved on.
+    /// Takes a turn over. `None` means another replica did, or it moved on.
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
         let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &self.replica, &lease];

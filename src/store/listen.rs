@@ -33,7 +33,7 @@ impl Store {
         self.database.read(SQL, &[&wakeups]).await.map(drop)
     }
 
-    /// Begins to listen. None: a pooler stands between, whose connections hear nothing.
+    /// Begins to listen. `None` means a pooler stands between, whose connections hear nothing.
     pub async fn listen(&self) -> Result<Option<Listener>, Error> {
         let Some((config, tls)) = self.database.listening() else { return Ok(None) };
         let (client, mut connection) = config.connect(tls).await?;

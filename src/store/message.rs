@@ -100,7 +100,7 @@ pub enum View {
 /// Which way a page of messages goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// Behind this place, oldest first.
+    /// After this place, oldest first.
     After(Seq),
     /// Before this place, newest first.
     Before(Seq),
@@ -370,7 +370,7 @@ impl Store {
         Ok(Listed { items, more: rows.len() == limit as usize || (fits as usize) < rows.len() })
     }
 
-    /// A page of messages as they were at a seq; none: as they are now.
+    /// A page of messages as they were at a seq. `None` means as they are now.
     pub async fn messages(
         &self,
         key: &SessionKey,

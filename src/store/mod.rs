@@ -1,10 +1,10 @@
 //! The memory of contextd: the only SQL.
 //!
 //! Writes are single statements or pipelined transactions ([`pipeline`]): nothing is awaited between BEGIN and COMMIT, so a
-//! caller that goes away leaves no open transaction behind. What decides (leases, deadlines) is the database's clock; ids are
+//! caller that goes away leaves no open transaction. What decides (leases, deadlines) is the database's clock; ids are
 //! the caller's.
 
-/// A long statement, the shared tails behind it, and what it answers.
+/// A long statement, the shared tails after it, and what it answers.
 macro_rules! statement {
     ($($file:literal),+; $answer:literal) => { concat!($(include_str!($file)),+, $answer) };
 }

@@ -96,7 +96,7 @@ async fn transaction(
         }
         Poll::Ready(bodies.iter_mut().any(|body| matches!(body.as_mut().output_mut(), Some(Err(_)))))
     });
-    // A parameter that cannot be encoded fails here, and the database never hears of its statement: it would commit the others.
+    // A parameter that cannot be encoded fails here, and the database never gets its statement: it would commit the others.
     let end = if unsent.await { "rollback" } else { "commit" };
     let ((), _, ended) = join3(begun.as_mut(), join_all(&mut bodies), connection.batch_execute(end)).await;
     begun.as_mut().take_output().transpose()?;

@@ -19,7 +19,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{Error, error::refused, statement::Statements};
 
-/// Connections beside the pool, for what must not wait behind requests: heartbeats, polls, readiness.
+/// Connections beside the pool, for what must not wait for requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
 /// How long a statement waits for one lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ pub struct Database {
     reserved: Pool,
     answer_timeout: Duration,
     pub(super) statements: Statements,
-    /// How a connection that listens is made; none: a pooler stands between.
+    /// How a connection that listens is made. `None` means a pooler stands between.
     listening: Option<(Connection, MakeRustlsConnect)>,
     /// How the server is reached to cancel a statement.
     cancelling: MakeRustlsConnect,
@@ -164,7 +164,7 @@ impl Database {
 }
 
 /// A connection that is in use. It is given up unless it is given back: when its user went away in the middle, when no answer came
-/// in time, or when anything failed but a statement by the database's own word, it may hold what nobody knows of. Its place in the pool
+/// in time, or when anything failed but a statement by the database's own word, its state is not known. Its place in the pool
 /// is free only when its statement has ended: see [`settle`].
 pub(super) struct Lent {
     lent: Option<(Object, Settling)>,
@@ -233,7 +233,7 @@ async fn settle(object: Object, Settling { tls, patience, whole }: Settling) {
     let mut ended = Box::pin(object.simple_query(""));
     if let Ok(answer) = tokio::time::timeout(SOON.min(patience), &mut ended).await {
         drop(ended);
-        // Broken, or in a transaction that nobody ends: closed.
+        // Broken, or in a transaction that is never ended: closed.
         if answer.is_err() || !whole {
             drop(Object::take(object));
         }

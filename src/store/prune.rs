@@ -58,7 +58,7 @@ pub(super) const PRUNE: &str =
 pub(super) const RESTORE: &str =
     statement!("sql/restore.sql", "sql/context_shift.sql"; " select f.context_version, f.next_seq from f");
 
-/// Looks at all of a session's parts, once for each prune that somebody takes back.
+/// Looks at all of a session's parts, once for each prune that is taken back.
 /// What a compaction stands for stays as it was counted by it, so that taking the compaction back gives the same numbers.
 const CLEARED_BY: &str = "-- store::prune::cleared_by: $3 seq of the prune
     select r.context_version,
@@ -77,7 +77,7 @@ const CLEARED_BY: &str = "-- store::prune::cleared_by: $3 seq of the prune
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
 impl Store {
-    /// Clears results, each of which costs `placeholder` tokens from now on. None: the context is another one, or the request is
+    /// Clears results, each of which costs `placeholder` tokens from now on. `None` means the context is another one, or the request is
     /// known.
     pub async fn prune(&self, key: &SessionKey, marks: &Marks<'_>, placeholder: u32) -> Result<Option<Moved>, Error> {
         self.mark(key, PRUNE, marks, &signed(placeholder)).await
@@ -109,7 +109,7 @@ impl Store {
         }
     }
 
-    /// What the prune with that seq cleared; none: there is no such session.
+    /// What the prune with that seq cleared. `None` means there is no such session.
     pub async fn cleared_by(&self, key: &SessionKey, pruned_at: Seq) -> Result<Option<ClearedBy>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(CLEARED_BY, &[&key.tenant, &key.session, &pruned_at.0]).await?;

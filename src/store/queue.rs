@@ -65,7 +65,7 @@ pub struct NewQueued<'a> {
     pub idempotency: &'a Idempotency,
 }
 
-/// What became of an enqueue.
+/// The outcome of an enqueue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enqueued {
     /// It is in the queue, or was.
@@ -137,7 +137,7 @@ pub struct Look {
     pub turn: Option<TurnId>,
     /// Where the session stands.
     pub state: SessionState,
-    /// Somebody wants the turn cancelled.
+    /// A cancel of the turn was requested.
     pub cancelled: bool,
     /// Calls that wait for results: nothing can be taken.
     pub open_calls: u32,
@@ -172,7 +172,7 @@ pub enum Withdrawal {
 pub struct Unqueued {
     /// The messages, in order; those of the first request when this is a repetition.
     pub messages: Vec<MessageId>,
-    /// The newest seq that this made; none: nothing was written.
+    /// The newest seq that this made. `None` means nothing was written.
     pub last_seq: Option<Seq>,
     /// The hash that the idempotency key came with first.
     pub hash: Option<String>,
@@ -207,7 +207,7 @@ pub(super) const KEEP: &str = "-- store::queue::keep
     insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
     select $1, $2, $3, u.idx, u.blob from unnest($4::text[]) with ordinality as u(blob, idx)
      where exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3) returning 1";
-/// Where a message stands that was just queued, and what it met, after the statements that came behind the one that queued it.
+/// Where a message stands that was just queued, and what it met, after the statements that followed the one that queued it.
 pub(super) const PLACED: &str = "-- store::queue::placed
 select m.state, m.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at, m.position
   from queue q cross join queue_met($1, $2, q.pos) m
@@ -294,7 +294,7 @@ impl Store {
         Ok(Enqueued::Queued(Place { grant, interrupts, ..place(placed)? }))
     }
 
-    /// Begins a turn in an idle session for a message that waits. None: the session is not idle, its configuration changed, or the
+    /// Begins a turn in an idle session for a message that waits. `None` means the session is not idle, its configuration changed, or the
     /// message waits no longer.
     pub async fn start_idle(
         &self,
@@ -307,7 +307,7 @@ impl Store {
         answers.last().and_then(|rows| rows.first()).map(grant).transpose()
     }
 
-    /// What waits for the running turn, and the head it belongs to, in one snapshot. None: there is no such session.
+    /// What waits for the running turn, and the head it belongs to, in one snapshot. `None` means there is no such session.
     pub async fn look(&self, key: &SessionKey) -> Result<Option<Look>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(LOOK, &[&key.tenant, &key.session]).await?;
@@ -359,7 +359,7 @@ impl Store {
         unqueued(&answers)
     }
 
-    /// The messages that wait behind `after` (a cursor; 0: from the first), in order.
+    /// The messages that wait after `after` (a cursor; 0: from the first), in order.
     pub async fn queued(&self, key: &SessionKey, after: i64, limit: u32, bytes: i64) -> Result<Listed<Queued>, Error> {
         let key = Key::from(key);
         let params: [Param<'_>; 5] = [&key.tenant, &key.session, &after, &i64::from(limit), &bytes];
@@ -369,7 +369,7 @@ impl Store {
         Ok(page)
     }
 
-    /// One message, wherever it stands; none: it never was in this queue.
+    /// One message, wherever it stands. `None` means it never was in this queue.
     pub async fn queued_message(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Queued>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(QUEUED_MESSAGE, &[&key.tenant, &key.session, &message.as_str()]).await?;
@@ -541,7 +541,7 @@ fn interrupted(row: &Row, replica: &str) -> Result<Option<(TurnId, Fence)>, Erro
     Ok((owner.as_deref() == Some(replica)).then_some((turn, fence)))
 }
 
-/// What became of an enqueue that wrote nothing.
+/// The outcome of an enqueue that wrote nothing.
 fn not_queued(row: Option<&Row>, hash: &str) -> Result<Enqueued, Error> {
     let Some(row) = row else { return Ok(Enqueued::NoSession) };
     let Some(_) = get::<Option<String>>(row, "req_hash")? else { return Ok(Enqueued::Full) };

@@ -119,7 +119,7 @@ impl Store {
         rows.first().map_or(Ok(Swept { rows: 0, more: false }), swept)
     }
 
-    /// Looks at the next tool sets of all tenants and removes those that no configuration has referred to for this long. None: the walk
+    /// Looks at the next tool sets of all tenants and removes those that no configuration has referred to for this long. `None` means the walk
     /// is at its end.
     pub async fn sweep_tool_sets(
         &self,

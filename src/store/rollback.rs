@@ -13,8 +13,8 @@ use crate::model::{CallId, Fence, MessageId, SessionKey, TurnId, Undone};
 /// The seq that stands for now.
 const NOW: i64 = i64::MAX;
 
-/// Marks what the turn wrote, and the compactions that reach into it. Behind `stop`, in its transaction: it sees all of the turn, and
-/// tells of the compactions behind the end of it, the newest first.
+/// Marks what the turn wrote, and the compactions that reach into it. After `stop`, in its transaction: it sees all of the turn, and
+/// reports the compactions after the end of it, the newest first.
 const VOID: &str = "-- store::rollback::void
     with run as (
       select r.turn_id, t.first_seq, r.next_seq - 1 as seq, r.epoch

@@ -27,7 +27,7 @@ pub struct NewMessage {
     pub pinned: bool,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,
-    /// The model call behind it.
+    /// The model call that produced it.
     pub response: Option<ModelResponse>,
     /// The queued messages that it is made of.
     pub queued: Vec<Applied>,

@@ -230,17 +230,17 @@ impl Store {
         }
     }
 
-    /// The session with its configuration; none: there is no such session.
+    /// The session with its configuration. `None` means there is no such session.
     pub async fn session(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         self.session_of(key, None).await
     }
 
-    /// The session as it is, but with the configuration of one of its revisions; none: there is no such session.
+    /// The session as it is, but with the configuration of one of its revisions. `None` means there is no such session.
     pub async fn session_at(&self, key: &SessionKey, revision: i64) -> Result<Option<Session>, Error> {
         self.session_of(key, Some(revision)).await
     }
 
-    /// The revision of the configuration that was in force at a seq; none: there is no such session.
+    /// The revision of the configuration that was in force at a seq. `None` means there is no such session.
     pub async fn revision_at(&self, key: &SessionKey, at: Seq) -> Result<Option<i64>, Error> {
         let key = Key::from(key);
         let rows = self.database.read(REVISION_AT, &[&key.tenant, &key.session, &at.0]).await?;

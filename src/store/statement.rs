@@ -94,7 +94,7 @@ impl Ready {
 }
 
 /// The types of a statement's parameters. It is prepared, looked at and closed within one transaction, which a pooler leaves on one
-/// connection. Nobody else's name is in the way: whoever prepares there closes before the transaction ends.
+/// connection. No other name is in the way: whoever prepares there closes before the transaction ends.
 async fn ask(connection: &Object, sql: &'static str) -> Result<Arc<[Type]>, Error> {
     connection.batch_execute("begin").await?;
     let types = connection.prepare(sql).await.map(|statement| statement.params().into());

@@ -99,7 +99,7 @@ fn context_statements() -> Vec<(&'static str, &'static str)> {
         ("import", import::IMPORT),
         ("tail", import::TAIL),
         ("record_usage", usage::RECORD),
-        ("behind", usage::BEHIND),
+        ("since", usage::SINCE),
         ("appended_calls", import::APPENDED_CALLS),
         ("begin_compaction", compaction::BEGIN),
         ("fail_compaction", compaction::FAIL),

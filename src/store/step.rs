@@ -21,7 +21,7 @@ pub struct NewStep<'a> {
     pub size_offset: i64,
 }
 
-/// What became of the beginning of a step.
+/// The outcome of the beginning of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
     /// It is committed.

@@ -1,5 +1,5 @@
 //! Answers to tool calls: results, approvals, denials, and the end of a call's time. Whoever answers the last open call of a turn
-//! that nobody owns becomes its owner.
+//! without an owner becomes its owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub enum AnswerKind {
     },
     /// A person's no to a call that awaits approval.
     Denial,
-    /// Nobody answered: counts only when the call's time is up, or the turn's.
+    /// Not answered: counts only when the call's time is up, or the turn's.
     Overdue,
 }
 
@@ -65,7 +65,7 @@ pub struct Approval {
 /// What comes after the last answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextStep {
-    /// The encoded `step_started`; none: the turn takes no further step.
+    /// The encoded `step_started`. `None` means the turn takes no further step.
     pub started: Option<Vec<u8>>,
     /// What the size of its prompt has beside that of the transcript.
     pub size_offset: i64,
@@ -92,7 +92,7 @@ pub struct Submission<'a> {
     pub next: &'a NextStep,
 }
 
-/// What became of a submission.
+/// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
     /// The right to go on, when these answers were the last ones.
@@ -180,7 +180,7 @@ impl<'a> From<&'a [Answer]> for AnswerColumns<'a> {
     }
 }
 
-/// Ids as the statement takes them: with commas between; none: there are none.
+/// Ids as the statement takes them: with commas between. `None` means there are none.
 fn joined(blobs: &[BlobId]) -> Option<String> {
     let ids: Vec<&str> = blobs.iter().map(BlobId::as_str).collect();
     (!ids.is_empty()).then(|| ids.join(","))
@@ -205,7 +205,7 @@ impl AnswerColumns<'_> {
 }
 
 impl AnswerKind {
-    /// The status of the calls that it is for; none: whichever is open.
+    /// The status of the calls that it is for. `None` means whichever is open.
     fn needs(self) -> Option<i16> {
         match self {
             Self::Result { .. } => Some(REQUESTED),

@@ -33,7 +33,7 @@ pub enum Advance {
     MadeFor(i64),
 }
 
-/// What became of a take.
+/// The outcome of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Take {
     /// The messages are in the transcript.
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// Takes messages into the transcript of an idle session, as `rows` say and for this revision of its configuration, if nothing moved
-    /// since the look. None: something did, a turn began or calls are open. Else the newest seq.
+    /// since the look. `None` means something did, a turn began or calls are open. Else the newest seq.
     pub async fn take_idle(
         &self,
         key: &SessionKey,

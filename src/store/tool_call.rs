@@ -45,7 +45,7 @@ pub enum CallState {
     Answered,
     /// A person denied it.
     Denied,
-    /// Nobody answered in time, or the turn ended, or it was never run.
+    /// It was not answered in time, or the turn ended, or it was never run.
     Closed,
 }
 

@@ -104,11 +104,11 @@ pub struct Batch {
 pub struct StepCost<'a> {
     /// Model reference.
     pub model: &'a str,
-    /// The usage; none: no call was made.
+    /// The usage. `None` means no call was made.
     pub call: Option<Option<&'a Usage>>,
     /// The assistant message that was written.
     pub message: Option<&'a MessageId>,
-    /// What the call measured; none: its provider reported nothing.
+    /// What the call measured. `None` means its provider reported nothing.
     pub measured: Option<Anchor>,
 }
 
@@ -197,7 +197,7 @@ impl Store {
         self.owner_write(&key, right, &[Query::new(RETRY, params)]).await
     }
 
-    /// The last step: commits its message in any case, and ends the turn as completed if no message waits for it and nobody
+    /// The last step: commits its message in any case, and ends the turn as completed if no message waits for it and no client
     /// cancelled.
     pub async fn finish(
         &self,

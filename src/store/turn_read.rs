@@ -53,7 +53,7 @@ pub struct Owned {
     pub takeovers: u32,
     /// Calls that wait for results.
     pub open_calls: u32,
-    /// Somebody wants it cancelled.
+    /// A cancel was requested.
     pub cancel: Option<CancelRequest>,
     /// How much time is left; zero when it passed.
     pub time_left: Duration,
@@ -219,7 +219,7 @@ impl Store {
         rows.first().map(owned).transpose()
     }
 
-    /// One turn; none: the session has no such turn.
+    /// One turn. `None` means the session has no such turn.
     pub async fn turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Option<Turn>, Error> {
         const SQL: &str = concat!(
             "-- store::turn_read::turn\n",

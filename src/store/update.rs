@@ -41,7 +41,7 @@ pub struct Updated {
 pub(super) const UPDATE: &str = include_str!("sql/update.sql");
 
 impl Store {
-    /// Puts a new configuration in force. None: the session is gone, its configuration changed meanwhile, or the request is known.
+    /// Puts a new configuration in force. `None` means the session is gone, its configuration changed meanwhile, or the request is known.
     pub async fn update(&self, key: &SessionKey, revision: &NewRevision<'_>) -> Result<Option<Updated>, Error> {
         let NewRevision { new, from, events, idempotency } = revision;
         let (key, config) = (Key::from(key), ConfigParams::from(*new));

@@ -29,7 +29,7 @@ pub struct Arrived<'a> {
     pub bytes: u64,
 }
 
-/// What became of an upload.
+/// The outcome of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     /// The blob, as it was stored first.

@@ -15,8 +15,8 @@ use crate::{
 
 /// How a message stands to the end of its transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Behind {
-    /// The version of the transcript that it was appended to; none: it is not the first of an append.
+pub struct Since {
+    /// The version of the transcript that it was appended to. `None` means it is not the first of an append.
     pub version: Option<i64>,
     /// Appends since then.
     pub later: i64,
@@ -39,7 +39,7 @@ pub struct Report<'a> {
     pub payload: &'a Payload,
     /// The message that the call wrote, with what is to be kept of it.
     pub message: Option<(&'a MessageId, &'a MessageInfo)>,
-    /// What the call measured; none: it describes no prompt that is known.
+    /// What the call measured. `None` means it describes no prompt that is known.
     pub measured: Option<Anchor>,
     /// Idempotency.
     pub idempotency: &'a Idempotency,
@@ -49,7 +49,7 @@ pub struct Report<'a> {
 
 pub(super) const RECORD: &str = include_str!("sql/record_usage.sql");
 
-pub(super) const BEHIND: &str = "-- store::usage::behind: $3 the message
+pub(super) const SINCE: &str = "-- store::usage::since: $3 the message
     with m as (select m.seq, m.behind from messages m where m.tenant_id = $1 and m.session_id = $2 and m.message_id = $3),
     later as (
       select n.message_id, n.tokens, n.behind
@@ -63,16 +63,16 @@ pub(super) const BEHIND: &str = "-- store::usage::behind: $3 the message
       from m";
 
 impl Store {
-    /// How a message stands to the end of its transcript; none: there is no such message.
-    pub async fn behind(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Behind>, Error> {
+    /// How a message stands to the end of its transcript. `None` means there is no such message.
+    pub async fn since(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Since>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(BEHIND, &[&key.tenant, &key.session, &message.as_str()]).await?;
-        let behind =
-            |row| Ok(Behind { version: get(row, "behind")?, later: get(row, "later")?, tokens: get(row, "tokens")? });
-        rows.first().map(behind).transpose()
+        let rows = self.database.read(SINCE, &[&key.tenant, &key.session, &message.as_str()]).await?;
+        let since =
+            |row| Ok(Since { version: get(row, "behind")?, later: get(row, "later")?, tokens: get(row, "tokens")? });
+        rows.first().map(since).transpose()
     }
 
-    /// Records what a call used in an idle session. None: a turn runs, the transcript is not what was seen, or the request is known;
+    /// Records what a call used in an idle session. `None` means a turn runs, the transcript is not what was seen, or the request is known;
     /// [`Store::tail`] tells. Else the newest seq.
     pub async fn record_usage(&self, key: &SessionKey, report: &Report<'_>) -> Result<Option<Seq>, Error> {
         let key = Key::from(key);

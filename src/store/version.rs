@@ -7,7 +7,7 @@ use super::{Error, row::get};
 /// The first revision of a session's configuration.
 pub const FIRST_REVISION: i64 = 1;
 
-/// Bits of a version's number that tell of the transcript. Those above tell of the configuration.
+/// Bits of a version's number for the transcript. Those above are for the configuration.
 const TRANSCRIPT_BITS: u32 = 32;
 
 /// What a prompt is made of, in numbers that only grow. The transcript has three: compactions and appends move the first, owners the
@@ -30,13 +30,13 @@ impl Version {
         ((self.revision - FIRST_REVISION) << TRANSCRIPT_BITS) + self.transcript()
     }
 
-    /// What it tells of the transcript: a sum that is the same only where none of the three has moved.
+    /// The transcript's part: a sum that is the same only where none of the three has moved.
     pub fn transcript(self) -> i64 {
         1 + self.context + self.epoch + self.op
     }
 }
 
-/// What a version's number tells of the transcript.
+/// The transcript's part of a version's number.
 pub fn transcript_of(number: i64) -> i64 {
     number & ((1 << TRANSCRIPT_BITS) - 1)
 }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_number_tells_transcripts_and_configurations_apart() {
         let first = Version { context: 3, epoch: 2, op: 7, revision: FIRST_REVISION };
-        assert_eq!((first.number(), first.transcript()), (13, 13), "nobody changed the configuration");
+        assert_eq!((first.number(), first.transcript()), (13, 13), "the configuration did not change");
         let changed = Version { revision: FIRST_REVISION + 1, ..first };
         assert!(changed.number() > first.number());
         assert_eq!((transcript_of(changed.number()), transcript_of(first.number())), (13, 13));

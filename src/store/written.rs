@@ -8,13 +8,13 @@ use crate::model::Seq;
 pub struct Ack {
     /// Where the session stands now.
     pub state: SessionState,
-    /// Somebody wants the turn cancelled.
+    /// A cancel of the turn was requested.
     pub cancelled: bool,
     /// The newest seq.
     pub last_seq: Seq,
 }
 
-/// What became of an owner's write.
+/// The outcome of an owner's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// It is committed.
@@ -23,7 +23,7 @@ pub enum Written {
     Fenced,
 }
 
-/// What became of a write under a fence that may also depend on what others write.
+/// The outcome of a write under a fence that may also depend on what others write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fenced {
     /// It is committed.

@@ -107,7 +107,7 @@ impl Engine {
             // Handing over is one statement per turn; a database that gives no answer must not hold the process.
             let _ = tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await;
         }
-        // What the last calls taught, which nobody else knows.
+        // What the last calls taught, which only this replica knows.
         match tokio::time::timeout(Duration::from_secs(5), self.keep_lessons()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "what calls taught about sizes was not written"),

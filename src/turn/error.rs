@@ -84,7 +84,7 @@ pub enum Error {
         /// Among the approvals.
         approvals: Vec<(usize, CallId)>,
     },
-    /// Messages that do not fit behind what the session has.
+    /// Messages that cannot follow what the session has.
     #[error("the messages do not fit: {0:?}")]
     Misfit(Vec<Flaw>),
     /// The transcript is not the one that was looked at.
@@ -167,9 +167,9 @@ pub enum Error {
     /// Content is not what its header said: what it is instead, where that was said.
     #[error("the content does not match its header")]
     ContentMismatch {
-        /// Its length in bytes; none: as said.
+        /// Its length in bytes. `None` means as said.
         bytes: Option<u64>,
-        /// Its SHA-256; none: as said.
+        /// Its SHA-256. `None` means as said.
         sha256: Option<BlobId>,
     },
     /// The caller left before the content was complete.

@@ -26,9 +26,9 @@ pub struct Rules {
     pub max_answer_bytes: usize,
     /// How failed calls of models are repeated.
     pub retries: Retries,
-    /// How often text on its way is shared with other replicas; none: there are no others.
+    /// How often text on its way is shared with other replicas. `None` means there are no others.
     pub share_interval: Option<Duration>,
-    /// Within what time the database is asked for what nobody told.
+    /// Within what time the database is polled for what was not announced.
     pub poll_interval: Duration,
     /// Bounds of uploads.
     pub uploads: UploadBounds,
@@ -48,9 +48,9 @@ pub struct Retention {
     pub request_ids: Duration,
     /// Queued messages that ended, from their end on. Not shorter than `request_ids`: a repeated request is answered from them.
     pub queue: Duration,
-    /// Events, from when they happened on; none: for as long as their session.
+    /// Events, from when they happened on. `None` means for as long as their session.
     pub events: Option<Duration>,
-    /// Sessions, from their last use on; none: until they are deleted, or for their own time to live.
+    /// Sessions, from their last use on. `None` means until they are deleted, or for their own time to live.
     pub sessions: Option<Duration>,
     /// Tool sets to which no configuration refers any more, from when that was first seen on.
     pub tool_sets: Duration,

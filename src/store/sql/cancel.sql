@@ -1,4 +1,4 @@
--- store::lease::cancel: after lock_run. A live owner gets the flag; where nobody owns the turn the canceller becomes its owner in
+-- store::lease::cancel: after lock_run. A live owner gets the flag; where the turn has no owner the canceller becomes its owner in
 -- the same statement and stops it. A repeated request reaches the turn that it reached first, and no other.
 -- $3 turn or null (whichever is live) $4 mode $5 cause $6 words $7 replica $8 lease (s) $9 request id or null $10 its hash
 with known as (

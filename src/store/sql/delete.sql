@@ -1,7 +1,7 @@
--- store::delete::delete: behind the gate and after lock_run. The session is no more: whoever owns its turn is fenced, the turn ends
+-- store::delete::delete: while holding the gate, after lock_run. The session is no more: whoever owns its turn is fenced, the turn ends
 -- with its terminal event, calls that are open are closed, messages that wait are dropped. 0 rows: deleted, or it moved since it
 -- was looked at. The rows stay for those who follow it, and its id with them, until they are purged. How far the epoch got is
--- remembered longer, under a key that no client can send: a session that takes the id later begins behind it, so that the fence of
+-- remembered longer, under a key that no client can send: a session that takes the id later begins after it, so that the fence of
 -- an owner of this one is never in force again.
 -- $3 epoch and $4 op as seen $5 the live turn as seen, or null $6 revision that the caller has seen, or null
 -- $7 terminal payload $8 outcome $9 step count

@@ -1,8 +1,8 @@
 ,
--- What a session said up to a seq, as a session of its own. What lies behind a seq never changes and marks made later
--- are left out, so that no lock is needed and the source's owner waits for nobody. 0 rows: there is no such source, or a session
--- with the new id exists. Events and queue stay behind.
--- The epoch begins behind that of a deleted session which had the new id.
+-- What a session said up to a seq, as a session of its own. What is stored up to a seq never changes and marks made later
+-- are left out, so that no lock is needed and the source's owner waits for nothing. 0 rows: there is no such source, or a session
+-- with the new id exists. Events and queue are not copied.
+-- The epoch begins after that of a deleted session which had the new id.
 -- $4 new session $5 request id or null $6 its hash $7 its first revision
 source as (
   select r.revision, r.context_version from session_run r

@@ -1,4 +1,4 @@
--- store::import::import: a host's own messages behind an idle session's transcript, if it is as it was looked at. Fence and turn are
+-- store::import::import: a host's own messages after an idle session's transcript, if it is as it was looked at. Fence and turn are
 -- untouched. What is only added at the end leaves the anchor of the size true.
 -- $27 context version $28 epoch $29 op, all as seen $30 request id or null $31 hash $32 what it led to $33 open calls after it
 -- messages: $34 the ordinal of each one's event $35 ids $36 roles $37 overhead tokens $38 pinned $39 infos $40 times or null
@@ -27,7 +27,7 @@ write_appended as (
          case when u.n = 1 then 1 + $27::bigint + $28::bigint + $29::bigint end
     from f, unnest($34::int[], $35::text[], $36::smallint[], $37::int[], $38::boolean[], $39::bytea[], $40::timestamptz[])
             as u(n, id, role, tokens, pinned, info, at)),
--- Nobody asked for them: they belong to no turn, wait without a deadline (1), and their results are appended as well.
+-- They are not requested: they belong to no turn, wait without a deadline (1), and their results are appended as well.
 write_calls as (
   insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
                           ord, timeout, closed_at)

@@ -1,5 +1,5 @@
 -- store::queue::interrupt: a message that was just queued cancels the live turn, after lock_run. A live owner gets the flag; where
--- nobody owns the turn this replica becomes its owner in the same statement and ends it. A request that is repeated has queued
+-- the turn has no owner this replica becomes its owner in the same statement and ends it. A request that is repeated has queued
 -- nothing under the id that it made up, and cancels nothing.
 -- $3 message $4 replica $5 lease (s)
 update session_run r

@@ -1,4 +1,4 @@
--- store::fork::open_at: the calls that had no result when the session was at a seq. Behind a seq nothing changes, so that the answer
+-- store::fork::open_at: the calls that had no result when the session was at a seq. Up to a seq nothing changes, so that the answer
 -- holds for ever.
 -- $3 the seq
 with last as (

@@ -1,4 +1,4 @@
--- store::queue::start_idle: IDLE -> RUN for a message that waits and asks for it, in a statement of its own behind the gate's
+-- store::queue::start_idle: IDLE -> RUN for a message that waits and asks for it, in a statement of its own, while holding the gate's
 -- key-share lock or lock_run. The turn begins without input and before its first step: that step begins when the message is taken, and
 -- with it all that waited for the turn before to end.
 -- $27 turn $28 owner $29 lease (s) $30 turn timeout (s) $31 revision as read $32 request id or null $33 turn request $34 model

@@ -1,4 +1,4 @@
--- store::turn::stop: every end that does not depend on the queue, behind the gate and after lock_run: it closes the calls that
+-- store::turn::stop: every end that does not depend on the queue, while holding the gate, after lock_run: it closes the calls that
 -- are open, each with a synthetic result, and with them the batch.
 -- $27 to $35 as in append $36 step count $37 final message or null $38 terminal kind $39 terminal payload $40 outcome
 -- $41 state of the turn $42 words of a synthetic result $43 their tokens $44 overhead of a message

@@ -1,7 +1,7 @@
 -- store::submission::submit: answers to calls, after lock_run and with the request remembered. Results, denials and timeouts close a
 -- call, an approval hands it out. Only open calls of the live turn count that the host was asked about (they have a deadline), each
 -- once however often it is named. When none of these is left, the next call that waits for its turn is asked about. The statement
--- that closes the last open call closes the batch, whoever owns the turn; if nobody does, it takes the lease and begins the next step.
+-- that closes the last open call closes the batch, whoever owns the turn; if it has no owner, it takes the lease and begins the next step.
 -- closing answers: $3 call ids $4 outcomes $5 words $6 rests $7 tokens $8 hashes $9 whole outputs and media (blob ids, commas between them, or null)
 -- $10 the status that the answer is for, or null $11 the status that it leads to (4 timed out: only past the deadline, its own or the turn's)
 -- $12 whether the arguments are those of an approver, or null

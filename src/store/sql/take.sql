@@ -1,5 +1,5 @@
 -- store::take::take: messages that wait become part of the transcript, in the owner's hand, or of an idle session's, whose fence is left
--- alone. next_seq is compared: whoever withdraws a message moves it, so all that the look showed are still waiting. Behind lock_run it
+-- alone. next_seq is compared: whoever withdraws a message moves it, so all that the look showed are still waiting. After lock_run it
 -- need not be ($29 null). Never between calls and their results.
 -- $27 epoch $28 op $29 next_seq as seen $30 steps to go on by $31 lease (s), or null
 -- $37 revision that the next step is made for, or null: another one in force refuses it $38 1 the turn that runs, 0 the idle session

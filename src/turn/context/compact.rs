@@ -77,7 +77,7 @@ pub(in crate::turn) enum TriedLast {
     InVain,
 }
 
-/// What became of a compaction that nobody asked for by name.
+/// The outcome of a compaction that was not requested by name.
 #[derive(Debug)]
 pub(in crate::turn) enum Tried {
     /// There is nothing that may go.
@@ -104,7 +104,7 @@ impl Engine {
         .await
     }
 
-    /// One try; none: the context changed between the look and the beginning.
+    /// One try. `None` means the context changed between the look and the beginning.
     async fn try_compact(self: &Arc<Self>, key: &SessionKey, command: &Compact) -> Result<Option<Compaction>, Error> {
         let Compact { overrides, wishes, target, wait, dry_run, idempotency, session: _ } = command;
         if let Some(known) = self.compacted_before(key, idempotency).await? {
@@ -229,7 +229,7 @@ impl Engine {
         })
     }
 
-    /// What became of the newest compaction, as far as that is a reason to let this version of the context be.
+    /// The outcome of the newest compaction, as far as that is a reason to let this version of the context be.
     pub(in crate::turn) async fn tried_last(&self, key: &SessionKey, version: i64) -> Result<Option<TriedLast>, Error> {
         let Some((newest, made_from)) = self.store.newest_compaction(key).await? else { return Ok(None) };
         let in_vain = newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
@@ -510,7 +510,7 @@ impl Engine {
         }
     }
 
-    /// The compactions of a session, the newest first, those behind `before`.
+    /// The compactions of a session, the newest first, those after `before`.
     pub async fn compactions(
         &self,
         key: &SessionKey,
@@ -524,7 +524,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Gives up compactions that nobody goes on with.
+    /// Gives up abandoned compactions.
     pub async fn tend_compactions(&self) -> Result<(), Error> {
         let abandoned = self.store.abandoned_compactions(ROUND).await?;
         for key in &abandoned {

@@ -90,7 +90,7 @@ impl Engine {
         })
     }
 
-    /// What the provider counts; none: it does not count, or the conversation has open calls, which no model is sent.
+    /// What the provider counts. `None` means it does not count, or the conversation has open calls, which no model is sent.
     async fn reported(
         &self,
         tenant: &TenantId,

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// What became of what waits.
+/// The outcome of what waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::turn) enum Gathered {
     /// Nothing waits that can be taken now, and nothing was written.

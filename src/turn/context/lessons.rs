@@ -32,7 +32,7 @@ pub(super) struct Taught {
     pub(in crate::turn) waiting: BTreeMap<String, Learnt>,
     /// On its way to the database.
     pub(in crate::turn) writing: BTreeMap<String, Learnt>,
-    /// What was read of a model, and when; none: the database had nothing.
+    /// What was read of a model, and when. `None` means the database had nothing.
     pub(in crate::turn) read: BTreeMap<String, (Option<Learnt>, Instant)>,
     /// Writes that have ended, well or not.
     pub(in crate::turn) writes: u64,
@@ -73,7 +73,7 @@ impl Lessons {
         self.lock().of(model)
     }
 
-    /// What is known of a model whose row is `stored`, with what is not yet written; none: nothing.
+    /// What is known of a model whose row is `stored`, with what is not yet written. `None` means nothing.
     pub(in crate::turn) fn added(&self, model: &str, stored: Option<Learnt>) -> Option<Learnt> {
         self.lock().added(model, stored)
     }
@@ -91,7 +91,7 @@ impl Lessons {
         self.lock().writes
     }
 
-    /// Remembers what was read of a model after so many writes; none: the database has nothing.
+    /// Remembers what was read of a model after so many writes. `None` means the database has nothing.
     pub(in crate::turn) fn remember(&self, model: &str, stored: Option<Learnt>, writes: u64) {
         let mut taught = self.lock();
         if taught.writes != writes {

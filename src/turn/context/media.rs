@@ -132,7 +132,7 @@ impl Engine {
         Ok((closed(messages)?, Carried { contents: Contents::default(), replaced }))
     }
 
-    /// The whole content of a blob; none: it is not there, or not as long as it should be.
+    /// The whole content of a blob. `None` means it is not there, or not as long as it should be.
     async fn content(&self, tenant: &TenantId, id: &BlobId, bytes: u64) -> Result<Option<Arc<[u8]>>, Error> {
         let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
         while (content.len() as u64) < bytes {
@@ -146,7 +146,7 @@ impl Engine {
         Ok(Some(content.into()))
     }
 
-    /// Takes away the content that nothing refers to and nobody touched for a day, a bounded piece at a time.
+    /// Removes content that is unreferenced and was not touched for a day, a bounded piece at a time.
     pub async fn sweep_blobs(&self) -> Result<(), Error> {
         let (mut walk, mut swept) = (Walk::default(), 0);
         while !self.draining.is_cancelled() {
@@ -161,7 +161,7 @@ impl Engine {
     }
 }
 
-/// Why a model does not get a medium; none: it does.
+/// Why a model does not get a medium. `None` means it does.
 pub(in crate::turn) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
     model.provider.cannot_read(&model.info, media, role)
 }

@@ -40,7 +40,7 @@ const TRIES: u32 = 10;
 /// What a preparation has done before it looks again.
 #[derive(Debug, Default)]
 struct Progress {
-    /// What was taken of what waited; none: the queue was not taken yet.
+    /// What was taken of what waited. `None` means the queue was not taken yet.
     applied: Option<Vec<Applied>>,
     /// What was pruned and compacted.
     report: Option<PrepareReport>,
@@ -67,7 +67,7 @@ impl Engine {
         .await
     }
 
-    /// One try; none: something was done, or the context changed between the look and the statement. Either way it is looked at anew.
+    /// One try. `None` means something was done, or the context changed between the look and the statement. Either way it is looked at anew.
     async fn try_prepare(
         &self,
         key: &SessionKey,
@@ -112,7 +112,7 @@ impl Engine {
             // More is to be done: what all of it comes to is remembered at the end.
             let (planned, version) = (report.prune.clone().unwrap_or_default(), standing.session.context_version);
             if let Some(cleared) = self.clear(key, &pruning, planned, version, (&unasked(), "")).await? {
-                // What was done before, while somebody appended, stays told.
+                // What was done before, while messages were appended, stays reported.
                 let first = so_far.report.take();
                 let (before, compaction) = match first {
                     Some(first) => (first.before, first.compaction),
@@ -234,7 +234,7 @@ impl Engine {
 }
 
 impl Standing {
-    /// What a prune by the policy would clear, and the report of a preparation that does no more; none: nothing is to be cleared, or it
+    /// What a prune by the policy would clear, and the report of a preparation that does no more. `None` means nothing is to be cleared, or it
     /// does not pay. `compacts`: the context is compacted otherwise.
     pub(in crate::turn) fn due(
         &self,

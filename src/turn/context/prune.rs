@@ -50,7 +50,7 @@ impl Engine {
         .await
     }
 
-    /// One try; none: the context changed between the look and the statement.
+    /// One try. `None` means the context changed between the look and the statement.
     async fn try_prune(&self, key: &SessionKey, command: &PruneToolOutputs) -> Result<Option<PruneReport>, Error> {
         let PruneToolOutputs { session: _, overrides, dry_run, idempotency } = command;
         let session = self.session(key).await?;
@@ -74,7 +74,7 @@ impl Engine {
         self.clear(key, &pruning, report, version, (idempotency, "")).await
     }
 
-    /// Clears what was chosen from that version of the context, for a request with what it led to beside; none: it is another version by
+    /// Clears what was chosen from that version of the context, for a request with what it led to beside. `None` means it is another version by
     /// now, or the request is known.
     pub(in crate::turn) async fn clear(
         &self,
@@ -97,7 +97,7 @@ impl Engine {
         Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
     }
 
-    /// Clears old results behind the end of a turn, however it ended, so that whoever comes next finds less (feature row S17). What is in
+    /// Clears old results after the end of a turn, however it ended, so that the next prompt is smaller (feature row S17). What is in
     /// doubt is left to the next turn, which looks for itself.
     pub(in crate::turn) async fn prune_behind(&self, key: &SessionKey) {
         if let Err(error) = self.try_prune_behind(key).await {
@@ -174,7 +174,7 @@ impl Engine {
         Ok(Some(restored))
     }
 
-    /// What the same request was told before: the event, or that there was nothing to do. None: it is new.
+    /// What the same request was told before: the event, or that there was nothing to do. `None` means it is new.
     async fn told(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<Option<StoredEvent>>, Error> {
         let Some(request) = &idempotency.request else { return Ok(None) };
         let Some(remembered) = self.store().remembered(key, request).await? else { return Ok(None) };

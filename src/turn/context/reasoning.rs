@@ -169,12 +169,12 @@ pub(in crate::turn) mod tests {
         let table = [("deepseek", 3_000, 0, 1_000), ("openrouter", 0, 1_000, 1_000), ("openai", 0, 1_000, 1_000)];
         let messages = conversation();
         let usage = Usage { reasoning: 1_000, ..Usage::default() };
-        for (name, expected, within, behind) in table {
+        for (name, expected, within, after) in table {
             let model = model(dialect::named(name).expect("a dialect"));
             assert_eq!(of_loop(&model, &messages), expected, "{name}");
             // One without details, before a call and before nothing.
             assert_eq!(dropped(&model, &messages[4].parts, &usage), within, "{name}");
-            assert_eq!(dropped(&model, &messages[1].parts, &usage), behind, "{name}");
+            assert_eq!(dropped(&model, &messages[1].parts, &usage), after, "{name}");
         }
         let model = model(dialect::named("openrouter").expect("a dialect"));
         assert_eq!(dropped(&model, &messages[2].parts, &usage), 0, "with details it always goes back");

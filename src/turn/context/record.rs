@@ -18,7 +18,7 @@ use crate::{
         idempotency::Remembered,
         import::Tail,
         session::Session,
-        usage::{Behind, Report},
+        usage::{Report, Since},
         version::transcript_of,
     },
     turn::{
@@ -41,7 +41,7 @@ const TRIES: u32 = 10;
 struct Described {
     /// Its transcript in tokens.
     transcript: i64,
-    /// The message that answers it, in tokens; none: it is not appended.
+    /// The message that answers it, in tokens. `None` means it is not appended.
     answer: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl Engine {
         .await
     }
 
-    /// One try; none: the transcript changed between the look and the statement, or the same request was quicker.
+    /// One try. `None` means the transcript changed between the look and the statement, or the same request was quicker.
     async fn try_record(&self, key: &SessionKey, command: &RecordUsage) -> Result<Option<(Recorded, f64)>, Error> {
         let tail = self.store.tail(key, command.idempotency.request.as_ref()).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
@@ -82,7 +82,7 @@ impl Engine {
             return Ok(Some((recorded, self.calibration(reference).await?.ratio)));
         }
         crate::turn::session::append::refuse_live(key, &tail)?;
-        let (message, behind) = self.written_by(key, command).await?;
+        let (message, since) = self.written_by(key, command).await?;
         if revision != tail.version.revision {
             return Ok(None);
         }
@@ -91,8 +91,8 @@ impl Engine {
         let answer = message.as_ref();
         let variable = Variable::default();
         let mut call = HostCall { command, tail: &tail, config: &config, reference, models, variable, answer };
-        call.variable = self.variable(key, &call, behind).await?;
-        let described = call.described(behind);
+        call.variable = self.variable(key, &call, since).await?;
+        let described = call.described(since);
         let (recorded, measured) = call.outcome(described);
         let info = message.as_ref().map(|message| info(message, reference, &command.usage));
         let report = Report {
@@ -127,16 +127,16 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &RecordUsage,
-    ) -> Result<(Option<Message>, Option<Behind>), Error> {
+    ) -> Result<(Option<Message>, Option<Since>), Error> {
         let Some(id) = &command.message else { return Ok((None, None)) };
         let found = self.store.messages_by_id(key, std::slice::from_ref(id)).await?.remove(id);
         let found = found.filter(|message| message.role == Role::Assistant && message.voided_at.is_none());
         let message = found.ok_or_else(|| Error::MessageNotFound(id.clone()))?;
-        Ok((Some(message), self.store.behind(key, id).await?))
+        Ok((Some(message), self.store.since(key, id).await?))
     }
 
     /// What the counters leave open of the session's prompts. The text of its messages is not read.
-    async fn variable(&self, key: &SessionKey, call: &HostCall<'_>, behind: Option<Behind>) -> Result<Variable, Error> {
+    async fn variable(&self, key: &SessionKey, call: &HostCall<'_>, since: Option<Since>) -> Result<Variable, Error> {
         let ModelDependent { media, reasoning } = call.tail.holds;
         if !(media || reasoning) {
             return Ok(Variable::default());
@@ -152,7 +152,7 @@ impl Engine {
         let since_call = call.tail.anchor.as_ref().map_or(0, |anchor| {
             call.tail.tokens + non_transcript[0].max(non_transcript[1]) - anchor.estimated_at_anchor
         });
-        let new = since_call.max(behind.map_or(0, |behind| behind.tokens));
+        let new = since_call.max(since.map_or(0, |since| since.tokens));
         let newest = match new > 0 {
             true => self.newest(key, |newest| transcript_tokens(newest) > 2 * new + SLACK).await?,
             false => Vec::new(),
@@ -207,19 +207,19 @@ struct HostCall<'a> {
 }
 
 impl HostCall<'_> {
-    /// The prompt that the report is about; none: it is not known, or another one by now. Since the version that the host names nothing
+    /// The prompt that the report is about. `None` means it is not known, or another one by now. Since the version that the host names nothing
     /// may have come but appends, the first of which began with the answer: no change of the configuration either.
-    fn described(&self, behind: Option<Behind>) -> Option<Described> {
+    fn described(&self, since: Option<Since>) -> Option<Described> {
         let (sent, now) = (self.command.version?, self.tail.version.number());
         if self.command.purpose != UsagePurpose::Turn || self.command.usage.input == 0 {
             return None;
         }
-        match (self.answer, behind) {
-            (Some(message), Some(behind)) => {
+        match (self.answer, since) {
+            (Some(message), Some(since)) => {
                 let answer =
                     message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add);
-                let before = self.tail.tokens - behind.tokens - i64::from(answer);
-                let only_appends = behind.version == Some(transcript_of(sent)) && sent + 1 + behind.later == now;
+                let before = self.tail.tokens - since.tokens - i64::from(answer);
+                let only_appends = since.version == Some(transcript_of(sent)) && sent + 1 + since.later == now;
                 only_appends.then_some(Described { transcript: before, answer: Some(answer) })
             }
             (Some(_), None) => None,
@@ -303,7 +303,7 @@ fn info(message: &Message, reference: &str, usage: &Usage) -> MessageInfo {
     MessageInfo { response, metadata, queued }
 }
 
-/// The call behind a message that the host said nothing about.
+/// The call that produced a message, where the host gave none.
 fn unreported(message: &Message, reference: &str) -> ModelResponse {
     let calls = message.parts.iter().any(|part| matches!(part.part.content, Content::ToolCall(_)));
     ModelResponse {

@@ -71,7 +71,7 @@ impl Engine {
                 Ok(rendered(model, Prompt { transcript, ..prompt }, shape, carried.notes()))
             }
             PromptShape::Native | PromptShape::OpenAiChat => {
-                // Nobody closes it.
+                // No owner closes it.
                 let _place = self.renderings.acquire().await.ok();
                 let (transcript, carried) = self.contents(tenant, model, prompt.transcript, &[]).await?;
                 let contents = carried.contents();
@@ -118,7 +118,7 @@ impl Engine {
         Err(Error::Store(store::Error::Conflict("the transcript kept changing".to_owned())))
     }
 
-    /// The same as it was at a seq. Behind a seq nothing changes.
+    /// The same as it was at a seq. Up to a seq nothing changes.
     async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<Standing, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
         let revision = self.store.revision_at(key, at).await?.ok_or_else(not_found)?;

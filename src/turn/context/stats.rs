@@ -107,7 +107,7 @@ impl Engine {
     }
 }
 
-/// The window of a model under a policy; none: nobody said how large it is.
+/// The window of a model under a policy. `None` means it is not known.
 pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &Resolved) -> Option<u32> {
     budget(policy, model).ok().filter(|budget| !budget.assumed).map(|budget| budget.window)
 }

@@ -118,7 +118,7 @@ impl Lease {
         &self.lost
     }
 
-    /// Fires when somebody wants the turn cancelled.
+    /// Fires when a cancel of the turn is requested.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled
     }
@@ -222,7 +222,7 @@ impl Leases {
         self.lock().held.iter().map(held).collect()
     }
 
-    /// Tells a running turn that somebody wants it cancelled. Another turn of the session is left alone.
+    /// Notifies a running turn that its cancel was requested. Another turn of the session is left alone.
     pub fn cancel(&self, key: &SessionKey, turn: &TurnId, epoch: i64) {
         if let Some(lease) = self.lock().held.get(key).filter(|lease| lease.is(turn, epoch)) {
             lease.cancelled.cancel();

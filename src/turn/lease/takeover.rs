@@ -1,4 +1,4 @@
-//! What keeps turns alive: the heartbeat, and taking over what nobody owns any more.
+//! What keeps turns alive: the heartbeat, and taking over turns without an owner.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

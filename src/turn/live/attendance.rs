@@ -1,4 +1,4 @@
-//! Turns that are cancelled when nobody has read their events for a while, because their request asked for that.
+//! Turns that are cancelled when no client has read their events for a while, because their request asked for that.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 const MISSED: u32 = 3;
 
 impl Engine {
-    /// Tells of the readers that are here, and cancels turns that have none anywhere.
+    /// Reports the readers that are here, and cancels turns that have none anywhere.
     pub async fn look_for_readers(self: &Arc<Self>) -> Result<(), Error> {
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             self.store.attended().await?.into_iter().partition(|it| self.is_read_here(it));
@@ -20,7 +20,7 @@ impl Engine {
             self.store.seen(&here, self.rules.poll_interval * MISSED).await?;
         }
         for turn in elsewhere.into_iter().filter(|turn| turn.overdue) {
-            self.nobody_reads(turn).await?;
+            self.cancel_unread(turn).await?;
         }
         Ok(())
     }
@@ -29,11 +29,11 @@ impl Engine {
         self.hub.get(&turn.key).is_some_and(|channel| channel.has_readers())
     }
 
-    async fn nobody_reads(self: &Arc<Self>, turn: Attended) -> Result<(), Error> {
+    async fn cancel_unread(self: &Arc<Self>, turn: Attended) -> Result<(), Error> {
         let Attended { key, turn, overdue: _ } = turn;
-        let nobody = Idempotency { request: None, hash: String::new() };
+        let unkeyed = Idempotency { request: None, hash: String::new() };
         let mut request = self.leases.request(&key);
-        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &nobody).await;
+        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &unkeyed).await;
         let cancelled = request.answered(cancelled)?;
         let Some(live) = &cancelled.turn else {
             return self.store.unattend(&key, &turn).await.map_err(Error::from);

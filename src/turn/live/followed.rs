@@ -1,4 +1,4 @@
-//! Which sessions other replicas follow, as far as this one hears of it.
+//! Which sessions other replicas follow, as far as this one is notified.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -2,7 +2,7 @@
 //!
 //! Durable events are read from the database by every reader; the hub only says that there are new ones. Of the open message it
 //! keeps the text so far, once, and each reader knows how much of it it has shown: whoever is slow gets more at a time, costs no memory
-//! and holds up nobody. What is shown carries the seq it follows, so that a reader knows whether it still belongs to what it has shown.
+//! and holds nothing up. What is shown carries the seq it follows, so that a reader knows whether it still belongs to what it has shown.
 
 mod announced;
 mod marks;
@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// All sessions that somebody on this replica follows or writes.
+/// All sessions that are followed or written on this replica.
 #[derive(Debug, Clone, Default)]
 pub struct Hub {
     channels: Arc<Mutex<BTreeMap<SessionKey, Weak<Channel>>>>,
@@ -103,7 +103,7 @@ pub struct OpenMessage {
     pub parts: BTreeMap<u32, (DeltaKind, String)>,
 }
 
-/// A call of a model, from its beginning to its commit and a moment longer, for readers that are a step behind.
+/// A call of a model, from its beginning to its commit and a moment longer, for readers that lag by a step.
 #[derive(Debug)]
 struct Open {
     after: Seq,
@@ -121,7 +121,7 @@ struct Open {
     closed: bool,
 }
 
-/// How much of what is being written somebody has.
+/// How much of the open message a reader has.
 #[derive(Debug, Clone, Default)]
 pub struct Shown {
     /// The call whose beginning is known, by the event it follows.
@@ -146,7 +146,7 @@ pub struct Subscription {
 }
 
 impl Hub {
-    /// The session's channel, for as long as somebody holds it.
+    /// The session's channel, for as long as it is held.
     pub fn enter(&self, key: &SessionKey) -> Arc<Channel> {
         let mut channels = lock(&self.channels);
         if let Some(channel) = channels.get(key).and_then(Weak::upgrade) {
@@ -166,7 +166,7 @@ impl Hub {
         channel
     }
 
-    /// The session's channel, if somebody holds it.
+    /// The session's channel, if it is held.
     pub fn get(&self, key: &SessionKey) -> Option<Arc<Channel>> {
         lock(&self.channels).get(key).and_then(Weak::upgrade)
     }
@@ -236,7 +236,7 @@ impl Channel {
         self.head.borrow().seq
     }
 
-    /// Whether somebody reads it here.
+    /// Whether it has readers here.
     pub fn has_readers(&self) -> bool {
         self.pulse.receiver_count() > 0
     }
@@ -318,7 +318,7 @@ impl Channel {
         }
     }
 
-    /// What was added to the message that is written here since `shown`; none: nothing, or no message.
+    /// What was added to the message that is written here since `shown`. `None` means nothing, or no message.
     pub fn stretch(&self, shown: &mut Shown) -> Option<Stretch> {
         let open = lock(&self.open);
         let open = open.as_ref().filter(|open| open.chunk == 0 && !open.closed)?;
@@ -368,7 +368,7 @@ impl Subscription {
     /// Messages that were queued and not heard of yet.
     pub fn queued(&mut self) -> Vec<Announced> {
         let announced = lock(&self.channel.announced);
-        let new = announced.behind(self.heard);
+        let new = announced.after(self.heard);
         self.heard = announced.in_all();
         new
     }

@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// What there is to look at after the next wake-up, and those right behind it.
+    /// What there is to look at after the next wake-up, and those right after it.
     async fn hear(&self, listener: &mut Listener) -> Result<Look, Error> {
         let mut look = Look::default();
         self.concerns(&listener.next().await?, &mut look);

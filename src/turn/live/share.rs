@@ -112,7 +112,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes away what late writers left behind.
+    /// Removes what late writers left.
     pub async fn sweep_chunks(&self) -> Result<(), Error> {
         while self.store.sweep_chunks().await? > 0 {}
         Ok(())

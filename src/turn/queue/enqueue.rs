@@ -1,4 +1,4 @@
-//! The queue's commands: a message is put behind the gate, looked at, and withdrawn; one that interrupts also cancels what runs.
+//! The queue's commands: a message is stored under the gate's lock, looked at, and withdrawn; one that interrupts also cancels what runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -157,7 +157,7 @@ impl Engine {
         });
     }
 
-    /// Withdraws a message; what became of it.
+    /// Withdraws a message and returns its outcome.
     pub async fn cancel_queued(
         self: &Arc<Self>,
         tenant: TenantId,

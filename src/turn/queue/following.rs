@@ -98,7 +98,7 @@ impl Engine {
         !self.draining.is_cancelled() && self.leases.count() < self.rules.max_running
     }
 
-    /// The turn that a message starts; none: it cannot be read, and is given up.
+    /// The turn that a message starts. `None` means it cannot be read, and is given up.
     pub(in crate::turn) async fn plan_for(
         &self,
         key: &SessionKey,
@@ -168,7 +168,7 @@ impl Engine {
         self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload).await
     }
 
-    /// Ends messages that wait, for nobody's request.
+    /// Ends messages that wait, without a request.
     pub(in crate::turn) async fn withdraw(
         &self,
         key: &SessionKey,
@@ -176,15 +176,15 @@ impl Engine {
         why: Withdrawal,
         payload: &[u8],
     ) -> Result<(), Error> {
-        let nobody = Idempotency { request: None, hash: String::new() };
-        let gone = self.store.unqueue(key, which, why, payload, &nobody).await?;
+        let unkeyed = Idempotency { request: None, hash: String::new() };
+        let gone = self.store.unqueue(key, which, why, payload, &unkeyed).await?;
         if let Some(seq) = gone.last_seq {
             self.nudge(key, seq);
         }
         Ok(())
     }
 
-    /// Looks after queues: gives up what waited too long, and starts what nobody started.
+    /// Looks after queues: gives up what waited too long, and starts turns that were not started.
     pub async fn tend_queues(self: &Arc<Self>) -> Result<(), Error> {
         for key in self.store.expiring(ROUND).await? {
             self.withdraw(&key, Which::All, Withdrawal::Expired, b"").await?;

@@ -38,7 +38,7 @@ pub(in crate::turn) struct Call<'a> {
     pub(in crate::turn) max_bytes: usize,
     /// How long it may take.
     pub(in crate::turn) time_left: Duration,
-    /// Tokens of the answer after which the window is too full; none: nobody watches.
+    /// Tokens of the answer after which the window is too full. `None` means there is no guard.
     pub(in crate::turn) room: Option<u32>,
     /// Deltas within this time go out together.
     pub(in crate::turn) flush: Duration,
@@ -84,7 +84,7 @@ pub(in crate::turn) struct Broken {
 /// Why a call was cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::turn) enum Cut {
-    /// Somebody wants the turn cancelled.
+    /// A cancel of the turn was requested.
     Cancelled,
     /// The turn's time is up.
     Deadline,

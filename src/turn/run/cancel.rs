@@ -11,7 +11,7 @@ use crate::{
     turn::{Error, engine::Engine, lease::leases::GrantRequest, live::wakeups::Wakeup},
 };
 
-/// How often a turn that is being cancelled is looked at, when nobody tells of its end.
+/// How often a turn that is being cancelled is looked at, when its end is not announced.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The turn that a cancel request named or met.

@@ -37,7 +37,7 @@ struct Ahead {
 }
 
 impl Run<'_> {
-    /// Ends the turn as the model wants, unless messages wait for it or somebody cancelled.
+    /// Ends the turn as the model wants, unless messages wait for it or a cancel was requested.
     pub(super) async fn finish(
         &mut self,
         scene: &Scene<'_>,
@@ -103,7 +103,7 @@ impl Run<'_> {
         let found = self.patiently(|| self.engine.store.ahead(self.key, starters)).await?;
         let mut ahead = Ahead { waiting: found.waiting, next: None };
         let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
-        match self.engine.plan_for(self.key, &starter, Ground::behind(scene.owned)).await {
+        match self.engine.plan_for(self.key, &starter, Ground::after(scene.owned)).await {
             Ok(next) => ahead.next = next,
             Err(error @ Error::Store(_)) => return Err(error),
             // It waits until there is such a model again; this turn's end does not.
@@ -139,7 +139,7 @@ impl Run<'_> {
         Ok(flow)
     }
 
-    /// The end of a turn with what is to be taken back, its last words included. Nobody adds to a turn that is being cancelled.
+    /// The end of a turn with what is to be taken back, its last words included. Nothing is added to a turn that is being cancelled.
     pub(super) async fn undoing(
         &self,
         mut ending: Ending,

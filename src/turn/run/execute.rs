@@ -35,7 +35,7 @@ use crate::{
 /// How often an admission is tried again when the session changes under it.
 const ADMISSION_TRIES: u32 = 5;
 
-/// What became of an ExecuteTurn.
+/// The outcome of an ExecuteTurn.
 #[derive(Debug)]
 pub struct Admitted {
     /// The session.
@@ -44,7 +44,7 @@ pub struct Admitted {
     pub follows: Follows,
     /// How it came about.
     pub how: How,
-    /// The stream goes on behind this seq.
+    /// The stream goes on after this seq.
     pub after: Seq,
     /// Of a turn that was started: a place among its news from before its first word.
     pub news: Option<Subscription>,
@@ -75,7 +75,7 @@ pub enum How {
         message: MessageId,
         /// Its rank, from 1.
         position: u32,
-        /// What the running turn cannot heed of the request.
+        /// Fields of the request that the running turn cannot apply.
         ignored: Vec<&'static str>,
     },
     /// The request is known: this is what it started.
@@ -102,7 +102,7 @@ impl Engine {
         Err(Error::Store(crate::store::Error::Conflict("the session kept changing".to_owned())))
     }
 
-    /// One try; none: the session changed between the look and the statement. The statement itself refuses a request that is
+    /// One try. `None` means the session changed between the look and the statement. The statement itself refuses a request that is
     /// known, so that what it started is looked up only then.
     async fn try_admit(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
         let refused = match self.try_begin(key, command).await {
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Begins a turn in a session that is idle, or is to be created. None: the statement was refused.
+    /// Begins a turn in a session that is idle, or is to be created. `None` means the statement was refused.
     async fn try_begin(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
@@ -192,7 +192,7 @@ impl Engine {
         Ok(Some(Admitted { key: key.clone(), follows, how: How::Attached, after, news: None }))
     }
 
-    /// A turn is running: the input waits for it, or interrupts it. None: it is the same request's.
+    /// A turn is running: the input waits for it, or interrupts it. `None` means it is the same request's.
     async fn busy(
         self: &Arc<Self>,
         key: &SessionKey,

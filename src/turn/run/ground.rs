@@ -25,8 +25,8 @@ impl<'a> Ground<'a> {
         Self { config, revision: FIRST_REVISION, counters }
     }
 
-    /// What a turn leaves behind that runs here.
-    pub(in crate::turn) fn behind(owned: &'a Owned) -> Self {
+    /// What follows a turn that runs here.
+    pub(in crate::turn) fn after(owned: &'a Owned) -> Self {
         let Revision { number, config } = owned.in_force();
         Self { config, revision: *number, counters: owned.into() }
     }

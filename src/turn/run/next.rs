@@ -18,7 +18,7 @@ pub struct Facts {
     pub max_takeovers: u32,
     /// Calls that wait for results.
     pub open_calls: u32,
-    /// Somebody wants it cancelled.
+    /// A cancel was requested.
     pub cancel: Option<(crate::model::CancelCause, String)>,
     /// How much time is left.
     pub time_left: Duration,
@@ -120,7 +120,7 @@ pub fn next_step(facts: &Facts) -> Step {
     }
 }
 
-/// Behind a step that is over.
+/// After a step that is over.
 fn go_on(facts: &Facts) -> Step {
     match after_step(facts.step, &facts.spent, &facts.limits) {
         Some(reason) => completed(reason),
@@ -129,7 +129,7 @@ fn go_on(facts: &Facts) -> Step {
     }
 }
 
-/// How a turn ends whose model has answered for the last time; none: it goes on with the results of its calls.
+/// How a turn ends whose model has answered for the last time. `None` means it goes on with the results of its calls.
 fn said_its_last(last: Last) -> Option<Step> {
     let finish = last.finish.unwrap_or(FinishReason::Stop);
     let goes_on = last.role == Role::Tool && (finish == FinishReason::Stop || finish == FinishReason::ToolCalls);

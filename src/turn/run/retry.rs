@@ -31,7 +31,7 @@ pub struct Failed<'a> {
 }
 
 impl Retries {
-    /// How long to wait before the call is made again; none: it is not.
+    /// How long to wait before the call is made again. `None` means it is not.
     ///
     /// The wait is drawn from zero to a bound that doubles (full jitter), so that the callers of a service that fell over do not come
     /// back all at once. What the service asks for is waited for in full and more; where that is longer than we are willing

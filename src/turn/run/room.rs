@@ -94,7 +94,7 @@ impl Run<'_> {
     /// Why the context is to be compacted before the next call.
     pub(super) fn due(&self, scene: &Scene<'_>) -> Option<Trigger> {
         let policy = &scene.policy.context;
-        // A window that nobody knows, under a policy that assumes none: the provider says when.
+        // An unknown window, under a policy that assumes none: the provider reports it.
         let budget = budget(policy, scene.model).ok()?;
         let local = scene.model.provider.is_local();
         due(&policy.compaction, budget, scene.size.at_most(), local).filter(|trigger| match trigger {

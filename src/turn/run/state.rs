@@ -43,7 +43,7 @@ pub(super) struct Run<'a> {
     pub(super) writing: Option<MessageId>,
     /// How often the next step could not begin because the configuration had changed.
     pub(super) moved: u32,
-    /// It is noted that somebody has to read its events.
+    /// It is noted that its events must be read.
     pub(super) attended: bool,
     /// A step, and the calls that this owner made for it.
     pub(super) calls: (u32, u32),

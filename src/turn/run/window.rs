@@ -37,7 +37,7 @@ impl Run<'_> {
         let policy = &scene.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
         let rebilled = scene.rebilled(&pruning);
-        // A window that nobody knows overflows never: the provider says when.
+        // An unknown window never overflows: the provider reports it.
         let overflows = budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
         if !overflows {
             let by_itself = is_due(policy.prune.mode, &pruning, rebilled, false);
@@ -56,7 +56,7 @@ impl Run<'_> {
         Ok(cleared.is_some())
     }
 
-    /// How the turn ends if its prompt is larger than the window. What nobody knows the size of is left to the provider.
+    /// How the turn ends if its prompt is larger than the window. An unknown window is left to the provider.
     pub(super) async fn too_large(&self, scene: &Scene<'_>) -> Result<Option<Ending>, Error> {
         let size = scene.size.count.tokens;
         let window = known_window(&scene.policy.context, scene.model);
@@ -87,7 +87,7 @@ impl Run<'_> {
         let again = self.recovered != Some(scene.at.step);
         let chosen = choose(&seen.messages, &prune).zip(seen.context_version);
         let cleared = chosen.as_ref().map_or(0, |(pruning, _)| pruning.saved);
-        // A little less will not do: nobody knows how much too long it is.
+        // A little less will not do: by how much it is too long is not known.
         let forced = (Trigger::ProviderOverflow, scene.size.count.tokens / 2);
         let compacts = again
             && cleared < scene.size.count.tokens / WORTH_A_TRY

@@ -1,4 +1,4 @@
-//! AppendMessages: a host's own messages, cut as in a turn and written behind the transcript while no turn runs.
+//! AppendMessages: a host's own messages, cut as in a turn and appended to the transcript while no turn runs.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -83,7 +83,7 @@ impl Engine {
         .await
     }
 
-    /// One try; none: the transcript changed between the look and the statement. What is looked at after the version holds as long
+    /// One try. `None` means the transcript changed between the look and the statement. What is looked at after the version holds as long
     /// as the version does.
     async fn try_append(&self, key: &SessionKey, command: &AppendMessages) -> Result<Option<Receipt>, Error> {
         let request = command.idempotency.request.as_ref();
@@ -101,14 +101,14 @@ impl Engine {
         refuse(&tail, key, command)?;
         let fit = match self.fit(key, &tail, &command.messages).await {
             Ok(fit) => fit,
-            // What does not fit behind a transcript that has moved on may be there already: the same request was quicker.
+            // What cannot follow a transcript that has moved on may be there already: the same request was quicker.
             Err(misfit) if self.store.tail(key, None).await?.is_some_and(|now| now.version == tail.version) => {
                 return Err(misfit);
             }
             Err(_) => return Ok(None),
         };
         let append = Uuid::now_v7().to_string();
-        // A model that is no longer configured is nobody's.
+        // A model that is no longer configured has no provider.
         let estimator = self.model(&config.model).map_or(Estimator::Characters, |model| estimator(&model));
         let Prepared { messages, blobs } =
             self.prepare_messages(key, &append, command, &config, &fit, estimator).await?;
@@ -144,7 +144,7 @@ impl Engine {
         Ok(Some(self.receipt(&led, messages.len(), &config)))
     }
 
-    /// Looks whether the messages fit behind what the session has.
+    /// Checks whether the messages can follow what the session has.
     async fn fit(&self, key: &SessionKey, tail: &Tail, messages: &[Appended]) -> Result<Fit, Error> {
         let named: BTreeSet<CallId> = messages.iter().flat_map(calls_of).collect();
         let named: Vec<CallId> = named.into_iter().collect();

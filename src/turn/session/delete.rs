@@ -117,7 +117,7 @@ impl Engine {
         self.store.lease().min(LONGEST_STAY)
     }
 
-    /// Removes what deleted sessions left behind, once nobody can be following them any more.
+    /// Removes what deleted sessions left, once no reader can be following them any more.
     pub async fn purge(&self) -> Result<(), Error> {
         for key in self.store.purgeable(ROUND).await? {
             if self.draining.is_cancelled() {
@@ -131,7 +131,7 @@ impl Engine {
     }
 }
 
-/// How a turn ends whose session is deleted. What its model was saying is lost, and nobody asks how far it got.
+/// How a turn ends whose session is deleted. What its model was saying is lost, and how far it got does not matter.
 fn ending(seen: &Doomed) -> Ending {
     let outcome = match seen.state {
         SessionState::AwaitingTools => CancelOutcome::ToolsInProgress,

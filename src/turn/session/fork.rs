@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Forks a session, or returns the fork that the same request made before. What lies behind a seq never changes, so that neither
+    /// Forks a session, or returns the fork that the same request made before. What is stored up to a seq never changes, so that neither
     /// the reads nor the copy need a lock: a running turn goes on meanwhile.
     pub async fn fork(self: &Arc<Self>, tenant: TenantId, command: ForkSession) -> Result<Session, Error> {
         let engine = Arc::clone(self);
@@ -43,7 +43,7 @@ impl Engine {
         let begun = Instant::now();
         loop {
             if self.store.session(&fork).await?.is_some() {
-                // Made by this request, whatever became of its source since.
+                // Made by this request, whatever happened to its source since.
                 self.made_by(&fork, &idempotency).await?;
                 return self.session(&fork).await;
             }

@@ -38,7 +38,7 @@ impl Engine {
         .await
     }
 
-    /// One try: the revision that the change made or found. None: the session changed between the look and the statement.
+    /// One try: the revision that the change made or found. `None` means the session changed between the look and the statement.
     async fn try_update(&self, key: &SessionKey, command: &UpdateSession) -> Result<Option<i64>, Error> {
         let UpdateSession { session: _, etag, change, idempotency } = command;
         // Looked up after the session was read: what the same request did in between is found as known, not as another's change.
@@ -63,7 +63,7 @@ impl Engine {
         remembered.map(|remembered| same(remembered, idempotency)).transpose()
     }
 
-    /// The new configuration, and what is told of it; none: it is the one in force.
+    /// The new configuration, and what is told of it. `None` means it is the one in force.
     fn changed(
         &self,
         session: &Session,

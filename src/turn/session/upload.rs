@@ -1,5 +1,5 @@
 //! Uploads: content comes piece by piece, is stored as it comes, and becomes a blob when it is complete and what it was said to be.
-//! Until then nobody sees it; what is left of one that broke off is taken away.
+//! Until then it is not visible; what is left of one that broke off is taken away.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
 
 /// Bytes that are gathered before they are written: a whole number of chunks.
 const BATCH_BYTES: usize = 16 * CHUNK_BYTES;
-/// After this long what is left of an upload is nobody's; longer than any upload may take, and than clocks may be apart.
+/// After this long what is left of an upload is abandoned; longer than any upload may take, and than clocks may be apart.
 const ABANDONED: Duration = Duration::from_hours(24);
 
 /// What comes from a client that stores content.

@@ -57,7 +57,7 @@ const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
 /// What the model reads when no result came in time.
 const OVERDUE_WORDS: &str = "[No result came in time.]";
 
-/// What the model reads when nobody decided about a call in time.
+/// What the model reads when a call was not decided in time.
 const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
 
 /// What the model reads when a person denied a call; the person's reason follows.
@@ -69,7 +69,7 @@ const EDIT_CHARS: u32 = 4_096;
 /// Calls by their position in a request.
 type Positions = Vec<(usize, CallId)>;
 
-/// What became of a submission.
+/// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipts {
     /// One for each answer, in order.
@@ -209,7 +209,7 @@ impl Engine {
         Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
     }
 
-    /// Closes the calls whose time is up with an error result, as nobody's answer: theirs, or that of a turn which has some grace left
+    /// Closes the calls whose time is up with an error result, without an answer: theirs, or that of a turn which has some grace left
     /// to conclude. False: there was nothing to close.
     pub(in crate::turn) async fn close_overdue(self: &Arc<Self>, key: &SessionKey) -> Result<bool, Error> {
         let open = self.store.open_calls(key).await?;
@@ -234,8 +234,8 @@ impl Engine {
             let result = SubmittedResult { call, parts, outcome: ToolOutcome::TimedOut, sanitized: false };
             answers.push(self.prepare(&asked, result, AnswerKind::Overdue, None).await?);
         }
-        let nobody = Idempotency { request: None, hash: String::new() };
-        let submitted = self.write(&asked, &answers, &[], &ids, &nobody, &addressee.next(&answers)).await?;
+        let unkeyed = Idempotency { request: None, hash: String::new() };
+        let submitted = self.write(&asked, &answers, &[], &ids, &unkeyed, &addressee.next(&answers)).await?;
         Ok(!submitted.accepted.is_empty())
     }
 
@@ -426,7 +426,7 @@ fn edited(call: &CallId, known: &BTreeMap<CallId, KnownCall>) -> bool {
     known.get(call).is_some_and(|call| call.edited.is_some())
 }
 
-/// A yes to a call that awaits it; none: it does not.
+/// A yes to a call that awaits it. `None` means it does not.
 fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<Approval> {
     let open = open.iter().find(|open| open.pending.call.id == *call)?;
     let mut asked = open.pending.call.clone();

@@ -23,7 +23,7 @@ pub(in crate::turn) enum Sent {
     Approval(Option<String>),
 }
 
-/// What became of an answer: taken now, or by the same request before; else it depends on the call, as it was `seen` before the
+/// The outcome of an answer: taken now, or by the same request before; else it depends on the call, as it was `seen` before the
 /// answers were written and as it is after.
 pub(in crate::turn) fn status(call: &CallId, sent: &Sent, seen: &KnownCall, submitted: &Submitted) -> AnswerStatus {
     let before = submitted.first.as_ref().is_some_and(|first| first.accepted.contains(call));

@@ -56,7 +56,7 @@ pub(in crate::turn) struct Order {
     pub policy: CompactionPolicy,
     /// Wishes of one request.
     pub wishes: (String, InstructionsMode),
-    /// The size that is asked for; none: by the room.
+    /// The size that is asked for. `None` means by the room.
     pub target: Option<u32>,
     /// Old tool results were cleared for it.
     pub was_pruned: bool,
@@ -75,7 +75,7 @@ pub(super) struct Draft {
 }
 
 impl Order {
-    /// What nobody asked for but the policy.
+    /// What only the policy asked for.
     pub(in crate::turn) fn of_policy(
         policy: &CompactionPolicy,
         budget: Budget,
@@ -127,7 +127,7 @@ impl Survey {
         })
     }
 
-    /// The smallest size that any way leads to without a summary; none: nothing may go.
+    /// The smallest size that any way leads to without a summary. `None` means nothing may go.
     pub(super) fn smallest(&self, order: &Order) -> Option<u32> {
         let plans = self.plans(order);
         plans.map(|plan| plan.after(&self.shown(order), self.carried(&plan).unwrap_or_default())).min()
@@ -139,7 +139,7 @@ impl Survey {
             .filter_map(move |strategy| compact::plan(strategy, &situation))
     }
 
-    /// Tokens that the model may write as the summary of a plan; none: the size that is asked for leaves too little for one.
+    /// Tokens that the model may write as the summary of a plan. `None` means the size that is asked for leaves too little for one.
     pub(super) fn summary_most(&self, order: &Order, plan: &Plan) -> Option<u32> {
         let most = order.policy.summary_max_tokens;
         if order.bound().is_none() {
@@ -195,7 +195,7 @@ impl Survey {
         Draft { compaction, shift, summary: message, estimator, plan }
     }
 
-    /// What a plan comes to with a summary of so many tokens in its place; none: messages are only left out.
+    /// What a plan comes to with a summary of so many tokens in its place. `None` means messages are only left out.
     fn outlook(&self, order: &Order, plan: &Plan, summary: Option<u32>) -> Compaction {
         let after = plan.after(&self.shown(order), summary.unwrap_or_default());
         let (referenced_tools, unreferenced_tools) = plan.tools(&self.messages);

@@ -134,7 +134,7 @@ impl Engine {
 }
 
 /// How much the model that summarises holds. That of the session's own model may be set by the policy; where it is smaller than anybody
-/// said, nobody knows more than what was asked for after its refusal.
+/// said, no more is known than what was requested after its refusal.
 fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
     if model.reference != survey.model.reference {
         return model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::model::{Delivery, MessageId, TurnId};
 
-/// How many are remembered for a reader that is a step behind; the list of the queue is the truth.
+/// How many are remembered for a reader that lags by a step; the list of the queue is the truth.
 const MOST: usize = 64;
 
 /// A message that was queued.
@@ -41,8 +41,8 @@ impl Announcements {
         self.in_all
     }
 
-    /// Those behind the first `heard`, as far as they are remembered.
-    pub(super) fn behind(&self, heard: usize) -> Vec<Announced> {
+    /// Those after the first `heard`, as far as they are remembered.
+    pub(super) fn after(&self, heard: usize) -> Vec<Announced> {
         let new = (self.in_all - heard.min(self.in_all)).min(self.recent.len());
         self.recent.iter().skip(self.recent.len() - new).cloned().collect()
     }
@@ -59,7 +59,7 @@ mod tests {
             let message = MessageId::new(position.to_string());
             all.add(Announced { turn: None, message, position, delivery: Delivery::Asap });
         }
-        let heard = |from| all.behind(from).iter().map(|it| it.position).collect::<Vec<_>>();
+        let heard = |from| all.after(from).iter().map(|it| it.position).collect::<Vec<_>>();
         assert_eq!(heard(98), [99, 100]);
         assert_eq!(heard(100), Vec::<u32>::new());
         assert_eq!(heard(0), (37..=100).collect::<Vec<_>>());

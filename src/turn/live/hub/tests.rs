@@ -17,7 +17,7 @@ fn live(after: i64, what: LiveKind) -> Live {
     Live { after: Seq(after), turn: TurnId::new("turn"), at: at(after), what }
 }
 
-/// Where the turn is behind an event: each attempt follows another one.
+/// Where the turn is after an event: each attempt follows another one.
 fn at(after: i64) -> StepPosition {
     StepPosition { step: 1, attempt: u32::try_from(after).unwrap() }
 }
@@ -42,7 +42,7 @@ fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
     live.into_iter().map(delta).collect()
 }
 
-/// What another replica writes behind an event: chunks from the n-th on, each with one word for the first part.
+/// What another replica writes after an event: chunks from the n-th on, each with one word for the first part.
 fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> Elsewhere {
     let stretch = |text: &&str| Stretch {
         after: Seq(after),
@@ -115,7 +115,7 @@ fn a_message_that_is_settled_is_not_shown_to_newcomers() {
 }
 
 #[test]
-fn what_a_stale_owner_says_is_shown_to_nobody() {
+fn text_of_a_stale_owner_is_not_shown() {
     let channel = Hub::default().enter(&key());
     let mut reader = channel.subscribe();
     channel.take_in(elsewhere(5, "new", 1, &["right"]));
@@ -179,7 +179,7 @@ fn the_head_only_moves_forward() {
 }
 
 #[test]
-fn a_channel_lives_as_long_as_somebody_holds_it() {
+fn a_channel_lives_as_long_as_it_is_held() {
     let hub = Hub::default();
     let channel = hub.enter(&key());
     assert!(Arc::ptr_eq(&channel, &hub.enter(&key())));
