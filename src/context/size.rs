@@ -22,7 +22,7 @@ impl Size {
         self.count.tokens.saturating_add(self.count.margin)
     }
 
-    /// Whether a provider's report is behind it.
+    /// Whether a provider reported it.
     pub fn is_anchored(&self) -> bool {
         self.last_input > 0
     }
