@@ -125,6 +125,9 @@ async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_ke
     // The whole server runs on this thread.
     let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
     let _logging = tracing::subscriber::set_default(subscriber);
+    // With one subscriber in the process, whichever thread meets a line of code first decides for all whether it is logged, by its own
+    // subscriber; other tests have none. With two, all subscribers are asked.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let answers = [
         json!([call("look"), {"finish": {"reason": "tool_calls", "usage": {"input": 5_000, "output": 100}}}]),
         says("Done.", 5_115, 7),
