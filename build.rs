@@ -1,19 +1,30 @@
-//! Compiles `proto/`, and sees to it that a new migration is embedded: messages, services and the descriptor set for reflection.
+//! Compiles `proto/`, and sees to it that a new migration is embedded: messages, services and the
+//! descriptor set for reflection.
 use std::{env, fs, path::PathBuf};
 
 use protox::prost::Message as _;
 
-#[expect(clippy::disallowed_methods, reason = "this is how cargo talks to build scripts")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is how cargo talks to build scripts"
+)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rerun-if-changed=migrations"); // embedded by a macro, which cargo does not see
-    let mut files: Vec<PathBuf> =
-        fs::read_dir("proto/contextd/v1")?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
+    let mut files: Vec<PathBuf> = fs::read_dir("proto/contextd/v1")?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_, std::io::Error>>()?;
     files.sort();
     let descriptors = protox::compile(&files, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(out.join("contextd_descriptor.bin"), descriptors.encode_to_vec())?;
+    fs::write(
+        out.join("contextd_descriptor.bin"),
+        descriptors.encode_to_vec(),
+    )?;
     // Maps are ordered, so that the same request always has the same bytes (and hash).
-    tonic_prost_build::configure().btree_map(".").codec_path("crate::pb::codec::Codec").compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .btree_map(".")
+        .codec_path("crate::pb::codec::Codec")
+        .compile_fds(descriptors)?;
     Ok(())
 }

@@ -1,6 +1,11 @@
-//! What it costs to keep account of a context: GetContextStats beside a handler that runs `SELECT 1`, in short and long sessions; an
-//! append beside a recount; and how much is stored by twice as many turns. `docs/benchmarks.md` says how to read it.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+//! What it costs to keep account of a context: GetContextStats beside a handler that runs `SELECT
+//! 1`, in short and long sessions; an append beside a recount; and how much is stored by twice as
+//! many turns. `docs/benchmarks.md` says how to read it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a program for people at a terminal"
+)]
 
 mod place;
 
@@ -49,7 +54,8 @@ const TURNS: usize = 200;
 /// Bytes of the context that is appended to, and of what is appended.
 const CONTEXT: usize = 1 << 20;
 const APPENDED: usize = 1 << 10;
-const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100 } }] }] }"#;
+const SCRIPT: &str =
+    r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100 } }] }] }"#;
 
 #[tokio::main]
 async fn main() {
@@ -60,17 +66,25 @@ async fn main() {
     let postgres = place::start_postgres(&place).await;
     let served = Served::start(&place, &postgres, SCRIPT, "");
     println!("\nGetContextStats, p50 of {} rounds", few(ROUNDS));
-    println!("  {:>9} messages  {:>10}  {:>10}  {:>6}", "", "stats", "SELECT 1", "ratio");
+    println!(
+        "  {:>9} messages  {:>10}  {:>10}  {:>6}",
+        "", "stats", "SELECT 1", "ratio"
+    );
     let bench = Beside::start(&postgres).await;
     let lengths = LENGTHS.map(few);
     for length in lengths {
         fill(&served, &session_of(length), length).await;
     }
-    let measured = bench.measure(&lengths.map(session_of), few(ROUNDS), few(WARM_UP)).await;
+    let measured = bench
+        .measure(&lengths.map(session_of), few(ROUNDS), few(WARM_UP))
+        .await;
     let first = measured[0].0;
     for (length, (stats, floor)) in lengths.into_iter().zip(measured) {
-        let (ratio, growth) = (stats.as_secs_f64() / floor.as_secs_f64(), stats.as_secs_f64() / first.as_secs_f64());
-        println!("  {length:>9} messages  {stats:>10.3?}  {floor:>10.3?}  {ratio:>6.2}  {growth:.2} of the shortest");
+        let ratio = stats.as_secs_f64() / floor.as_secs_f64();
+        let growth = stats.as_secs_f64() / first.as_secs_f64();
+        println!(
+            "  {length:>9} messages  {stats:>10.3?}  {floor:>10.3?}  {ratio:>6.2}  {growth:.2} of the shortest"
+        );
     }
     append_beside_recount(few(ROUNDS));
     println!("\nbytes stored, {} turns and twice as many", few(TURNS));
@@ -91,21 +105,42 @@ async fn fill(served: &Served, session: &str, length: usize) {
     let named = pb::Session {
         session_id: session.to_owned(),
         model: "scripted/bench".to_owned(),
-        policy_overrides: Some(pb::Policy { context_window: Some(i32::MAX), ..pb::Policy::default() }),
+        policy_overrides: Some(pb::Policy {
+            context_window: Some(i32::MAX),
+            ..pb::Policy::default()
+        }),
         ..pb::Session::default()
     };
-    let request = pb::CreateSessionRequest { session: Some(named), request_id: String::new() };
+    let request = pb::CreateSessionRequest {
+        session: Some(named),
+        request_id: String::new(),
+    };
     sessions.create_session(request).await.unwrap();
     let said = |n: usize| {
         let text = pb::part::Content::Text(format!("This is message {n}, which says little."));
-        let role = if n.is_multiple_of(2) { pb::Role::User } else { pb::Role::Assistant };
-        let part = pb::Part { content: Some(text), ..pb::Part::default() };
-        pb::InputMessage { role: role.into(), parts: vec![part], ..pb::InputMessage::default() }
+        let role = if n.is_multiple_of(2) {
+            pb::Role::User
+        } else {
+            pb::Role::Assistant
+        };
+        let part = pb::Part {
+            content: Some(text),
+            ..pb::Part::default()
+        };
+        pb::InputMessage {
+            role: role.into(),
+            parts: vec![part],
+            ..pb::InputMessage::default()
+        }
     };
     for from in (0..length).step_by(AT_ONCE) {
         let messages = (from..length.min(from + AT_ONCE)).map(said).collect();
         let session_id = session.to_owned();
-        let request = pb::AppendMessagesRequest { session_id, messages, ..pb::AppendMessagesRequest::default() };
+        let request = pb::AppendMessagesRequest {
+            session_id,
+            messages,
+            ..pb::AppendMessagesRequest::default()
+        };
         sessions.append_messages(request).await.unwrap();
     }
 }
@@ -121,11 +156,17 @@ struct SelectOne(Arc<Engine>);
 
 #[tonic::async_trait]
 impl ModelService for SelectOne {
-    async fn list_models(&self, _: Request<pb::ListModelsRequest>) -> Result<Response<pb::ListModelsResponse>, Status> {
+    async fn list_models(
+        &self,
+        _: Request<pb::ListModelsRequest>,
+    ) -> Result<Response<pb::ListModelsResponse>, Status> {
         Err(Status::unimplemented("not asked"))
     }
 
-    async fn get_model(&self, _: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
+    async fn get_model(
+        &self,
+        _: Request<pb::GetModelRequest>,
+    ) -> Result<Response<pb::GetModelResponse>, Status> {
         self.0.store().ping(Duration::from_secs(5)).await?;
         Ok(Response::new(pb::GetModelResponse::default()))
     }
@@ -135,38 +176,75 @@ impl Beside {
     async fn start(postgres: &Postgres) -> Self {
         let lease = Duration::from_secs(15);
         let database = Database::new(&settings(postgres.config(DATABASE))).unwrap();
-        let scripted = Scripted::new("scripted", None).unwrap().with_script("bench", SCRIPT).unwrap();
+        let scripted = Scripted::new("scripted", None)
+            .unwrap()
+            .with_script("bench", SCRIPT)
+            .unwrap();
         let registry = Registry::default().with("scripted", Arc::new(scripted));
         let store = Store::new(database, "bench", lease);
-        let engine = Engine::new(store, registry, rules(), Hub::default(), Arc::new(SystemClock));
+        let engine = Engine::new(
+            store,
+            registry,
+            rules(),
+            Hub::default(),
+            Arc::new(SystemClock),
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let server = tonic::transport::Server::builder()
-            .add_service(ContextServiceServer::new(Contexts::new(Arc::clone(&engine))))
+            .add_service(ContextServiceServer::new(Contexts::new(Arc::clone(
+                &engine,
+            ))))
             .add_service(ModelServiceServer::new(SelectOne(engine)))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
-        let channel = Channel::from_shared(address).unwrap().connect().await.unwrap();
-        Self { contexts: ContextServiceClient::new(channel.clone()), models: ModelServiceClient::new(channel) }
+        let channel = Channel::from_shared(address)
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
+        Self {
+            contexts: ContextServiceClient::new(channel.clone()),
+            models: ModelServiceClient::new(channel),
+        }
     }
 
     /// The p50 of both for each session, all asked for in turns.
-    async fn measure(&self, sessions: &[String], rounds: usize, warm_up: usize) -> Vec<(Duration, Duration)> {
+    async fn measure(
+        &self,
+        sessions: &[String],
+        rounds: usize,
+        warm_up: usize,
+    ) -> Vec<(Duration, Duration)> {
         let mut samples = vec![(Vec::new(), Vec::new()); sessions.len()];
         for round in 0..warm_up + rounds {
             for (session_id, (stats, floor)) in sessions.iter().zip(&mut samples) {
                 let begun = Instant::now();
-                let request = pb::GetContextStatsRequest { session_id: session_id.clone(), ..Default::default() };
-                self.contexts.clone().get_context_stats(request).await.unwrap();
+                let request = pb::GetContextStatsRequest {
+                    session_id: session_id.clone(),
+                    ..Default::default()
+                };
+                self.contexts
+                    .clone()
+                    .get_context_stats(request)
+                    .await
+                    .unwrap();
                 let between = Instant::now();
-                self.models.clone().get_model(pb::GetModelRequest::default()).await.unwrap();
+                self.models
+                    .clone()
+                    .get_model(pb::GetModelRequest::default())
+                    .await
+                    .unwrap();
                 if round >= warm_up {
                     stats.push(between - begun);
                     floor.push(between.elapsed());
                 }
             }
         }
-        samples.into_iter().map(|(stats, floor)| (median(stats), median(floor))).collect()
+        samples
+            .into_iter()
+            .map(|(stats, floor)| (median(stats), median(floor)))
+            .collect()
     }
 }
 
@@ -209,7 +287,12 @@ fn rules() -> Rules {
         max_running: 1,
         delta_flush: Duration::from_millis(10),
         max_answer_bytes: 1 << 20,
-        retries: Retries { attempts: 1, base: second, most: second, most_asked: second },
+        retries: Retries {
+            attempts: 1,
+            base: second,
+            most: second,
+            most_asked: second,
+        },
         share_interval: None,
         poll_interval: second,
         max_prompt_media_bytes: 20 << 20,
@@ -222,15 +305,27 @@ fn rules() -> Rules {
             interval: Duration::from_hours(1),
             batch: 500,
         },
-        uploads: UploadBounds { max_bytes: 1 << 20, max_at_once: 1, idle: second, total: second },
+        uploads: UploadBounds {
+            max_bytes: 1 << 20,
+            max_at_once: 1,
+            idle: second,
+            total: second,
+        },
     }
 }
 
 /// What the counters need for an append, beside what a recount of everything would need.
 fn append_beside_recount(rounds: usize) {
     let words = "The quick brown fox jumps over the lazy dog. ";
-    let whole: Vec<Part> = (0..CONTEXT / APPENDED).map(|_| Part::text(words.repeat(APPENDED / words.len()))).collect();
-    let count = |parts: &[Part]| parts.iter().map(|part| estimate::part(part, Role::User).tokens).sum::<u32>();
+    let whole: Vec<Part> = (0..CONTEXT / APPENDED)
+        .map(|_| Part::text(words.repeat(APPENDED / words.len())))
+        .collect();
+    let count = |parts: &[Part]| {
+        parts
+            .iter()
+            .map(|part| estimate::part(part, Role::User).tokens)
+            .sum::<u32>()
+    };
     let timed = |parts: &[Part]| {
         let begun = Instant::now();
         std::hint::black_box(count(std::hint::black_box(parts)));
@@ -239,20 +334,31 @@ fn append_beside_recount(rounds: usize) {
     let append = median((0..rounds).map(|_| timed(&whole[..1])).collect());
     let recount = median((0..rounds).map(|_| timed(&whole)).collect());
     println!("\ncounting 1 KB that is appended to 1 MB, and all of it again");
-    println!("  {append:.3?} and {recount:.3?}: 1/{:.0}", recount.as_secs_f64() / append.as_secs_f64());
+    println!(
+        "  {append:.3?} and {recount:.3?}: 1/{:.0}",
+        recount.as_secs_f64() / append.as_secs_f64()
+    );
 }
 
-/// Bytes that a session's turns take, and twice as many turns. Dead rows are not counted: how many there are is a matter of the last
-/// vacuum.
+/// Bytes that a session's turns take, and twice as many turns. Dead rows are not counted: how many
+/// there are is a matter of the last vacuum.
 async fn stored(served: &Served, postgres: &Postgres, turns: usize) -> (i64, i64) {
-    let (client, connection) = postgres.config(DATABASE).connect(tokio_postgres::NoTls).await.unwrap();
+    let (client, connection) = postgres
+        .config(DATABASE)
+        .connect(tokio_postgres::NoTls)
+        .await
+        .unwrap();
     tokio::spawn(connection);
     let mut service = TurnServiceClient::connect(served.url()).await.unwrap();
     let before = size(&client).await;
     let mut sizes = Vec::new();
     for _ in 0..2 {
         for _ in 0..turns {
-            let mut stream = service.execute_turn(turn("stored")).await.unwrap().into_inner();
+            let mut stream = service
+                .execute_turn(turn("stored"))
+                .await
+                .unwrap()
+                .into_inner();
             while stream.message().await.unwrap().is_some() {}
         }
         sizes.push(size(&client).await - before);

@@ -1,6 +1,10 @@
-//! What a reader costs the server in memory: streams on which nothing happens, and readers that do not read.
-//! `docs/benchmarks.md` says how to read it.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+//! What a reader costs the server in memory: streams on which nothing happens, and readers that do
+//! not read. `docs/benchmarks.md` says how to read it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a program for people at a terminal"
+)]
 
 mod place;
 
@@ -17,17 +21,23 @@ const FEW: usize = 20;
 const PER_CONNECTION: usize = 250;
 /// Turns that are written while nobody reads.
 const TURNS: usize = 20;
-/// Bytes that a reader may cost: one that waits for something to happen, and one that does not read.
+/// Bytes that a reader may cost: one that waits for something to happen, and one that does not
+/// read.
 const IDLE: f64 = 32.0 * 1024.0;
 const STALLED: f64 = 128.0 * 1024.0;
 /// Each turn says 20 kB.
-const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 4000 } }] }] }"#;
+const SCRIPT: &str =
+    r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 4000 } }] }] }"#;
 /// Long enough for everything that was begun to come to rest.
 const REST: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
-    let readers = if std::env::args().any(|arg| arg == "--bench") { READERS } else { FEW };
+    let readers = if std::env::args().any(|arg| arg == "--bench") {
+        READERS
+    } else {
+        FEW
+    };
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
     let served = Served::start(&place, &postgres, SCRIPT, "");
@@ -40,7 +50,13 @@ async fn main() {
     for n in 0..readers {
         run(&mut turns, &format!("idle-{n}")).await;
     }
-    let idle = measure(&served, readers, |n| watch(&format!("idle-{n}"), 0), async || {}).await;
+    let idle = measure(
+        &served,
+        readers,
+        |n| watch(&format!("idle-{n}"), 0),
+        async || {},
+    )
+    .await;
     // A process of its own: what the first one gave free would not show.
     drop(served);
     let served = Served::start(&place, &postgres, SCRIPT, "");
@@ -59,9 +75,10 @@ async fn main() {
     .await;
     println!("\n{readers} readers of each kind");
     println!("  {:<52} {:>9}  {:>8}", "", "bytes", "of aim");
-    for (name, bytes, aim) in
-        [("a stream on which nothing happens", idle, IDLE), ("a reader that does not read", stalled, STALLED)]
-    {
+    for (name, bytes, aim) in [
+        ("a stream on which nothing happens", idle, IDLE),
+        ("a reader that does not read", stalled, STALLED),
+    ] {
         println!("  {name:<52} {bytes:>9.0}  {:>8.2}", bytes / aim);
     }
     drop(served);
@@ -69,7 +86,11 @@ async fn main() {
 }
 
 async fn run(turns: &mut TurnServiceClient<Channel>, session: &str) {
-    let mut stream = turns.execute_turn(turn(session)).await.unwrap().into_inner();
+    let mut stream = turns
+        .execute_turn(turn(session))
+        .await
+        .unwrap()
+        .into_inner();
     while stream.message().await.unwrap().is_some() {}
 }
 
@@ -88,7 +109,11 @@ async fn measure(
         if n % PER_CONNECTION == 0 {
             connection = narrow(served).await;
         }
-        let mut stream = connection.watch_events(request(n)).await.unwrap().into_inner();
+        let mut stream = connection
+            .watch_events(request(n))
+            .await
+            .unwrap()
+            .into_inner();
         until_sync(&mut stream).await;
         open.push(stream);
     }
@@ -101,13 +126,18 @@ async fn measure(
 
 /// A connection whose streams hold next to nothing that was not read.
 async fn narrow(served: &Served) -> TurnServiceClient<Channel> {
-    let endpoint = Channel::from_shared(served.url()).unwrap().initial_stream_window_size(4096);
+    let endpoint = Channel::from_shared(served.url())
+        .unwrap()
+        .initial_stream_window_size(4096);
     TurnServiceClient::new(endpoint.connect().await.unwrap())
 }
 
 async fn until_sync(stream: &mut Streaming<pb::WatchEventsResponse>) {
     while let Some(message) = stream.message().await.unwrap() {
-        if matches!(message.event.and_then(|event| event.payload), Some(Payload::Sync(_))) {
+        if matches!(
+            message.event.and_then(|event| event.payload),
+            Some(Payload::Sync(_))
+        ) {
             return;
         }
     }
@@ -116,6 +146,13 @@ async fn until_sync(stream: &mut Streaming<pb::WatchEventsResponse>) {
 /// The memory that a process holds, in bytes.
 fn resident(served: &Served) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", served.child.id())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kilobytes| kilobytes * 1024)
 }

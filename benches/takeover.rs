@@ -1,5 +1,10 @@
-//! How long a turn stands still when its replica is killed, and when it is stopped. `docs/benchmarks.md` says how to read it.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+//! How long a turn stands still when its replica is killed, and when it is stopped.
+//! `docs/benchmarks.md` says how to read it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a program for people at a terminal"
+)]
 
 mod place;
 
@@ -41,50 +46,83 @@ const COPIES: &str = "
       delete from session_run where session_id = 'orphan';
     end $$";
 /// Speaks for far longer than a round lasts.
-const SCRIPT: &str =
-    r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }] }"#;
+const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }] }"#;
 
 #[tokio::main]
 async fn main() {
-    let rounds = if std::env::args().any(|arg| arg == "--bench") { ROUNDS } else { 1 };
+    let rounds = if std::env::args().any(|arg| arg == "--bench") {
+        ROUNDS
+    } else {
+        1
+    };
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
     let other = Served::start(&place, &postgres, SCRIPT, SETTINGS);
-    println!("\n{rounds} rounds, a lease of {LEASE:?}; until the first new event on the other replica");
+    println!(
+        "\n{rounds} rounds, a lease of {LEASE:?}; until the first new event on the other replica"
+    );
     println!("  {:<24} {:>10} {:>10} {:>10}", "", "p50", "worst", "aim");
     for (name, signal, aim) in [
-        ("kill -9", Signal::SIGKILL, LEASE.mul_f64(1.3) + Duration::from_secs(1)),
-        ("a stop, at once", Signal::SIGTERM, Duration::from_millis(500)),
+        (
+            "kill -9",
+            Signal::SIGKILL,
+            LEASE.mul_f64(1.3) + Duration::from_secs(1),
+        ),
+        (
+            "a stop, at once",
+            Signal::SIGTERM,
+            Duration::from_millis(500),
+        ),
     ] {
         let mut samples = Vec::new();
         for n in 0..rounds {
-            samples.push(stands_still(&place, &postgres, &other, &format!("{signal}-{n}"), signal).await);
+            samples.push(
+                stands_still(&place, &postgres, &other, &format!("{signal}-{n}"), signal).await,
+            );
         }
         samples.sort_unstable();
-        let (middle, worst) = (samples[samples.len() / 2], samples[samples.len() - 1]);
+        let middle = samples[samples.len() / 2];
+        let worst = samples[samples.len() - 1];
         println!("  {name:<24} {middle:>10.2?} {worst:>10.2?} {aim:>10.2?}");
     }
     drop(other);
     let orphans = if rounds == ROUNDS { ORPHANS } else { ROUNDS };
     let took = all_taken_over(&place, &postgres, orphans).await;
-    println!("  {orphans} turns without an owner, until the last one has one on one replica: {took:.2?}");
+    println!(
+        "  {orphans} turns without an owner, until the last one has one on one replica: {took:.2?}"
+    );
     postgres.stop().await.unwrap();
 }
 
-/// How long a replica takes until it owns so many turns whose leases have run out, from the first one that it takes over.
+/// How long a replica takes until it owns so many turns whose leases have run out, from the first
+/// one that it takes over.
 async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) -> Duration {
     let first = Served::start(place, postgres, SILENT, SETTINGS);
     let mut turns = TurnServiceClient::connect(first.url()).await.unwrap();
-    let mut stream = turns.execute_turn(turn("orphan")).await.unwrap().into_inner();
+    let mut stream = turns
+        .execute_turn(turn("orphan"))
+        .await
+        .unwrap()
+        .into_inner();
     while let Some(message) = stream.message().await.unwrap() {
-        if matches!(message.event.and_then(|event| event.payload), Some(Payload::StepStarted(_))) {
+        if matches!(
+            message.event.and_then(|event| event.payload),
+            Some(Payload::StepStarted(_))
+        ) {
             break;
         }
     }
-    kill(Pid::from_raw(i32::try_from(first.child.id()).unwrap()), Signal::SIGKILL).unwrap();
+    kill(
+        Pid::from_raw(i32::try_from(first.child.id()).unwrap()),
+        Signal::SIGKILL,
+    )
+    .unwrap();
     let (client, connection) = postgres.config(DATABASE).connect(NoTls).await.unwrap();
     tokio::spawn(connection);
-    client.batch_execute(&COPIES.replace("ORPHANS", &orphans.to_string())).await.unwrap();
+    client
+        .batch_execute(&COPIES.replace("ORPHANS", &orphans.to_string()))
+        .await
+        .unwrap();
     let _other = Served::start(place, postgres, SILENT, SETTINGS);
     let left = async || {
         let left = "select count(*) from session_run where session_id like 'orphan-%' and lease_until < now()";
@@ -101,24 +139,51 @@ async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) ->
 }
 
 /// How long it takes until readers elsewhere see the turn go on, from the signal to its replica.
-async fn stands_still(place: &TempDir, postgres: &Postgres, other: &Served, session: &str, signal: Signal) -> Duration {
+async fn stands_still(
+    place: &TempDir,
+    postgres: &Postgres,
+    other: &Served,
+    session: &str,
+    signal: Signal,
+) -> Duration {
     let first = Served::start(place, postgres, SCRIPT, SETTINGS);
     let mut turns = TurnServiceClient::connect(first.url()).await.unwrap();
-    let mut stream = turns.execute_turn(turn(session)).await.unwrap().into_inner();
+    let mut stream = turns
+        .execute_turn(turn(session))
+        .await
+        .unwrap()
+        .into_inner();
     while let Some(message) = stream.message().await.unwrap() {
-        if matches!(message.event.and_then(|event| event.payload), Some(Payload::TextDelta(_))) {
+        if matches!(
+            message.event.and_then(|event| event.payload),
+            Some(Payload::TextDelta(_))
+        ) {
             break;
         }
     }
     let mut turns = TurnServiceClient::connect(other.url()).await.unwrap();
-    let mut watch = turns.watch_events(watch(session, 0)).await.unwrap().into_inner();
+    let mut watch = turns
+        .watch_events(watch(session, 0))
+        .await
+        .unwrap()
+        .into_inner();
     until(&mut watch, |payload| matches!(payload, Payload::Sync(_))).await;
-    kill(Pid::from_raw(i32::try_from(first.child.id()).unwrap()), signal).unwrap();
+    kill(
+        Pid::from_raw(i32::try_from(first.child.id()).unwrap()),
+        signal,
+    )
+    .unwrap();
     let begun = Instant::now();
-    until(&mut watch, |payload| matches!(payload, Payload::TurnRecovered(_))).await;
+    until(&mut watch, |payload| {
+        matches!(payload, Payload::TurnRecovered(_))
+    })
+    .await;
     let stood = begun.elapsed();
     turns
-        .cancel_turn(pb::CancelTurnRequest { session_id: session.to_owned(), ..pb::CancelTurnRequest::default() })
+        .cancel_turn(pb::CancelTurnRequest {
+            session_id: session.to_owned(),
+            ..pb::CancelTurnRequest::default()
+        })
         .await
         .unwrap();
     stood
@@ -126,7 +191,11 @@ async fn stands_still(place: &TempDir, postgres: &Postgres, other: &Served, sess
 
 async fn until(stream: &mut Streaming<pb::WatchEventsResponse>, wanted: impl Fn(&Payload) -> bool) {
     while let Some(message) = stream.message().await.unwrap() {
-        if message.event.and_then(|event| event.payload).is_some_and(|payload| wanted(&payload)) {
+        if message
+            .event
+            .and_then(|event| event.payload)
+            .is_some_and(|payload| wanted(&payload))
+        {
             return;
         }
     }

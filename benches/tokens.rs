@@ -1,11 +1,13 @@
 //! Counting tokens, side by side with `tiktoken-rs` on the same texts in the same run.
 //!
-//! Goals: at least 3 times as fast on prose that was met before, 25 times on one letter repeated, and twice the text takes at most
-//! 2.2 times as long. `cargo bench --bench tokens` prints the ratios, and exits with an error where one is missed.
+//! Goals: at least 3 times as fast on prose that was met before, 25 times on one letter repeated,
+//! and twice the text takes at most 2.2 times as long. `cargo bench --bench tokens` prints the
+//! ratios, and exits with an error where one is missed.
 //!
-//! All is processor time of the thread that counts, the least of several rounds in which everything takes its turn. Counting is the same
-//! work each time; what else the machine does (others in the caches, a core that slows down) only ever adds to it. So the least is the
-//! nearest to what the work takes, and a mean or a median would tell of the machine.
+//! All is processor time of the thread that counts, the least of several rounds in which everything
+//! takes its turn. Counting is the same work each time; what else the machine does (others in the
+//! caches, a core that slows down) only ever adds to it. So the least is the nearest to what the
+//! work takes, and a mean or a median would tell of the machine.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -19,7 +21,8 @@ const MEGABYTE: usize = 1 << 20;
 /// How often each is measured at least. The first round warms what is remembered and the caches.
 const ROUNDS: usize = 12;
 
-/// Seconds of processor time that the rounds take at least: what takes a millisecond needs many of them.
+/// Seconds of processor time that the rounds take at least: what takes a millisecond needs many of
+/// them.
 const LEAST_SECONDS: f64 = 1.0;
 
 /// Twice the text may take so many times as long.
@@ -31,7 +34,11 @@ fn main() -> ExitCode {
     let count_theirs = |text: &str| theirs.encode_ordinary(text).len();
     let prose = prose();
     let letter = "a".repeat(MEGABYTE);
-    assert_eq!(ours.text(&prose) as usize, count_theirs(&prose), "both count the same");
+    assert_eq!(
+        ours.text(&prose) as usize,
+        count_theirs(&prose),
+        "both count the same"
+    );
     let count_ours = |text: &str| ours.text(text) as usize;
     let [prose_ours, prose_theirs] = least([&|| count_ours(&prose), &|| count_theirs(&prose)]);
     let [letter_ours, letter_theirs] = least([&|| count_ours(&letter), &|| count_theirs(&letter)]);
@@ -40,10 +47,20 @@ fn main() -> ExitCode {
     let mut met = true;
     for (name, text, ours, theirs, goal) in [
         ("prose, warm", &prose, prose_ours, prose_theirs, 3.0),
-        ("one letter repeated", &letter, letter_ours, letter_theirs, 25.0),
+        (
+            "one letter repeated",
+            &letter,
+            letter_ours,
+            letter_theirs,
+            25.0,
+        ),
     ] {
         let ratio = theirs / ours;
-        println!("{name:<20} {:>9.1} {:>17.1} {ratio:>7.1}", megabytes(text, ours), megabytes(text, theirs));
+        println!(
+            "{name:<20} {:>9.1} {:>17.1} {ratio:>7.1}",
+            megabytes(text, ours),
+            megabytes(text, theirs)
+        );
         met &= ratio >= goal;
     }
     for vocabulary in Vocabulary::ALL {
@@ -51,19 +68,31 @@ fn main() -> ExitCode {
             met &= grows_linearly(counter);
         }
     }
-    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if met {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Prints how time grows with the text, on texts that are hard for simpler counters.
 fn grows_linearly(counter: &dyn Counter) -> bool {
-    let texts =
-        [("a", "a"), ("space", " "), ("ab", "ab"), ("\u{8a9e}", "\u{8a9e}"), ("prose", "It was a dark night. ")];
+    let texts = [
+        ("a", "a"),
+        ("space", " "),
+        ("ab", "ab"),
+        ("\u{8a9e}", "\u{8a9e}"),
+        ("prose", "It was a dark night. "),
+    ];
     let mut worst: f64 = 0.0;
     print!("{:<20}", counter.name());
     for (name, unit) in texts {
         let text = |bytes: usize| unit.repeat(bytes / unit.len());
-        let (once, twice) = (text(MEGABYTE), text(2 * MEGABYTE));
-        let [once, twice] = least([&|| counter.text(&once) as usize, &|| counter.text(&twice) as usize]);
+        let once = text(MEGABYTE);
+        let twice = text(2 * MEGABYTE);
+        let [once, twice] = least([&|| counter.text(&once) as usize, &|| {
+            counter.text(&twice) as usize
+        }]);
         let growth = twice / once;
         print!(" {name} {growth:.2}");
         worst = worst.max(growth);
@@ -75,7 +104,8 @@ fn grows_linearly(counter: &dyn Counter) -> bool {
 /// The least seconds of processor time that each took, in rounds of all of them.
 fn least<const N: usize>(works: [&dyn Fn() -> usize; N]) -> [f64; N] {
     let mut least = [f64::INFINITY; N];
-    let (mut rounds, mut spent) = (0, 0.0);
+    let mut rounds = 0;
+    let mut spent = 0.0;
     while rounds < ROUNDS || spent < LEAST_SECONDS {
         rounds += 1;
         for (least, work) in least.iter_mut().zip(works) {
@@ -91,11 +121,23 @@ fn least<const N: usize>(works: [&dyn Fn() -> usize; N]) -> [f64; N] {
 
 /// Processor time of this thread, so that what else the machine does is not counted.
 fn processor_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux and macOS have it").into()
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .expect("Linux and macOS have it")
+        .into()
 }
 
 /// A megabyte of English: the licences and the manual of this repository, over and over.
 fn prose() -> String {
-    let texts = [include_str!("../LICENSE"), include_str!("../README.md"), include_str!("../ARCHITECTURE.md")];
-    texts.iter().copied().cycle().flat_map(str::chars).take(MEGABYTE).collect()
+    let texts = [
+        include_str!("../LICENSE"),
+        include_str!("../README.md"),
+        include_str!("../ARCHITECTURE.md"),
+    ];
+    texts
+        .iter()
+        .copied()
+        .cycle()
+        .flat_map(str::chars)
+        .take(MEGABYTE)
+        .collect()
 }

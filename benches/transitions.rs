@@ -1,6 +1,11 @@
-//! The end of a turn and the admission of a new session in two forms: as one statement of many CTEs, and as plain statements of one
-//! transaction, which the store sends. First both must do the same; then they are measured. `docs/benchmarks.md` says how to read it.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people at a terminal")]
+//! The end of a turn and the admission of a new session in two forms: as one statement of many
+//! CTEs, and as plain statements of one transaction, which the store sends. First both must do the
+//! same; then they are measured. `docs/benchmarks.md` says how to read it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a program for people at a terminal"
+)]
 
 #[path = "transitions/database.rs"]
 mod database;
@@ -38,18 +43,32 @@ const BINDIR: &str = "select setting from pg_config where name = 'BINDIR'";
 
 #[tokio::main]
 async fn main() {
-    // `cargo bench` says so; `cargo test` only wants to see that it runs, and that both forms do the same.
+    // `cargo bench` says so; `cargo test` only wants to see that it runs, and that both forms do
+    // the same.
     let whole = std::env::args().any(|arg| arg == "--bench");
     let place = place::directory();
     let programs = measure("native", &place, None, whole).await;
     match slow::slow_programs(&place, &programs).filter(|_| whole) {
-        Some(slow) => drop(measure("slow commits: each flush takes 1 ms more", &place, Some(slow), whole).await),
+        Some(slow) => drop(
+            measure(
+                "slow commits: each flush takes 1 ms more",
+                &place,
+                Some(slow),
+                whole,
+            )
+            .await,
+        ),
         None => println!("\nslow commits: skipped"),
     }
 }
 
 /// Measures over one cluster. Gives the directory of its programs.
-async fn measure(profile: &str, place: &TempDir, programs: Option<PathBuf>, whole: bool) -> PathBuf {
+async fn measure(
+    profile: &str,
+    place: &TempDir,
+    programs: Option<PathBuf>,
+    whole: bool,
+) -> PathBuf {
     let first = programs.is_none();
     let postgres = place::start_postgres_of(place, programs).await;
     if first {
@@ -95,27 +114,49 @@ struct Phase {
 
 impl Side {
     async fn new(postgres: &Postgres, form: Form, clients: usize) -> Self {
-        let connected = |_| async { Writer::new(database::connect(postgres, DATABASE).await, form).await };
-        let writers: Vec<_> = join_all((0..clients).map(connected)).await.into_iter().map(Arc::new).collect();
+        let connected =
+            |_| async { Writer::new(database::connect(postgres, DATABASE).await, form).await };
+        let writers: Vec<_> = join_all((0..clients).map(connected))
+            .await
+            .into_iter()
+            .map(Arc::new)
+            .collect();
         let backends = writers.iter().map(|writer| writer.backend).collect();
-        Self { form, writers, backends }
+        Self {
+            form,
+            writers,
+            backends,
+        }
     }
 
     /// Writes a transition for all sessions of a round.
     async fn write(&self, transition: Transition, round: &str, sessions: usize) -> Phase {
         let before = work_of(&self.backends);
         let writing = self.writers.iter().enumerate().map(|(n, writer)| {
-            let sessions = (0..sessions).map(|session| format!("{round}-{n}-{session}")).collect();
+            let sessions = (0..sessions)
+                .map(|session| format!("{round}-{n}-{session}"))
+                .collect();
             tokio::spawn(write_each(Arc::clone(writer), transition, sessions))
         });
         let writing: Vec<_> = writing.collect();
-        let latencies: Vec<Duration> = join_all(writing).await.into_iter().flat_map(Result::unwrap).collect();
-        Phase { latencies, work: work_of(&self.backends).saturating_sub(before) }
+        let latencies: Vec<Duration> = join_all(writing)
+            .await
+            .into_iter()
+            .flat_map(Result::unwrap)
+            .collect();
+        Phase {
+            latencies,
+            work: work_of(&self.backends).saturating_sub(before),
+        }
     }
 }
 
 /// Writes a transition for one session after the other. Gives the time that each took.
-async fn write_each(writer: Arc<Writer>, transition: Transition, sessions: Vec<String>) -> Vec<Duration> {
+async fn write_each(
+    writer: Arc<Writer>,
+    transition: Transition,
+    sessions: Vec<String>,
+) -> Vec<Duration> {
     let mut latencies = Vec::with_capacity(sessions.len());
     for session in sessions {
         let turn = format!("turn-of-{session}");
@@ -133,11 +174,20 @@ async fn write_each(writer: Arc<Writer>, transition: Transition, sessions: Vec<S
 
 impl Bench {
     async fn new(postgres: &Postgres, name: &str, clients: usize, sessions: usize) -> Self {
-        let sides = [Side::new(postgres, Form::Cte, clients).await, Side::new(postgres, Form::Plain, clients).await];
-        Self { name: name.to_owned(), sides, sessions, admin: database::connect(postgres, DATABASE).await }
+        let sides = [
+            Side::new(postgres, Form::Cte, clients).await,
+            Side::new(postgres, Form::Plain, clients).await,
+        ];
+        Self {
+            name: name.to_owned(),
+            sides,
+            sessions,
+            admin: database::connect(postgres, DATABASE).await,
+        }
     }
 
-    /// Writes both transitions in both forms in each round, in changing order, so that whatever else the machine does hits both alike.
+    /// Writes both transitions in both forms in each round, in changing order, so that whatever
+    /// else the machine does hits both alike.
     async fn compare(&self, rounds: usize, warm_up: usize) {
         let mut phases = vec![Vec::new(); 4];
         for round in 0..rounds + warm_up {
@@ -167,7 +217,10 @@ impl Bench {
             "    {:<28} {:>9} {:>9} {:>12}   ratio of processor time, middle half of rounds",
             "", "p50", "p99", "processor"
         );
-        let both: Vec<Vec<Phase>> = [[0, 2], [1, 3]].into_iter().map(|of| joined(&phases, of)).collect();
+        let both: Vec<Vec<Phase>> = [[0, 2], [1, 3]]
+            .into_iter()
+            .map(|of| joined(&phases, of))
+            .collect();
         report("admit_new", &phases[0], &phases[1]);
         report("finish", &phases[2], &phases[3]);
         report("turn: both", &both[0], &both[1]);
@@ -177,23 +230,40 @@ impl Bench {
 /// Two phases of each round as one.
 fn joined(phases: &[Vec<Phase>], [one, other]: [usize; 2]) -> Vec<Phase> {
     let joined = |(one, other): (&Phase, &Phase)| {
-        let latencies = one.latencies.iter().zip(&other.latencies).map(|(one, other)| *one + *other).collect();
-        Phase { latencies, work: one.work + other.work }
+        let latencies = one
+            .latencies
+            .iter()
+            .zip(&other.latencies)
+            .map(|(one, other)| *one + *other)
+            .collect();
+        Phase {
+            latencies,
+            work: one.work + other.work,
+        }
     };
     phases[one].iter().zip(&phases[other]).map(joined).collect()
 }
 
 fn report(name: &str, cte: &[Phase], plain: &[Phase]) {
     for (form, rounds) in [("CTEs", cte), ("plain", plain)] {
-        let mut latencies: Vec<Duration> = rounds.iter().flat_map(|phase| phase.latencies.clone()).collect();
+        let mut latencies: Vec<Duration> = rounds
+            .iter()
+            .flat_map(|phase| phase.latencies.clone())
+            .collect();
         latencies.sort_unstable();
         let work = share(&sorted(rounds.iter().map(work_each).collect()), 50);
         let name = format!("{name}, {form}");
-        let [p50, p99] =
-            [50, 99].map(|percent| millis(latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)]));
+        let [p50, p99] = [50, 99].map(|percent| {
+            millis(latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)])
+        });
         print!("    {name:<28} {p50:>6.3} ms {p99:>6.3} ms {work:>9.3} ms");
         if form == "plain" {
-            let ratios = sorted(cte.iter().zip(plain).map(|(cte, plain)| work_each(plain) / work_each(cte)).collect());
+            let ratios = sorted(
+                cte.iter()
+                    .zip(plain)
+                    .map(|(cte, plain)| work_each(plain) / work_each(cte))
+                    .collect(),
+            );
             let [low, ratio, high] = [25, 50, 75].map(|percent| share(&ratios, percent));
             print!("   {ratio:.2} ({low:.2} to {high:.2})");
         }
@@ -223,7 +293,9 @@ fn millis(duration: Duration) -> f64 {
 fn work_of(processes: &[i32]) -> Duration {
     let work = |process: &i32| {
         let line = fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
-        Some(Duration::from_nanos(line.split_whitespace().next()?.parse().ok()?))
+        Some(Duration::from_nanos(
+            line.split_whitespace().next()?.parse().ok()?,
+        ))
     };
     processes.iter().filter_map(work).sum()
 }

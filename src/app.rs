@@ -1,4 +1,5 @@
-//! The composition root: configuration to database, models, engine, workers and server, and the order in which they stop.
+//! The composition root: configuration to database, models, engine, workers and server, and the
+//! order in which they stop.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -37,21 +38,41 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown` fires and everything in flight is finished or handed over.
-pub async fn serve(config: Config, progress: Progress, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn serve(
+    config: Config,
+    progress: Progress,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let (connection, postgres) = connect(&config, &progress).await?;
     let database = Database::new(&database_settings(&config, connection))?;
-    let store = Store::new(database.clone(), Uuid::now_v7().to_string(), config.turn.lease_ttl);
+    let store = Store::new(
+        database.clone(),
+        Uuid::now_v7().to_string(),
+        config.turn.lease_ttl,
+    );
     let engine = Engine::new(
         store,
         models::registry(&config, &Environment::of_process())?,
-        Rules { share_interval: postgres.is_none().then_some(config.turn.share_interval), ..rules(&config) },
+        Rules {
+            share_interval: postgres.is_none().then_some(config.turn.share_interval),
+            ..rules(&config)
+        },
         Hub::default(),
         Arc::new(SystemClock),
     );
-    let served = serve_engine(&config, listener, engine, &database, &progress, shutdown, postgres.as_ref()).await;
+    let served = serve_engine(
+        &config,
+        listener,
+        engine,
+        &database,
+        &progress,
+        shutdown,
+        postgres.as_ref(),
+    )
+    .await;
     let stopped = match postgres {
         Some(postgres) => postgres.stop().await,
         None => Ok(()),
@@ -79,7 +100,8 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Serves an engine; returns when the drain is over. Until the database is ready, requests are refused with the reason.
+/// Serves an engine; returns when the drain is over. Until the database is ready, requests are
+/// refused with the reason.
 async fn serve_engine(
     config: &Config,
     listener: TcpListener,
@@ -92,7 +114,9 @@ async fn serve_engine(
     let (reporter, health_service) = server::health();
     health::begin(&reporter).await;
     let address = listener.local_addr()?;
-    let (stopping, closing, done) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+    let stopping = CancellationToken::new();
+    let closing = CancellationToken::new();
+    let done = CancellationToken::new();
     let gate = Gate::new(Standing::Closed(Closed::Database));
     let serving = server::serve(
         listener,
@@ -114,7 +138,12 @@ async fn serve_engine(
     }
     gate.set(Standing::Ready);
     let workers = worker::start(&engine, &stopping, &done);
-    let readiness = tokio::spawn(health::follow(reporter, gate, Arc::clone(&engine), stopping.clone()));
+    let readiness = tokio::spawn(health::follow(
+        reporter,
+        gate,
+        Arc::clone(&engine),
+        stopping.clone(),
+    ));
     progress.ready(format!("contextd listens on {address}"));
     let mut lost = Ok(());
     tokio::select! {
@@ -129,7 +158,8 @@ async fn serve_engine(
         engine.drain(config.server.drain_timeout).await;
         closing.cancel();
     };
-    // The server goes on answering while turns come to their step boundaries. A client that never reads must not hold it.
+    // The server goes on answering while turns come to their step boundaries. A client that never
+    // reads must not hold it.
     tokio::select! {
         served = &mut serving => served?,
         () = async { drain.await; tokio::time::sleep(LAST_MOMENT).await } => {}
@@ -144,7 +174,10 @@ fn bounds(config: &Config) -> server::Bounds {
     server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
         max_concurrent_streams: config.server.max_concurrent_streams,
-        reader: Waiting { events: config.stream.reader_events, bytes: config.stream.reader_bytes },
+        reader: Waiting {
+            events: config.stream.reader_events,
+            bytes: config.stream.reader_bytes,
+        },
         reflection: config.server.reflection,
     }
 }
@@ -162,10 +195,15 @@ async fn database_lost(postgres: Option<&Postgres>) {
 }
 
 /// How to reach the database: the one that the configuration names, or one that is started for us.
-async fn connect(config: &Config, progress: &Progress) -> anyhow::Result<(Connection, Option<Postgres>)> {
+async fn connect(
+    config: &Config,
+    progress: &Progress,
+) -> anyhow::Result<(Connection, Option<Postgres>)> {
     if let Some(url) = &config.database.url {
-        let connection =
-            url.expose_secret().parse().map_err(|_| anyhow::anyhow!("database.url is not a PostgreSQL URL"))?;
+        let connection = url
+            .expose_secret()
+            .parse()
+            .map_err(|_| anyhow::anyhow!("database.url is not a PostgreSQL URL"))?;
         return Ok((connection, None));
     }
     let postgres = start_embedded(config, progress).await?;
@@ -176,7 +214,9 @@ async fn start_embedded(config: &Config, progress: &Progress) -> anyhow::Result<
     let environment = Environment::of_process();
     let guard = std::env::current_exe().context("cannot find the contextd program itself")?;
     let mut settings = postgres::Settings::new(cluster_dir(config), guard);
-    settings.runtime_dir.clone_from(&config.embedded.runtime_dir);
+    settings
+        .runtime_dir
+        .clone_from(&config.embedded.runtime_dir);
     settings.bin_dir.clone_from(&config.embedded.bin_dir);
     settings.search_path = environment.get("PATH").unwrap_or_default().into();
     settings.cache_dir = cache_dir(&environment);
@@ -192,11 +232,18 @@ fn cluster_dir(config: &Config) -> std::path::PathBuf {
     config.embedded.data_dir.join("postgresql")
 }
 
-/// Where `script/server` puts PostgreSQL programs on machines whose package manager may not be used.
+/// Where `script/server` puts PostgreSQL programs on machines whose package manager may not be
+/// used.
 fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
-    let cache = environment.get("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let cache = environment
+        .get("XDG_CACHE_HOME")
+        .map(std::path::PathBuf::from);
     cache
-        .or_else(|| environment.get("HOME").map(|home| Path::new(&home).join(".cache")))
+        .or_else(|| {
+            environment
+                .get("HOME")
+                .map(|home| Path::new(&home).join(".cache"))
+        })
         .map(|cache| cache.join("contextd"))
 }
 
@@ -217,7 +264,11 @@ fn database_settings(config: &Config, connection: Connection) -> store::Settings
 fn rules(config: &Config) -> Rules {
     Rules {
         default_model: config.models.default_model.clone(),
-        policies: config.policies.iter().map(|(name, named)| (name.clone(), policies::policy(named))).collect(),
+        policies: config
+            .policies
+            .iter()
+            .map(|(name, named)| (name.clone(), policies::policy(named)))
+            .collect(),
         limits: Limits {
             max_steps: config.turn.default_max_steps,
             max_output_tokens: None,

@@ -1,8 +1,9 @@
 //! contextd: runs the agent loop for agent hosts written in any language.
 //!
-//! A value goes *proto in -> model -> (context decides) -> store / provider -> events out*, and crosses each border once.
-//! Imports point down this list: `cli` and `app` join everything; `grpc` and `worker` call `turn`; `turn` joins `context`,
-//! `store` and `provider`; all of them speak `model`. `codec` turns the model into bytes that last.
+//! A value goes *proto in -> model -> (context decides) -> store / provider -> events out*, and
+//! crosses each border once. Imports point down this list: `cli` and `app` join everything; `grpc`
+//! and `worker` call `turn`; `turn` joins `context`, `store` and `provider`; all of them speak
+//! `model`. `codec` turns the model into bytes that last.
 
 pub mod app;
 pub mod cli;

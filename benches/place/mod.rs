@@ -1,6 +1,11 @@
-//! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over it as a process of its own.
+//! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over
+//! it as a process of its own.
 
-#![allow(unreachable_pub, dead_code, reason = "each benchmark has a copy of its own, and uses some of it")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "each benchmark has a copy of its own, and uses some of it"
+)]
 
 use std::{
     fs,
@@ -34,7 +39,8 @@ pub(crate) async fn start_postgres_of(place: &TempDir, programs: Option<PathBuf>
     settings.bin_dir = programs;
     settings.max_connections = 200;
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
-    settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+    settings.cache_dir =
+        std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
     Postgres::start(settings, &|_| {}).await.unwrap()
 }
 
@@ -48,7 +54,12 @@ pub(crate) struct Served {
 
 impl Served {
     /// Serves with one script, `bench`, and these settings.
-    pub(crate) fn start(place: &TempDir, postgres: &Postgres, script: &str, settings: &str) -> Self {
+    pub(crate) fn start(
+        place: &TempDir,
+        postgres: &Postgres,
+        script: &str,
+        settings: &str,
+    ) -> Self {
         let scripts = place.path().join("scripts");
         fs::create_dir_all(&scripts).unwrap();
         fs::write(scripts.join("bench.json"), script).unwrap();
@@ -60,13 +71,34 @@ impl Served {
             postgres.config(DATABASE).get_user().unwrap()
         );
         let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--migrate", "--log", "error", "--database-url", &url]);
-        command.arg("--config").arg(&config).arg("--script-dir").arg(&scripts);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--migrate",
+            "--log",
+            "error",
+            "--database-url",
+            &url,
+        ]);
+        command
+            .arg("--config")
+            .arg(&config)
+            .arg("--script-dir")
+            .arg(&scripts);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
         let mut ready = String::new();
         let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut stdout, &mut ready).unwrap();
-        let address = ready.trim().strip_prefix("contextd listens on ").unwrap().to_owned();
+        let address = ready
+            .trim()
+            .strip_prefix("contextd listens on ")
+            .unwrap()
+            .to_owned();
         Self { child, address }
     }
 
@@ -85,11 +117,17 @@ impl Drop for Served {
 /// A turn with the script.
 pub(crate) fn turn(session: &str) -> pb::ExecuteTurnRequest {
     let text = pb::part::Content::Text("Go".to_owned());
-    let part = pb::Part { content: Some(text), ..pb::Part::default() };
+    let part = pb::Part {
+        content: Some(text),
+        ..pb::Part::default()
+    };
     pb::ExecuteTurnRequest {
         session_id: session.to_owned(),
         request_id: uuid::Uuid::now_v7().to_string(),
-        input: Some(pb::InputMessage { parts: vec![part], ..pb::InputMessage::default() }),
+        input: Some(pb::InputMessage {
+            parts: vec![part],
+            ..pb::InputMessage::default()
+        }),
         model: "scripted/bench".to_owned(),
         session: Some(pb::Session::default()),
         ..pb::ExecuteTurnRequest::default()

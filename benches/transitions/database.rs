@@ -11,7 +11,10 @@ use tokio_postgres::{Client, NoTls};
 /// Creates a database with the whole schema.
 pub(crate) async fn create(postgres: &Postgres, name: &str) {
     let admin = connect(postgres, "postgres").await;
-    admin.batch_execute(&format!("create database {name}")).await.unwrap();
+    admin
+        .batch_execute(&format!("create database {name}"))
+        .await
+        .unwrap();
     let settings = Settings {
         config: postgres.config(name),
         pool_size: 1,
@@ -22,14 +25,18 @@ pub(crate) async fn create(postgres: &Postgres, name: &str) {
         ca_file: None,
         transaction_pooler: false,
     };
-    migrate::run(&Database::new(&settings).unwrap()).await.unwrap();
+    migrate::run(&Database::new(&settings).unwrap())
+        .await
+        .unwrap();
 }
 
 /// A connection that plans statements as the store's do.
 pub(crate) async fn connect(postgres: &Postgres, name: &str) -> Client {
     let mut config = postgres.config(name);
-    let options =
-        format!("{} -c enable_seqscan=off -c jit=off -c timezone=UTC", config.get_options().unwrap_or_default());
+    let options = format!(
+        "{} -c enable_seqscan=off -c jit=off -c timezone=UTC",
+        config.get_options().unwrap_or_default()
+    );
     config.options(options.trim());
     let (client, connection) = config.connect(NoTls).await.unwrap();
     tokio::spawn(connection);

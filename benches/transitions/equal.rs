@@ -1,4 +1,5 @@
-//! Both forms do the same: on the same prepared sessions they give the same answers and leave the same rows in all tables.
+//! Both forms do the same: on the same prepared sessions they give the same answers and leave the
+//! same rows in all tables.
 
 use std::collections::BTreeSet;
 
@@ -23,20 +24,30 @@ struct Scene {
     answers: &'static [&'static str],
 }
 
-/// What is being tried, the statement that prepares it, how the values differ, and the answers expected.
-type Situation = (&'static str, &'static str, fn(&mut Values), &'static [&'static str]);
+/// What is being tried, the statement that prepares it, how the values differ, and the answers
+/// expected.
+type Situation = (
+    &'static str,
+    &'static str,
+    fn(&mut Values),
+    &'static [&'static str],
+);
 
 /// The answer of a finish with two events that ends the turn, and of one after which it goes on.
 const ENDS: &str = "state 0, cancel 0, next seq 7";
 const GOES_ON: &str = "state 1, cancel 0, next seq 6";
-const QUEUED: &str =
-    "insert into queue (tenant_id, session_id, message_id, delivery, body) values ('bench', '$s', 'q1', ";
+const QUEUED: &str = "insert into queue (tenant_id, session_id, message_id, delivery, body) values ('bench', '$s', 'q1', ";
 
 const FINISHES: &[Situation] = &[
     ("a turn ends", "", |_| {}, &[ENDS]),
     ("its end is repeated", "", |_| {}, &[ENDS, "refused"]),
     ("a message waits", "1, '')", |_| {}, &[GOES_ON]),
-    ("a message waits and the request is repeated", "1, '')", |_| {}, &[GOES_ON, "refused"]),
+    (
+        "a message waits and the request is repeated",
+        "1, '')",
+        |_| {},
+        &[GOES_ON, "refused"],
+    ),
     (
         "a message waits and the repeated request has no rows",
         "3, '')",
@@ -45,7 +56,12 @@ const FINISHES: &[Situation] = &[
         },
         &["state 1, cancel 0, next seq 4", "refused"],
     ),
-    ("a message waits for the session to be idle", "2, '')", |_| {}, &[ENDS]),
+    (
+        "a message waits for the session to be idle",
+        "2, '')",
+        |_| {},
+        &[ENDS],
+    ),
     (
         "the epoch is another",
         "",
@@ -54,7 +70,12 @@ const FINISHES: &[Situation] = &[
         },
         &["refused"],
     ),
-    ("the operation is an older one", "update session_run set op = 1 where session_id = '$s'", |_| {}, &["refused"]),
+    (
+        "the operation is an older one",
+        "update session_run set op = 1 where session_id = '$s'",
+        |_| {},
+        &["refused"],
+    ),
     (
         "the operation is one to come",
         "",
@@ -69,7 +90,12 @@ const FINISHES: &[Situation] = &[
         |_| {},
         &["refused"],
     ),
-    ("nobody owns the turn", "update session_run set owner = null where session_id = '$s'", |_| {}, &["refused"]),
+    (
+        "nobody owns the turn",
+        "update session_run set owner = null where session_id = '$s'",
+        |_| {},
+        &["refused"],
+    ),
     (
         "another turn runs",
         "",
@@ -78,7 +104,12 @@ const FINISHES: &[Situation] = &[
         },
         &["refused"],
     ),
-    ("a call is open", "update session_run set open_calls = 1 where session_id = '$s'", |_| {}, &["refused"]),
+    (
+        "a call is open",
+        "update session_run set open_calls = 1 where session_id = '$s'",
+        |_| {},
+        &["refused"],
+    ),
     (
         "the turn waits for calls",
         "update session_run set state = 2, owner = null, open_calls = 1 where session_id = '$s'",
@@ -117,7 +148,10 @@ const FINISHES: &[Situation] = &[
         "no call was made",
         "",
         |values| {
-            values.set("calls", 0_i64).set("measured", None::<Vec<i64>>).leave_out("store::usage::spend");
+            values
+                .set("calls", 0_i64)
+                .set("measured", None::<Vec<i64>>)
+                .leave_out("store::usage::spend");
         },
         &[ENDS],
     ),
@@ -191,13 +225,25 @@ const FINISHES: &[Situation] = &[
 ];
 
 const ADMISSIONS: &[Situation] = &[
-    ("a session is created", "", |_| {}, &["epoch 1, op 0, turn $s-turn, next seq 4"]),
-    ("its creation is repeated", "", |_| {}, &["epoch 1, op 0, turn $s-turn, next seq 4", "refused"]),
+    (
+        "a session is created",
+        "",
+        |_| {},
+        &["epoch 1, op 0, turn $s-turn, next seq 4"],
+    ),
+    (
+        "its creation is repeated",
+        "",
+        |_| {},
+        &["epoch 1, op 0, turn $s-turn, next seq 4", "refused"],
+    ),
     (
         "no request is remembered",
         "",
         |values| {
-            values.set("request_id", None::<String>).leave_out("store::admission::first_request");
+            values
+                .set("request_id", None::<String>)
+                .leave_out("store::admission::first_request");
         },
         &["epoch 1, op 0, turn $s-turn, next seq 4"],
     ),
@@ -237,7 +283,12 @@ const ADMISSIONS: &[Situation] = &[
         |_| {},
         &["refused"],
     ),
-    ("the session exists", "insert into sessions (tenant_id, session_id) values ('bench', '$s')", |_| {}, &["refused"]),
+    (
+        "the session exists",
+        "insert into sessions (tenant_id, session_id) values ('bench', '$s')",
+        |_| {},
+        &["refused"],
+    ),
     (
         "the message has media",
         "insert into blobs (tenant_id, blob_id, media_type, size_bytes) values ('bench', 'blob', 'image/png', 1) on conflict do nothing",
@@ -249,23 +300,36 @@ const ADMISSIONS: &[Situation] = &[
 /// Gives the message a medium and a pinned text.
 fn with_media(values: &mut Values) {
     let id = values.message.clone();
-    values.set("part_messages", vec![id; 2]).set("part_positions", vec![0_i32, 1]);
-    values.set("part_kinds", vec!["media", "text"]).set("part_bodies", vec!["blob".to_owned(); 2]);
-    values.set("part_calls", vec![None::<String>; 2]).set("part_names", vec![None::<String>; 2]);
-    values.set("part_outcomes", vec![None::<i16>; 2]).set("part_rests", vec![None::<Vec<u8>>; 2]);
-    values.set("part_tokens", vec![1000_i32, 7]).set("part_categories", vec![6_i16, 8]).need("store::rows::media");
+    values
+        .set("part_messages", vec![id; 2])
+        .set("part_positions", vec![0_i32, 1]);
+    values
+        .set("part_kinds", vec!["media", "text"])
+        .set("part_bodies", vec!["blob".to_owned(); 2]);
+    values
+        .set("part_calls", vec![None::<String>; 2])
+        .set("part_names", vec![None::<String>; 2]);
+    values
+        .set("part_outcomes", vec![None::<i16>; 2])
+        .set("part_rests", vec![None::<Vec<u8>>; 2]);
+    values
+        .set("part_tokens", vec![1000_i32, 7])
+        .set("part_categories", vec![6_i16, 8])
+        .need("store::rows::media");
 }
 
 fn scenes() -> impl Iterator<Item = Scene> {
     let finish = FINISHES.iter().map(|row| (Transition::Finish, row));
     let admission = ADMISSIONS.iter().map(|row| (Transition::AdmitNew, row));
-    finish.chain(admission).map(|(transition, &(name, prepared, change, answers))| Scene {
-        name,
-        transition,
-        prepared,
-        change,
-        answers,
-    })
+    finish
+        .chain(admission)
+        .map(|(transition, &(name, prepared, change, answers))| Scene {
+            name,
+            transition,
+            prepared,
+            change,
+            answers,
+        })
 }
 
 /// Fails unless both forms give the same answers and leave the same rows.
@@ -277,7 +341,9 @@ pub(crate) async fn check(postgres: &Postgres) {
         database::create(postgres, &name).await;
         let prepares = Writer::new(database::connect(postgres, &name).await, Form::Cte).await;
         let writers =
-            join_all((0..4).map(|_| async { Writer::new(database::connect(postgres, &name).await, form).await }));
+            join_all((0..4).map(|_| async {
+                Writer::new(database::connect(postgres, &name).await, form).await
+            }));
         sides.push((prepares, writers.await));
     }
     let mut count = 0;
@@ -288,8 +354,17 @@ pub(crate) async fn check(postgres: &Postgres) {
             left.push((answers, contents(prepares.client()).await));
         }
         let [(answers, rows), (plain_answers, plain_rows)] = <[_; 2]>::try_from(left).unwrap();
-        assert_eq!((&plain_answers, differing(&rows, &plain_rows)), (&answers, Vec::new()), "{}", scene.name);
-        let expected: Vec<String> = scene.answers.iter().map(|it| it.replace("$s", &format!("s{number}"))).collect();
+        assert_eq!(
+            (&plain_answers, differing(&rows, &plain_rows)),
+            (&answers, Vec::new()),
+            "{}",
+            scene.name
+        );
+        let expected: Vec<String> = scene
+            .answers
+            .iter()
+            .map(|it| it.replace("$s", &format!("s{number}")))
+            .collect();
         assert_eq!(answers, expected, "{}", scene.name);
         count += 1;
     }
@@ -301,12 +376,17 @@ pub(crate) async fn check(postgres: &Postgres) {
 
 /// Each form takes all values, and no others.
 fn check_names() {
-    for (transition, values) in [(Transition::AdmitNew, admission("s", "t")), (Transition::Finish, ending("s", "t"))] {
+    for (transition, values) in [
+        (Transition::AdmitNew, admission("s", "t")),
+        (Transition::Finish, ending("s", "t")),
+    ] {
         for form in Form::ALL {
             let taken = parameters(form, transition);
             let given: BTreeSet<String> = values.names().into_iter().map(str::to_owned).collect();
-            let unused: Vec<_> =
-                given.difference(&taken).filter(|name| *name != "offset" && *name != "estimator").collect();
+            let unused: Vec<_> = given
+                .difference(&taken)
+                .filter(|name| *name != "offset" && *name != "estimator")
+                .collect();
             assert_eq!(
                 (unused, taken.difference(&given).collect::<Vec<_>>()),
                 (vec![], vec![]),
@@ -316,7 +396,8 @@ fn check_names() {
     }
 }
 
-/// Prepares a session and writes the transition, as often as answers are expected. Gives the answers.
+/// Prepares a session and writes the transition, as often as answers are expected. Gives the
+/// answers.
 async fn play(scene: &Scene, session: &str, prepares: &Writer, writer: &Writer) -> Vec<String> {
     let turn = format!("{session}-turn");
     let mut values = match scene.transition {
@@ -324,14 +405,31 @@ async fn play(scene: &Scene, session: &str, prepares: &Writer, writer: &Writer) 
         Transition::Finish => {
             let mut begun = admission(session, &turn);
             begun.set("lease", 3000.0_f64).set("timeout", 36_000.0_f64);
-            assert!(matches!(prepares.write(Transition::AdmitNew, &begun).await, Answer::Row(_)), "{}", scene.name);
+            assert!(
+                matches!(
+                    prepares.write(Transition::AdmitNew, &begun).await,
+                    Answer::Row(_)
+                ),
+                "{}",
+                scene.name
+            );
             ending(session, &turn)
         }
     };
     let aged = "; update session_activity set updated_at = now() - interval '5000 s' where session_id = '$s'";
-    let queued = if scene.prepared.ends_with("'')") && !scene.prepared.starts_with("insert") { QUEUED } else { "" };
-    let prepared = [queued, scene.prepared, aged].concat().replace("$s", session);
-    prepares.client().batch_execute(&prepared).await.unwrap_or_else(|error| panic!("{}: {error:?}", scene.name));
+    let queued = if scene.prepared.ends_with("'')") && !scene.prepared.starts_with("insert") {
+        QUEUED
+    } else {
+        ""
+    };
+    let prepared = [queued, scene.prepared, aged]
+        .concat()
+        .replace("$s", session);
+    prepares
+        .client()
+        .batch_execute(&prepared)
+        .await
+        .unwrap_or_else(|error| panic!("{}: {error:?}", scene.name));
     values.set("lease", 3000.0_f64);
     if scene.transition == Transition::AdmitNew {
         values.set("timeout", 36_000.0_f64);
@@ -354,8 +452,14 @@ async fn contents(client: &Client) -> BTreeSet<String> {
     let mut contents = BTreeSet::new();
     for table in client.query(columns, &[]).await.unwrap() {
         let (name, columns): (String, String) = (table.get(0), table.get(1));
-        let rows = client.query(&format!("select row({columns})::text from {name}"), &[]).await.unwrap();
-        contents.extend(rows.into_iter().map(|row| format!("{name} {}", row.get::<_, &str>(0))));
+        let rows = client
+            .query(&format!("select row({columns})::text from {name}"), &[])
+            .await
+            .unwrap();
+        contents.extend(
+            rows.into_iter()
+                .map(|row| format!("{name} {}", row.get::<_, &str>(0))),
+        );
     }
     assert!(contents.len() > 10, "the tables were not read");
     contents
@@ -368,14 +472,31 @@ fn differing<'a>(one: &'a BTreeSet<String>, other: &'a BTreeSet<String>) -> Vec<
 /// Of several that write the same transition at once, one does.
 async fn race(writers: &[Writer]) {
     for round in 0..10 {
-        let (session, turn) = (format!("race{round}"), format!("race{round}-turn"));
-        for (transition, values) in
-            [(Transition::AdmitNew, admission(&session, &turn)), (Transition::Finish, ending(&session, &turn))]
-        {
-            let answers = join_all(writers.iter().map(|writer| writer.write(transition, &values))).await;
-            let written = answers.iter().filter(|answer| matches!(answer, Answer::Row(_))).count();
-            let refused = answers.iter().filter(|answer| **answer == Answer::Refused).count();
-            assert_eq!((written, refused), (1, writers.len() - 1), "{transition:?}: {answers:?}");
+        let session = format!("race{round}");
+        let turn = format!("race{round}-turn");
+        for (transition, values) in [
+            (Transition::AdmitNew, admission(&session, &turn)),
+            (Transition::Finish, ending(&session, &turn)),
+        ] {
+            let answers = join_all(
+                writers
+                    .iter()
+                    .map(|writer| writer.write(transition, &values)),
+            )
+            .await;
+            let written = answers
+                .iter()
+                .filter(|answer| matches!(answer, Answer::Row(_)))
+                .count();
+            let refused = answers
+                .iter()
+                .filter(|answer| **answer == Answer::Refused)
+                .count();
+            assert_eq!(
+                (written, refused),
+                (1, writers.len() - 1),
+                "{transition:?}: {answers:?}"
+            );
         }
     }
 }

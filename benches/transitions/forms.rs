@@ -1,4 +1,5 @@
-//! The two forms of a transition: one statement of many CTEs, and plain statements of one transaction, as the store sends them.
+//! The two forms of a transition: one statement of many CTEs, and plain statements of one
+//! transaction, as the store sends them.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -12,7 +13,8 @@ use super::values::Values;
 const FINISH: &str = include_str!("finish.sql");
 const ADMIT_NEW: &str = include_str!("admit_new.sql");
 
-/// The parameters of the store's statements, `$1` first: those of the rows, and what each has of its own.
+/// The parameters of the store's statements, `$1` first: those of the rows, and what each has of
+/// its own.
 const ROWS: &[&str] = &[
     "tenant",
     "session",
@@ -149,8 +151,17 @@ impl Writer {
     pub(crate) async fn new(client: Client, form: Form) -> Self {
         let admit_new = prepare(&client, statements(form, Transition::AdmitNew)).await;
         let finish = prepare(&client, statements(form, Transition::Finish)).await;
-        let backend = client.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-        Self { backend, client, admit_new, finish }
+        let backend = client
+            .query_one("select pg_backend_pid()", &[])
+            .await
+            .unwrap()
+            .get(0);
+        Self {
+            backend,
+            client,
+            admit_new,
+            finish,
+        }
     }
 
     /// The connection.
@@ -158,30 +169,50 @@ impl Writer {
         &self.client
     }
 
-    /// Writes a transition in one round trip. What the store sends as a single statement is sent as one here.
+    /// Writes a transition in one round trip. What the store sends as a single statement is sent as
+    /// one here.
     pub(crate) async fn write(&self, transition: Transition, values: &Values) -> Answer {
         let statements = match transition {
             Transition::AdmitNew => &self.admit_new,
             Transition::Finish => &self.finish,
         };
-        let needed: Vec<&Prepared> = statements.iter().filter(|it| values.needs(&it.name)).collect();
+        let needed: Vec<&Prepared> = statements
+            .iter()
+            .filter(|it| values.needs(&it.name))
+            .collect();
         match self.send(&needed, values).await {
             Ok(Some(row)) => Answer::Row(text(transition, &row)),
             Ok(None) => Answer::Refused,
             Err(error) if error.code() == Some(refusal(transition)) => Answer::Refused,
-            Err(error) => Answer::Error(error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned())),
+            Err(error) => Answer::Error(
+                error
+                    .code()
+                    .map_or_else(|| error.to_string(), |code| code.code().to_owned()),
+            ),
         }
     }
 
-    async fn send(&self, needed: &[&Prepared], values: &Values) -> Result<Option<Row>, tokio_postgres::Error> {
+    async fn send(
+        &self,
+        needed: &[&Prepared],
+        values: &Values,
+    ) -> Result<Option<Row>, tokio_postgres::Error> {
         let bound: Vec<_> = needed.iter().map(|it| values.of(&it.parameters)).collect();
         if let ([single], [bound]) = (needed, bound.as_slice()) {
             return Ok(self.client.query(&single.statement, bound).await?.pop());
         }
-        // Each future sends its request when it is first polled, in this order: the first answer is awaited when all are on their way.
-        let bodies = needed.iter().zip(&bound).map(|(it, bound)| Box::pin(self.client.query(&it.statement, bound)));
-        let (begun, answers, ended) =
-            join3(self.client.batch_execute("begin"), join_all(bodies), self.client.batch_execute("commit")).await;
+        // Each future sends its request when it is first polled, in this order: the first answer is
+        // awaited when all are on their way.
+        let bodies = needed
+            .iter()
+            .zip(&bound)
+            .map(|(it, bound)| Box::pin(self.client.query(&it.statement, bound)));
+        let (begun, answers, ended) = join3(
+            self.client.batch_execute("begin"),
+            join_all(bodies),
+            self.client.batch_execute("commit"),
+        )
+        .await;
         begun?;
         let mut answer = None;
         for (it, rows) in needed.iter().zip(answers) {
@@ -208,7 +239,10 @@ fn refusal(transition: Transition) -> &'static SqlState {
 async fn prepare(client: &Client, statements: Vec<(String, Named)>) -> Vec<Prepared> {
     let mut prepared = Vec::with_capacity(statements.len());
     for (name, Named { sql, names }) in statements {
-        let statement = client.prepare(&sql).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        let statement = client
+            .prepare(&sql)
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         prepared.push(Prepared {
             answers: [ADMITS, FENCE].contains(&name.as_str()),
             name,
@@ -222,21 +256,38 @@ async fn prepare(client: &Client, statements: Vec<(String, Named)>) -> Vec<Prepa
 fn statements(form: Form, transition: Transition) -> Vec<(String, Named)> {
     let numbered = |name: &str, sql: &str, parameters: &[&[&str]]| {
         let names = parameters.concat().into_iter().map(str::to_owned).collect();
-        (name.to_owned(), Named { sql: sql.to_owned(), names })
+        (
+            name.to_owned(),
+            Named {
+                sql: sql.to_owned(),
+                names,
+            },
+        )
     };
     let locks = ["gate", "lock_run"].map(|lock| {
-        let (_, sql) = hot_statements().into_iter().find(|(known, _)| *known == lock).unwrap();
+        let (_, sql) = hot_statements()
+            .into_iter()
+            .find(|(known, _)| *known == lock)
+            .unwrap();
         numbered(lock, sql, &[OF_SESSION])
     });
     let plain = |transition: &str| {
-        let (_, all) = hot_transitions().into_iter().find(|(known, _)| *known == transition).unwrap();
-        all.iter().map(|statement| (statement.name().to_owned(), statement.clone())).collect::<Vec<_>>()
+        let (_, all) = hot_transitions()
+            .into_iter()
+            .find(|(known, _)| *known == transition)
+            .unwrap();
+        all.iter()
+            .map(|statement| (statement.name().to_owned(), statement.clone()))
+            .collect::<Vec<_>>()
     };
     match (form, transition) {
-        (Form::Cte, Transition::AdmitNew) => vec![numbered(ADMITS, ADMIT_NEW, &[ROWS, OF_ADMIT_NEW])],
-        (Form::Cte, Transition::Finish) => {
-            locks.into_iter().chain([numbered(FENCE, FINISH, &[ROWS, OF_FINISH])]).collect()
+        (Form::Cte, Transition::AdmitNew) => {
+            vec![numbered(ADMITS, ADMIT_NEW, &[ROWS, OF_ADMIT_NEW])]
         }
+        (Form::Cte, Transition::Finish) => locks
+            .into_iter()
+            .chain([numbered(FENCE, FINISH, &[ROWS, OF_FINISH])])
+            .collect(),
         (Form::Plain, Transition::AdmitNew) => plain("admit_new"),
         (Form::Plain, Transition::Finish) => locks.into_iter().chain(plain("finish")).collect(),
     }
@@ -244,18 +295,28 @@ fn statements(form: Form, transition: Transition) -> Vec<(String, Named)> {
 
 /// The names that the statements of a transition take, in either form.
 pub(crate) fn parameters(form: Form, transition: Transition) -> BTreeSet<String> {
-    statements(form, transition).into_iter().flat_map(|(_, statement)| statement.names).collect()
+    statements(form, transition)
+        .into_iter()
+        .flat_map(|(_, statement)| statement.names)
+        .collect()
 }
 
 fn text(transition: Transition, row: &Row) -> String {
     match transition {
         Transition::AdmitNew => {
-            let (epoch, op, next): (i64, i64, i64) = (row.get("epoch"), row.get("op"), row.get("next_seq"));
-            format!("epoch {epoch}, op {op}, turn {}, next seq {next}", row.get::<_, &str>("turn_id"))
+            let (epoch, op, next): (i64, i64, i64) =
+                (row.get("epoch"), row.get("op"), row.get("next_seq"));
+            format!(
+                "epoch {epoch}, op {op}, turn {}, next seq {next}",
+                row.get::<_, &str>("turn_id")
+            )
         }
         Transition::Finish => {
             let (state, cancel): (i16, i16) = (row.get("state"), row.get("cancel"));
-            format!("state {state}, cancel {cancel}, next seq {}", row.get::<_, i64>("next_seq"))
+            format!(
+                "state {state}, cancel {cancel}, next seq {}",
+                row.get::<_, i64>("next_seq")
+            )
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The values that the statements take, by name: those of a turn that answers a question with a text.
+//! The values that the statements take, by name: those of a turn that answers a question with a
+//! text.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +10,9 @@ use contextd::{
     codec::{self, message::MessageInfo},
     context::estimate,
     model::{
-        CompletionReason, Ending, FinishReason, Limits, MessageId, ModelResponse, Payload, RequestId, SessionConfig,
-        TokenBasis, ToolSet, TurnResult, Usage, UsagePurpose, UsageTotals, command::TurnRequest, event::Estimate,
+        CompletionReason, Ending, FinishReason, Limits, MessageId, ModelResponse, Payload,
+        RequestId, SessionConfig, TokenBasis, ToolSet, TurnResult, Usage, UsagePurpose,
+        UsageTotals, command::TurnRequest, event::Estimate,
     },
     store::pipeline::Param,
 };
@@ -20,8 +22,7 @@ const TENANT: &str = "bench";
 const MODEL: &str = "scripted/bench";
 /// What the user asks, and what the model answers.
 const QUESTION: &str = "Which of the tests are slow, and what would you do about them first?";
-const ANSWER: &str =
-    "Three of them take longer than a second: each starts a database of its own and waits until it answers. ";
+const ANSWER: &str = "Three of them take longer than a second: each starts a database of its own and waits until it answers. ";
 
 type Value = Box<dyn ToSql + Sync + Send>;
 
@@ -45,15 +46,26 @@ struct Said {
 
 impl Values {
     /// Sets a value, in place of the one that it had.
-    pub(crate) fn set(&mut self, name: &'static str, value: impl ToSql + Sync + Send + 'static) -> &mut Self {
+    pub(crate) fn set(
+        &mut self,
+        name: &'static str,
+        value: impl ToSql + Sync + Send + 'static,
+    ) -> &mut Self {
         self.bound.insert(name, Box::new(value));
         self
     }
 
     /// The values of these parameters.
     pub(crate) fn of(&self, names: &[String]) -> Vec<Param<'_>> {
-        let value = |name: &String| self.bound.get(name.as_str()).unwrap_or_else(|| panic!("no value for {name}"));
-        names.iter().map(|name| value(name).as_ref() as Param<'_>).collect()
+        let value = |name: &String| {
+            self.bound
+                .get(name.as_str())
+                .unwrap_or_else(|| panic!("no value for {name}"))
+        };
+        names
+            .iter()
+            .map(|name| value(name).as_ref() as Param<'_>)
+            .collect()
     }
 
     /// The names of all of them.
@@ -79,47 +91,105 @@ impl Values {
     }
 
     fn new(session: &str, turn: &str) -> Self {
-        let mut values =
-            Self { message: String::new(), bound: BTreeMap::new(), unneeded: BTreeSet::from(["store::rows::media"]) };
-        values.set("tenant", TENANT).set("session", session.to_owned()).set("turn", turn.to_owned());
-        values.set("owner", "bench").set("model", MODEL).set("lease", 30.0_f64);
+        let mut values = Self {
+            message: String::new(),
+            bound: BTreeMap::new(),
+            unneeded: BTreeSet::from(["store::rows::media"]),
+        };
+        values
+            .set("tenant", TENANT)
+            .set("session", session.to_owned())
+            .set("turn", turn.to_owned());
+        values
+            .set("owner", "bench")
+            .set("model", MODEL)
+            .set("lease", 30.0_f64);
         values.set("estimator", "bench").set("offset", 40_i64);
         values
     }
 
     /// Writes these events, in which the message is committed by the one with that number.
     fn rows(&mut self, events: &[(Payload, i32)], number: i32, said: Said) -> &mut Self {
-        let Said { id, role, category, text, info, step } = said;
+        let Said {
+            id,
+            role,
+            category,
+            text,
+            info,
+            step,
+        } = said;
         self.message.clone_from(&id);
-        let encoded: Vec<_> = events.iter().map(|(payload, _)| codec::event::encode(payload)).collect();
+        let encoded: Vec<_> = events
+            .iter()
+            .map(|(payload, _)| codec::event::encode(payload))
+            .collect();
         let reference = |refs: &Vec<String>| refs.first().cloned().unwrap_or_default();
-        self.set("kinds", encoded.iter().map(|event| event.kind).collect::<Vec<_>>());
-        self.set("refs", encoded.iter().map(|event| reference(&event.refs)).collect::<Vec<_>>());
-        self.set("payloads", encoded.into_iter().map(|event| event.payload).collect::<Vec<_>>());
-        self.set("steps", events.iter().map(|(_, step)| *step).collect::<Vec<_>>());
+        self.set(
+            "kinds",
+            encoded.iter().map(|event| event.kind).collect::<Vec<_>>(),
+        );
+        self.set(
+            "refs",
+            encoded
+                .iter()
+                .map(|event| reference(&event.refs))
+                .collect::<Vec<_>>(),
+        );
+        self.set(
+            "payloads",
+            encoded
+                .into_iter()
+                .map(|event| event.payload)
+                .collect::<Vec<_>>(),
+        );
+        self.set(
+            "steps",
+            events.iter().map(|(_, step)| *step).collect::<Vec<_>>(),
+        );
         self.set("attempts", vec![1_i32; events.len()]);
-        self.set("message_events", vec![number]).set("message_ids", vec![id.clone()]);
-        self.set("message_roles", vec![role]).set("message_steps", vec![step]);
-        self.set("message_tokens", vec![4_i32]).set("message_pinned", vec![false]);
-        self.set("message_infos", vec![info]).set("part_messages", vec![id]);
-        self.set("part_positions", vec![0_i32]).set("part_kinds", vec!["text"]);
-        self.set("part_calls", vec![None::<String>]).set("part_names", vec![None::<String>]);
-        self.set("part_outcomes", vec![None::<i16>]).set("part_bodies", vec![text]);
-        self.set("part_rests", vec![None::<Vec<u8>>]).set("part_tokens", vec![19_i32]);
+        self.set("message_events", vec![number])
+            .set("message_ids", vec![id.clone()]);
+        self.set("message_roles", vec![role])
+            .set("message_steps", vec![step]);
+        self.set("message_tokens", vec![4_i32])
+            .set("message_pinned", vec![false]);
+        self.set("message_infos", vec![info])
+            .set("part_messages", vec![id]);
+        self.set("part_positions", vec![0_i32])
+            .set("part_kinds", vec!["text"]);
+        self.set("part_calls", vec![None::<String>])
+            .set("part_names", vec![None::<String>]);
+        self.set("part_outcomes", vec![None::<i16>])
+            .set("part_bodies", vec![text]);
+        self.set("part_rests", vec![None::<Vec<u8>>])
+            .set("part_tokens", vec![19_i32]);
         self.set("part_categories", vec![category])
     }
 
     /// No events and no message.
     pub(crate) fn without_rows(&mut self) -> &mut Self {
-        for name in ["kinds", "refs", "message_ids", "part_messages", "part_kinds", "part_bodies"] {
+        for name in [
+            "kinds",
+            "refs",
+            "message_ids",
+            "part_messages",
+            "part_kinds",
+            "part_bodies",
+        ] {
             self.set(name, Vec::<String>::new());
         }
         for name in ["part_calls", "part_names"] {
             self.set(name, Vec::<Option<String>>::new());
         }
-        for name in
-            ["steps", "attempts", "message_events", "message_steps", "message_tokens", "part_positions", "part_tokens"]
-        {
+        for name in [
+            "steps",
+            "attempts",
+            "message_events",
+            "message_steps",
+            "message_tokens",
+            "part_positions",
+            "part_tokens",
+        ] {
             self.set(name, Vec::<i32>::new());
         }
         for name in ["message_roles", "part_categories"] {
@@ -128,15 +198,18 @@ impl Values {
         for name in ["payloads", "message_infos"] {
             self.set(name, Vec::<Vec<u8>>::new());
         }
-        self.set("message_pinned", Vec::<bool>::new()).set("part_outcomes", Vec::<Option<i16>>::new());
+        self.set("message_pinned", Vec::<bool>::new())
+            .set("part_outcomes", Vec::<Option<i16>>::new());
         self.set("part_rests", Vec::<Option<Vec<u8>>>::new());
-        self.leave_out("store::rows::messages").leave_out("store::rows::parts")
+        self.leave_out("store::rows::messages")
+            .leave_out("store::rows::parts")
     }
 }
 
 /// A turn of a session that is created with it.
 pub(crate) fn admission(session: &str, turn: &str) -> Values {
-    let (request, input) = (format!("request-of-{turn}"), format!("{turn}-input"));
+    let request = format!("request-of-{turn}");
+    let input = format!("{turn}-input");
     let limits = Limits {
         max_steps: 50,
         max_output_tokens: None,
@@ -159,27 +232,63 @@ pub(crate) fn admission(session: &str, turn: &str) -> Values {
         window: 200_000,
         reserve: 20_000,
     };
-    let committed = Payload::MessageCommitted { message: MessageId::new(input.as_str()) };
+    let committed = Payload::MessageCommitted {
+        message: MessageId::new(input.as_str()),
+    };
     let mut values = Values::new(session, turn);
     let info = codec::message::encode_info(&MessageInfo::default());
-    let said = Said { id: input, role: 2, category: 1, text: QUESTION.to_owned(), info, step: 0 };
+    let said = Said {
+        id: input,
+        role: 2,
+        category: 1,
+        text: QUESTION.to_owned(),
+        info,
+        step: 0,
+    };
     values.rows(&[(started, 0), (committed, 0), (step, 1)], 2, said);
-    values.set("timeout", 3600.0_f64).set("revision", 1_i64).set("request_id", Some(request));
-    values.set("request_hash", "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03");
-    values.set("request", codec::turn::encode_request(&TurnRequest::default()));
-    let config = SessionConfig { model: MODEL.to_owned(), ..SessionConfig::default() };
+    values
+        .set("timeout", 3600.0_f64)
+        .set("revision", 1_i64)
+        .set("request_id", Some(request));
+    values.set(
+        "request_hash",
+        "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
+    );
+    values.set(
+        "request",
+        codec::turn::encode_request(&TurnRequest::default()),
+    );
+    let config = SessionConfig {
+        model: MODEL.to_owned(),
+        ..SessionConfig::default()
+    };
     let tools = codec::tools::encode(&ToolSet::default());
-    values.set("toolset", codec::tools::content_id(&tools)).set("tools", tools).set("tools_tokens", 0_i32);
-    values.set("config", codec::config::encode(&config)).set("ttl", None::<f64>);
+    values
+        .set("toolset", codec::tools::content_id(&tools))
+        .set("tools", tools)
+        .set("tools_tokens", 0_i32);
+    values
+        .set("config", codec::config::encode(&config))
+        .set("ttl", None::<f64>);
     values
 }
 
 /// The end of that turn, with the model's answer.
 pub(crate) fn ending(session: &str, turn: &str) -> Values {
     let message = MessageId::new(format!("{turn}-answer"));
-    let usage =
-        Usage { input: 62, output: 240, reasoning: 0, cache_read: 0, cache_write: 0, provider_json: String::new() };
-    let estimate = Estimate { estimated: 60, actual: 62, basis: TokenBasis::Heuristic };
+    let usage = Usage {
+        input: 62,
+        output: 240,
+        reasoning: 0,
+        cache_read: 0,
+        cache_write: 0,
+        provider_json: String::new(),
+    };
+    let estimate = Estimate {
+        estimated: 60,
+        actual: 62,
+        basis: TokenBasis::Heuristic,
+    };
     let recorded = Payload::UsageRecorded {
         purpose: UsagePurpose::Turn,
         model: MODEL.to_owned(),
@@ -189,11 +298,33 @@ pub(crate) fn ending(session: &str, turn: &str) -> Values {
         message: Some(message.clone()),
         compaction: None,
     };
-    let info = codec::message::encode_info(&MessageInfo { response: Some(response(&usage)), ..MessageInfo::default() });
+    let info = codec::message::encode_info(&MessageInfo {
+        response: Some(response(&usage)),
+        ..MessageInfo::default()
+    });
     let text = ANSWER.repeat(8);
     let mut values = Values::new(session, turn);
-    let said = Said { id: message.to_string(), role: 3, category: 2, text, info, step: 1 };
-    values.rows(&[(Payload::MessageCommitted { message: message.clone() }, 1), (recorded, 1)], 1, said);
+    let said = Said {
+        id: message.to_string(),
+        role: 3,
+        category: 2,
+        text,
+        info,
+        step: 1,
+    };
+    values.rows(
+        &[
+            (
+                Payload::MessageCommitted {
+                    message: message.clone(),
+                },
+                1,
+            ),
+            (recorded, 1),
+        ],
+        1,
+        said,
+    );
     let ended = Ending::Completed(CompletionReason::Stop);
     let result = TurnResult {
         step_count: 1,
@@ -204,10 +335,26 @@ pub(crate) fn ending(session: &str, turn: &str) -> Values {
         elapsed: Duration::from_millis(2345),
     };
     values.set("outcome", codec::turn::encode_outcome(&ended, &result));
-    values.set("payload", codec::event::encode(&Payload::TurnEnded { ending: ended, result }).payload);
-    values.set("epoch", 1_i64).set("op", 0_i64).set("calls", 1_i64).set("step_count", 1_i32);
-    values.set("input_tokens", 62_i64).set("output_tokens", 240_i64).set("reasoning_tokens", 0_i64);
-    values.set("cache_read_tokens", 0_i64).set("cache_write_tokens", 0_i64);
+    values.set(
+        "payload",
+        codec::event::encode(&Payload::TurnEnded {
+            ending: ended,
+            result,
+        })
+        .payload,
+    );
+    values
+        .set("epoch", 1_i64)
+        .set("op", 0_i64)
+        .set("calls", 1_i64)
+        .set("step_count", 1_i32);
+    values
+        .set("input_tokens", 62_i64)
+        .set("output_tokens", 240_i64)
+        .set("reasoning_tokens", 0_i64);
+    values
+        .set("cache_read_tokens", 0_i64)
+        .set("cache_write_tokens", 0_i64);
     values.set("final_message", Some(message.to_string()));
     values.set("measured", Some(vec![0_i64, 62, 240, 300, 0, 60, 4]));
     values

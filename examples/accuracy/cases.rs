@@ -7,8 +7,8 @@ use std::{
 };
 
 use contextd::model::{
-    CallId, Content, Contents, Generation, Message, MessageId, Part, Prompt, Role, Seq, TokenBasis, TokenCount, Tool,
-    ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript,
+    CallId, Content, Contents, Generation, Message, MessageId, Part, Prompt, Role, Seq, TokenBasis,
+    TokenCount, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript,
     generation::{ReasoningEffort, ToolChoice},
     message::StoredPart,
 };
@@ -48,16 +48,26 @@ pub(crate) struct Case {
 impl Case {
     /// The service as the templates name it.
     pub(crate) fn service(&self) -> &str {
-        match (self.recorded.dialect.as_str(), self.recorded.provider.as_str()) {
-            ("openai_responses", "openai" | "azure" | "chatgpt" | "bedrock-mantle") => "openai-responses",
+        match (
+            self.recorded.dialect.as_str(),
+            self.recorded.provider.as_str(),
+        ) {
+            ("openai_responses", "openai" | "azure" | "chatgpt" | "bedrock-mantle") => {
+                "openai-responses"
+            }
             (_, other) => other,
         }
     }
 
-    /// Whether its service has changed its hidden prompt since: such a request says nothing about those of today. It is scored like any
-    /// other, but nothing is fitted to it.
+    /// Whether its service has changed its hidden prompt since: such a request says nothing about
+    /// those of today. It is scored like any other, but nothing is fitted to it.
     pub(crate) fn is_superseded(&self) -> bool {
-        let Recorded { provider, model, recorded, .. } = &self.recorded;
+        let Recorded {
+            provider,
+            model,
+            recorded,
+            ..
+        } = &self.recorded;
         let thinks = self.prompt.generation.reasoning_effort != Some(ReasoningEffort::None);
         // DeepSeek tells a model that thinks how hard it should, in 79 tokens, since August 2026.
         provider == "deepseek" && model.contains("-v4") && thinks && recorded.as_str() < "2026-08"
@@ -65,9 +75,16 @@ impl Case {
 
     /// What requests of one conversation have in common.
     pub(crate) fn setting(&self) -> String {
-        let tools: Vec<_> =
-            self.prompt.tools.iter().map(|tool| (&tool.name, &tool.description, &tool.input_schema)).collect();
-        format!("{} {} {:?} {tools:?}", self.recorded.provider, self.recorded.model, self.prompt.system)
+        let tools: Vec<_> = self
+            .prompt
+            .tools
+            .iter()
+            .map(|tool| (&tool.name, &tool.description, &tool.input_schema))
+            .collect();
+        format!(
+            "{} {} {:?} {tools:?}",
+            self.recorded.provider, self.recorded.model, self.prompt.system
+        )
     }
 }
 
@@ -85,7 +102,10 @@ pub(crate) fn load(path: &Path) -> std::io::Result<Vec<Case>> {
         let prompt = prompt(&recorded);
         Ok(Case { recorded, prompt })
     };
-    text.lines().filter(|line| !line.trim().is_empty()).map(case).collect()
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(case)
+        .collect()
 }
 
 /// The prompt of a request.
@@ -99,8 +119,16 @@ fn prompt(recorded: &Recorded) -> Prompt {
         "gemini" => reading.gemini(request),
         other => panic!("{}: dialect {other:?} is not known", recorded.id),
     }
-    let Reading { system, messages, tools, choice, .. } = reading;
-    let transcript = Transcript::new(messages).close().unwrap_or_else(|error| panic!("{}: {error}", recorded.id));
+    let Reading {
+        system,
+        messages,
+        tools,
+        choice,
+        ..
+    } = reading;
+    let transcript = Transcript::new(messages)
+        .close()
+        .unwrap_or_else(|error| panic!("{}: {error}", recorded.id));
     Prompt {
         model: recorded.model.clone(),
         system: system.join("\n\n"),
@@ -113,7 +141,12 @@ fn prompt(recorded: &Recorded) -> Prompt {
             reasoning_effort: effort(&request["thinking"]),
             ..Generation::default()
         },
-        size: TokenCount { tokens: 0, basis: TokenBasis::Heuristic, margin: 0, estimator: String::new() },
+        size: TokenCount {
+            tokens: 0,
+            basis: TokenBasis::Heuristic,
+            margin: 0,
+            estimator: String::new(),
+        },
     }
 }
 
@@ -125,7 +158,8 @@ fn effort(thinking: &Value) -> Option<ReasoningEffort> {
     }
 }
 
-/// A prompt while it is read. Ids of calls are not to be relied on in recordings: results take the oldest open call.
+/// A prompt while it is read. Ids of calls are not to be relied on in recordings: results take the
+/// oldest open call.
 #[derive(Debug, Default)]
 struct Reading {
     system: Vec<String>,
@@ -151,7 +185,9 @@ impl Reading {
                     }
                     for call in items(&message["tool_calls"]) {
                         let function = &call["function"];
-                        parts.push(self.call(&string(&function["name"]), string(&function["arguments"])));
+                        parts.push(
+                            self.call(&string(&function["name"]), string(&function["arguments"])),
+                        );
                     }
                     self.say(Role::Assistant, parts);
                 }
@@ -171,9 +207,14 @@ impl Reading {
             self.say(Role::User, vec![Content::Text(input.to_owned())]);
         }
         for item in items(&request["input"]) {
-            match (item["type"].as_str().unwrap_or("message"), item["role"].as_str().unwrap_or_default()) {
+            match (
+                item["type"].as_str().unwrap_or("message"),
+                item["role"].as_str().unwrap_or_default(),
+            ) {
                 ("message", "system" | "developer") => self.system(text(&item["content"])),
-                ("message", "assistant") => self.say(Role::Assistant, vec![Content::Text(text(&item["content"]))]),
+                ("message", "assistant") => {
+                    self.say(Role::Assistant, vec![Content::Text(text(&item["content"]))])
+                }
                 ("message", _) => self.say(Role::User, vec![Content::Text(text(&item["content"]))]),
                 ("function_call", _) => {
                     let call = self.call(&string(&item["name"]), string(&item["arguments"]));
@@ -195,7 +236,11 @@ impl Reading {
             self.system(system);
         }
         for message in items(&request["messages"]) {
-            let role = if message["role"] == "assistant" { Role::Assistant } else { Role::User };
+            let role = if message["role"] == "assistant" {
+                Role::Assistant
+            } else {
+                Role::User
+            };
             if let Some(text) = message["content"].as_str() {
                 self.say(role, vec![Content::Text(text.to_owned())]);
                 continue;
@@ -204,7 +249,9 @@ impl Reading {
             for block in items(&message["content"]) {
                 match block["type"].as_str().unwrap_or_default() {
                     "text" => parts.push(Content::Text(string(&block["text"]))),
-                    "tool_use" => parts.push(self.call(&string(&block["name"]), block["input"].to_string())),
+                    "tool_use" => {
+                        parts.push(self.call(&string(&block["name"]), block["input"].to_string()))
+                    }
                     "tool_result" => self.result(text(&block["content"])),
                     _ => {}
                 }
@@ -226,14 +273,19 @@ impl Reading {
             self.system(system);
         }
         for content in items(&request["contents"]) {
-            let role = if content["role"] == "model" { Role::Assistant } else { Role::User };
+            let role = if content["role"] == "model" {
+                Role::Assistant
+            } else {
+                Role::User
+            };
             let mut parts: Vec<Content> = Vec::new();
             for part in items(&content["parts"]) {
                 let call = either(part, &["functionCall", "function_call"]);
                 let answer = either(part, &["functionResponse", "function_response"]);
                 if call.is_object() {
-                    let arguments =
-                        call["args"].as_object().map_or("{}".to_owned(), |args| Value::from(args.clone()).to_string());
+                    let arguments = call["args"].as_object().map_or("{}".to_owned(), |args| {
+                        Value::from(args.clone()).to_string()
+                    });
                     parts.push(self.call(&string(&call["name"]), arguments));
                 } else if answer.is_object() {
                     self.result(answer["response"].to_string());
@@ -246,17 +298,30 @@ impl Reading {
             }
         }
         let tools = &request["tools"];
-        let sets: Vec<&Value> = if tools.is_object() { vec![tools] } else { items(tools).collect() };
+        let sets: Vec<&Value> = if tools.is_object() {
+            vec![tools]
+        } else {
+            items(tools).collect()
+        };
         for set in sets {
-            for tool in items(either(set, &["functionDeclarations", "function_declarations"])) {
+            for tool in items(either(
+                set,
+                &["functionDeclarations", "function_declarations"],
+            )) {
                 self.tool(tool, "parameters");
             }
         }
         let config = either(request, &["toolConfig", "tool_config"]);
-        self.choose(&either(config, &["functionCallingConfig", "function_calling_config"])["mode"]);
+        self.choose(
+            &either(
+                config,
+                &["functionCallingConfig", "function_calling_config"],
+            )["mode"],
+        );
     }
 
-    /// Providers see one system prompt after the other; contextd has one at the beginning, and others inside the conversation.
+    /// Providers see one system prompt after the other; contextd has one at the beginning, and
+    /// others inside the conversation.
     fn system(&mut self, text: String) {
         if self.system.is_empty() && self.messages.is_empty() {
             self.system.push(text);
@@ -281,11 +346,17 @@ impl Reading {
         let id = CallId::new(format!("call-{}", self.calls));
         self.calls += 1;
         self.open.push_back(id.clone());
-        Content::ToolCall(ToolCall { id, name: name.to_owned(), arguments })
+        Content::ToolCall(ToolCall {
+            id,
+            name: name.to_owned(),
+            arguments,
+        })
     }
 
     fn result(&mut self, text: String) {
-        let Some(call) = self.open.pop_front() else { return };
+        let Some(call) = self.open.pop_front() else {
+            return;
+        };
         let result = ToolResult {
             call,
             name: String::new(),
@@ -298,7 +369,10 @@ impl Reading {
     }
 
     fn tool(&mut self, definition: &Value, schema: &str) {
-        let schema = either(definition, &[schema, "parametersJsonSchema", "parameters_json_schema"]);
+        let schema = either(
+            definition,
+            &[schema, "parametersJsonSchema", "parameters_json_schema"],
+        );
         self.tools.push(Tool {
             name: string(&definition["name"]),
             description: string(&definition["description"]),
@@ -322,7 +396,9 @@ impl Reading {
             None if choice.is_object() => {
                 let name = either(either(choice, &["function"]), &["name"]);
                 let name = name.as_str().or(choice["name"].as_str());
-                Some(name.map_or(ToolChoice::Required, |name| ToolChoice::Tool(name.to_owned())))
+                Some(name.map_or(ToolChoice::Required, |name| {
+                    ToolChoice::Tool(name.to_owned())
+                }))
             }
             None => None,
         };
@@ -350,8 +426,16 @@ fn message(role: Role, parts: Vec<Content>) -> Message {
 }
 
 fn stored(content: Content) -> StoredPart {
-    let size = contextd::model::Counted { tokens: 0, category: contextd::model::Category::User };
-    StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
+    let size = contextd::model::Counted {
+        tokens: 0,
+        category: contextd::model::Category::User,
+    };
+    StoredPart {
+        part: Part::new(content),
+        size,
+        estimator: String::new(),
+        pruned: None,
+    }
 }
 
 /// The elements of a list; of anything else none.
@@ -365,7 +449,11 @@ fn string(value: &Value) -> String {
 
 /// The first of these members that is there.
 fn either<'a>(value: &'a Value, names: &[&str]) -> &'a Value {
-    names.iter().map(|name| &value[*name]).find(|member| !member.is_null()).unwrap_or(&Value::Null)
+    names
+        .iter()
+        .map(|name| &value[*name])
+        .find(|member| !member.is_null())
+        .unwrap_or(&Value::Null)
 }
 
 /// All texts in a content.

@@ -54,7 +54,8 @@ impl Score {
         signed.sort_by(f64::total_cmp);
         sizes.sort_by(f64::total_cmp);
         let share = |holds: &dyn Fn(&Pair) -> bool| {
-            pairs.iter().filter(|pair| holds(pair)).count() as f64 / pairs.len().max(1) as f64 * 100.0
+            pairs.iter().filter(|pair| holds(pair)).count() as f64 / pairs.len().max(1) as f64
+                * 100.0
         };
         Self {
             count: pairs.len(),
@@ -70,7 +71,9 @@ impl Score {
 
 /// The value below which that share of sorted values lies, by linear interpolation.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
     let at = share * last as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
@@ -80,27 +83,46 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub(crate) fn cold(case: &Case) -> Pair {
     let template = Template::of(case.service(), &case.recorded.model);
     let count = template.count(&template.terms(&case.prompt));
-    Pair { predicted: count.tokens, margin: count.margin, actual: case.recorded.input_tokens_actual }
+    Pair {
+        predicted: count.tokens,
+        margin: count.margin,
+        actual: case.recorded.input_tokens_actual,
+    }
 }
 
 /// The cases that continue another one, predicted from that one's report.
 pub(crate) fn anchored(cases: &[Case]) -> Vec<(&Case, Pair)> {
     let mut by_setting: BTreeMap<(String, &str), Vec<&Case>> = BTreeMap::new();
     for case in cases {
-        by_setting.entry((case.setting(), &case.recorded.file)).or_default().push(case);
+        by_setting
+            .entry((case.setting(), &case.recorded.file))
+            .or_default()
+            .push(case);
     }
     let mut found = Vec::new();
     for group in by_setting.values() {
         for later in group {
             let earlier = group.iter().filter(|earlier| continues(earlier, later));
-            let Some(earlier) = earlier.max_by_key(|earlier| earlier.prompt.transcript.messages().len()) else {
+            let Some(earlier) =
+                earlier.max_by_key(|earlier| earlier.prompt.transcript.messages().len())
+            else {
                 continue;
             };
             let template = Template::of(later.service(), &later.recorded.model);
-            let (before, now) = (template.terms(&earlier.prompt), template.terms(&later.prompt));
+            let (before, now) = (
+                template.terms(&earlier.prompt),
+                template.terms(&later.prompt),
+            );
             let count = template.anchored(earlier.recorded.input_tokens_actual, &before, &now);
             let actual = later.recorded.input_tokens_actual;
-            found.push((*later, Pair { predicted: count.tokens, margin: count.margin, actual }));
+            found.push((
+                *later,
+                Pair {
+                    predicted: count.tokens,
+                    margin: count.margin,
+                    actual,
+                },
+            ));
         }
     }
     found
@@ -108,6 +130,11 @@ pub(crate) fn anchored(cases: &[Case]) -> Vec<(&Case, Pair)> {
 
 /// Whether a prompt is another one with messages appended.
 fn continues(earlier: &Case, later: &Case) -> bool {
-    let (before, now) = (earlier.prompt.transcript.messages(), later.prompt.transcript.messages());
-    before.len() < now.len() && before == &now[..before.len()] && earlier.prompt.generation == later.prompt.generation
+    let (before, now) = (
+        earlier.prompt.transcript.messages(),
+        later.prompt.transcript.messages(),
+    );
+    before.len() < now.len()
+        && before == &now[..before.len()]
+        && earlier.prompt.generation == later.prompt.generation
 }

@@ -24,12 +24,16 @@ pub(super) fn registry(config: &Config, environment: &Environment) -> anyhow::Re
     let mut registry = Registry::default();
     for (name, provider) in &config.providers {
         registry = match provider {
-            ProviderConfig::Scripted(scripted) => {
-                registry.with(name, Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?))
-            }
+            ProviderConfig::Scripted(scripted) => registry.with(
+                name,
+                Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?),
+            ),
             ProviderConfig::OpenAi(config) => {
                 let provider = openai(name, config, environment);
-                registry.with(name, Arc::new(provider.with_context(|| format!("providers.{name} cannot be used"))?))
+                registry.with(
+                    name,
+                    Arc::new(provider.with_context(|| format!("providers.{name} cannot be used"))?),
+                )
             }
         };
     }
@@ -47,7 +51,9 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         connect_timeout: config.connect_timeout,
         first_byte_timeout: config.first_byte_timeout,
         stall_timeout: config.stall_timeout,
-        max_request_bytes: config.max_request_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        max_request_bytes: config
+            .max_request_bytes
+            .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
     };
     if let Some(service) = config.counted_as.as_deref() {
         let known = Template::services();
@@ -57,16 +63,35 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
             known.into_iter().collect::<Vec<_>>().join(", ")
         );
     }
-    let models = config.models.iter().map(|(name, model)| (name.clone(), declared(model))).collect();
+    let models = config
+        .models
+        .iter()
+        .map(|(name, model)| (name.clone(), declared(model)))
+        .collect();
     let provider = OpenAi::new(name, settings, dialect, models)?;
-    Ok(provider.with_developer_role(config.developer_role).with_counted_as(config.counted_as.clone()))
+    Ok(provider
+        .with_developer_role(config.developer_role)
+        .with_counted_as(config.counted_as.clone()))
 }
 
-fn headers(config: &OpenAiConfig, key: Option<SecretString>) -> anyhow::Result<Vec<(HeaderName, SecretString)>> {
+fn headers(
+    config: &OpenAiConfig,
+    key: Option<SecretString>,
+) -> anyhow::Result<Vec<(HeaderName, SecretString)>> {
     let bearer = key.map(|key| SecretString::from(format!("Bearer {}", key.expose_secret())));
-    let mut headers: Vec<_> = bearer.into_iter().map(|bearer| (header::AUTHORIZATION, bearer)).collect();
-    for (name, value) in [("openai-organization", &config.organization), ("openai-project", &config.project)] {
-        headers.extend(value.as_deref().map(|value| (HeaderName::from_static(name), SecretString::from(value))));
+    let mut headers: Vec<_> = bearer
+        .into_iter()
+        .map(|bearer| (header::AUTHORIZATION, bearer))
+        .collect();
+    for (name, value) in [
+        ("openai-organization", &config.organization),
+        ("openai-project", &config.project),
+    ] {
+        headers.extend(
+            value
+                .as_deref()
+                .map(|value| (HeaderName::from_static(name), SecretString::from(value))),
+        );
     }
     for (name, value) in &config.headers {
         headers.push((name.parse()?, value.clone()));
@@ -95,7 +120,8 @@ fn declared(config: &ModelConfig) -> Declared {
         tools: supports_tools,
         parallel_tools: supports_parallel_tool_calls,
         json_schema: supports_json_schema,
-        reasoning_efforts: reasoning_efforts.map(|efforts| efforts.into_iter().map(effort).collect()),
+        reasoning_efforts: reasoning_efforts
+            .map(|efforts| efforts.into_iter().map(effort).collect()),
     }
 }
 
@@ -125,22 +151,44 @@ mod tests {
     fn the_shipped_table_knows_the_default_model_of_every_well_known_service() {
         for service in SERVICES {
             let environment = Environment::new([(service.variable, "key")]);
-            let sources = Sources { environment: environment.clone(), ..Sources::default() };
-            let config = crate::config::load(&sources).expect("valid settings").config;
+            let sources = Sources {
+                environment: environment.clone(),
+                ..Sources::default()
+            };
+            let config = crate::config::load(&sources)
+                .expect("valid settings")
+                .config;
             let registry = registry(&config, &environment).expect("a registry");
-            let model = registry.resolve(&config.models.default_model).expect("a model");
-            assert_eq!((model.provider_name.as_str(), model.info.source), (service.provider, Source::Shipped));
-            assert!(model.info.supports_tools && model.info.context_window.is_some(), "{}", model.reference);
+            let model = registry
+                .resolve(&config.models.default_model)
+                .expect("a model");
+            assert_eq!(
+                (model.provider_name.as_str(), model.info.source),
+                (service.provider, Source::Shipped)
+            );
+            assert!(
+                model.info.supports_tools && model.info.context_window.is_some(),
+                "{}",
+                model.reference
+            );
         }
     }
 
-    /// A configuration reaches each template: by the dialect, by the host, or by what the operator says.
+    /// A configuration reaches each template: by the dialect, by the host, or by what the operator
+    /// says.
     #[test]
     fn every_template_can_be_reached() {
         let service = |base_url: &str, dialect: Option<Dialect>, counted_as: Option<&str>| {
-            let (base_url, counted_as) = (base_url.to_owned(), counted_as.map(str::to_owned));
-            let config = OpenAiConfig { base_url, dialect, counted_as, ..OpenAiConfig::default() };
-            openai("main", &config, &Environment::default()).map(|it| it.service().map(str::to_owned))
+            let base_url = base_url.to_owned();
+            let counted_as = counted_as.map(str::to_owned);
+            let config = OpenAiConfig {
+                base_url,
+                dialect,
+                counted_as,
+                ..OpenAiConfig::default()
+            };
+            openai("main", &config, &Environment::default())
+                .map(|it| it.service().map(str::to_owned))
         };
         let table = [
             ("https://api.venice.ai/api/v1", Some("venice")),
@@ -153,28 +201,58 @@ mod tests {
             ("https://proxy.example.org/v1", None),
         ];
         for (url, expected) in table {
-            assert_eq!(service(url, None, None).unwrap().as_deref(), expected, "{url}");
+            assert_eq!(
+                service(url, None, None).unwrap().as_deref(),
+                expected,
+                "{url}"
+            );
         }
         for known in Template::services() {
-            let said = service("https://api.groq.com/openai/v1", Some(Dialect::Vllm), Some(known)).unwrap();
-            assert_eq!(said.as_deref(), Some(known), "what the operator says counts");
+            let said = service(
+                "https://api.groq.com/openai/v1",
+                Some(Dialect::Vllm),
+                Some(known),
+            )
+            .unwrap();
+            assert_eq!(
+                said.as_deref(),
+                Some(known),
+                "what the operator says counts"
+            );
         }
-        let unknown = service("https://proxy.example.org/v1", None, Some("venise")).unwrap_err().to_string();
-        assert!(unknown.contains("`venise`") && unknown.contains("venice"), "{unknown}");
+        let unknown = service("https://proxy.example.org/v1", None, Some("venise"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            unknown.contains("`venise`") && unknown.contains("venice"),
+            "{unknown}"
+        );
         let models = "gpt-4o gpt-5 gpt-oss gpt-3.5 claude-3 claude-sonnet-4-5 claude-5 gemini-2.0 gemini-2.5 gemini-3 gemma-3 \
                       mistral-medium mistral-small-latest mixtral deepseek-r1 deepseek-v4-flash qwen3 qwen3.5 smollm2 llama-2 \
                       llama-3.3 llama-4 grok-3 grok-4 glm-4.6 glm-5.2 minimax-m2";
         let services = || Template::services().into_iter().chain(["elsewhere"]);
-        let reached: BTreeSet<&str> =
-            services().flat_map(|it| models.split(' ').map(move |model| Template::of(it, model).name)).collect();
-        let left: Vec<&str> = Template::all().map(|it| it.name).filter(|name| !reached.contains(name)).collect();
+        let reached: BTreeSet<&str> = services()
+            .flat_map(|it| {
+                models
+                    .split(' ')
+                    .map(move |model| Template::of(it, model).name)
+            })
+            .collect();
+        let left: Vec<&str> = Template::all()
+            .map(|it| it.name)
+            .filter(|name| !reached.contains(name))
+            .collect();
         assert_eq!(left, ["unknown"]);
     }
 
     #[test]
     fn every_dialect_of_the_settings_is_known_to_the_provider() {
         for dialect in Dialect::ALL {
-            assert!(dialect::named(dialect.name()).is_some(), "{}", dialect.name());
+            assert!(
+                dialect::named(dialect.name()).is_some(),
+                "{}",
+                dialect.name()
+            );
         }
         assert_eq!(Dialect::ALL.len(), dialect::DIALECTS.len());
     }

@@ -14,8 +14,11 @@ use crate::{
 /// A policy of the settings.
 pub(super) fn policy(config: &PolicyConfig) -> Policy {
     let tools = &config.tools;
-    let by_name: BTreeMap<_, _> =
-        tools.output_limits.iter().map(|(name, limits)| (name.clone(), output_limits(limits))).collect();
+    let by_name: BTreeMap<_, _> = tools
+        .output_limits
+        .iter()
+        .map(|(name, limits)| (name.clone(), output_limits(limits)))
+        .collect();
     let execution = match tools.execution {
         config::ToolExecution::Parallel => ToolExecution::Parallel,
         config::ToolExecution::Sequential => ToolExecution::Sequential,
@@ -36,9 +39,22 @@ pub(super) fn policy(config: &PolicyConfig) -> Policy {
 }
 
 fn context_policy(config: &PolicyConfig) -> ContextPolicy {
-    let PolicyConfig { output_reserve, context_window, unknown_window, compaction, prune, tools: _, queue: _ } = config;
-    let config::PrunePolicyConfig { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } =
-        prune.clone();
+    let PolicyConfig {
+        output_reserve,
+        context_window,
+        unknown_window,
+        compaction,
+        prune,
+        tools: _,
+        queue: _,
+    } = config;
+    let config::PrunePolicyConfig {
+        mode,
+        minimum_tokens,
+        protect_tokens,
+        protect_turns,
+        protected_tools,
+    } = prune.clone();
     let mode = match mode {
         config::PruneMode::Always => PruneMode::Always,
         config::PruneMode::WhenItPays => PruneMode::WhenItPays,
@@ -50,7 +66,13 @@ fn context_policy(config: &PolicyConfig) -> ContextPolicy {
     };
     ContextPolicy {
         compaction: compaction_policy(compaction),
-        prune: PrunePolicy { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools },
+        prune: PrunePolicy {
+            mode,
+            minimum_tokens,
+            protect_tokens,
+            protect_turns,
+            protected_tools,
+        },
         output_reserve: (*output_reserve > 0).then_some(*output_reserve),
         context_window: (*context_window > 0).then_some(*context_window),
         unknown_window,
@@ -104,7 +126,13 @@ fn compaction_policy(config: &config::CompactionPolicyConfig) -> CompactionPolic
 }
 
 fn output_limits(limits: &config::OutputLimits) -> OutputLimits {
-    let config::OutputLimits { max_output_chars, max_lines, max_line_length, max_matches, keep } = *limits;
+    let config::OutputLimits {
+        max_output_chars,
+        max_lines,
+        max_line_length,
+        max_matches,
+        keep,
+    } = *limits;
     let set = |limit: u32| (limit > 0).then_some(limit);
     OutputLimits {
         max_chars: set(max_output_chars),
@@ -124,6 +152,9 @@ mod tests {
 
     #[test]
     fn the_shipped_settings_are_the_models_defaults() {
-        assert_eq!(context_policy(&PolicyConfig::default()), ContextPolicy::default());
+        assert_eq!(
+            context_policy(&PolicyConfig::default()),
+            ContextPolicy::default()
+        );
     }
 }

@@ -16,8 +16,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often it says that it still waits for the same.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// Waits until the database can be reached and its schema suits this program, which may be told to migrate it. Meanwhile the gate and
-/// the log say what it waits for. An error is what waiting does not change.
+/// Waits until the database can be reached and its schema suits this program, which may be told to
+/// migrate it. Meanwhile the gate and the log say what it waits for. An error is what waiting does
+/// not change.
 pub(super) async fn prepared(
     database: &Database,
     migrate: bool,
@@ -34,7 +35,10 @@ pub(super) async fn prepared(
             Ok(migrate::Fit::Refused(why)) => anyhow::bail!(why),
             Ok(migrate::Fit::Lacks(version)) => {
                 let problem = format!("the database lacks migration {version}");
-                (Closed::Schema(problem), "it serves as soon as `contextd migrate` was run".to_owned())
+                (
+                    Closed::Schema(problem),
+                    "it serves as soon as `contextd migrate` was run".to_owned(),
+                )
             }
             Err(error @ (Error::Unavailable(_) | Error::Busy | Error::Conflict(_))) => {
                 (Closed::Database, error.to_string())
@@ -50,7 +54,10 @@ pub(super) async fn prepared(
                 return Err(error.into());
             }
         };
-        if told.as_ref().is_none_or(|(before, at)| *before != closed || at.elapsed() >= REMINDER) {
+        if told
+            .as_ref()
+            .is_none_or(|(before, at)| *before != closed || at.elapsed() >= REMINDER)
+        {
             gate.set(Standing::Closed(closed.clone()));
             tracing::warn!("not ready: {closed}: {detail}");
             told = Some((closed, Instant::now()));
@@ -59,7 +66,11 @@ pub(super) async fn prepared(
     }
 }
 
-async fn attempt(database: &Database, migrate: bool, progress: &Progress) -> Result<migrate::Fit, Error> {
+async fn attempt(
+    database: &Database,
+    migrate: bool,
+    progress: &Progress,
+) -> Result<migrate::Fit, Error> {
     if migrate {
         apply_migrations(database, progress).await?;
     }

@@ -16,7 +16,12 @@ pub(super) struct Args {
     /// The session.
     session: String,
     /// As if the session used this model [no default: its own]
-    #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PROVIDER/MODEL",
+        env = "CONTEXTD_MODEL",
+        hide_env_values = true
+    )]
     model: Option<String>,
     #[command(flatten)]
     server: Server,
@@ -26,7 +31,12 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { session, model, server, timeout } = args;
+    let Args {
+        session,
+        model,
+        server,
+        timeout,
+    } = args;
     let request = pb::GetContextStatsRequest {
         session_id: session,
         model: model.unwrap_or_default(),
@@ -37,20 +47,40 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("{} did not answer in time", server.address))??;
     let colours = stdout().is_terminal();
     for line in answer.text.lines() {
-        say(if colours { coloured(line) } else { line.to_owned() })?;
+        say(if colours {
+            coloured(line)
+        } else {
+            line.to_owned()
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn stats(server: &Server, request: pb::GetContextStatsRequest) -> anyhow::Result<pb::GetContextStatsResponse> {
-    let channel = server.endpoint()?.connect().await.with_context(|| format!("cannot reach {}", server.address))?;
-    let answer = ContextServiceClient::new(channel).get_context_stats(request).await;
-    answer.map(tonic::Response::into_inner).map_err(|status| anyhow::anyhow!("{}", describe(&status)))
+async fn stats(
+    server: &Server,
+    request: pb::GetContextStatsRequest,
+) -> anyhow::Result<pb::GetContextStatsResponse> {
+    let channel = server
+        .endpoint()?
+        .connect()
+        .await
+        .with_context(|| format!("cannot reach {}", server.address))?;
+    let answer = ContextServiceClient::new(channel)
+        .get_context_stats(request)
+        .await;
+    answer
+        .map(tonic::Response::into_inner)
+        .map_err(|status| anyhow::anyhow!("{}", describe(&status)))
 }
 
 /// The bar in colours: what is used, what is free, what is never filled. Other lines as they are.
 fn coloured(line: &str) -> String {
-    let Some(inside) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) else { return line.to_owned() };
+    let Some(inside) = line
+        .strip_prefix('[')
+        .and_then(|line| line.strip_suffix(']'))
+    else {
+        return line.to_owned();
+    };
     let used = inside.trim_end_matches(['.', 'x']);
     let rest = inside.strip_prefix(used).unwrap_or_default();
     let free = rest.trim_end_matches('x');
@@ -70,8 +100,14 @@ mod tests {
 
     #[test]
     fn only_the_bar_is_coloured_and_its_letters_stay() {
-        assert_eq!(coloured("[##..xx]"), "[\x1b[32m##\x1b[0m\x1b[2m..\x1b[0m\x1b[35mxx\x1b[0m]");
-        assert_eq!(coloured("[#######x]"), "[\x1b[31m#######\x1b[0m\x1b[2m\x1b[0m\x1b[35mx\x1b[0m]");
+        assert_eq!(
+            coloured("[##..xx]"),
+            "[\x1b[32m##\x1b[0m\x1b[2m..\x1b[0m\x1b[35mxx\x1b[0m]"
+        );
+        assert_eq!(
+            coloured("[#######x]"),
+            "[\x1b[31m#######\x1b[0m\x1b[2m\x1b[0m\x1b[35mx\x1b[0m]"
+        );
         assert_eq!(coloured("  Free  1"), "  Free  1");
     }
 }

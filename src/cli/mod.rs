@@ -21,7 +21,8 @@ mod version;
 /// Exit code of a command that could not start because of how it was called or configured.
 const USAGE: u8 = 2;
 
-/// Runs the agent loop, so that agent hosts don't have to: durable turns over gRPC, on PostgreSQL alone.
+/// Runs the agent loop, so that agent hosts don't have to: durable turns over gRPC, on PostgreSQL
+/// alone.
 #[derive(Debug, Parser)]
 #[command(name = "contextd", version)]
 pub struct Cli {
@@ -62,5 +63,9 @@ impl Cli {
 }
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    if error.is::<ConfigError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+    if error.is::<ConfigError>() {
+        ExitCode::from(USAGE)
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -19,15 +19,25 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Loaded { config, origins: _, services } = args.settings.load()?;
+    let Loaded {
+        config,
+        origins: _,
+        services,
+    } = args.settings.load()?;
     // Before anything that a signal should stop.
     let mut signals = StopSignals::listen()?;
     telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
     for service in services {
-        progress.step(format!("provider {} is configured by {}", service.provider, service.variable));
+        progress.step(format!(
+            "provider {} is configured by {}",
+            service.provider, service.variable
+        ));
     }
-    progress.step(format!("the default model is {}", config.models.default_model));
+    progress.step(format!(
+        "the default model is {}",
+        config.models.default_model
+    ));
     let shutdown = CancellationToken::new();
     let serving = Box::pin(app::serve(config, progress.clone(), shutdown.clone()));
     let outcome = tokio::select! {
@@ -46,7 +56,10 @@ struct StopSignals {
 impl StopSignals {
     fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     /// The first signal lets what runs come to its end. Returns at the second, with its exit code.

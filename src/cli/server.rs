@@ -21,7 +21,11 @@ impl Server {
     /// Where to connect to.
     pub(super) fn endpoint(&self) -> anyhow::Result<Endpoint> {
         let address = &self.address;
-        let url = if address.contains("://") { address.clone() } else { format!("http://{address}") };
+        let url = if address.contains("://") {
+            address.clone()
+        } else {
+            format!("http://{address}")
+        };
         Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))
     }
 }

@@ -1,4 +1,5 @@
-//! Arbitrary model values for the round-trip tests: all that the border lets through, and nothing else.
+//! Arbitrary model values for the round-trip tests: all that the border lets through, and nothing
+//! else.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,10 +7,11 @@ use jiff::Timestamp;
 use proptest::{collection, option, prelude::*};
 
 use crate::model::{
-    Applied, BlobId, CallId, CancelCause, CancelOutcome, Compaction, CompactionId, CompactionState, CompletionReason,
-    Content, DropReason, Ending, Failure, FailurePhase, FailureReason, FinishReason, Generation, Given, Keep, Limits,
-    LimitsOverride, Media, MessageId, ModelResponse, OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport,
-    Restored, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolExecution,
+    Applied, BlobId, CallId, CancelCause, CancelOutcome, Compaction, CompactionId, CompactionState,
+    CompletionReason, Content, DropReason, Ending, Failure, FailurePhase, FailureReason,
+    FinishReason, Generation, Given, Keep, Limits, LimitsOverride, Media, MessageId, ModelResponse,
+    OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport, Restored, Seq,
+    SessionConfig, TakeMode, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolExecution,
     ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, UsageTotals,
     command::TurnRequest,
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
@@ -22,8 +24,11 @@ use crate::model::{
 
 /// Any text that PostgreSQL can store.
 fn text() -> impl Strategy<Value = String> {
-    collection::vec(any::<char>().prop_filter("NUL cannot be stored", |char| *char != '\0'), 0..12)
-        .prop_map(|chars| chars.into_iter().collect())
+    collection::vec(
+        any::<char>().prop_filter("NUL cannot be stored", |char| *char != '\0'),
+        0..12,
+    )
+    .prop_map(|chars| chars.into_iter().collect())
 }
 
 /// A text where an empty one would mean none.
@@ -50,19 +55,26 @@ pub(super) fn metadata() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 pub(super) fn part() -> impl Strategy<Value = Part> {
-    (content(), option::of(words()), any::<bool>()).prop_map(|(content, provider_metadata, sanitized)| Part {
-        content,
-        provider_metadata,
-        sanitized,
-    })
+    (content(), option::of(words()), any::<bool>()).prop_map(
+        |(content, provider_metadata, sanitized)| Part {
+            content,
+            provider_metadata,
+            sanitized,
+        },
+    )
 }
 
 fn content() -> impl Strategy<Value = Content> {
     prop_oneof![
         text().prop_map(Content::Text),
         (text(), any::<bool>()).prop_map(|(text, redacted)| Content::Reasoning { text, redacted }),
-        (text(), text(), text())
-            .prop_map(|(id, name, arguments)| { Content::ToolCall(ToolCall { id: CallId::new(id), name, arguments }) }),
+        (text(), text(), text()).prop_map(|(id, name, arguments)| {
+            Content::ToolCall(ToolCall {
+                id: CallId::new(id),
+                name,
+                arguments,
+            })
+        }),
         result().prop_map(Content::ToolResult),
         text().prop_map(Content::Refusal),
         media().prop_map(Content::Media),
@@ -71,18 +83,30 @@ fn content() -> impl Strategy<Value = Content> {
 
 /// A part of what a user says.
 pub(super) fn said() -> impl Strategy<Value = Part> {
-    prop_oneof![text().prop_map(Part::text), media().prop_map(|media| Part::new(Content::Media(media)))]
+    prop_oneof![
+        text().prop_map(Part::text),
+        media().prop_map(|media| Part::new(Content::Media(media)))
+    ]
 }
 
 pub(super) fn media() -> impl Strategy<Value = Media> {
     let pixels =
-        option::of((bound(), bound()).prop_map(|(width, height)| Pixels::new(width, height))).prop_map(Option::flatten);
+        option::of((bound(), bound()).prop_map(|(width, height)| Pixels::new(width, height)))
+            .prop_map(Option::flatten);
     let kept = (text(), any::<u32>(), pixels);
     let source = prop_oneof![
-        kept.prop_map(|(id, bytes, pixels)| Source::Blob(Kept { id: BlobId::new(id), bytes: bytes.into(), pixels })),
+        kept.prop_map(|(id, bytes, pixels)| Source::Blob(Kept {
+            id: BlobId::new(id),
+            bytes: bytes.into(),
+            pixels
+        })),
         text().prop_map(Source::Url),
     ];
-    (text(), source, text()).prop_map(|(media_type, source, filename)| Media { media_type, source, filename })
+    (text(), source, text()).prop_map(|(media_type, source, filename)| Media {
+        media_type,
+        source,
+        filename,
+    })
 }
 
 fn given() -> impl Strategy<Value = Given> {
@@ -97,15 +121,20 @@ fn result() -> impl Strategy<Value = ToolResult> {
         Just(ToolOutcome::TimedOut),
         Just(ToolOutcome::Cancelled),
     ];
-    (text(), text(), collection::vec(given(), 0..4), outcome, option::of(truncation())).prop_map(
-        |(call, name, parts, outcome, truncation)| ToolResult {
+    (
+        text(),
+        text(),
+        collection::vec(given(), 0..4),
+        outcome,
+        option::of(truncation()),
+    )
+        .prop_map(|(call, name, parts, outcome, truncation)| ToolResult {
             call: CallId::new(call),
             name,
             parts,
             outcome,
             truncation,
-        },
-    )
+        })
 }
 
 fn truncation() -> impl Strategy<Value = Truncation> {
@@ -147,22 +176,44 @@ pub(super) fn failure() -> impl Strategy<Value = Failure> {
         Just(FailureReason::ModelNotFound),
         Just(FailureReason::PolicyNotFound),
     ];
-    let phase = option::of(prop_oneof![Just(FailurePhase::Generate), Just(FailurePhase::Stream)]);
+    let phase = option::of(prop_oneof![
+        Just(FailurePhase::Generate),
+        Just(FailurePhase::Stream)
+    ]);
     let provider = (text(), any::<u16>(), text(), text());
-    (reason, text(), any::<bool>(), phase, provider, option::of(duration())).prop_map(
-        |(reason, message, recoverable, phase, (provider, status, code, request), retry_after)| Failure {
-            reason,
-            message,
-            recoverable,
-            phase,
-            provider,
-            provider_status: status,
-            provider_code: code,
-            provider_request_id: request,
-            retry_after,
-            categories: vec![Share { occupant: Occupant::Skills, tokens: 7, count: 1 }],
-        },
+    (
+        reason,
+        text(),
+        any::<bool>(),
+        phase,
+        provider,
+        option::of(duration()),
     )
+        .prop_map(
+            |(
+                reason,
+                message,
+                recoverable,
+                phase,
+                (provider, status, code, request),
+                retry_after,
+            )| Failure {
+                reason,
+                message,
+                recoverable,
+                phase,
+                provider,
+                provider_status: status,
+                provider_code: code,
+                provider_request_id: request,
+                retry_after,
+                categories: vec![Share {
+                    occupant: Occupant::Skills,
+                    tokens: 7,
+                    count: 1,
+                }],
+            },
+        )
 }
 
 fn finish() -> impl Strategy<Value = FinishReason> {
@@ -180,33 +231,49 @@ fn finish() -> impl Strategy<Value = FinishReason> {
 pub(super) fn response() -> impl Strategy<Value = ModelResponse> {
     let names = (text(), text(), text(), text(), text());
     let times = (option::of(duration()), duration());
-    (names, finish(), option::of(usage()), option::of(failure()), times).prop_map(
-        |((provider, model, answered, id, word), finish, usage, failure, (first, elapsed))| ModelResponse {
-            provider,
-            model,
-            provider_model: answered,
-            provider_response_id: id,
-            finish,
-            provider_finish: word,
-            usage,
-            failure,
-            time_to_first_token: first,
-            elapsed,
-        },
+    (
+        names,
+        finish(),
+        option::of(usage()),
+        option::of(failure()),
+        times,
     )
+        .prop_map(
+            |((provider, model, answered, id, word), finish, usage, failure, (first, elapsed))| {
+                ModelResponse {
+                    provider,
+                    model,
+                    provider_model: answered,
+                    provider_response_id: id,
+                    finish,
+                    provider_finish: word,
+                    usage,
+                    failure,
+                    time_to_first_token: first,
+                    elapsed,
+                }
+            },
+        )
 }
 
 pub(super) fn output_limits() -> impl Strategy<Value = OutputLimits> {
     let keep = option::of(prop_oneof![Just(Keep::Head), Just(Keep::HeadAndTail)]);
-    (option::of(bound()), option::of(bound()), option::of(bound()), option::of(bound()), keep).prop_map(
-        |(max_chars, max_lines, max_line_length, max_matches, keep)| OutputLimits {
-            max_chars,
-            max_lines,
-            max_line_length,
-            max_matches,
-            keep,
-        },
+    (
+        option::of(bound()),
+        option::of(bound()),
+        option::of(bound()),
+        option::of(bound()),
+        keep,
     )
+        .prop_map(
+            |(max_chars, max_lines, max_line_length, max_matches, keep)| OutputLimits {
+                max_chars,
+                max_lines,
+                max_line_length,
+                max_matches,
+                keep,
+            },
+        )
 }
 
 pub(super) fn tools() -> impl Strategy<Value = ToolSet> {
@@ -222,46 +289,77 @@ fn tool() -> impl Strategy<Value = Tool> {
     ];
     let texts = (text(), text(), option::of(text()));
     let flags = (any::<bool>(), any::<bool>(), any::<Option<bool>>());
-    (texts, option::of(duration()), option::of(output_limits()), category, flags).prop_map(
-        |(
-            (name, description, input_schema),
-            timeout,
-            output_limits,
-            category,
-            (requires_approval, deferred, strict),
-        )| Tool {
-            name,
-            description,
-            input_schema,
-            requires_approval,
-            timeout,
-            output_limits,
-            category,
-            deferred,
-            strict,
-        },
+    (
+        texts,
+        option::of(duration()),
+        option::of(output_limits()),
+        category,
+        flags,
     )
+        .prop_map(
+            |(
+                (name, description, input_schema),
+                timeout,
+                output_limits,
+                category,
+                (requires_approval, deferred, strict),
+            )| Tool {
+                name,
+                description,
+                input_schema,
+                requires_approval,
+                timeout,
+                output_limits,
+                category,
+                deferred,
+                strict,
+            },
+        )
 }
 
 pub(super) fn limits() -> impl Strategy<Value = LimitsOverride> {
-    let counts = (option::of(bound()), option::of(bound()), option::of(1..=i64::MAX));
-    (counts, option::of(duration()), option::of(duration()), option::of(duration())).prop_map(
-        |((max_steps, max_output_tokens, max_total_tokens), turn_timeout, tool_timeout, grace)| LimitsOverride {
-            max_steps,
-            max_output_tokens,
-            max_total_tokens,
-            turn_timeout,
-            tool_timeout,
-            grace,
-        },
+    let counts = (
+        option::of(bound()),
+        option::of(bound()),
+        option::of(1..=i64::MAX),
+    );
+    (
+        counts,
+        option::of(duration()),
+        option::of(duration()),
+        option::of(duration()),
     )
+        .prop_map(
+            |(
+                (max_steps, max_output_tokens, max_total_tokens),
+                turn_timeout,
+                tool_timeout,
+                grace,
+            )| LimitsOverride {
+                max_steps,
+                max_output_tokens,
+                max_total_tokens,
+                turn_timeout,
+                tool_timeout,
+                grace,
+            },
+        )
 }
 
 pub(super) fn generation() -> impl Strategy<Value = Generation> {
-    let sampling = (option::of(up_to()), option::of(up_to()), option::of(count()), option::of(any::<i32>()));
+    let sampling = (
+        option::of(up_to()),
+        option::of(up_to()),
+        option::of(count()),
+        option::of(any::<i32>()),
+    );
     let reasoning = (option::of(effort()), option::of(count()));
     let tools = (option::of(choice()), any::<Option<bool>>());
-    let answer = (collection::vec(words(), 0..3), option::of(response_format()), option::of(words()));
+    let answer = (
+        collection::vec(words(), 0..3),
+        option::of(response_format()),
+        option::of(words()),
+    );
     (sampling, reasoning, tools, answer).prop_map(
         |(
             (temperature, top_p, top_k, seed),
@@ -315,10 +413,12 @@ fn choice() -> impl Strategy<Value = ToolChoice> {
 }
 
 fn response_format() -> impl Strategy<Value = ResponseFormat> {
-    (option::of(text()), text(), any::<Option<bool>>()).prop_map(|(schema, name, strict)| ResponseFormat {
-        schema,
-        name,
-        strict,
+    (option::of(text()), text(), any::<Option<bool>>()).prop_map(|(schema, name, strict)| {
+        ResponseFormat {
+            schema,
+            name,
+            strict,
+        }
     })
 }
 
@@ -326,23 +426,44 @@ pub(super) fn config() -> impl Strategy<Value = SessionConfig> {
     let texts = (text(), text(), text());
     let ttl = option::of((60..=315_360_000_u64).prop_map(Duration::from_secs));
     // Boxed: side by side the parts are more than the stack of a test holds.
-    let (tools, generation, overrides) = (tools().boxed(), generation().boxed(), overrides().boxed());
-    (texts, collection::vec(block(), 0..3), tools, limits(), generation, overrides, metadata(), ttl).prop_map(
-        |((model, system_prompt, policy), pinned_blocks, tools, limits, generation, overrides, metadata, ttl)| {
-            SessionConfig {
-                model,
-                system_prompt,
+    let tools = tools().boxed();
+    let generation = generation().boxed();
+    let overrides = overrides().boxed();
+    (
+        texts,
+        collection::vec(block(), 0..3),
+        tools,
+        limits(),
+        generation,
+        overrides,
+        metadata(),
+        ttl,
+    )
+        .prop_map(
+            |(
+                (model, system_prompt, policy),
                 pinned_blocks,
                 tools,
                 limits,
                 generation,
-                policy,
                 overrides,
                 metadata,
                 ttl,
-            }
-        },
-    )
+            )| {
+                SessionConfig {
+                    model,
+                    system_prompt,
+                    pinned_blocks,
+                    tools,
+                    limits,
+                    generation,
+                    policy,
+                    overrides,
+                    metadata,
+                    ttl,
+                }
+            },
+        )
 }
 
 fn block() -> impl Strategy<Value = PinnedBlock> {
@@ -356,20 +477,36 @@ fn block() -> impl Strategy<Value = PinnedBlock> {
 }
 
 fn overrides() -> impl Strategy<Value = PolicyOverrides> {
-    let execution = prop_oneof![Just(ToolExecution::Parallel), Just(ToolExecution::Sequential)];
+    let execution = prop_oneof![
+        Just(ToolExecution::Parallel),
+        Just(ToolExecution::Sequential)
+    ];
     let by_name = collection::btree_map(text(), output_limits(), 0..3);
-    let take = prop_oneof![Just(TakeMode::All), Just(TakeMode::OneAtATime), Just(TakeMode::Latest)];
+    let take = prop_oneof![
+        Just(TakeMode::All),
+        Just(TakeMode::OneAtATime),
+        Just(TakeMode::Latest)
+    ];
     let queue = (option::of(count()), option::of(take));
-    (option::of(execution), option::of(output_limits()), by_name, queue, context()).prop_map(
-        |(execution, default_output_limits, output_limits, (max_pending, take), context)| PolicyOverrides {
-            execution,
-            default_output_limits,
-            output_limits,
-            max_pending,
-            take,
-            context,
-        },
+    (
+        option::of(execution),
+        option::of(output_limits()),
+        by_name,
+        queue,
+        context(),
     )
+        .prop_map(
+            |(execution, default_output_limits, output_limits, (max_pending, take), context)| {
+                PolicyOverrides {
+                    execution,
+                    default_output_limits,
+                    output_limits,
+                    max_pending,
+                    take,
+                    context,
+                }
+            },
+        )
 }
 
 pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
@@ -387,7 +524,11 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
         Just(Trigger::ProviderOverflow),
     ];
     let id = || option::of(words().prop_map(CompactionId::new));
-    let time = || option::of((0_i64..4_000_000_000).prop_map(|second| Timestamp::from_second(second).unwrap()));
+    let time = || {
+        option::of(
+            (0_i64..4_000_000_000).prop_map(|second| Timestamp::from_second(second).unwrap()),
+        )
+    };
     let summary = (words(), text(), text()).prop_map(|(text, message, model)| Summary {
         text,
         message: MessageId::new(message),
@@ -395,14 +536,43 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
     });
     let range = (1_i64..1_000, 0_i64..1_000).prop_map(|(from, more)| (Seq(from), Seq(from + more)));
     let tools = || collection::vec(text(), 0..3);
-    let size = (token_count(), option::of(token_count()), tokens(), tokens(), tokens(), tokens()).boxed();
-    let made =
-        (state, trigger, way(), option::of(range), any::<bool>(), option::of(summary), option::of(failure())).boxed();
-    let further = ((id(), id()), (tools(), tools()), (time(), time(), time()), any::<i64>()).boxed();
+    let size = (
+        token_count(),
+        option::of(token_count()),
+        tokens(),
+        tokens(),
+        tokens(),
+        tokens(),
+    )
+        .boxed();
+    let made = (
+        state,
+        trigger,
+        way(),
+        option::of(range),
+        any::<bool>(),
+        option::of(summary),
+        option::of(failure()),
+    )
+        .boxed();
+    let further = (
+        (id(), id()),
+        (tools(), tools()),
+        (time(), time(), time()),
+        any::<i64>(),
+    )
+        .boxed();
     (made, size, further).prop_map(|(made, size, further)| {
         let ((id, predecessor), (referenced_tools, unreferenced_tools), times, calls) = further;
         let (state, trigger, strategy, range, was_pruned, summary, failure) = made;
-        let (tokens_before, tokens_after, messages_compacted, messages_before, messages_after, limit) = size;
+        let (
+            tokens_before,
+            tokens_after,
+            messages_compacted,
+            messages_before,
+            messages_after,
+            limit,
+        ) = size;
         let (created_at, ended_at, reverted_at) = times;
         Compaction {
             id,
@@ -418,7 +588,11 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
             limit,
             was_pruned,
             summary,
-            usage: UsageTotals { calls, input: calls / 2, ..UsageTotals::default() },
+            usage: UsageTotals {
+                calls,
+                input: calls / 2,
+                ..UsageTotals::default()
+            },
             predecessor,
             referenced_tools,
             unreferenced_tools,
@@ -456,13 +630,28 @@ fn way() -> impl Strategy<Value = compaction::Strategy> {
 }
 
 fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
-    let mode = prop_oneof![Just(InstructionsMode::Append), Just(InstructionsMode::Replace)];
+    let mode = prop_oneof![
+        Just(InstructionsMode::Append),
+        Just(InstructionsMode::Replace)
+    ];
     let guard = prop_oneof![Just(Guard::None), Just(Guard::TwoLevel)];
     let number = || option::of(tokens());
     let ratio = || option::of(up_to());
     let flag = || option::of(any::<bool>());
-    let what = (flag(), flag(), option::of(way()), number(), number(), number());
-    let words = (option::of(words()), option::of(words()), option::of(mode), option::of(guard));
+    let what = (
+        flag(),
+        flag(),
+        option::of(way()),
+        number(),
+        number(),
+        number(),
+    );
+    let words = (
+        option::of(words()),
+        option::of(words()),
+        option::of(mode),
+        option::of(guard),
+    );
     let all = (what, (ratio(), ratio(), ratio(), ratio()), words).prop_map(|(what, ratios, words)| {
         let (enabled, background, strategy, keep_turns, summary_max_tokens, guard_max_restarts) = what;
         let (threshold, keep_ratio, guard_request_ratio, guard_stream_ratio) = ratios;
@@ -491,54 +680,90 @@ fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
 fn context() -> impl Strategy<Value = ContextOverrides> {
     let unknown = prop_oneof![Just(UnknownWindow::Assume), Just(UnknownWindow::Refuse)];
     let number = || option::of(tokens());
-    (compaction_overrides(), prune(), number(), number(), option::of(unknown)).prop_map(
-        |(compaction, prune, output_reserve, context_window, unknown_window)| ContextOverrides {
-            compaction,
-            prune,
-            output_reserve,
-            context_window,
-            unknown_window,
-        },
+    (
+        compaction_overrides(),
+        prune(),
+        number(),
+        number(),
+        option::of(unknown),
     )
+        .prop_map(
+            |(compaction, prune, output_reserve, context_window, unknown_window)| {
+                ContextOverrides {
+                    compaction,
+                    prune,
+                    output_reserve,
+                    context_window,
+                    unknown_window,
+                }
+            },
+        )
 }
 
 fn prune() -> impl Strategy<Value = PruneOverrides> {
-    let mode = prop_oneof![Just(PruneMode::Always), Just(PruneMode::WhenItPays), Just(PruneMode::OnOverflow)];
+    let mode = prop_oneof![
+        Just(PruneMode::Always),
+        Just(PruneMode::WhenItPays),
+        Just(PruneMode::OnOverflow)
+    ];
     let number = || option::of(tokens());
-    (option::of(mode), number(), number(), number(), collection::vec(text(), 0..3)).prop_map(
-        |(mode, minimum_tokens, protect_tokens, protect_turns, protected_tools)| PruneOverrides {
-            mode,
-            minimum_tokens,
-            protect_tokens,
-            protect_turns,
-            protected_tools,
-        },
+    (
+        option::of(mode),
+        number(),
+        number(),
+        number(),
+        collection::vec(text(), 0..3),
     )
+        .prop_map(
+            |(mode, minimum_tokens, protect_tokens, protect_turns, protected_tools)| {
+                PruneOverrides {
+                    mode,
+                    minimum_tokens,
+                    protect_tokens,
+                    protect_turns,
+                    protected_tools,
+                }
+            },
+        )
 }
 
 pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
-    (option::of(tools()), limits(), option::of(words()), generation(), option::of(duration())).prop_map(
-        |(tools, limits, model, generation, cancel_after)| TurnRequest {
-            tools,
-            limits,
-            model,
-            generation,
-            cancel_after,
-        },
+    (
+        option::of(tools()),
+        limits(),
+        option::of(words()),
+        generation(),
+        option::of(duration()),
     )
+        .prop_map(
+            |(tools, limits, model, generation, cancel_after)| TurnRequest {
+                tools,
+                limits,
+                model,
+                generation,
+                cancel_after,
+            },
+        )
 }
 
 pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
-    (tokens(), option::of(words()), option::of(finish()), option::of(usage()), duration()).prop_map(
-        |(step_count, message, finish, last_step_usage, elapsed)| TurnResult {
-            step_count,
-            final_message: message.map(MessageId::new),
-            finish,
-            total_usage: crate::model::UsageTotals::default().plus(last_step_usage.as_ref()),
-            last_step_usage,
-            elapsed,
-        },
+    (
+        tokens(),
+        option::of(words()),
+        option::of(finish()),
+        option::of(usage()),
+        duration(),
     )
+        .prop_map(
+            |(step_count, message, finish, last_step_usage, elapsed)| TurnResult {
+                step_count,
+                final_message: message.map(MessageId::new),
+                finish,
+                total_usage: crate::model::UsageTotals::default().plus(last_step_usage.as_ref()),
+                last_step_usage,
+                elapsed,
+            },
+        )
 }
 
 fn left_out() -> LeftOut {
@@ -552,7 +777,8 @@ fn left_out() -> LeftOut {
 }
 
 fn accounted(model: String) -> Payload {
-    let (message, compaction) = (None, Some(CompactionId::new("k1")));
+    let message = None;
+    let compaction = Some(CompactionId::new("k1"));
     Payload::UsageRecorded {
         purpose: UsagePurpose::Compaction,
         model,
@@ -566,8 +792,11 @@ fn accounted(model: String) -> Payload {
 
 /// One payload of each kind. Those that refer to content name message `m1` and call `c1`.
 pub(super) fn payloads() -> Vec<Payload> {
-    let (message, call, second) = (MessageId::new("m1"), CallId::new("c1"), Duration::from_secs(1));
-    let (model, name) = ("a/b".to_owned(), "bash".to_owned());
+    let message = MessageId::new("m1");
+    let call = CallId::new("c1");
+    let second = Duration::from_secs(1);
+    let model = "a/b".to_owned();
+    let name = "bash".to_owned();
     let failure = Failure::local(FailureReason::Internal, "broken", false);
     let limits = Limits {
         max_steps: 50,
@@ -577,14 +806,22 @@ pub(super) fn payloads() -> Vec<Payload> {
         tool_timeout: second,
         grace: second,
     };
-    let context = TokenCount { tokens: 1, basis: TokenBasis::Heuristic, margin: 0, estimator: "chars".to_owned() };
+    let context = TokenCount {
+        tokens: 1,
+        basis: TokenBasis::Heuristic,
+        margin: 0,
+        estimator: "chars".to_owned(),
+    };
     let cancelled = Ending::Cancelled {
         cause: CancelCause::Requested,
         outcome: CancelOutcome::None,
         reason: "enough".to_owned(),
         undone: None,
     };
-    let ended = |ending| Payload::TurnEnded { ending, result: TurnResult::default() };
+    let ended = |ending| Payload::TurnEnded {
+        ending,
+        result: TurnResult::default(),
+    };
     vec![
         Payload::TurnStarted {
             request: None,
@@ -593,20 +830,41 @@ pub(super) fn payloads() -> Vec<Payload> {
             tool_names: vec![name.clone()],
             input: None,
         },
-        Payload::StepStarted { model: model.clone(), revision: 1, context, window: 1000, reserve: 100 },
+        Payload::StepStarted {
+            model: model.clone(),
+            revision: 1,
+            context,
+            window: 1000,
+            reserve: 100,
+        },
         Payload::MessageCommitted { message },
         Payload::ToolCallRequested {
-            call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },
+            call: ToolCall {
+                id: call.clone(),
+                name: name.clone(),
+                arguments: "{}".to_owned(),
+            },
             timeout: second,
             edited: false,
         },
         Payload::ApprovalRequested {
-            call: ToolCall { id: call.clone(), name: name.clone(), arguments: "{}".to_owned() },
+            call: ToolCall {
+                id: call.clone(),
+                name: name.clone(),
+                arguments: "{}".to_owned(),
+            },
             timeout: second,
         },
         Payload::ToolCallCompleted { call: call.clone() },
-        Payload::ToolCallCancelled { call: call.clone(), name, reason: CallCancelReason::TurnEnded },
-        Payload::ActionRequired { results: vec![call], approvals: Vec::new() },
+        Payload::ToolCallCancelled {
+            call: call.clone(),
+            name,
+            reason: CallCancelReason::TurnEnded,
+        },
+        Payload::ActionRequired {
+            results: vec![call],
+            approvals: Vec::new(),
+        },
         accounted(model),
         Payload::UnsupportedPart {
             left_out: left_out(),
@@ -614,20 +872,41 @@ pub(super) fn payloads() -> Vec<Payload> {
             model: "scripted/demo".to_owned(),
         },
         Payload::UnsupportedSetting {
-            unsupported: Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() },
+            unsupported: Unsupported {
+                setting: Setting::TopK,
+                why: "It has none.".to_owned(),
+            },
             provider: "a".to_owned(),
             model: "a/b".to_owned(),
         },
-        Payload::TurnRetrying { failure: failure.clone(), next_attempt: 2, delay: second, voided: None },
+        Payload::TurnRetrying {
+            failure: failure.clone(),
+            next_attempt: 2,
+            delay: second,
+            voided: None,
+        },
         Payload::ModelSwitched {
             from: "a/b".to_owned(),
             to: "a/c".to_owned(),
             revision: 2,
-            generation: Generation { seed: Some(7), ..Generation::default() },
+            generation: Generation {
+                seed: Some(7),
+                ..Generation::default()
+            },
         },
-        Payload::SessionUpdated { revision: 2, paths: vec!["model".to_owned()] },
-        Payload::ContextPruned { report: PruneReport { saved: 1, ..PruneReport::default() } },
-        Payload::ContextRestored { restored: Restored::default() },
+        Payload::SessionUpdated {
+            revision: 2,
+            paths: vec!["model".to_owned()],
+        },
+        Payload::ContextPruned {
+            report: PruneReport {
+                saved: 1,
+                ..PruneReport::default()
+            },
+        },
+        Payload::ContextRestored {
+            restored: Restored::default(),
+        },
         Payload::MessagesApplied {
             message: MessageId::new("m1"),
             taken: vec![Applied {
@@ -636,7 +915,10 @@ pub(super) fn payloads() -> Vec<Payload> {
                 metadata: BTreeMap::new(),
             }],
         },
-        Payload::QueuedMessageDropped { message: MessageId::new("q1"), reason: DropReason::TooLarge },
+        Payload::QueuedMessageDropped {
+            message: MessageId::new("q1"),
+            reason: DropReason::TooLarge,
+        },
         ended(Ending::Completed(CompletionReason::Stop)),
         ended(cancelled),
         ended(Ending::Failed(failure)),

@@ -17,13 +17,18 @@ const OUTPUT_MEDIA_TYPE: &str = "text/plain; charset=utf-8";
 
 /// Ids of calls as a JSON list, the way the statement notes which answers were taken.
 pub fn ids_from_text(text: &str) -> Result<BTreeSet<CallId>, DecodeError> {
-    let ids: Vec<String> = serde_json::from_str(text).map_err(|error| DecodeError::new("list of calls", error))?;
+    let ids: Vec<String> =
+        serde_json::from_str(text).map_err(|error| DecodeError::new("list of calls", error))?;
     Ok(ids.into_iter().map(CallId::new).collect())
 }
 
 /// A call for the wire.
 pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {
-    let ToolCall { id, name, arguments } = call;
+    let ToolCall {
+        id,
+        name,
+        arguments,
+    } = call;
     pb::ToolCall {
         call_id: id.to_string(),
         tool_name: name.clone(),
@@ -34,7 +39,13 @@ pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {
 
 /// A result for the wire.
 pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
-    let ToolResult { call, name, parts, outcome, truncation } = result;
+    let ToolResult {
+        call,
+        name,
+        parts,
+        outcome,
+        truncation,
+    } = result;
     pb::ToolResult {
         call_id: call.to_string(),
         tool_name: name.clone(),
@@ -51,12 +62,22 @@ pub(crate) fn given_to_pb(given: &Given) -> pb::Part {
         Given::Text(text) => pb::part::Content::Text(text.clone()),
         Given::Media(given) => pb::part::Content::Media(media::to_pb(given)),
     };
-    pb::Part { content: Some(content), ..pb::Part::default() }
+    pb::Part {
+        content: Some(content),
+        ..pb::Part::default()
+    }
 }
 
 /// A piece of a result as it was stored.
 pub(crate) fn given_from_pb(part: pb::Part) -> Result<Given, DecodeError> {
-    let pb::Part { content, citations: _, provider_metadata_json: _, tokens: _, preview_of: _, sanitized: _ } = part;
+    let pb::Part {
+        content,
+        citations: _,
+        provider_metadata_json: _,
+        tokens: _,
+        preview_of: _,
+        sanitized: _,
+    } = part;
     match content {
         Some(pb::part::Content::Text(text)) => Ok(Given::Text(text)),
         Some(pb::part::Content::Media(given)) => media::from_pb(given).map(Given::Media),
@@ -69,7 +90,10 @@ pub(crate) fn given_from_pb(part: pb::Part) -> Result<Given, DecodeError> {
             | pb::part::Content::StepStart(_)
             | pb::part::Content::CompactionMarker(_),
         )
-        | None => Err(DecodeError::new("tool result", "one of its parts is neither a text nor a medium")),
+        | None => Err(DecodeError::new(
+            "tool result",
+            "one of its parts is neither a text nor a medium",
+        )),
     }
 }
 
@@ -87,7 +111,9 @@ pub fn outcome_to_pb(outcome: ToolOutcome) -> pb::ToolOutcome {
 /// How a call ended, as it was stored.
 pub(crate) fn outcome_from_pb(outcome: pb::ToolOutcome) -> Result<ToolOutcome, DecodeError> {
     match outcome {
-        pb::ToolOutcome::Unspecified => Err(DecodeError::new("tool result", "its outcome is missing")),
+        pb::ToolOutcome::Unspecified => {
+            Err(DecodeError::new("tool result", "its outcome is missing"))
+        }
         pb::ToolOutcome::Success => Ok(ToolOutcome::Success),
         pb::ToolOutcome::Error => Ok(ToolOutcome::Error),
         pb::ToolOutcome::Denied => Ok(ToolOutcome::Denied),
@@ -98,7 +124,13 @@ pub(crate) fn outcome_from_pb(outcome: pb::ToolOutcome) -> Result<ToolOutcome, D
 
 /// How an output was cut.
 pub(crate) fn truncation_to_pb(truncation: &Truncation) -> pb::Truncation {
-    let Truncation { original_chars, kept_chars, full_output, full_bytes, for_room } = truncation;
+    let Truncation {
+        original_chars,
+        kept_chars,
+        full_output,
+        full_bytes,
+        for_room,
+    } = truncation;
     pb::Truncation {
         original_chars: signed(*original_chars),
         kept_chars: signed(*kept_chars),
@@ -114,15 +146,30 @@ pub(crate) fn truncation_to_pb(truncation: &Truncation) -> pb::Truncation {
 
 /// How an output was cut, as it was stored.
 pub(crate) fn truncation_from_pb(truncation: pb::Truncation) -> Result<Truncation, DecodeError> {
-    let pb::Truncation { original_chars, kept_chars, full_output, for_room } = truncation;
-    let Some(pb::Blob { blob_id, media_type: _, size_bytes, create_time: _ }) = full_output else {
-        return Err(DecodeError::new("truncation", "the whole output is not named"));
+    let pb::Truncation {
+        original_chars,
+        kept_chars,
+        full_output,
+        for_room,
+    } = truncation;
+    let Some(pb::Blob {
+        blob_id,
+        media_type: _,
+        size_bytes,
+        create_time: _,
+    }) = full_output
+    else {
+        return Err(DecodeError::new(
+            "truncation",
+            "the whole output is not named",
+        ));
     };
     Ok(Truncation {
         original_chars: unsigned("truncation", original_chars)?,
         kept_chars: unsigned("truncation", kept_chars)?,
         full_output: BlobId::new(blob_id),
-        full_bytes: u64::try_from(size_bytes).map_err(|error| DecodeError::new("truncation", error))?,
+        full_bytes: u64::try_from(size_bytes)
+            .map_err(|error| DecodeError::new("truncation", error))?,
         for_room,
     })
 }

@@ -22,7 +22,12 @@ pub fn share_to_pb(share: &Share) -> pb::CategoryTokens {
 
 /// A share of a window, as it was stored.
 pub fn share_from_pb(share: pb::CategoryTokens) -> Result<Share, DecodeError> {
-    let pb::CategoryTokens { category, tokens, count, in_total: _ } = share;
+    let pb::CategoryTokens {
+        category,
+        tokens,
+        count,
+        in_total: _,
+    } = share;
     Ok(Share {
         occupant: occupant_from_pb(known("context category", category)?)?,
         tokens: unsigned("context category", tokens)?,

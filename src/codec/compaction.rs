@@ -4,7 +4,8 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        Compaction, CompactionId, CompactionState, Failure, FailureReason, MessageId, Seq, SessionId,
+        Compaction, CompactionId, CompactionState, Failure, FailureReason, MessageId, Seq,
+        SessionId,
         compaction::{Summary, Trigger},
     },
     pb,
@@ -20,7 +21,10 @@ use super::{
 
 /// A compaction for the wire.
 pub fn to_pb(compaction: &Compaction, session: &SessionId) -> pb::Compaction {
-    pb::Compaction { session_id: session.to_string(), ..stored(compaction) }
+    pb::Compaction {
+        session_id: session.to_string(),
+        ..stored(compaction)
+    }
 }
 
 /// A compaction as it is stored.
@@ -35,7 +39,11 @@ pub fn decode(bytes: &[u8]) -> Result<Compaction, DecodeError> {
 
 /// Why a compaction failed whose replica stopped.
 pub fn lost() -> Failure {
-    Failure::local(FailureReason::Internal, "the server that made it stopped", true)
+    Failure::local(
+        FailureReason::Internal,
+        "the server that made it stopped",
+        true,
+    )
 }
 
 /// A compaction without its session.
@@ -66,7 +74,11 @@ pub(super) fn stored(compaction: &Compaction) -> pb::Compaction {
     let text = |text: Option<&CompactionId>| text.map(ToString::to_string).unwrap_or_default();
     let (from, to) = range.unwrap_or_default();
     let (words, message, model) = summary.as_ref().map_or_else(Default::default, |summary| {
-        let Summary { text, message, model } = summary;
+        let Summary {
+            text,
+            message,
+            model,
+        } = summary;
         (text.clone(), message.to_string(), model.clone())
     });
     pb::Compaction {
@@ -174,7 +186,9 @@ fn state_to_pb(state: CompactionState) -> pb::CompactionState {
 
 fn state_from_pb(state: pb::CompactionState) -> Result<CompactionState, DecodeError> {
     Ok(match state {
-        pb::CompactionState::Unspecified => return Err(DecodeError::new("state of a compaction", "it is not set")),
+        pb::CompactionState::Unspecified => {
+            return Err(DecodeError::new("state of a compaction", "it is not set"));
+        }
         pb::CompactionState::Planned => CompactionState::Planned,
         pb::CompactionState::Running => CompactionState::Running,
         pb::CompactionState::Applied => CompactionState::Applied,
@@ -194,7 +208,9 @@ fn trigger_to_pb(trigger: Trigger) -> pb::CompactionTrigger {
 
 fn trigger_from_pb(trigger: pb::CompactionTrigger) -> Result<Trigger, DecodeError> {
     Ok(match trigger {
-        pb::CompactionTrigger::Unspecified => return Err(DecodeError::new("trigger of a compaction", "it is not set")),
+        pb::CompactionTrigger::Unspecified => {
+            return Err(DecodeError::new("trigger of a compaction", "it is not set"));
+        }
         pb::CompactionTrigger::Overflow => Trigger::Overflow,
         pb::CompactionTrigger::Threshold => Trigger::Threshold,
         pb::CompactionTrigger::Manual => Trigger::Manual,

@@ -1,11 +1,15 @@
-//! Session configurations to and from bytes, and into an answer. The tools are stored apart from the rest.
+//! Session configurations to and from bytes, and into an answer. The tools are stored apart from
+//! the rest.
 
 use std::collections::BTreeMap;
 
 use prost::Message as _;
 
 use crate::{
-    model::{PinnedBlock, PinnedKind, SessionConfig, TakeMode, ToolExecution, ToolSet, config::PolicyOverrides},
+    model::{
+        PinnedBlock, PinnedKind, SessionConfig, TakeMode, ToolExecution, ToolSet,
+        config::PolicyOverrides,
+    },
     pb,
 };
 
@@ -52,12 +56,18 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
     Ok(SessionConfig {
         model,
         system_prompt,
-        pinned_blocks: pinned_blocks.into_iter().map(block_from_pb).collect::<Result<_, _>>()?,
+        pinned_blocks: pinned_blocks
+            .into_iter()
+            .map(block_from_pb)
+            .collect::<Result<_, _>>()?,
         tools,
         limits: limits::override_from_stored(limits)?,
         generation: generation::from_stored(generation)?,
         policy,
-        overrides: policy_overrides.map(overrides_from_pb).transpose()?.unwrap_or_default(),
+        overrides: policy_overrides
+            .map(overrides_from_pb)
+            .transpose()?
+            .unwrap_or_default(),
         metadata,
         ttl: ttl.map(time::duration_from_pb).transpose()?,
     })
@@ -88,23 +98,40 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
     session.limits = limits::override_to_stored(limits);
     session.generation = generation::to_stored(generation);
     session.policy.clone_from(policy);
-    session.policy_overrides = (*overrides != PolicyOverrides::default()).then(|| overrides_to_pb(overrides));
+    session.policy_overrides =
+        (*overrides != PolicyOverrides::default()).then(|| overrides_to_pb(overrides));
     session.metadata.clone_from(metadata);
     session.ttl = ttl.map(time::duration_to_pb);
 }
 
 /// What a session changes in its policy, for the wire.
 pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
-    let PolicyOverrides { execution, default_output_limits, output_limits, max_pending, take, context } = overrides;
+    let PolicyOverrides {
+        execution,
+        default_output_limits,
+        output_limits,
+        max_pending,
+        take,
+        context,
+    } = overrides;
     let tools = pb::ToolPolicy {
         execution: execution_to_pb(*execution).into(),
         default_output_limits: default_output_limits.map(output::to_pb),
-        output_limits: output_limits.iter().map(|(name, limits)| (name.clone(), output::to_pb(*limits))).collect(),
+        output_limits: output_limits
+            .iter()
+            .map(|(name, limits)| (name.clone(), output::to_pb(*limits)))
+            .collect(),
         cancel_wait: None,
     };
-    let queue = (max_pending.is_some() || take.is_some())
-        .then(|| pb::QueuePolicy { max_pending: max_pending.map(signed), take: take_to_pb(*take).into() });
-    pb::Policy { tools: Some(tools), queue, ..policy::to_pb(context) }
+    let queue = (max_pending.is_some() || take.is_some()).then(|| pb::QueuePolicy {
+        max_pending: max_pending.map(signed),
+        take: take_to_pb(*take).into(),
+    });
+    pb::Policy {
+        tools: Some(tools),
+        queue,
+        ..policy::to_pb(context)
+    }
 }
 
 /// What a session changes in its policy, as it was stored.
@@ -112,7 +139,12 @@ pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeEr
     let context = policy::from_pb(&policy)?;
     let pb::Policy { tools, queue, .. } = policy;
     let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
-    let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait: _ } = tools.unwrap_or_default();
+    let pb::ToolPolicy {
+        execution,
+        default_output_limits,
+        output_limits,
+        cancel_wait: _,
+    } = tools.unwrap_or_default();
     Ok(PolicyOverrides {
         execution: execution_from_pb(known("tool execution", execution)?),
         default_output_limits: default_output_limits.map(output::from_pb).transpose()?,
@@ -120,7 +152,9 @@ pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeEr
             .into_iter()
             .map(|(name, limits)| Ok((name, output::from_pb(limits)?)))
             .collect::<Result<BTreeMap<_, _>, DecodeError>>()?,
-        max_pending: max_pending.map(|most| unsigned("queue policy", most)).transpose()?,
+        max_pending: max_pending
+            .map(|most| unsigned("queue policy", most))
+            .transpose()?,
         take: take_from_pb(known("take mode", take)?),
         context,
     })
@@ -162,12 +196,24 @@ fn execution_from_pb(execution: pb::ToolExecution) -> Option<ToolExecution> {
 
 fn block_to_pb(block: &PinnedBlock) -> pb::PinnedBlock {
     let PinnedBlock { name, text, kind } = block;
-    pb::PinnedBlock { name: name.clone(), text: text.clone(), category: kind_to_pb(*kind).into() }
+    pb::PinnedBlock {
+        name: name.clone(),
+        text: text.clone(),
+        category: kind_to_pb(*kind).into(),
+    }
 }
 
 fn block_from_pb(block: pb::PinnedBlock) -> Result<PinnedBlock, DecodeError> {
-    let pb::PinnedBlock { name, text, category } = block;
-    Ok(PinnedBlock { name, text, kind: kind_from_pb(known("pinned block's category", category)?)? })
+    let pb::PinnedBlock {
+        name,
+        text,
+        category,
+    } = block;
+    Ok(PinnedBlock {
+        name,
+        text,
+        kind: kind_from_pb(known("pinned block's category", category)?)?,
+    })
 }
 
 fn kind_to_pb(kind: PinnedKind) -> pb::ContextCategory {
@@ -197,9 +243,10 @@ fn kind_from_pb(category: pb::ContextCategory) -> Result<PinnedKind, DecodeError
         | C::ToolCalls
         | C::ToolResults
         | C::Media
-        | C::Queued => {
-            Err(DecodeError::new("pinned block", format_args!("{} is no category of it", category.as_str_name())))
-        }
+        | C::Queued => Err(DecodeError::new(
+            "pinned block",
+            format_args!("{} is no category of it", category.as_str_name()),
+        )),
     }
 }
 
@@ -227,7 +274,11 @@ mod tests {
 
     #[test]
     fn an_answer_keeps_what_is_not_configuration() {
-        let mut session = pb::Session { session_id: "s1".to_owned(), last_seq: 7, ..pb::Session::default() };
+        let mut session = pb::Session {
+            session_id: "s1".to_owned(),
+            last_seq: 7,
+            ..pb::Session::default()
+        };
         config_into_session(&SessionConfig::default(), &mut session);
         assert_eq!((session.session_id.as_str(), session.last_seq), ("s1", 7));
     }

@@ -19,14 +19,30 @@ use super::{
 
 /// A delta as the payload of an event.
 pub fn to_pb(delta: &Delta) -> Payload {
-    let Delta { message, part, offset, text, kind } = delta;
-    let (message_id, part_index, byte_offset, text) =
-        (message.to_string(), signed(*part), signed(*offset), text.clone());
+    let Delta {
+        message,
+        part,
+        offset,
+        text,
+        kind,
+    } = delta;
+    let message_id = message.to_string();
+    let part_index = signed(*part);
+    let byte_offset = signed(*offset);
+    let text = text.clone();
     match kind {
-        DeltaKind::Text => Payload::TextDelta(pb::TextDelta { message_id, part_index, byte_offset, text }),
-        DeltaKind::Reasoning => {
-            Payload::ReasoningDelta(pb::ReasoningDelta { message_id, part_index, byte_offset, text })
-        }
+        DeltaKind::Text => Payload::TextDelta(pb::TextDelta {
+            message_id,
+            part_index,
+            byte_offset,
+            text,
+        }),
+        DeltaKind::Reasoning => Payload::ReasoningDelta(pb::ReasoningDelta {
+            message_id,
+            part_index,
+            byte_offset,
+            text,
+        }),
         DeltaKind::ToolInput { call, name } => Payload::ToolInputDelta(pb::ToolInputDelta {
             message_id,
             part_index,
@@ -40,7 +56,12 @@ pub fn to_pb(delta: &Delta) -> Payload {
 
 /// A stretch as an encoded page of delta events that come after the event that its message follows.
 pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
-    let Stretch { after, turn, at, deltas } = stretch;
+    let Stretch {
+        after,
+        turn,
+        at,
+        deltas,
+    } = stretch;
     let event = |delta| pb::Event {
         turn_id: turn.to_string(),
         step: signed(at.step),
@@ -49,7 +70,12 @@ pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
         ..pb::Event::default()
     };
     let events = deltas.iter().map(event).collect();
-    pb::ListEventsResponse { events, next_after_seq: after.0, last_seq: after.0 }.encode_to_vec()
+    pb::ListEventsResponse {
+        events,
+        next_after_seq: after.0,
+        last_seq: after.0,
+    }
+    .encode_to_vec()
 }
 
 /// A stretch from its bytes. What a newer version wrote besides deltas is left out.
@@ -57,12 +83,20 @@ pub fn decode_stretch(bytes: &[u8]) -> Result<Stretch, DecodeError> {
     let page: pb::ListEventsResponse = read("stretch of a message", bytes)?;
     let mut stretch = Stretch {
         after: Seq(page.next_after_seq),
-        turn: TurnId::new(page.events.first().map(|event| event.turn_id.clone()).unwrap_or_default()),
+        turn: TurnId::new(
+            page.events
+                .first()
+                .map(|event| event.turn_id.clone())
+                .unwrap_or_default(),
+        ),
         at: StepPosition::default(),
         deltas: Vec::with_capacity(page.events.len()),
     };
     for event in page.events {
-        stretch.at = StepPosition { step: unsigned("step", event.step)?, attempt: unsigned("attempt", event.attempt)? };
+        stretch.at = StepPosition {
+            step: unsigned("step", event.step)?,
+            attempt: unsigned("attempt", event.attempt)?,
+        };
         stretch.deltas.extend(from_pb(event.payload)?);
     }
     Ok(stretch)
@@ -71,20 +105,44 @@ pub fn decode_stretch(bytes: &[u8]) -> Result<Stretch, DecodeError> {
 /// A delta from an event's payload, if it is one.
 fn from_pb(payload: Option<Payload>) -> Result<Option<Delta>, DecodeError> {
     let (message, part, offset, text, kind) = match payload {
-        Some(Payload::TextDelta(delta)) => {
-            (delta.message_id, delta.part_index, delta.byte_offset, delta.text, DeltaKind::Text)
-        }
-        Some(Payload::ReasoningDelta(delta)) => {
-            (delta.message_id, delta.part_index, delta.byte_offset, delta.text, DeltaKind::Reasoning)
-        }
+        Some(Payload::TextDelta(delta)) => (
+            delta.message_id,
+            delta.part_index,
+            delta.byte_offset,
+            delta.text,
+            DeltaKind::Text,
+        ),
+        Some(Payload::ReasoningDelta(delta)) => (
+            delta.message_id,
+            delta.part_index,
+            delta.byte_offset,
+            delta.text,
+            DeltaKind::Reasoning,
+        ),
         Some(Payload::ToolInputDelta(delta)) => {
-            let kind = DeltaKind::ToolInput { call: CallId::new(delta.call_id), name: delta.tool_name };
-            (delta.message_id, delta.part_index, delta.byte_offset, delta.text, kind)
+            let kind = DeltaKind::ToolInput {
+                call: CallId::new(delta.call_id),
+                name: delta.tool_name,
+            };
+            (
+                delta.message_id,
+                delta.part_index,
+                delta.byte_offset,
+                delta.text,
+                kind,
+            )
         }
         _ => return Ok(None),
     };
-    let (part, offset) = (unsigned("part", part)?, unsigned("offset", offset)?);
-    Ok(Some(Delta { message: MessageId::new(message), part, offset, text, kind }))
+    let part = unsigned("part", part)?;
+    let offset = unsigned("offset", offset)?;
+    Ok(Some(Delta {
+        message: MessageId::new(message),
+        part,
+        offset,
+        text,
+        kind,
+    }))
 }
 
 #[cfg(test)]
@@ -93,14 +151,29 @@ mod tests {
 
     #[test]
     fn a_stretch_survives() {
-        let delta =
-            |part, kind| Delta { message: MessageId::new("m1"), part, offset: 7, text: "é \"".to_owned(), kind };
-        let call = DeltaKind::ToolInput { call: CallId::new("c1"), name: "bash".to_owned() };
+        let delta = |part, kind| Delta {
+            message: MessageId::new("m1"),
+            part,
+            offset: 7,
+            text: "é \"".to_owned(),
+            kind,
+        };
+        let call = DeltaKind::ToolInput {
+            call: CallId::new("c1"),
+            name: "bash".to_owned(),
+        };
         let stretch = Stretch {
             after: Seq(12),
             turn: TurnId::new("t1"),
-            at: StepPosition { step: 3, attempt: 2 },
-            deltas: vec![delta(0, DeltaKind::Reasoning), delta(1, DeltaKind::Text), delta(2, call)],
+            at: StepPosition {
+                step: 3,
+                attempt: 2,
+            },
+            deltas: vec![
+                delta(0, DeltaKind::Reasoning),
+                delta(1, DeltaKind::Text),
+                delta(2, call),
+            ],
         };
         assert_eq!(decode_stretch(&encode_stretch(&stretch)), Ok(stretch));
         assert!(decode_stretch(b"no page").is_err());
@@ -113,7 +186,10 @@ mod tests {
             part: 1,
             offset: 5,
             text: "{\"a".to_owned(),
-            kind: DeltaKind::ToolInput { call: CallId::new("c1"), name: "bash".to_owned() },
+            kind: DeltaKind::ToolInput {
+                call: CallId::new("c1"),
+                name: "bash".to_owned(),
+            },
         };
         let expected = pb::ToolInputDelta {
             message_id: "m1".to_owned(),

@@ -13,7 +13,10 @@ pub struct DecodeError {
 impl DecodeError {
     /// Names what was read, and why it cannot be.
     pub fn new(what: &'static str, why: impl fmt::Display) -> Self {
-        Self { what, why: why.to_string() }
+        Self {
+            what,
+            why: why.to_string(),
+        }
     }
 }
 
@@ -24,6 +27,9 @@ mod tests {
     #[test]
     fn it_says_what_and_why() {
         let error = DecodeError::new("part", "its kind is \"hologram\"");
-        assert_eq!(error.to_string(), "a stored part cannot be read: its kind is \"hologram\"");
+        assert_eq!(
+            error.to_string(),
+            "a stored part cannot be read: its kind is \"hologram\""
+        );
     }
 }

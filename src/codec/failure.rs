@@ -55,12 +55,19 @@ pub fn from_pb(failure: pb::Failure) -> Result<Failure, DecodeError> {
         recoverable,
         phase: phase_from_pb(number::known("failure phase", phase)?),
         provider,
-        provider_status: u16::try_from(provider_status)
-            .map_err(|_| DecodeError::new("failure", format_args!("{provider_status} is no HTTP status")))?,
+        provider_status: u16::try_from(provider_status).map_err(|_| {
+            DecodeError::new(
+                "failure",
+                format_args!("{provider_status} is no HTTP status"),
+            )
+        })?,
         provider_code,
         provider_request_id,
         retry_after: retry_after.map(time::duration_from_pb).transpose()?,
-        categories: categories.into_iter().map(category::share_from_pb).collect::<Result<_, _>>()?,
+        categories: categories
+            .into_iter()
+            .map(category::share_from_pb)
+            .collect::<Result<_, _>>()?,
     })
 }
 

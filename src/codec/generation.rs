@@ -21,7 +21,10 @@ pub fn to_stored(generation: &Generation) -> Option<pb::Generation> {
 
 /// Wishes from stored bytes, where absent means that nothing is set.
 pub(crate) fn from_stored(generation: Option<pb::Generation>) -> Result<Generation, DecodeError> {
-    generation.map(from_pb).transpose().map(Option::unwrap_or_default)
+    generation
+        .map(from_pb)
+        .transpose()
+        .map(Option::unwrap_or_default)
 }
 
 fn to_pb(generation: &Generation) -> pb::Generation {
@@ -44,7 +47,9 @@ fn to_pb(generation: &Generation) -> pb::Generation {
         top_k: top_k.map(signed),
         stop_sequences: stop_sequences.clone(),
         seed: *seed,
-        reasoning_effort: reasoning_effort.map_or(pb::ReasoningEffort::Unspecified, effort_to_pb).into(),
+        reasoning_effort: reasoning_effort
+            .map_or(pb::ReasoningEffort::Unspecified, effort_to_pb)
+            .into(),
         reasoning_budget_tokens: reasoning_budget_tokens.map(signed),
         tool_choice: tool_choice.as_ref().map(choice_to_pb),
         parallel_tool_calls: *parallel_tool_calls,
@@ -68,7 +73,9 @@ fn from_pb(generation: pb::Generation) -> Result<Generation, DecodeError> {
         provider_options_json,
     } = generation;
     Ok(Generation {
-        temperature: temperature.map(|number| up_to("temperature", number)).transpose()?,
+        temperature: temperature
+            .map(|number| up_to("temperature", number))
+            .transpose()?,
         top_p: top_p.map(|number| up_to("top_p", number)).transpose()?,
         top_k: top_k.map(|number| unsigned("top_k", number)).transpose()?,
         stop_sequences,
@@ -85,7 +92,8 @@ fn from_pb(generation: pb::Generation) -> Result<Generation, DecodeError> {
 }
 
 fn up_to<const MOST: u8>(what: &'static str, number: f64) -> Result<UpTo<MOST>, DecodeError> {
-    UpTo::new(number).ok_or_else(|| DecodeError::new(what, format_args!("{number} is out of range")))
+    UpTo::new(number)
+        .ok_or_else(|| DecodeError::new(what, format_args!("{number} is out of range")))
 }
 
 /// A level of thinking.
@@ -123,7 +131,9 @@ fn choice_to_pb(choice: &ToolChoice) -> pb::ToolChoice {
         ToolChoice::Required => mode(pb::ToolChoiceMode::Required),
         ToolChoice::Tool(name) => Choice::ToolName(name.clone()),
     };
-    pb::ToolChoice { choice: Some(choice) }
+    pb::ToolChoice {
+        choice: Some(choice),
+    }
 }
 
 fn choice_from_pb(choice: pb::ToolChoice) -> Result<ToolChoice, DecodeError> {
@@ -145,13 +155,29 @@ pub fn mode_from_pb(mode: pb::ToolChoiceMode) -> ToolChoice {
 }
 
 fn format_to_pb(format: &ResponseFormat) -> pb::ResponseFormat {
-    let ResponseFormat { schema, name, strict } = format;
-    pb::ResponseFormat { json_schema: schema.as_deref().map(schema_to_pb), name: name.clone(), strict: *strict }
+    let ResponseFormat {
+        schema,
+        name,
+        strict,
+    } = format;
+    pb::ResponseFormat {
+        json_schema: schema.as_deref().map(schema_to_pb),
+        name: name.clone(),
+        strict: *strict,
+    }
 }
 
 fn format_from_pb(format: pb::ResponseFormat) -> Result<ResponseFormat, DecodeError> {
-    let pb::ResponseFormat { json_schema, name, strict } = format;
-    Ok(ResponseFormat { schema: json_schema.map(schema_from_pb).transpose()?, name, strict })
+    let pb::ResponseFormat {
+        json_schema,
+        name,
+        strict,
+    } = format;
+    Ok(ResponseFormat {
+        schema: json_schema.map(schema_from_pb).transpose()?,
+        name,
+        strict,
+    })
 }
 
 #[cfg(test)]
@@ -171,8 +197,26 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_errors() {
-        assert!(from_pb(pb::Generation { temperature: Some(2.5), ..Default::default() }).is_err());
-        assert!(from_pb(pb::Generation { top_p: Some(f64::NAN), ..Default::default() }).is_err());
-        assert!(from_pb(pb::Generation { top_k: Some(-1), ..Default::default() }).is_err());
+        assert!(
+            from_pb(pb::Generation {
+                temperature: Some(2.5),
+                ..Default::default()
+            })
+            .is_err()
+        );
+        assert!(
+            from_pb(pb::Generation {
+                top_p: Some(f64::NAN),
+                ..Default::default()
+            })
+            .is_err()
+        );
+        assert!(
+            from_pb(pb::Generation {
+                top_k: Some(-1),
+                ..Default::default()
+            })
+            .is_err()
+        );
     }
 }

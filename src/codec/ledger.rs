@@ -13,7 +13,13 @@ use super::{
 
 /// What a prune cleared, for the wire.
 pub fn pruned_to_pb(report: &PruneReport) -> pb::PruneReport {
-    let PruneReport { calls, tools, saved, rebilled, at } = report;
+    let PruneReport {
+        calls,
+        tools,
+        saved,
+        rebilled,
+        at,
+    } = report;
     pb::PruneReport {
         outputs_pruned: i32::try_from(calls.len()).unwrap_or(i32::MAX),
         tokens_saved: signed(*saved),
@@ -31,8 +37,14 @@ pub fn decode_pruned(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError
 }
 
 fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, DecodeError> {
-    let pb::PruneReport { outputs_pruned: _, tokens_saved, tool_names, call_ids, rebilled_tokens, pruned_at_seq: _ } =
-        report;
+    let pb::PruneReport {
+        outputs_pruned: _,
+        tokens_saved,
+        tool_names,
+        call_ids,
+        rebilled_tokens,
+        pruned_at_seq: _,
+    } = report;
     Ok(PruneReport {
         calls: call_ids.into_iter().map(CallId::new).collect(),
         tools: tool_names,
@@ -42,22 +54,35 @@ fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, Decod
     })
 }
 
-/// What was done to make a prompt of a session fit, for the wire; the prompt in the answer has its own size.
+/// What was done to make a prompt of a session fit, for the wire; the prompt in the answer has its
+/// own size.
 pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::PrepareReport {
-    let PrepareReport { before, pruned, compacted, prune, compaction, applied } = report;
+    let PrepareReport {
+        before,
+        pruned,
+        compacted,
+        prune,
+        compaction,
+        applied,
+    } = report;
     pb::PrepareReport {
         tokens_before: Some(count_to_pb(before)),
         tokens_after_prune: Some(count_to_pb(pruned)),
         tokens_after_compaction: Some(count_to_pb(compacted)),
         tokens_final: Some(count_to_pb(compacted)),
         prune: prune.as_ref().map(pruned_to_pb),
-        compaction: compaction.as_ref().map(|made| compaction::to_pb(made, session)),
+        compaction: compaction
+            .as_ref()
+            .map(|made| compaction::to_pb(made, session)),
         applied_messages: applied.iter().map(applied::to_pb).collect(),
     }
 }
 
 /// The same as it was remembered; what it pruned is named by that seq.
-pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<PrepareReport, DecodeError> {
+pub(super) fn prepared_from_pb(
+    report: pb::PrepareReport,
+    at: Seq,
+) -> Result<PrepareReport, DecodeError> {
     let pb::PrepareReport {
         tokens_before,
         tokens_after_prune,
@@ -72,14 +97,24 @@ pub(super) fn prepared_from_pb(report: pb::PrepareReport, at: Seq) -> Result<Pre
         pruned: count_from_pb(tokens_after_prune.unwrap_or_default())?,
         compacted: count_from_pb(tokens_after_compaction.unwrap_or_default())?,
         prune: prune.map(|prune| pruned_from_pb(prune, at)).transpose()?,
-        compaction: compaction.map(compaction::from_pb).transpose()?.map(Box::new),
-        applied: applied_messages.into_iter().map(applied::from_pb).collect::<Result<_, _>>()?,
+        compaction: compaction
+            .map(compaction::from_pb)
+            .transpose()?
+            .map(Box::new),
+        applied: applied_messages
+            .into_iter()
+            .map(applied::from_pb)
+            .collect::<Result<_, _>>()?,
     })
 }
 
 /// What came back, for the wire.
 pub fn restored_to_pb(restored: &Restored) -> pb::ContextRestored {
-    let Restored { pruned_at, calls, tokens } = restored;
+    let Restored {
+        pruned_at,
+        calls,
+        tokens,
+    } = restored;
     pb::ContextRestored {
         pruned_at_seq: pruned_at.0,
         call_ids: calls.iter().map(ToString::to_string).collect(),
@@ -89,7 +124,11 @@ pub fn restored_to_pb(restored: &Restored) -> pb::ContextRestored {
 
 /// What came back, as the event tells.
 pub fn decode_restored(payload: &[u8]) -> Result<Restored, DecodeError> {
-    let pb::ContextRestored { pruned_at_seq, call_ids, tokens_restored } = super::read("context_restored", payload)?;
+    let pb::ContextRestored {
+        pruned_at_seq,
+        call_ids,
+        tokens_restored,
+    } = super::read("context_restored", payload)?;
     Ok(Restored {
         pruned_at: Seq(pruned_at_seq),
         calls: call_ids.into_iter().map(CallId::new).collect(),

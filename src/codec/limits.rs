@@ -13,7 +13,14 @@ use super::{
 
 /// Bounds in force, for the wire.
 pub fn to_pb(limits: &Limits) -> pb::TurnLimits {
-    let Limits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } = *limits;
+    let Limits {
+        max_steps,
+        max_output_tokens,
+        max_total_tokens,
+        turn_timeout,
+        tool_timeout,
+        grace,
+    } = *limits;
     override_to_pb(&LimitsOverride {
         max_steps: Some(max_steps),
         max_output_tokens,
@@ -26,7 +33,14 @@ pub fn to_pb(limits: &Limits) -> pb::TurnLimits {
 
 /// Bounds as they were set; 0 or absent for what was not.
 pub fn override_to_pb(limits: &LimitsOverride) -> pb::TurnLimits {
-    let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } = *limits;
+    let LimitsOverride {
+        max_steps,
+        max_output_tokens,
+        max_total_tokens,
+        turn_timeout,
+        tool_timeout,
+        grace,
+    } = *limits;
     pb::TurnLimits {
         max_steps: or_zero(max_steps),
         max_output_tokens: or_zero(max_output_tokens),
@@ -39,8 +53,14 @@ pub fn override_to_pb(limits: &LimitsOverride) -> pb::TurnLimits {
 
 /// Bounds as they were set and stored.
 pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, DecodeError> {
-    let pb::TurnLimits { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace_period } =
-        limits;
+    let pb::TurnLimits {
+        max_steps,
+        max_output_tokens,
+        max_total_tokens,
+        turn_timeout,
+        tool_timeout,
+        grace_period,
+    } = limits;
     Ok(LimitsOverride {
         max_steps: non_zero("turn limit", max_steps)?,
         max_output_tokens: non_zero("turn limit", max_output_tokens)?,
@@ -57,8 +77,13 @@ pub(crate) fn override_to_stored(limits: &LimitsOverride) -> Option<pb::TurnLimi
 }
 
 /// Bounds from stored bytes, where absent means that none is set.
-pub(crate) fn override_from_stored(limits: Option<pb::TurnLimits>) -> Result<LimitsOverride, DecodeError> {
-    limits.map(override_from_pb).transpose().map(Option::unwrap_or_default)
+pub(crate) fn override_from_stored(
+    limits: Option<pb::TurnLimits>,
+) -> Result<LimitsOverride, DecodeError> {
+    limits
+        .map(override_from_pb)
+        .transpose()
+        .map(Option::unwrap_or_default)
 }
 
 #[cfg(test)]

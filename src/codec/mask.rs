@@ -1,10 +1,13 @@
-//! Changes of a configuration field by field: the paths of an `update_mask`, read from the proto's own description and applied to
-//! encoded configurations. A field that is added to the configuration is known here by its being encoded.
+//! Changes of a configuration field by field: the paths of an `update_mask`, read from the proto's
+//! own description and applied to encoded configurations. A field that is added to the
+//! configuration is known here by its being encoded.
 
 use std::{collections::BTreeMap, iter, ops::RangeInclusive, sync::LazyLock};
 
 use prost::{Message as _, bytes::Buf as _, decode_length_delimiter, encode_length_delimiter};
-use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet, field_descriptor_proto::Label};
+use prost_types::{
+    DescriptorProto, FieldDescriptorProto, FileDescriptorSet, field_descriptor_proto::Label,
+};
 
 use crate::{
     model::{SessionConfig, command::ConfigChange},
@@ -38,7 +41,8 @@ pub fn check(path: &str) -> Result<(), WrongPath> {
     numbers(path).map(drop)
 }
 
-/// The paths of all configuration fields that are set; of messages, those of the fields that are set in them.
+/// The paths of all configuration fields that are set; of messages, those of the fields that are
+/// set in them.
 pub fn set_in(session: &pb::Session) -> Vec<String> {
     let mut paths = Vec::new();
     let encoded = session.encode_to_vec();
@@ -53,13 +57,21 @@ pub fn apply(change: &ConfigChange, before: &SessionConfig) -> Result<SessionCon
     for path in &change.paths {
         result = replaced(&result, &values, &known(path)?)?;
     }
-    let tools = pb::Session::decode(&*result).map_err(unreadable)?.tools.unwrap_or_default();
+    let tools = pb::Session::decode(&*result)
+        .map_err(unreadable)?
+        .tools
+        .unwrap_or_default();
     decode(&result, tools::from_pb(tools)?)
 }
 
 /// Those of the paths at which two configurations differ, each once.
-pub fn differing(paths: &[String], before: &SessionConfig, after: &SessionConfig) -> Result<Vec<String>, DecodeError> {
-    let (before, after) = (encoded(before), encoded(after));
+pub fn differing(
+    paths: &[String],
+    before: &SessionConfig,
+    after: &SessionConfig,
+) -> Result<Vec<String>, DecodeError> {
+    let before = encoded(before);
+    let after = encoded(after);
     let mut differing: Vec<String> = Vec::new();
     for path in paths {
         let numbers = known(path)?;
@@ -87,18 +99,33 @@ struct Described {
 
 /// Our messages by name, with their fields by name.
 static MESSAGES: LazyLock<BTreeMap<String, BTreeMap<String, Described>>> = LazyLock::new(|| {
-    let files = FileDescriptorSet::decode(pb::DESCRIPTOR_SET).map(|files| files.file).unwrap_or_default();
-    let ours = files.into_iter().filter(|file| file.package() == "contextd.v1").flat_map(|file| file.message_type);
+    let files = FileDescriptorSet::decode(pb::DESCRIPTOR_SET)
+        .map(|files| files.file)
+        .unwrap_or_default();
+    let ours = files
+        .into_iter()
+        .filter(|file| file.package() == "contextd.v1")
+        .flat_map(|file| file.message_type);
     ours.map(described).collect()
 });
 
 fn described(message: DescriptorProto) -> (String, BTreeMap<String, Described>) {
     let field = |field: &FieldDescriptorProto| {
         let number = u32::try_from(field.number()).unwrap_or_default();
-        let ours = field.type_name().starts_with(".contextd.v1.") && field.label() != Label::Repeated;
-        (field.name().to_owned(), Described { number, message: ours.then(|| field.type_name().to_owned()) })
+        let ours =
+            field.type_name().starts_with(".contextd.v1.") && field.label() != Label::Repeated;
+        (
+            field.name().to_owned(),
+            Described {
+                number,
+                message: ours.then(|| field.type_name().to_owned()),
+            },
+        )
     };
-    (format!(".contextd.v1.{}", message.name()), message.field.iter().map(field).collect())
+    (
+        format!(".contextd.v1.{}", message.name()),
+        message.field.iter().map(field).collect(),
+    )
 }
 
 /// The numbers of the fields along a path.
@@ -106,7 +133,9 @@ fn numbers(path: &str) -> Result<Vec<u32>, WrongPath> {
     let mut numbers = Vec::new();
     let mut message = Some(SESSION);
     for name in path.split('.') {
-        let fields = message.and_then(|message| MESSAGES.get(message)).ok_or(WrongPath::Unknown)?;
+        let fields = message
+            .and_then(|message| MESSAGES.get(message))
+            .ok_or(WrongPath::Unknown)?;
         let field = fields.get(name).ok_or(WrongPath::Unknown)?;
         if numbers.is_empty() && !CONFIGURATION.contains(&field.number) {
             return Err(WrongPath::NotConfiguration);
@@ -118,21 +147,32 @@ fn numbers(path: &str) -> Result<Vec<u32>, WrongPath> {
 }
 
 fn known(path: &str) -> Result<Vec<u32>, DecodeError> {
-    numbers(path).map_err(|_| DecodeError::new("change", format_args!("{path} is no field of a configuration")))
+    numbers(path).map_err(|_| {
+        DecodeError::new(
+            "change",
+            format_args!("{path} is no field of a configuration"),
+        )
+    })
 }
 
 /// Names the fields that are set in an encoded message.
 fn for_each_set(encoded: &[u8], message: &str, prefix: &str, name: &mut impl FnMut(String)) {
-    let Some(known) = MESSAGES.get(message) else { return };
+    let Some(known) = MESSAGES.get(message) else {
+        return;
+    };
     let set: Vec<Field<'_>> = fields(encoded).map_while(Result::ok).collect();
     for (field, Described { number, message }) in known {
-        let Some(set) = set.iter().find(|set| set.number == *number) else { continue };
+        let Some(set) = set.iter().find(|set| set.number == *number) else {
+            continue;
+        };
         if prefix.is_empty() && !CONFIGURATION.contains(number) {
             continue;
         }
         let path = format!("{prefix}{field}");
         match message {
-            Some(message) if MESSAGES.contains_key(message) && !set.content.is_empty() && path != WHOLE => {
+            Some(message)
+                if MESSAGES.contains_key(message) && !set.content.is_empty() && path != WHOLE =>
+            {
                 for_each_set(set.content, message, &format!("{path}."), name);
             }
             Some(_) | None => name(path),
@@ -140,7 +180,8 @@ fn for_each_set(encoded: &[u8], message: &str, prefix: &str, name: &mut impl FnM
     }
 }
 
-// --- Encoded messages ----------------------------------------------------------------------------------------------
+// --- Encoded messages
+// ----------------------------------------------------------------------------------------------
 
 /// A field of an encoded message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,10 +193,12 @@ struct Field<'a> {
     content: &'a [u8],
 }
 
-/// The message with the field at the end of a path as it is in another message, or without it when it is not set there. A message
-/// on the way that has nothing left in it goes too.
+/// The message with the field at the end of a path as it is in another message, or without it when
+/// it is not set there. A message on the way that has nothing left in it goes too.
 fn replaced(into: &[u8], from: &[u8], path: &[u32]) -> Result<Vec<u8>, DecodeError> {
-    let [number, rest @ ..] = path else { return Ok(from.to_vec()) };
+    let [number, rest @ ..] = path else {
+        return Ok(from.to_vec());
+    };
     let mut result = Vec::with_capacity(into.len() + from.len());
     for field in fields(into) {
         let field = field?;
@@ -180,13 +223,19 @@ fn replaced(into: &[u8], from: &[u8], path: &[u32]) -> Result<Vec<u8>, DecodeErr
 
 /// Everything that is encoded for the field at the end of a path.
 fn found(encoded: &[u8], path: &[u32]) -> Result<Vec<u8>, DecodeError> {
-    let [number, rest @ ..] = path else { return Ok(Vec::new()) };
+    let [number, rest @ ..] = path else {
+        return Ok(Vec::new());
+    };
     if !rest.is_empty() {
         return found(content(encoded, *number)?, rest);
     }
     let mut raw = Vec::new();
     for field in fields(encoded) {
-        raw.extend_from_slice(Some(field?).filter(|field| field.number == *number).map_or(&[], |field| field.raw));
+        raw.extend_from_slice(
+            Some(field?)
+                .filter(|field| field.number == *number)
+                .map_or(&[], |field| field.raw),
+        );
     }
     Ok(raw)
 }
@@ -231,9 +280,17 @@ fn field<'a>(rest: &mut &'a [u8]) -> Result<Field<'a>, DecodeError> {
             content = take(rest, length)?;
         }
         FOUR_BYTES => drop(take(rest, 4)?),
-        other => return Err(unreadable(format_args!("it has a field of wire type {other}"))),
+        other => {
+            return Err(unreadable(format_args!(
+                "it has a field of wire type {other}"
+            )));
+        }
     }
-    Ok(Field { number: key >> 3, raw: &all[..all.len() - rest.len()], content })
+    Ok(Field {
+        number: key >> 3,
+        raw: &all[..all.len() - rest.len()],
+        content,
+    })
 }
 
 fn varint(rest: &mut &[u8]) -> Result<usize, DecodeError> {
@@ -241,7 +298,9 @@ fn varint(rest: &mut &[u8]) -> Result<usize, DecodeError> {
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], DecodeError> {
-    let taken = rest.get(..length).ok_or_else(|| unreadable("it is cut off"))?;
+    let taken = rest
+        .get(..length)
+        .ok_or_else(|| unreadable("it is cut off"))?;
     rest.advance(length);
     Ok(taken)
 }
@@ -263,7 +322,10 @@ mod tests {
     };
 
     fn change(paths: &[&str], values: SessionConfig) -> ConfigChange {
-        ConfigChange { paths: paths.iter().map(|path| (*path).to_owned()).collect(), values }
+        ConfigChange {
+            paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            values,
+        }
     }
 
     /// Every field of the configuration by itself.
@@ -287,7 +349,9 @@ mod tests {
         let below = |(name, field): (&String, &Described)| {
             let path = format!("{prefix}{name}");
             match &field.message {
-                Some(message) if MESSAGES.contains_key(message) => leaves(message, &format!("{path}.")),
+                Some(message) if MESSAGES.contains_key(message) => {
+                    leaves(message, &format!("{path}."))
+                }
                 Some(_) | None => vec![path],
             }
         };
@@ -340,7 +404,9 @@ mod tests {
 
     #[test]
     fn each_field_of_the_configuration_is_a_path() {
-        let fields = MESSAGES[SESSION].iter().filter(|(_, field)| CONFIGURATION.contains(&field.number));
+        let fields = MESSAGES[SESSION]
+            .iter()
+            .filter(|(_, field)| CONFIGURATION.contains(&field.number));
         let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
         let mut expected = top();
         names.sort_unstable();
@@ -358,7 +424,10 @@ mod tests {
             ("model", Ok(())),
             ("limits.turn_timeout", Ok(())),
             ("tools.host_tools", Ok(())),
-            ("policy_overrides.tools.default_output_limits.max_lines", Ok(())),
+            (
+                "policy_overrides.tools.default_output_limits.max_lines",
+                Ok(()),
+            ),
             ("session_id", Err(NotConfiguration)),
             ("etag", Err(NotConfiguration)),
             ("last_seq", Err(NotConfiguration)),
@@ -393,15 +462,49 @@ mod tests {
             ..SessionConfig::default()
         };
         let table: [(&[&str], _, _, _); 6] = [
-            (&["limits.max_steps"], limits(Some(1), Some(9)), limits(Some(2), None), limits(Some(2), Some(9))),
-            (&["limits.max_steps"], limits(Some(1), Some(9)), limits(None, Some(5)), limits(None, Some(9))),
-            (&["limits.max_steps"], limits(Some(1), None), limits(None, None), limits(None, None)),
-            (&["limits.max_steps"], limits(None, None), limits(Some(1), Some(9)), limits(Some(1), None)),
-            (&["limits"], limits(Some(1), Some(9)), limits(Some(2), None), limits(Some(2), None)),
-            (&["limits", "limits.max_steps"], limits(Some(1), Some(9)), limits(Some(2), None), limits(Some(2), None)),
+            (
+                &["limits.max_steps"],
+                limits(Some(1), Some(9)),
+                limits(Some(2), None),
+                limits(Some(2), Some(9)),
+            ),
+            (
+                &["limits.max_steps"],
+                limits(Some(1), Some(9)),
+                limits(None, Some(5)),
+                limits(None, Some(9)),
+            ),
+            (
+                &["limits.max_steps"],
+                limits(Some(1), None),
+                limits(None, None),
+                limits(None, None),
+            ),
+            (
+                &["limits.max_steps"],
+                limits(None, None),
+                limits(Some(1), Some(9)),
+                limits(Some(1), None),
+            ),
+            (
+                &["limits"],
+                limits(Some(1), Some(9)),
+                limits(Some(2), None),
+                limits(Some(2), None),
+            ),
+            (
+                &["limits", "limits.max_steps"],
+                limits(Some(1), Some(9)),
+                limits(Some(2), None),
+                limits(Some(2), None),
+            ),
         ];
         for (paths, before, values, after) in table {
-            assert_eq!(apply(&change(paths, values.clone()), &before), Ok(after), "{paths:?} {before:?} {values:?}");
+            assert_eq!(
+                apply(&change(paths, values.clone()), &before),
+                Ok(after),
+                "{paths:?} {before:?} {values:?}"
+            );
         }
     }
 
@@ -411,36 +514,71 @@ mod tests {
             session_id: "s".to_owned(),
             etag: "1".to_owned(),
             model: "a/b".to_owned(),
-            tools: Some(pb::ToolSet { host_tools: vec![pb::Tool::default()], ..Default::default() }),
-            limits: Some(pb::TurnLimits { max_steps: 3, ..Default::default() }),
+            tools: Some(pb::ToolSet {
+                host_tools: vec![pb::Tool::default()],
+                ..Default::default()
+            }),
+            limits: Some(pb::TurnLimits {
+                max_steps: 3,
+                ..Default::default()
+            }),
             metadata: [("a".to_owned(), String::new())].into(),
             last_seq: 7,
             ..pb::Session::default()
         };
-        assert_eq!(set_in(&session), ["limits.max_steps", "metadata", "model", "tools"]);
-        let empty =
-            pb::Session { tools: Some(Default::default()), limits: Some(Default::default()), ..Default::default() };
+        assert_eq!(
+            set_in(&session),
+            ["limits.max_steps", "metadata", "model", "tools"]
+        );
+        let empty = pb::Session {
+            tools: Some(Default::default()),
+            limits: Some(Default::default()),
+            ..Default::default()
+        };
         assert_eq!(set_in(&empty), ["limits", "tools"]);
         assert_eq!(set_in(&pb::Session::default()), Vec::<String>::new());
     }
 
     #[test]
     fn only_what_differs_is_told_and_once() {
-        let before = SessionConfig { model: "a/b".to_owned(), ..SessionConfig::default() };
-        let after = SessionConfig { model: "a/c".to_owned(), ..SessionConfig::default() };
+        let before = SessionConfig {
+            model: "a/b".to_owned(),
+            ..SessionConfig::default()
+        };
+        let after = SessionConfig {
+            model: "a/c".to_owned(),
+            ..SessionConfig::default()
+        };
         let paths = ["system_prompt", "model", "tools", "model"].map(str::to_owned);
-        assert_eq!(differing(&paths, &before, &after), Ok(vec!["model".to_owned()]));
+        assert_eq!(
+            differing(&paths, &before, &after),
+            Ok(vec!["model".to_owned()])
+        );
         assert_eq!(differing(&paths, &before, &before), Ok(Vec::new()));
     }
 
     #[test]
     fn tools_are_replaced_as_a_list() {
-        let with = |tools: ToolSet| SessionConfig { tools, ..SessionConfig::default() };
-        let host_tools = vec![pb::Tool { name: "look".to_owned(), ..pb::Tool::default() }];
-        let look = tools::from_pb(pb::ToolSet { host_tools, ..pb::ToolSet::default() }).unwrap();
+        let with = |tools: ToolSet| SessionConfig {
+            tools,
+            ..SessionConfig::default()
+        };
+        let host_tools = vec![pb::Tool {
+            name: "look".to_owned(),
+            ..pb::Tool::default()
+        }];
+        let look = tools::from_pb(pb::ToolSet {
+            host_tools,
+            ..pb::ToolSet::default()
+        })
+        .unwrap();
         for path in ["tools", "tools.host_tools"] {
-            let (none, some) = (with(ToolSet::default()), with(look.clone()));
-            assert_eq!(apply(&change(&[path], some.clone()), &none), Ok(some.clone()));
+            let none = with(ToolSet::default());
+            let some = with(look.clone());
+            assert_eq!(
+                apply(&change(&[path], some.clone()), &none),
+                Ok(some.clone())
+            );
             assert_eq!(apply(&change(&[path], none.clone()), &some), Ok(none));
         }
     }

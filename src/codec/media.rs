@@ -15,7 +15,11 @@ use super::{
 
 /// A medium for the wire, and as it is stored in a queued message or a result.
 pub fn to_pb(media: &Media) -> pb::Media {
-    let Media { media_type, source, filename } = media;
+    let Media {
+        media_type,
+        source,
+        filename,
+    } = media;
     let kept = media.kept();
     let pixels = kept.and_then(|kept| kept.pixels);
     pb::Media {
@@ -33,7 +37,14 @@ pub fn to_pb(media: &Media) -> pb::Media {
 
 /// A medium as it was stored.
 pub fn from_pb(media: pb::Media) -> Result<Media, DecodeError> {
-    let pb::Media { media_type, source, filename, size_bytes, width, height } = media;
+    let pb::Media {
+        media_type,
+        source,
+        filename,
+        size_bytes,
+        width,
+        height,
+    } = media;
     let source = match source {
         Some(pb::media::Source::BlobId(id)) => Source::Blob(Kept {
             id: BlobId::new(id),
@@ -42,10 +53,17 @@ pub fn from_pb(media: pb::Media) -> Result<Media, DecodeError> {
         }),
         Some(pb::media::Source::Url(url)) => Source::Url(url),
         Some(pb::media::Source::Data(_)) | None => {
-            return Err(DecodeError::new("medium", "it does not say where its content is"));
+            return Err(DecodeError::new(
+                "medium",
+                "it does not say where its content is",
+            ));
         }
     };
-    Ok(Media { media_type, source, filename })
+    Ok(Media {
+        media_type,
+        source,
+        filename,
+    })
 }
 
 #[cfg(test)]
@@ -64,7 +82,10 @@ mod tests {
 
     #[test]
     fn content_itself_is_never_stored_with_a_part() {
-        let data = pb::Media { source: Some(pb::media::Source::Data(vec![1])), ..pb::Media::default() };
+        let data = pb::Media {
+            source: Some(pb::media::Source::Data(vec![1])),
+            ..pb::Media::default()
+        };
         for media in [data, pb::Media::default()] {
             assert!(from_pb(media).is_err());
         }

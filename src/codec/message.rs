@@ -24,7 +24,11 @@ pub struct MessageInfo {
 
 /// The info as an encoded `Message` with these fields alone; no bytes when there is nothing.
 pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
-    let MessageInfo { response, metadata, queued } = info;
+    let MessageInfo {
+        response,
+        metadata,
+        queued,
+    } = info;
     pb::Message {
         response: response.as_ref().map(response::to_pb),
         metadata: metadata.clone(),
@@ -57,7 +61,10 @@ pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
     Ok(MessageInfo {
         response: response.map(response::from_pb).transpose()?,
         metadata,
-        queued: queued.into_iter().map(applied::from_pb).collect::<Result<_, _>>()?,
+        queued: queued
+            .into_iter()
+            .map(applied::from_pb)
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -95,15 +102,26 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
         pinned: *pinned,
         metadata: metadata.clone(),
         queued: queued.iter().map(applied::to_pb).collect(),
-        compacted_by: compacted_by.as_ref().map(ToString::to_string).unwrap_or_default(),
+        compacted_by: compacted_by
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         voided_at_seq: voided_at.map_or(0, |seq| seq.0),
     }
 }
 
 /// The sizes of the parts and the message's own overhead.
 fn size(message: &Message) -> pb::TokenCount {
-    let tokens = message.parts.iter().fold(message.overhead, |sum, part| sum.saturating_add(part.size.tokens));
-    usage::size_to_pb(tokens, message.parts.first().map_or("", |part| part.estimator.as_str()))
+    let tokens = message.parts.iter().fold(message.overhead, |sum, part| {
+        sum.saturating_add(part.size.tokens)
+    });
+    usage::size_to_pb(
+        tokens,
+        message
+            .parts
+            .first()
+            .map_or("", |part| part.estimator.as_str()),
+    )
 }
 
 /// Who speaks.
@@ -123,7 +141,9 @@ mod tests {
     use super::*;
     use crate::{
         codec::arbitrary,
-        model::{Category, CompactionId, Counted, MessageId, Part, Seq, TurnId, message::StoredPart},
+        model::{
+            Category, CompactionId, Counted, MessageId, Part, Seq, TurnId, message::StoredPart,
+        },
     };
 
     proptest! {
@@ -144,7 +164,10 @@ mod tests {
     fn the_size_of_a_message_is_its_parts_and_its_own_overhead() {
         let part = |text: &str, tokens| StoredPart {
             part: Part::text(text),
-            size: Counted { tokens, category: Category::User },
+            size: Counted {
+                tokens,
+                category: Category::User,
+            },
             estimator: "chars".to_owned(),
             pruned: None,
         };
@@ -167,7 +190,14 @@ mod tests {
         };
         let wire = to_pb(&message, &SessionId::new("s1"));
         assert_eq!(wire.tokens, Some(usage::size_to_pb(4 + 3 + 4, "chars")));
-        assert_eq!((wire.session_id.as_str(), wire.turn_id.as_str(), wire.voided_at_seq), ("s1", "t1", 9));
+        assert_eq!(
+            (
+                wire.session_id.as_str(),
+                wire.turn_id.as_str(),
+                wire.voided_at_seq
+            ),
+            ("s1", "t1", 9)
+        );
         assert_eq!((wire.is_summary, wire.compacted_by.as_str()), (true, "k1"));
     }
 }

@@ -1,4 +1,5 @@
-//! Bytes that last: model values to and from their stored and wire forms. Knows the model and the proto, nothing else.
+//! Bytes that last: model values to and from their stored and wire forms. Knows the model and the
+//! proto, nothing else.
 
 pub(crate) mod applied;
 pub mod call;

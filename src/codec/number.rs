@@ -24,7 +24,8 @@ pub(crate) fn non_zero(what: &'static str, number: i32) -> Result<Option<u32>, D
 
 /// The enum value of a stored number; one that this program does not know is an error.
 pub(crate) fn known<E: TryFrom<i32>>(what: &'static str, number: i32) -> Result<E, DecodeError> {
-    E::try_from(number).map_err(|_| DecodeError::new(what, format_args!("{number} is not a known value")))
+    E::try_from(number)
+        .map_err(|_| DecodeError::new(what, format_args!("{number} is not a known value")))
 }
 
 #[cfg(test)]
@@ -37,13 +38,19 @@ mod tests {
         assert_eq!(signed(7), 7);
         assert_eq!(signed(u32::MAX), i32::MAX);
         assert_eq!(unsigned("size", 7), Ok(7));
-        assert_eq!(unsigned("size", -1).unwrap_err().to_string(), "a stored size cannot be read: -1 is negative");
+        assert_eq!(
+            unsigned("size", -1).unwrap_err().to_string(),
+            "a stored size cannot be read: -1 is negative"
+        );
     }
 
     #[test]
     fn zero_stands_for_none() {
         assert_eq!((or_zero(None), or_zero(Some(3))), (0, 3));
-        assert_eq!((non_zero("limit", 0), non_zero("limit", 3)), (Ok(None), Ok(Some(3))));
+        assert_eq!(
+            (non_zero("limit", 0), non_zero("limit", 3)),
+            (Ok(None), Ok(Some(3)))
+        );
     }
 
     #[test]

@@ -12,7 +12,13 @@ use super::{
 
 /// Limits for the wire.
 pub fn to_pb(limits: OutputLimits) -> pb::ToolOutputLimits {
-    let OutputLimits { max_chars, max_lines, max_line_length, max_matches, keep } = limits;
+    let OutputLimits {
+        max_chars,
+        max_lines,
+        max_line_length,
+        max_matches,
+        keep,
+    } = limits;
     pb::ToolOutputLimits {
         max_output_chars: or_zero(max_chars),
         max_lines: or_zero(max_lines),
@@ -24,7 +30,13 @@ pub fn to_pb(limits: OutputLimits) -> pb::ToolOutputLimits {
 
 /// Limits as they were stored.
 pub fn from_pb(limits: pb::ToolOutputLimits) -> Result<OutputLimits, DecodeError> {
-    let pb::ToolOutputLimits { max_output_chars, max_lines, max_line_length, max_matches, keep } = limits;
+    let pb::ToolOutputLimits {
+        max_output_chars,
+        max_lines,
+        max_line_length,
+        max_matches,
+        keep,
+    } = limits;
     Ok(OutputLimits {
         max_chars: non_zero("output limit", max_output_chars)?,
         max_lines: non_zero("output limit", max_lines)?,

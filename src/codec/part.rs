@@ -1,4 +1,5 @@
-//! Parts to and from their rows: words and names in columns that psql shows, everything else encoded in `rest`.
+//! Parts to and from their rows: words and names in columns that psql shows, everything else
+//! encoded in `rest`.
 
 use prost::Message as _;
 
@@ -20,17 +21,20 @@ const REASONING: &str = "reasoning";
 const TOOL_CALL: &str = "tool_call";
 const TOOL_RESULT: &str = "tool_result";
 const REFUSAL: &str = "refusal";
-/// A medium that is stored. Statements know it by this name: its body is the id of a blob, which it keeps.
+/// A medium that is stored. Statements know it by this name: its body is the id of a blob, which it
+/// keeps.
 const MEDIA: &str = "media";
 const LINK: &str = "media_url";
 
-/// Bytes that the rest of reasoning takes up at most if nothing is attached to it: more is what a provider attached.
+/// Bytes that the rest of reasoning takes up at most if nothing is attached to it: more is what a
+/// provider attached.
 pub const BARE_REASONING: i32 = 8;
 
 /// The columns of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartRow {
-    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result`, `refusal`, `media` or `media_url`.
+    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result`, `refusal`, `media` or
+    /// `media_url`.
     pub kind: String,
     /// The call that is made or answered.
     pub call: Option<String>,
@@ -38,9 +42,11 @@ pub struct PartRow {
     pub name: Option<String>,
     /// How the call ended: a number of the proto's `ToolOutcome`.
     pub outcome: Option<i16>,
-    /// The part's words, unchanged: its text, a call's arguments, the first text of a result, the blob or address of a medium.
+    /// The part's words, unchanged: its text, a call's arguments, the first text of a result, the
+    /// blob or address of a medium.
     pub body: String,
-    /// What the other columns do not say, as an encoded `Part` without their words; none when that is nothing.
+    /// What the other columns do not say, as an encoded `Part` without their words; none when that
+    /// is nothing.
     pub rest: Option<Vec<u8>>,
 }
 
@@ -51,7 +57,11 @@ pub fn outcome_number(outcome: ToolOutcome) -> i16 {
 
 /// The columns of a part.
 pub fn to_row(part: &Part) -> PartRow {
-    let Part { content, provider_metadata, sanitized } = part;
+    let Part {
+        content,
+        provider_metadata,
+        sanitized,
+    } = part;
     let rest = pb::Part {
         citations: Vec::new(),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
@@ -61,16 +71,25 @@ pub fn to_row(part: &Part) -> PartRow {
         content: rest_of(content),
     }
     .encode_to_vec();
-    PartRow { rest: Some(rest).filter(|bytes| !bytes.is_empty()), ..columns(content) }
+    PartRow {
+        rest: Some(rest).filter(|bytes| !bytes.is_empty()),
+        ..columns(content)
+    }
 }
 
 fn columns(content: &Content) -> PartRow {
     match content {
         Content::Text(text) => words(TEXT, text),
         Content::Reasoning { text, redacted: _ } => words(REASONING, text),
-        Content::ToolCall(ToolCall { id, name, arguments }) => {
-            PartRow { call: Some(id.to_string()), name: Some(name.clone()), ..words(TOOL_CALL, arguments) }
-        }
+        Content::ToolCall(ToolCall {
+            id,
+            name,
+            arguments,
+        }) => PartRow {
+            call: Some(id.to_string()),
+            name: Some(name.clone()),
+            ..words(TOOL_CALL, arguments)
+        },
         Content::ToolResult(result) => PartRow {
             call: Some(result.call.to_string()),
             name: Some(result.name.clone()),
@@ -86,25 +105,46 @@ fn columns(content: &Content) -> PartRow {
 }
 
 fn words(kind: &str, body: &str) -> PartRow {
-    PartRow { kind: kind.to_owned(), body: body.to_owned(), ..PartRow::default() }
+    PartRow {
+        kind: kind.to_owned(),
+        body: body.to_owned(),
+        ..PartRow::default()
+    }
 }
 
 fn rest_of(content: &Content) -> Option<pb::part::Content> {
     match content {
-        Content::Text(_) | Content::ToolCall(_) | Content::Refusal(_) | Content::Reasoning { redacted: false, .. } => {
-            None
-        }
-        Content::Reasoning { text: _, redacted: true } => {
-            Some(pb::part::Content::Reasoning(pb::Reasoning { text: String::new(), redacted: true }))
-        }
+        Content::Text(_)
+        | Content::ToolCall(_)
+        | Content::Refusal(_)
+        | Content::Reasoning {
+            redacted: false, ..
+        } => None,
+        Content::Reasoning {
+            text: _,
+            redacted: true,
+        } => Some(pb::part::Content::Reasoning(pb::Reasoning {
+            text: String::new(),
+            redacted: true,
+        })),
         Content::ToolResult(result) => rest_of_result(result).map(pb::part::Content::ToolResult),
-        Content::Media(medium) => Some(pb::part::Content::Media(pb::Media { source: None, ..media::to_pb(medium) })),
+        Content::Media(medium) => Some(pb::part::Content::Media(pb::Media {
+            source: None,
+            ..media::to_pb(medium)
+        })),
     }
 }
 
-/// All that the result holds, the first text emptied because it is the row's body. One text, not cut, needs no rest.
+/// All that the result holds, the first text emptied because it is the row's body. One text, not
+/// cut, needs no rest.
 fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
-    let ToolResult { call: _, name: _, parts, outcome: _, truncation } = result;
+    let ToolResult {
+        call: _,
+        name: _,
+        parts,
+        outcome: _,
+        truncation,
+    } = result;
     if matches!(parts.as_slice(), [Given::Text(_)]) && truncation.is_none() {
         return None;
     }
@@ -121,40 +161,76 @@ fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
 
 /// The text of a part. `None` means it is something else.
 fn text_of(part: &mut pb::Part) -> Option<&mut String> {
-    let Some(pb::part::Content::Text(text)) = &mut part.content else { return None };
+    let Some(pb::part::Content::Text(text)) = &mut part.content else {
+        return None;
+    };
     Some(text)
 }
 
 /// The part in these columns.
 pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
-    let PartRow { kind, call, name, outcome, body, rest } = row;
-    let pb::Part { citations: _, provider_metadata_json, tokens: _, preview_of: _, sanitized, content: rest } =
-        read("part", rest.as_deref().unwrap_or_default())?;
+    let PartRow {
+        kind,
+        call,
+        name,
+        outcome,
+        body,
+        rest,
+    } = row;
+    let pb::Part {
+        citations: _,
+        provider_metadata_json,
+        tokens: _,
+        preview_of: _,
+        sanitized,
+        content: rest,
+    } = read("part", rest.as_deref().unwrap_or_default())?;
     let content = match kind.as_str() {
         TEXT => Content::Text(body),
-        REASONING => Content::Reasoning { text: body, redacted: is_redacted(rest)? },
+        REASONING => Content::Reasoning {
+            text: body,
+            redacted: is_redacted(rest)?,
+        },
         TOOL_CALL => Content::ToolCall(ToolCall {
             id: CallId::new(column("call", call)?),
             name: column("name", name)?,
             arguments: body,
         }),
         TOOL_RESULT => {
-            let pb::ToolResult { call_id: _, tool_name: _, parts, outcome: _, truncation, prune_mark: _ } =
-                result_rest(rest)?;
+            let pb::ToolResult {
+                call_id: _,
+                tool_name: _,
+                parts,
+                outcome: _,
+                truncation,
+                prune_mark: _,
+            } = result_rest(rest)?;
             Content::ToolResult(ToolResult {
                 call: CallId::new(column("call", call)?),
                 name: column("name", name)?,
                 parts: given(body, parts)?,
-                outcome: call::outcome_from_pb(number::known("outcome", column("outcome", outcome)?.into())?)?,
+                outcome: call::outcome_from_pb(number::known(
+                    "outcome",
+                    column("outcome", outcome)?.into(),
+                )?)?,
                 truncation: truncation.map(call::truncation_from_pb).transpose()?,
             })
         }
         REFUSAL => Content::Refusal(body),
         MEDIA => Content::Media(medium(rest, pb::media::Source::BlobId(body))?),
         LINK => Content::Media(medium(rest, pb::media::Source::Url(body))?),
-        _ => return Err(DecodeError::new("part", format_args!("its kind is {kind:?}"))),
+        _ => {
+            return Err(DecodeError::new(
+                "part",
+                format_args!("its kind is {kind:?}"),
+            ));
+        }
     };
-    Ok(Part { content, provider_metadata: Some(provider_metadata_json).filter(|json| !json.is_empty()), sanitized })
+    Ok(Part {
+        content,
+        provider_metadata: Some(provider_metadata_json).filter(|json| !json.is_empty()),
+        sanitized,
+    })
 }
 
 fn column<T>(name: &str, value: Option<T>) -> Result<T, DecodeError> {
@@ -164,7 +240,10 @@ fn column<T>(name: &str, value: Option<T>) -> Result<T, DecodeError> {
 fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
     let Some(rest) = rest else { return Ok(false) };
     let pb::part::Content::Reasoning(pb::Reasoning { text: _, redacted }) = rest else {
-        return Err(DecodeError::new("part", "its rest is not that of reasoning"));
+        return Err(DecodeError::new(
+            "part",
+            "its rest is not that of reasoning",
+        ));
     };
     Ok(redacted)
 }
@@ -172,10 +251,16 @@ fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
 /// The rest of a result; where there is none, the body is its one text.
 fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
     let Some(rest) = rest else {
-        return Ok(pb::ToolResult { parts: vec![call::given_to_pb(&Given::from(""))], ..pb::ToolResult::default() });
+        return Ok(pb::ToolResult {
+            parts: vec![call::given_to_pb(&Given::from(""))],
+            ..pb::ToolResult::default()
+        });
     };
     let pb::part::Content::ToolResult(result) = rest else {
-        return Err(DecodeError::new("part", "its rest is not that of a tool result"));
+        return Err(DecodeError::new(
+            "part",
+            "its rest is not that of a tool result",
+        ));
     };
     Ok(result)
 }
@@ -189,16 +274,32 @@ fn given(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<Given>, DecodeErr
 }
 
 /// A medium whose content is there.
-fn medium(rest: Option<pb::part::Content>, source: pb::media::Source) -> Result<crate::model::Media, DecodeError> {
+fn medium(
+    rest: Option<pb::part::Content>,
+    source: pb::media::Source,
+) -> Result<crate::model::Media, DecodeError> {
     let Some(pb::part::Content::Media(medium)) = rest else {
         return Err(DecodeError::new("part", "its rest is not that of a medium"));
     };
-    media::from_pb(pb::Media { source: Some(source), ..medium })
+    media::from_pb(pb::Media {
+        source: Some(source),
+        ..medium
+    })
 }
 
 /// A stored part for the wire, with its size.
 pub fn to_pb(stored: &StoredPart) -> pb::Part {
-    let StoredPart { part: Part { content, provider_metadata, sanitized }, size, estimator, pruned } = stored;
+    let StoredPart {
+        part:
+            Part {
+                content,
+                provider_metadata,
+                sanitized,
+            },
+        size,
+        estimator,
+        pruned,
+    } = stored;
     pb::Part {
         citations: Vec::new(),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
@@ -223,12 +324,19 @@ fn with_mark(mut content: pb::part::Content, pruned: Option<&Pruned>) -> pb::par
 
 /// A part that is still being written, for the wire: its size is not known.
 pub fn open_to_pb(content: &Content) -> pb::Part {
-    pb::Part { content: Some(content_to_pb(content)), ..pb::Part::default() }
+    pb::Part {
+        content: Some(content_to_pb(content)),
+        ..pb::Part::default()
+    }
 }
 
 /// A part as it was sent, for the wire.
 pub(super) fn input_to_pb(part: &Part) -> pb::Part {
-    let Part { content, provider_metadata, sanitized } = part;
+    let Part {
+        content,
+        provider_metadata,
+        sanitized,
+    } = part;
     pb::Part {
         content: Some(content_to_pb(content)),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
@@ -240,9 +348,10 @@ pub(super) fn input_to_pb(part: &Part) -> pb::Part {
 fn content_to_pb(content: &Content) -> pb::part::Content {
     match content {
         Content::Text(text) => pb::part::Content::Text(text.clone()),
-        Content::Reasoning { text, redacted } => {
-            pb::part::Content::Reasoning(pb::Reasoning { text: text.clone(), redacted: *redacted })
-        }
+        Content::Reasoning { text, redacted } => pb::part::Content::Reasoning(pb::Reasoning {
+            text: text.clone(),
+            redacted: *redacted,
+        }),
         Content::ToolCall(call) => pb::part::Content::ToolCall(call_to_pb(call)),
         Content::ToolResult(result) => pb::part::Content::ToolResult(result_to_pb(result)),
         Content::Refusal(text) => pb::part::Content::Refusal(text.clone()),
@@ -302,10 +411,17 @@ mod tests {
             outcome: ToolOutcome::Success,
             truncation: None,
         };
-        let call = ToolCall { id: CallId::new("c1"), name: "bash".to_owned(), arguments: "{ \"a\" : 1.0}".to_owned() };
+        let call = ToolCall {
+            id: CallId::new("c1"),
+            name: "bash".to_owned(),
+            arguments: "{ \"a\" : 1.0}".to_owned(),
+        };
         for content in [
             Content::Text("hello".to_owned()),
-            Content::Reasoning { text: "hm".to_owned(), redacted: false },
+            Content::Reasoning {
+                text: "hm".to_owned(),
+                redacted: false,
+            },
             Content::ToolCall(call),
             Content::ToolResult(result),
             Content::Refusal("no".to_owned()),
@@ -324,28 +440,67 @@ mod tests {
             body: "no result in time".to_owned(),
             rest: None,
         };
-        let Content::ToolResult(result) = from_row(row).unwrap().content else { panic!("not a result") };
+        let Content::ToolResult(result) = from_row(row).unwrap().content else {
+            panic!("not a result")
+        };
         assert_eq!(result.parts, [Given::from("no result in time")]);
         assert_eq!(result.outcome, ToolOutcome::TimedOut);
     }
 
     #[test]
     fn a_row_that_makes_no_sense_is_an_error() {
-        let check = |row: PartRow, expected: &str| assert_eq!(from_row(row).unwrap_err().to_string(), expected);
-        check(words("hologram", ""), "a stored part cannot be read: its kind is \"hologram\"");
-        check(words(TOOL_CALL, "{}"), "a stored part cannot be read: its call is missing");
-        assert!(from_row(PartRow { rest: Some(vec![0xff]), ..words(TEXT, "") }).is_err());
-        let reasoning = to_row(&Part::new(Content::Reasoning { text: String::new(), redacted: true }));
-        assert!(from_row(PartRow { kind: TOOL_RESULT.to_owned(), ..reasoning }).is_err());
-        check(words(MEDIA, "b"), "a stored part cannot be read: its rest is not that of a medium");
+        let check = |row: PartRow, expected: &str| {
+            assert_eq!(from_row(row).unwrap_err().to_string(), expected)
+        };
+        check(
+            words("hologram", ""),
+            "a stored part cannot be read: its kind is \"hologram\"",
+        );
+        check(
+            words(TOOL_CALL, "{}"),
+            "a stored part cannot be read: its call is missing",
+        );
+        assert!(
+            from_row(PartRow {
+                rest: Some(vec![0xff]),
+                ..words(TEXT, "")
+            })
+            .is_err()
+        );
+        let reasoning = to_row(&Part::new(Content::Reasoning {
+            text: String::new(),
+            redacted: true,
+        }));
+        assert!(
+            from_row(PartRow {
+                kind: TOOL_RESULT.to_owned(),
+                ..reasoning
+            })
+            .is_err()
+        );
+        check(
+            words(MEDIA, "b"),
+            "a stored part cannot be read: its rest is not that of a medium",
+        );
     }
 
     #[test]
     fn on_the_wire_a_part_has_its_size() {
         let part = Part::text("hello");
-        let size = Counted { tokens: 2, category: Category::User };
-        let wire = to_pb(&StoredPart { part, size, estimator: "chars".to_owned(), pruned: None });
-        assert_eq!(wire.content, Some(pb::part::Content::Text("hello".to_owned())));
+        let size = Counted {
+            tokens: 2,
+            category: Category::User,
+        };
+        let wire = to_pb(&StoredPart {
+            part,
+            size,
+            estimator: "chars".to_owned(),
+            pruned: None,
+        });
+        assert_eq!(
+            wire.content,
+            Some(pb::part::Content::Text("hello".to_owned()))
+        );
         assert_eq!(wire.tokens, Some(usage::size_to_pb(2, "chars")));
     }
 }

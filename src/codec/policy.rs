@@ -15,9 +15,16 @@ use super::{
 
 /// The changes for the wire; those about tools and the queue are left out.
 pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
-    let ContextOverrides { compaction, prune, output_reserve, context_window, unknown_window } = overrides;
+    let ContextOverrides {
+        compaction,
+        prune,
+        output_reserve,
+        context_window,
+        unknown_window,
+    } = overrides;
     pb::Policy {
-        compaction: (*compaction != CompactionOverrides::default()).then(|| compaction_to_pb(compaction)),
+        compaction: (*compaction != CompactionOverrides::default())
+            .then(|| compaction_to_pb(compaction)),
         prune: (*prune != PruneOverrides::default()).then(|| prune_to_pb(prune)),
         output_reserve: output_reserve.map(signed),
         context_window: context_window.map(signed),
@@ -28,10 +35,26 @@ pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
 
 /// The changes as they were stored.
 pub(super) fn from_pb(policy: &pb::Policy) -> Result<ContextOverrides, DecodeError> {
-    let pb::Policy { compaction, prune, tools: _, queue: _, output_reserve, context_window, unknown_window } = policy;
+    let pb::Policy {
+        compaction,
+        prune,
+        tools: _,
+        queue: _,
+        output_reserve,
+        context_window,
+        unknown_window,
+    } = policy;
     Ok(ContextOverrides {
-        compaction: compaction.clone().map(compaction_from_pb).transpose()?.unwrap_or_default(),
-        prune: prune.clone().map(prune_from_pb).transpose()?.unwrap_or_default(),
+        compaction: compaction
+            .clone()
+            .map(compaction_from_pb)
+            .transpose()?
+            .unwrap_or_default(),
+        prune: prune
+            .clone()
+            .map(prune_from_pb)
+            .transpose()?
+            .unwrap_or_default(),
         output_reserve: count("output reserve", *output_reserve)?,
         context_window: count("context window", *context_window)?,
         unknown_window: unknown_window_from_pb(known("unknown window", *unknown_window)?),
@@ -39,7 +62,13 @@ pub(super) fn from_pb(policy: &pb::Policy) -> Result<ContextOverrides, DecodeErr
 }
 
 fn prune_to_pb(prune: &PruneOverrides) -> pb::PrunePolicy {
-    let PruneOverrides { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } = prune;
+    let PruneOverrides {
+        mode,
+        minimum_tokens,
+        protect_tokens,
+        protect_turns,
+        protected_tools,
+    } = prune;
     pb::PrunePolicy {
         mode: mode_to_pb(*mode).into(),
         minimum_tokens: minimum_tokens.map(signed),
@@ -50,7 +79,13 @@ fn prune_to_pb(prune: &PruneOverrides) -> pb::PrunePolicy {
 }
 
 fn prune_from_pb(prune: pb::PrunePolicy) -> Result<PruneOverrides, DecodeError> {
-    let pb::PrunePolicy { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } = prune;
+    let pb::PrunePolicy {
+        mode,
+        minimum_tokens,
+        protect_tokens,
+        protect_turns,
+        protected_tools,
+    } = prune;
     Ok(PruneOverrides {
         mode: mode_from_pb(known("prune mode", mode)?),
         minimum_tokens: count("prune minimum", minimum_tokens)?,
@@ -79,7 +114,9 @@ fn compaction_to_pb(compaction: &CompactionOverrides) -> pb::CompactionPolicy {
     } = compaction;
     pb::CompactionPolicy {
         enabled: *enabled,
-        strategy: strategy.map_or(pb::CompactionStrategy::Unspecified, strategy_to_pb).into(),
+        strategy: strategy
+            .map_or(pb::CompactionStrategy::Unspecified, strategy_to_pb)
+            .into(),
         threshold: threshold.map(Ratio::get),
         keep_turns: keep_turns.map(signed),
         keep_ratio: keep_ratio.map(Ratio::get),
@@ -95,7 +132,9 @@ fn compaction_to_pb(compaction: &CompactionOverrides) -> pb::CompactionPolicy {
     }
 }
 
-fn compaction_from_pb(compaction: pb::CompactionPolicy) -> Result<CompactionOverrides, DecodeError> {
+fn compaction_from_pb(
+    compaction: pb::CompactionPolicy,
+) -> Result<CompactionOverrides, DecodeError> {
     let pb::CompactionPolicy {
         enabled,
         strategy,
@@ -122,7 +161,10 @@ fn compaction_from_pb(compaction: pb::CompactionPolicy) -> Result<CompactionOver
         summary_model: text(summary_model),
         summary_max_tokens: count("cap of a summary", summary_max_tokens)?,
         instructions: text(instructions),
-        instructions_mode: instructions_mode_from_pb(known("instructions mode", instructions_mode)?),
+        instructions_mode: instructions_mode_from_pb(known(
+            "instructions mode",
+            instructions_mode,
+        )?),
         background,
         guard: guard_from_pb(known("context guard", guard)?),
         guard_request_ratio: ratio(guard_request_ratio)?,
@@ -132,7 +174,9 @@ fn compaction_from_pb(compaction: pb::CompactionPolicy) -> Result<CompactionOver
 }
 
 fn ratio(share: Option<f64>) -> Result<Option<Ratio>, DecodeError> {
-    let read = |share| Ratio::new(share).ok_or_else(|| DecodeError::new("share", format_args!("{share} is none")));
+    let read = |share| {
+        Ratio::new(share).ok_or_else(|| DecodeError::new("share", format_args!("{share} is none")))
+    };
     share.map(read).transpose()
 }
 

@@ -11,7 +11,12 @@ use super::{DecodeError, media, message::role_to_pb, part, read};
 
 /// A message as it waits, as an encoded `InputMessage`.
 pub fn encode(message: &InputMessage) -> Vec<u8> {
-    let InputMessage { role, parts, pinned, metadata } = message;
+    let InputMessage {
+        role,
+        parts,
+        pinned,
+        metadata,
+    } = message;
     pb::InputMessage {
         role: role_to_pb(*role).into(),
         parts: parts.iter().map(part::input_to_pb).collect(),
@@ -25,12 +30,30 @@ pub fn encode(message: &InputMessage) -> Vec<u8> {
 
 /// The message in these bytes.
 pub fn decode(bytes: &[u8]) -> Result<InputMessage, DecodeError> {
-    let pb::InputMessage { role, parts, pinned, metadata, response: _, create_time: _ } = to_pb(bytes)?;
+    let pb::InputMessage {
+        role,
+        parts,
+        pinned,
+        metadata,
+        response: _,
+        create_time: _,
+    } = to_pb(bytes)?;
     if role != pb::Role::User as i32 || parts.is_empty() {
-        return Err(DecodeError::new("queued message", "it is not what a user says"));
+        return Err(DecodeError::new(
+            "queued message",
+            "it is not what a user says",
+        ));
     }
-    let parts = parts.into_iter().map(part_from_pb).collect::<Result<_, _>>()?;
-    Ok(InputMessage { role: Role::User, parts, pinned, metadata })
+    let parts = parts
+        .into_iter()
+        .map(part_from_pb)
+        .collect::<Result<_, _>>()?;
+    Ok(InputMessage {
+        role: Role::User,
+        parts,
+        pinned,
+        metadata,
+    })
 }
 
 /// The message in these bytes, for the wire.
@@ -40,7 +63,14 @@ pub fn to_pb(bytes: &[u8]) -> Result<pb::InputMessage, DecodeError> {
 
 /// Only what a user may say comes out of the queue.
 fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
-    let pb::Part { content, citations: _, provider_metadata_json, tokens: _, preview_of: _, sanitized } = part;
+    let pb::Part {
+        content,
+        citations: _,
+        provider_metadata_json,
+        tokens: _,
+        preview_of: _,
+        sanitized,
+    } = part;
     let content = match content {
         Some(pb::part::Content::Text(text)) => Content::Text(text),
         Some(pb::part::Content::Media(medium)) => Content::Media(media::from_pb(medium)?),
@@ -53,10 +83,19 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
             | pb::part::Content::StepStart(_)
             | pb::part::Content::CompactionMarker(_),
         )
-        | None => return Err(DecodeError::new("queued message", "a part of it is not what a user says")),
+        | None => {
+            return Err(DecodeError::new(
+                "queued message",
+                "a part of it is not what a user says",
+            ));
+        }
     };
     let provider_metadata = Some(provider_metadata_json).filter(|json| !json.is_empty());
-    Ok(Part { content, provider_metadata, sanitized })
+    Ok(Part {
+        content,
+        provider_metadata,
+        sanitized,
+    })
 }
 
 /// When a message is taken.
@@ -100,7 +139,11 @@ mod tests {
 
     #[test]
     fn what_no_user_says_is_an_error() {
-        for bytes in [b"\xff".as_slice(), b"", &pb::InputMessage::default().encode_to_vec()] {
+        for bytes in [
+            b"\xff".as_slice(),
+            b"",
+            &pb::InputMessage::default().encode_to_vec(),
+        ] {
             assert!(decode(bytes).is_err(), "{bytes:?}");
         }
     }

@@ -21,7 +21,11 @@ pub fn write_recorded(recorded: &Recorded) -> String {
 
 /// The same as it was remembered.
 pub fn read_recorded(text: &str) -> Result<Recorded, DecodeError> {
-    let pb::RecordUsageResponse { estimate, calibration_ratio: _, context_tokens } = read("recorded usage", text)?;
+    let pb::RecordUsageResponse {
+        estimate,
+        calibration_ratio: _,
+        context_tokens,
+    } = read("recorded usage", text)?;
     Ok(Recorded {
         estimate: estimate.map(usage::estimate_from_pb).transpose()?,
         size: usage::count_from_pb(context_tokens.unwrap_or_default())?,
@@ -38,15 +42,21 @@ pub fn read_size(text: &str) -> Result<TokenCount, DecodeError> {
     usage::count_from_pb(read("the size of a prompt", text)?)
 }
 
-/// What was done to make a prompt fit. The statement that writes it puts the seq of the prune before it; where there is none, 0.
+/// What was done to make a prompt fit. The statement that writes it puts the seq of the prune
+/// before it; where there is none, 0.
 pub fn write_prepared(report: &PrepareReport) -> String {
-    format!(" {}", write(&ledger::prepared_to_pb(report, &SessionId::new(""))))
+    format!(
+        " {}",
+        write(&ledger::prepared_to_pb(report, &SessionId::new("")))
+    )
 }
 
 /// The same as it was remembered, after its seq.
 pub fn read_prepared(text: &str) -> Result<PrepareReport, DecodeError> {
     const WHAT: &str = "a report of a preparation";
-    let (seq, report) = text.split_once(' ').ok_or_else(|| DecodeError::new(WHAT, "it has no seq"))?;
+    let (seq, report) = text
+        .split_once(' ')
+        .ok_or_else(|| DecodeError::new(WHAT, "it has no seq"))?;
     let seq = seq.parse().map_err(|error| DecodeError::new(WHAT, error))?;
     ledger::prepared_from_pb(read(WHAT, report)?, Seq(seq))
 }
@@ -56,21 +66,37 @@ fn write(message: &impl Message) -> String {
 }
 
 fn read<M: Message + Default>(what: &'static str, text: &str) -> Result<M, DecodeError> {
-    let bytes = STANDARD.decode(text).map_err(|error| DecodeError::new(what, error))?;
+    let bytes = STANDARD
+        .decode(text)
+        .map_err(|error| DecodeError::new(what, error))?;
     super::read(what, &bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Applied, CallId, MessageId, PruneReport, TokenBasis, TokenCount, event::Estimate};
+    use crate::model::{
+        Applied, CallId, MessageId, PruneReport, TokenBasis, TokenCount, event::Estimate,
+    };
 
     #[test]
     fn what_is_remembered_is_what_was_answered() {
-        let size = TokenCount { tokens: 5_120, basis: TokenBasis::Heuristic, margin: 2, estimator: "chars".to_owned() };
-        let estimate = Estimate { estimated: 5_120, actual: 5_115, basis: TokenBasis::Actual };
+        let size = TokenCount {
+            tokens: 5_120,
+            basis: TokenBasis::Heuristic,
+            margin: 2,
+            estimator: "chars".to_owned(),
+        };
+        let estimate = Estimate {
+            estimated: 5_120,
+            actual: 5_115,
+            basis: TokenBasis::Actual,
+        };
         for estimate in [None, Some(estimate)] {
-            let recorded = Recorded { estimate, size: size.clone() };
+            let recorded = Recorded {
+                estimate,
+                size: size.clone(),
+            };
             assert_eq!(read_recorded(&write_recorded(&recorded)), Ok(recorded));
         }
         assert!(read_recorded("no such thing").is_err());
@@ -78,8 +104,12 @@ mod tests {
 
     #[test]
     fn a_prune_is_named_by_the_seq_that_its_statement_wrote() {
-        let size =
-            |tokens| TokenCount { tokens, basis: TokenBasis::Heuristic, margin: 1, estimator: "chars".to_owned() };
+        let size = |tokens| TokenCount {
+            tokens,
+            basis: TokenBasis::Heuristic,
+            margin: 1,
+            estimator: "chars".to_owned(),
+        };
         let prune = PruneReport {
             calls: vec![CallId::new("c")],
             tools: vec!["look".to_owned()],
@@ -99,9 +129,19 @@ mod tests {
                 metadata: [("by".to_owned(), "ada".to_owned())].into(),
             }],
         };
-        let read = read_prepared(&format!("7{}", write_prepared(&report))).expect("it was written so");
-        let named = report.prune.clone().map(|prune| PruneReport { at: Some(Seq(7)), ..prune });
-        assert_eq!(read, PrepareReport { prune: named, ..report });
+        let read =
+            read_prepared(&format!("7{}", write_prepared(&report))).expect("it was written so");
+        let named = report.prune.clone().map(|prune| PruneReport {
+            at: Some(Seq(7)),
+            ..prune
+        });
+        assert_eq!(
+            read,
+            PrepareReport {
+                prune: named,
+                ..report
+            }
+        );
         assert!(read_prepared("7").is_err());
     }
 }

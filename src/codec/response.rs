@@ -58,8 +58,13 @@ pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError
         provider_finish: provider_finish_reason,
         usage: usage.map(usage::from_pb).transpose()?,
         failure: failure.map(failure::from_pb).transpose()?,
-        time_to_first_token: time_to_first_token.map(time::duration_from_pb).transpose()?,
-        elapsed: elapsed.map(time::duration_from_pb).transpose()?.unwrap_or_default(),
+        time_to_first_token: time_to_first_token
+            .map(time::duration_from_pb)
+            .transpose()?,
+        elapsed: elapsed
+            .map(time::duration_from_pb)
+            .transpose()?
+            .unwrap_or_default(),
     })
 }
 

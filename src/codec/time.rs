@@ -11,9 +11,13 @@ const NANOS_PER_SECOND: i32 = 1_000_000_000;
 /// A point in time for the wire.
 pub fn timestamp_to_pb(time: Timestamp) -> prost_types::Timestamp {
     // Before 1970 jiff counts nanoseconds down from the second, the proto counts them up.
-    let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
+    let seconds = time.as_second();
+    let nanos = time.subsec_nanosecond();
     if nanos < 0 {
-        prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + NANOS_PER_SECOND }
+        prost_types::Timestamp {
+            seconds: seconds - 1,
+            nanos: nanos + NANOS_PER_SECOND,
+        }
     } else {
         prost_types::Timestamp { seconds, nanos }
     }
@@ -37,8 +41,13 @@ pub fn duration_to_pb(duration: Duration) -> prost_types::Duration {
 pub fn duration_from_pb(duration: prost_types::Duration) -> Result<Duration, DecodeError> {
     let prost_types::Duration { seconds, nanos } = duration;
     match (u64::try_from(seconds), u32::try_from(nanos)) {
-        (Ok(seconds), Ok(fraction)) if nanos < NANOS_PER_SECOND => Ok(Duration::new(seconds, fraction)),
-        _ => Err(DecodeError::new("duration", format_args!("{seconds} s and {nanos} ns is not a length of time"))),
+        (Ok(seconds), Ok(fraction)) if nanos < NANOS_PER_SECOND => {
+            Ok(Duration::new(seconds, fraction))
+        }
+        _ => Err(DecodeError::new(
+            "duration",
+            format_args!("{seconds} s and {nanos} ns is not a length of time"),
+        )),
     }
 }
 

@@ -27,18 +27,38 @@ pub fn decode(bytes: &[u8]) -> Result<ToolSet, DecodeError> {
 /// The tools for the wire.
 pub fn to_pb(tools: &ToolSet) -> pb::ToolSet {
     let ToolSet { tools } = tools;
-    pb::ToolSet { host_tools: tools.iter().map(tool_to_pb).collect(), provider_tools: Vec::new() }
+    pb::ToolSet {
+        host_tools: tools.iter().map(tool_to_pb).collect(),
+        provider_tools: Vec::new(),
+    }
 }
 
 /// The tools as they were stored.
 pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
-    let pb::ToolSet { host_tools, provider_tools: _ } = tools;
-    Ok(ToolSet { tools: host_tools.into_iter().map(tool_from_pb).collect::<Result<_, _>>()? })
+    let pb::ToolSet {
+        host_tools,
+        provider_tools: _,
+    } = tools;
+    Ok(ToolSet {
+        tools: host_tools
+            .into_iter()
+            .map(tool_from_pb)
+            .collect::<Result<_, _>>()?,
+    })
 }
 
 fn tool_to_pb(tool: &Tool) -> pb::Tool {
-    let Tool { name, description, input_schema, requires_approval, timeout, output_limits, category, deferred, strict } =
-        tool;
+    let Tool {
+        name,
+        description,
+        input_schema,
+        requires_approval,
+        timeout,
+        output_limits,
+        category,
+        deferred,
+        strict,
+    } = tool;
     pb::Tool {
         name: name.clone(),
         description: description.clone(),
@@ -79,7 +99,9 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
 
 /// A schema, which is kept as JSON text.
 pub(crate) fn schema_to_pb(json: &str) -> pb::JsonSchema {
-    pb::JsonSchema { schema: Some(pb::json_schema::Schema::Json(json.to_owned())) }
+    pb::JsonSchema {
+        schema: Some(pb::json_schema::Schema::Json(json.to_owned())),
+    }
 }
 
 /// The text of a stored schema.
@@ -87,7 +109,9 @@ pub(super) fn schema_from_pb(schema: pb::JsonSchema) -> Result<String, DecodeErr
     let pb::JsonSchema { schema } = schema;
     match schema {
         Some(pb::json_schema::Schema::Json(json)) => Ok(json),
-        Some(pb::json_schema::Schema::Value(_)) | None => Err(DecodeError::new("schema", "it is not JSON text")),
+        Some(pb::json_schema::Schema::Value(_)) | None => {
+            Err(DecodeError::new("schema", "it is not JSON text"))
+        }
     }
 }
 
@@ -118,7 +142,10 @@ fn category_from_pb(category: pb::ContextCategory) -> Result<ToolCategory, Decod
         | C::ToolCalls
         | C::ToolResults
         | C::Media
-        | C::Queued => Err(DecodeError::new("tool", format_args!("{} is no category of it", category.as_str_name()))),
+        | C::Queued => Err(DecodeError::new(
+            "tool",
+            format_args!("{} is no category of it", category.as_str_name()),
+        )),
     }
 }
 
@@ -146,7 +173,16 @@ mod tests {
 
     #[test]
     fn a_schema_that_is_not_text_is_an_error() {
-        let tool = pb::Tool { input_schema: Some(pb::JsonSchema { schema: None }), ..pb::Tool::default() };
-        assert!(from_pb(pb::ToolSet { host_tools: vec![tool], provider_tools: Vec::new() }).is_err());
+        let tool = pb::Tool {
+            input_schema: Some(pb::JsonSchema { schema: None }),
+            ..pb::Tool::default()
+        };
+        assert!(
+            from_pb(pb::ToolSet {
+                host_tools: vec![tool],
+                provider_tools: Vec::new()
+            })
+            .is_err()
+        );
     }
 }

@@ -11,11 +11,21 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, failure, generation, limits, number::signed, part, read, response, time, tools, usage};
+use super::{
+    DecodeError, failure, generation, limits, number::signed, part, read, response, time, tools,
+    usage,
+};
 
-/// What a turn does differently from its session, as an encoded `ExecuteTurnRequest`; no bytes when that is nothing.
+/// What a turn does differently from its session, as an encoded `ExecuteTurnRequest`; no bytes when
+/// that is nothing.
 pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
-    let TurnRequest { tools, limits, model, generation, cancel_after } = request;
+    let TurnRequest {
+        tools,
+        limits,
+        model,
+        generation,
+        cancel_after,
+    } = request;
     pb::ExecuteTurnRequest {
         tools: tools.as_ref().map(tools::to_pb),
         limits: limits::override_to_stored(limits),
@@ -49,22 +59,33 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
         limits: limits::override_from_stored(limits)?,
         model: Some(model).filter(|model| !model.is_empty()),
         generation: generation::from_stored(generation)?,
-        cancel_after: cancel_after_disconnect.map(time::duration_from_pb).transpose()?,
+        cancel_after: cancel_after_disconnect
+            .map(time::duration_from_pb)
+            .transpose()?,
     })
 }
 
 /// How a turn ended and what came of it, as an encoded `Turn` with these fields alone.
 pub fn encode_outcome(ending: &Ending, result: &TurnResult) -> Vec<u8> {
-    let mut turn = pb::Turn { result: Some(result_to_pb(result)), ..pb::Turn::default() };
+    let mut turn = pb::Turn {
+        result: Some(result_to_pb(result)),
+        ..pb::Turn::default()
+    };
     match ending {
         Ending::Completed(reason) => turn.completion_reason = completion_to_pb(*reason).into(),
-        Ending::Cancelled { cause, outcome: _, reason: _, undone: _ } => turn.cancel_cause = cause_to_pb(*cause).into(),
+        Ending::Cancelled {
+            cause,
+            outcome: _,
+            reason: _,
+            undone: _,
+        } => turn.cancel_cause = cause_to_pb(*cause).into(),
         Ending::Failed(failure) => turn.failure = Some(failure::to_pb(failure)),
     }
     turn.encode_to_vec()
 }
 
-/// Writes into an answer how the turn ended and what came of it. Of no bytes nothing is written: the turn is live.
+/// Writes into an answer how the turn ended and what came of it. Of no bytes nothing is written:
+/// the turn is live.
 pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeError> {
     if bytes.is_empty() {
         return Ok(());
@@ -87,9 +108,13 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
         failure,
         pending_approvals: _,
     } = read("turn's outcome", bytes)?;
-    // The totals are the turn's own: who encoded the outcome had not seen a compaction that ended during the last call.
+    // The totals are the turn's own: who encoded the outcome had not seen a compaction that ended
+    // during the last call.
     let spent = turn.result.take().and_then(|so_far| so_far.total_usage);
-    turn.result = result.map(|result| pb::TurnResult { total_usage: spent.or(result.total_usage), ..result });
+    turn.result = result.map(|result| pb::TurnResult {
+        total_usage: spent.or(result.total_usage),
+        ..result
+    });
     turn.completion_reason = completion_reason;
     turn.cancel_cause = cancel_cause;
     turn.failure = failure;
@@ -98,11 +123,23 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
 
 /// What came of a turn. The queue is not its matter: `queued_message_ids` stays empty.
 pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
-    let TurnResult { step_count, final_message, finish, last_step_usage, total_usage, elapsed } = result;
+    let TurnResult {
+        step_count,
+        final_message,
+        finish,
+        last_step_usage,
+        total_usage,
+        elapsed,
+    } = result;
     pb::TurnResult {
         step_count: signed(*step_count),
-        final_message_id: final_message.as_ref().map(ToString::to_string).unwrap_or_default(),
-        finish_reason: finish.map_or(pb::FinishReason::Unspecified, response::finish_to_pb).into(),
+        final_message_id: final_message
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        finish_reason: finish
+            .map_or(pb::FinishReason::Unspecified, response::finish_to_pb)
+            .into(),
         last_step_usage: last_step_usage.as_ref().map(usage::to_pb),
         total_usage: Some(usage::totals_to_pb(total_usage)),
         elapsed: Some(time::duration_to_pb(*elapsed)),
@@ -110,13 +147,21 @@ pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
     }
 }
 
-/// The calls that wait for the host: those that wait for a result, and those that wait for a person.
+/// The calls that wait for the host: those that wait for a result, and those that wait for a
+/// person.
 pub fn pending_to_pb<'a>(
     pending: impl IntoIterator<Item = &'a PendingCall>,
 ) -> (Vec<pb::PendingCall>, Vec<pb::PendingApproval>) {
-    let (mut calls, mut approvals) = (Vec::new(), Vec::new());
-    for PendingCall { call, deadline, waits_for } in pending {
-        let (call, deadline) = (Some(part::call_to_pb(call)), Some(time::timestamp_to_pb(*deadline)));
+    let mut calls = Vec::new();
+    let mut approvals = Vec::new();
+    for PendingCall {
+        call,
+        deadline,
+        waits_for,
+    } in pending
+    {
+        let call = Some(part::call_to_pb(call));
+        let deadline = Some(time::timestamp_to_pb(*deadline));
         match waits_for {
             WaitsFor::Result { edited } => calls.push(pb::PendingCall {
                 call,
@@ -203,8 +248,14 @@ mod tests {
     #[test]
     fn to_have_no_tools_is_not_to_have_the_sessions() {
         let check = |tools: Option<ToolSet>| {
-            let request = TurnRequest { tools: tools.clone(), ..TurnRequest::default() };
-            assert_eq!(decode_request(&encode_request(&request)).unwrap().tools, tools);
+            let request = TurnRequest {
+                tools: tools.clone(),
+                ..TurnRequest::default()
+            };
+            assert_eq!(
+                decode_request(&encode_request(&request)).unwrap().tools,
+                tools
+            );
         };
         check(None);
         check(Some(ToolSet::default()));
@@ -215,7 +266,10 @@ mod tests {
     fn each_ending_leaves_its_own_mark() {
         let result = TurnResult::default();
         let turn = outcome_of(&Ending::Completed(CompletionReason::Budget), &result);
-        assert_eq!((turn.completion_reason(), turn.cancel_cause), (pb::CompletionReason::Budget, 0));
+        assert_eq!(
+            (turn.completion_reason(), turn.cancel_cause),
+            (pb::CompletionReason::Budget, 0)
+        );
         let cancelled = Ending::Cancelled {
             cause: CancelCause::Requested,
             outcome: CancelOutcome::ToolsInProgress,
@@ -223,12 +277,18 @@ mod tests {
             undone: None,
         };
         let turn = outcome_of(&cancelled, &result);
-        assert_eq!((turn.completion_reason, turn.cancel_cause()), (0, pb::CancelCause::Requested));
+        assert_eq!(
+            (turn.completion_reason, turn.cancel_cause()),
+            (0, pb::CancelCause::Requested)
+        );
     }
 
     #[test]
     fn a_live_turn_is_left_as_it_is() {
-        let mut turn = pb::Turn { result: Some(pb::TurnResult::default()), ..pb::Turn::default() };
+        let mut turn = pb::Turn {
+            result: Some(pb::TurnResult::default()),
+            ..pb::Turn::default()
+        };
         outcome_into_pb(&[], &mut turn).unwrap();
         assert_eq!(turn.result, Some(pb::TurnResult::default()));
     }

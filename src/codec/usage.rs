@@ -12,7 +12,14 @@ use super::{
 
 /// The tokens of one call.
 pub fn to_pb(usage: &Usage) -> pb::Usage {
-    let Usage { input, output, reasoning, cache_read, cache_write, provider_json } = usage;
+    let Usage {
+        input,
+        output,
+        reasoning,
+        cache_read,
+        cache_write,
+        provider_json,
+    } = usage;
     pb::Usage {
         input_tokens: signed(*input),
         output_tokens: signed(*output),
@@ -47,7 +54,14 @@ pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
 
 /// Sums over calls.
 pub fn totals_to_pb(totals: &UsageTotals) -> pb::UsageTotals {
-    let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = *totals;
+    let UsageTotals {
+        calls,
+        input,
+        output,
+        reasoning,
+        cache_read,
+        cache_write,
+    } = *totals;
     pb::UsageTotals {
         calls,
         input_tokens: input,
@@ -82,7 +96,12 @@ pub fn totals_from_pb(totals: pb::UsageTotals) -> UsageTotals {
 
 /// A predicted size.
 pub fn count_to_pb(count: &TokenCount) -> pb::TokenCount {
-    let TokenCount { tokens, basis, margin, estimator } = count;
+    let TokenCount {
+        tokens,
+        basis,
+        margin,
+        estimator,
+    } = count;
     pb::TokenCount {
         tokens: signed(*tokens),
         basis: basis_to_pb(*basis).into(),
@@ -91,14 +110,24 @@ pub fn count_to_pb(count: &TokenCount) -> pb::TokenCount {
     }
 }
 
-/// The size of something stored. All estimators of this version go by characters, and none states a margin for a part.
+/// The size of something stored. All estimators of this version go by characters, and none states a
+/// margin for a part.
 pub fn size_to_pb(tokens: u32, estimator: &str) -> pb::TokenCount {
-    count_to_pb(&TokenCount { tokens, basis: TokenBasis::Heuristic, margin: 0, estimator: estimator.to_owned() })
+    count_to_pb(&TokenCount {
+        tokens,
+        basis: TokenBasis::Heuristic,
+        margin: 0,
+        estimator: estimator.to_owned(),
+    })
 }
 
 /// A prediction beside what was reported.
 pub fn estimate_to_pb(estimate: &Estimate) -> pb::CallEstimate {
-    let Estimate { estimated, actual, basis } = *estimate;
+    let Estimate {
+        estimated,
+        actual,
+        basis,
+    } = *estimate;
     pb::CallEstimate {
         estimated_tokens: signed(estimated),
         actual_tokens: signed(actual),
@@ -120,7 +149,12 @@ pub fn basis_to_pb(basis: TokenBasis) -> pb::TokenBasis {
 
 /// A predicted size, as it was stored.
 pub fn count_from_pb(count: pb::TokenCount) -> Result<TokenCount, DecodeError> {
-    let pb::TokenCount { tokens, basis, margin, estimator } = count;
+    let pb::TokenCount {
+        tokens,
+        basis,
+        margin,
+        estimator,
+    } = count;
     Ok(TokenCount {
         tokens: unsigned("size", tokens)?,
         basis: basis_from_pb(known("token basis", basis)?),
@@ -131,7 +165,13 @@ pub fn count_from_pb(count: pb::TokenCount) -> Result<TokenCount, DecodeError> {
 
 /// A prediction, as it was stored.
 pub fn estimate_from_pb(estimate: pb::CallEstimate) -> Result<Estimate, DecodeError> {
-    let pb::CallEstimate { estimated_tokens, actual_tokens, error_tokens: _, error_ratio: _, basis } = estimate;
+    let pb::CallEstimate {
+        estimated_tokens,
+        actual_tokens,
+        error_tokens: _,
+        error_ratio: _,
+        basis,
+    } = estimate;
     Ok(Estimate {
         estimated: unsigned("estimate", estimated_tokens)?,
         actual: unsigned("estimate", actual_tokens)?,
@@ -176,8 +216,15 @@ mod tests {
     #[test]
     fn an_estimate_states_its_error() {
         let check = |estimated, actual, error_tokens, error_ratio| {
-            let wire = estimate_to_pb(&Estimate { estimated, actual, basis: TokenBasis::Heuristic });
-            assert_eq!((wire.error_tokens, wire.error_ratio), (error_tokens, error_ratio));
+            let wire = estimate_to_pb(&Estimate {
+                estimated,
+                actual,
+                basis: TokenBasis::Heuristic,
+            });
+            assert_eq!(
+                (wire.error_tokens, wire.error_ratio),
+                (error_tokens, error_ratio)
+            );
         };
         check(5_120, 5_115, 5, 5.0 / 5_115.0);
         check(50, 100, -50, -0.5);

@@ -12,7 +12,8 @@ use super::duration;
 pub struct BlobsConfig {
     /// Largest content, in bytes.
     pub max_bytes: u64,
-    /// Most bytes of media in one prompt: what is older is left out of it. They are a third longer on the way to the model.
+    /// Most bytes of media in one prompt: what is older is left out of it. They are a third longer
+    /// on the way to the model.
     pub max_prompt_bytes: u64,
     /// Most uploads that this process takes at once; each holds up to 4 MiB in memory.
     pub max_uploads: usize,
@@ -38,12 +39,31 @@ impl Default for BlobsConfig {
 
 impl BlobsConfig {
     pub(super) fn check(&self, checks: &mut Checks) {
-        let Self { max_bytes, max_prompt_bytes, max_uploads, upload_idle_timeout, upload_timeout } = self;
+        let Self {
+            max_bytes,
+            max_prompt_bytes,
+            max_uploads,
+            upload_idle_timeout,
+            upload_timeout,
+        } = self;
         let second = Duration::from_secs(1);
         checks.number("blobs.max_bytes", *max_bytes, 64 << 10..=4 << 30, "bytes");
-        checks.number("blobs.max_prompt_bytes", *max_prompt_bytes, 0..=1 << 30, "bytes");
+        checks.number(
+            "blobs.max_prompt_bytes",
+            *max_prompt_bytes,
+            0..=1 << 30,
+            "bytes",
+        );
         checks.number("blobs.max_uploads", *max_uploads, 1..=10_000, "uploads");
-        checks.duration("blobs.upload_idle_timeout", *upload_idle_timeout, second..=Duration::from_mins(10));
-        checks.duration("blobs.upload_timeout", *upload_timeout, second..=Duration::from_hours(12));
+        checks.duration(
+            "blobs.upload_idle_timeout",
+            *upload_idle_timeout,
+            second..=Duration::from_mins(10),
+        );
+        checks.duration(
+            "blobs.upload_timeout",
+            *upload_timeout,
+            second..=Duration::from_hours(12),
+        );
     }
 }

@@ -39,9 +39,15 @@ impl Checks {
         });
     }
 
-    pub(super) fn duration(&mut self, key: &str, value: Duration, allowed: RangeInclusive<Duration>) {
+    pub(super) fn duration(
+        &mut self,
+        key: &str,
+        value: Duration,
+        allowed: RangeInclusive<Duration>,
+    ) {
         self.require(allowed.contains(&value), key, || {
-            let [value, least, most] = [value, *allowed.start(), *allowed.end()].map(format_duration);
+            let [value, least, most] =
+                [value, *allowed.start(), *allowed.end()].map(format_duration);
             format!("{value} is not between {least} and {most}")
         });
     }

@@ -28,13 +28,15 @@ pub struct CompactionPolicyConfig {
     pub instructions: String,
     /// Whether they are added to the built-in instructions or replace them.
     pub instructions_mode: InstructionsMode,
-    /// Whether summaries are written beside the turn, ahead of need: no pause, for a call of the model now and then that was not needed.
+    /// Whether summaries are written beside the turn, ahead of need: no pause, for a call of the
+    /// model now and then that was not needed.
     pub background: bool,
     /// How closely the size is watched; not set: in two levels at local model servers.
     pub guard: Option<ContextGuard>,
     /// The share of the window at which the guard acts before a request.
     pub guard_request_ratio: f64,
-    /// The share at which it stops an answer, makes the context smaller and has the step made again.
+    /// The share at which it stops an answer, makes the context smaller and has the step made
+    /// again.
     pub guard_stream_ratio: f64,
     /// How often it does so in one step.
     pub guard_max_restarts: u32,
@@ -118,8 +120,18 @@ impl CompactionPolicyConfig {
         let key = |name: &str| format!("{prefix}.{name}");
         let most = i32::MAX.unsigned_abs();
         checks.number(&key("keep_turns"), *keep_turns, 0..=most, "turns");
-        checks.number(&key("summary_max_tokens"), *summary_max_tokens, 1..=most, "tokens");
-        checks.number(&key("guard_max_restarts"), *guard_max_restarts, 0..=100, "restarts");
+        checks.number(
+            &key("summary_max_tokens"),
+            *summary_max_tokens,
+            1..=most,
+            "tokens",
+        );
+        checks.number(
+            &key("guard_max_restarts"),
+            *guard_max_restarts,
+            0..=100,
+            "restarts",
+        );
         checks.number(&key("keep_ratio"), *keep_ratio, 0.0..=0.9, "of the size");
         let shares = [
             ("threshold", threshold.as_ref()),
@@ -128,11 +140,17 @@ impl CompactionPolicyConfig {
         ];
         for (name, share) in shares {
             let fits = share.is_none_or(|share| *share > 0.0 && *share <= 1.0);
-            checks.require(fits, &key(name), || "must be above 0 and at most 1".to_owned());
+            checks.require(fits, &key(name), || {
+                "must be above 0 and at most 1".to_owned()
+            });
         }
         let named = summary_model.is_empty() || summary_model.split_once('/').is_some();
-        checks.require(named, &key("summary_model"), || format!("{summary_model:?} is not PROVIDER/MODEL"));
+        checks.require(named, &key("summary_model"), || {
+            format!("{summary_model:?} is not PROVIDER/MODEL")
+        });
         let fits = instructions.chars().count() <= LONGEST_INSTRUCTIONS;
-        checks.require(fits, &key("instructions"), || format!("must have at most {LONGEST_INSTRUCTIONS} characters"));
+        checks.require(fits, &key("instructions"), || {
+            format!("must have at most {LONGEST_INSTRUCTIONS} characters")
+        });
     }
 }

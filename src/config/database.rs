@@ -13,14 +13,20 @@ use super::{duration, secret};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatabaseConfig {
     /// `postgres://user:password@host:port/name`. Absent: contextd runs a PostgreSQL of its own.
-    #[serde(default, serialize_with = "secret::serialize_url", deserialize_with = "secret::deserialize")]
+    #[serde(
+        default,
+        serialize_with = "secret::serialize_url",
+        deserialize_with = "secret::deserialize"
+    )]
     pub url: Option<SecretString>,
     /// Certificate authorities (PEM) to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// Migrate the schema of the database named by `url` when serving starts. The embedded one always is.
+    /// Migrate the schema of the database named by `url` when serving starts. The embedded one
+    /// always is.
     pub migrate_on_start: bool,
-    /// A pooler that gives each transaction another connection stands between, such as pgbouncer in transaction mode. Statements
-    /// are sent without names then, and connections without settings: the role must have them, see docs/reliability.md.
+    /// A pooler that gives each transaction another connection stands between, such as pgbouncer
+    /// in transaction mode. Statements are sent without names then, and connections without
+    /// settings: the role must have them, see docs/reliability.md.
     pub transaction_pooler: bool,
     /// Most connections for requests and turns; two more are kept for heartbeats.
     pub pool_size: usize,
@@ -62,18 +68,27 @@ impl DatabaseConfig {
             statement_timeout,
             connect_timeout,
         } = self;
-        checks.require(url.as_ref().is_none_or(is_postgres_url), "database.url", || {
-            "must look like postgres://user:password@host:5432/name".to_owned()
-        });
+        checks.require(
+            url.as_ref().is_none_or(is_postgres_url),
+            "database.url",
+            || "must look like postgres://user:password@host:5432/name".to_owned(),
+        );
         let wait = Duration::from_millis(10)..=Duration::from_mins(10);
         checks.number("database.pool_size", *pool_size, 2..=1000, "connections");
         checks.duration("database.acquire_timeout", *acquire_timeout, wait.clone());
-        checks.duration("database.statement_timeout", *statement_timeout, wait.clone());
+        checks.duration(
+            "database.statement_timeout",
+            *statement_timeout,
+            wait.clone(),
+        );
         checks.duration("database.connect_timeout", *connect_timeout, wait);
     }
 }
 
 fn is_postgres_url(url: &SecretString) -> bool {
     let url = url.expose_secret();
-    ["postgres://", "postgresql://"].iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+    ["postgres://", "postgresql://"].iter().any(|scheme| {
+        url.strip_prefix(scheme)
+            .is_some_and(|rest| !rest.is_empty())
+    })
 }

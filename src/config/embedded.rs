@@ -8,7 +8,8 @@ use super::check::Checks;
 use super::database::DatabaseConfig;
 use super::environment::SYSTEM_DATA_DIR;
 
-/// Connections beside the pool: heartbeats, listening for wake-ups, migrations, and an operator's psql.
+/// Connections beside the pool: heartbeats, listening for wake-ups, migrations, and an operator's
+/// psql.
 const CONNECTIONS_BESIDE_THE_POOL: usize = 8;
 
 /// `[embedded]`: the private PostgreSQL cluster, used when `database.url` is absent.
@@ -26,18 +27,46 @@ pub struct EmbeddedConfig {
 
 impl Default for EmbeddedConfig {
     fn default() -> Self {
-        Self { data_dir: PathBuf::from(SYSTEM_DATA_DIR), bin_dir: None, runtime_dir: None, max_connections: 40 }
+        Self {
+            data_dir: PathBuf::from(SYSTEM_DATA_DIR),
+            bin_dir: None,
+            runtime_dir: None,
+            max_connections: 40,
+        }
     }
 }
 
 impl EmbeddedConfig {
     pub(super) fn check(&self, checks: &mut Checks, database: &DatabaseConfig) {
-        let Self { data_dir, bin_dir: _, runtime_dir: _, max_connections } = self;
-        checks.require(!data_dir.as_os_str().is_empty(), "embedded.data_dir", || "must not be empty".to_owned());
-        checks.number("embedded.max_connections", *max_connections, 10..=10_000, "connections");
-        let needed = database.pool_size.saturating_add(CONNECTIONS_BESIDE_THE_POOL);
-        checks.require(database.url.is_some() || *max_connections >= needed, "embedded.max_connections", || {
-            format!("{max_connections} is too few for database.pool_size {}: at least {needed}", database.pool_size)
-        });
+        let Self {
+            data_dir,
+            bin_dir: _,
+            runtime_dir: _,
+            max_connections,
+        } = self;
+        checks.require(
+            !data_dir.as_os_str().is_empty(),
+            "embedded.data_dir",
+            || "must not be empty".to_owned(),
+        );
+        checks.number(
+            "embedded.max_connections",
+            *max_connections,
+            10..=10_000,
+            "connections",
+        );
+        let needed = database
+            .pool_size
+            .saturating_add(CONNECTIONS_BESIDE_THE_POOL);
+        checks.require(
+            database.url.is_some() || *max_connections >= needed,
+            "embedded.max_connections",
+            || {
+                format!(
+                    "{max_connections} is too few for database.pool_size {}: at least {needed}",
+                    database.pool_size
+                )
+            },
+        );
     }
 }

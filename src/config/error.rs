@@ -75,13 +75,30 @@ pub enum Origin {
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownKey { key, suggestion, origin } => {
-                write!(formatter, "unknown key `{key}`{}{}", from(origin.as_ref()), did_you_mean(suggestion.as_deref()))
+            Self::UnknownKey {
+                key,
+                suggestion,
+                origin,
+            } => {
+                write!(
+                    formatter,
+                    "unknown key `{key}`{}{}",
+                    from(origin.as_ref()),
+                    did_you_mean(suggestion.as_deref())
+                )
             }
             Self::UnknownVariable { name, suggestion } => {
-                write!(formatter, "unknown environment variable `{name}`{}", did_you_mean(suggestion.as_deref()))
+                write!(
+                    formatter,
+                    "unknown environment variable `{name}`{}",
+                    did_you_mean(suggestion.as_deref())
+                )
             }
-            Self::Value { key, origin, message } => {
+            Self::Value {
+                key,
+                origin,
+                message,
+            } => {
                 write!(formatter, "`{key}`{}: {message}", from(origin.as_ref()))
             }
         }
@@ -99,17 +116,28 @@ impl fmt::Display for Origin {
 }
 
 fn from(origin: Option<&Origin>) -> String {
-    origin.map(|origin| format!(" (from {origin})")).unwrap_or_default()
+    origin
+        .map(|origin| format!(" (from {origin})"))
+        .unwrap_or_default()
 }
 
 fn did_you_mean(suggestion: Option<&str>) -> String {
-    suggestion.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+    suggestion
+        .map(|name| format!("; did you mean `{name}`?"))
+        .unwrap_or_default()
 }
 
 fn count(problems: usize) -> String {
-    if problems == 1 { "a problem".to_owned() } else { format!("{problems} problems") }
+    if problems == 1 {
+        "a problem".to_owned()
+    } else {
+        format!("{problems} problems")
+    }
 }
 
 fn list(problems: &[Problem]) -> String {
-    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+    problems
+        .iter()
+        .map(|problem| format!("\n  {problem}"))
+        .collect()
 }

@@ -21,13 +21,22 @@ pub(super) struct Given {
 
 impl Given {
     pub(super) fn add_file(&mut self, table: Table, path: &Path) {
-        for key in layers::leaves(&table).iter().flat_map(|(path, value)| keys_below(path, value)) {
+        for key in layers::leaves(&table)
+            .iter()
+            .flat_map(|(path, value)| keys_below(path, value))
+        {
             self.origins.insert(key, Origin::File(path.to_owned()));
         }
         layers::merge(&mut self.values, table);
     }
 
-    pub(super) fn add_text(&mut self, known: &Table, setting: &Setting, text: &str, origin: Origin) {
+    pub(super) fn add_text(
+        &mut self,
+        known: &Table,
+        setting: &Setting,
+        text: &str,
+        origin: Origin,
+    ) {
         let path = path_of(setting.key);
         let value = typed(text, layers::get(known, &path));
         layers::set(&mut self.values, &path, value);
@@ -37,26 +46,39 @@ impl Given {
     /// The origin of a key, or of what is set below it.
     pub(super) fn origin(&self, key: &str) -> Option<Origin> {
         let below = format!("{key}.");
-        let found = self.origins.iter().find(|(set, _)| *set == key || set.starts_with(&below));
+        let found = self
+            .origins
+            .iter()
+            .find(|(set, _)| *set == key || set.starts_with(&below));
         found.map(|(_, origin)| origin.clone())
     }
 }
 
 fn keys_below(path: &[String], value: &Value) -> Vec<String> {
-    let Some(table) = value.as_table().filter(|table| !table.is_empty()) else { return vec![dotted(path)] };
+    let Some(table) = value.as_table().filter(|table| !table.is_empty()) else {
+        return vec![dotted(path)];
+    };
     let below = |key: &String| [path, std::slice::from_ref(key)].concat();
-    table.iter().flat_map(|(key, value)| keys_below(&below(key), value)).collect()
+    table
+        .iter()
+        .flat_map(|(key, value)| keys_below(&below(key), value))
+        .collect()
 }
 
-/// Text from a variable or flag as the type that the setting's default has; what does not fit stays text and is refused
-/// with everything else.
+/// Text from a variable or flag as the type that the setting's default has; what does not fit stays
+/// text and is refused with everything else.
 fn typed(text: &str, default: Option<&Value>) -> Value {
     let typed = match default {
         Some(Value::Boolean(_)) => text.parse().ok().map(Value::Boolean),
         Some(Value::Integer(_)) => text.parse().ok().map(Value::Integer),
-        Some(Value::String(_) | Value::Float(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_)) | None => {
-            None
-        }
+        Some(
+            Value::String(_)
+            | Value::Float(_)
+            | Value::Datetime(_)
+            | Value::Array(_)
+            | Value::Table(_),
+        )
+        | None => None,
     };
     typed.unwrap_or_else(|| Value::String(text.to_owned()))
 }

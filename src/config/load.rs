@@ -48,13 +48,22 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         given.add_text(&known, setting, value, Origin::Variable(setting.variable()));
     }
     for (setting, value) in &sources.flags {
-        given.add_text(&known, setting, value, Origin::Flag(setting.flag.to_owned()));
+        given.add_text(
+            &known,
+            setting,
+            value,
+            Origin::Flag(setting.flag.to_owned()),
+        );
     }
     let services = services::detect(&mut known, &mut given, &sources.environment);
     let mut problems = unknown_variables(&sources.environment);
     let config = judge(known, &given, &mut problems);
     if problems.is_empty() {
-        return Ok(Loaded { config, origins: given.origins, services });
+        return Ok(Loaded {
+            config,
+            origins: given.origins,
+            services,
+        });
     }
     Err(ConfigError::Problems(problems))
 }
@@ -62,7 +71,11 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
 /// The default of every key that has one, as text.
 pub fn defaults() -> BTreeMap<String, String> {
     let json = json_of(&Config::default());
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &serde_json::Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     layers::keys(&json)
         .into_iter()
         .filter(|(_, value)| !value.is_null())
@@ -71,19 +84,34 @@ pub fn defaults() -> BTreeMap<String, String> {
 }
 
 fn config_file(sources: &Sources) -> Option<PathBuf> {
-    let users_own = || sources.environment.default_config_file().filter(|path| path.exists());
+    let users_own = || {
+        sources
+            .environment
+            .default_config_file()
+            .filter(|path| path.exists())
+    };
     sources.file.clone().or_else(users_own)
 }
 
 fn read_file(path: &Path) -> Result<Table, ConfigError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
     text.parse().map_err(|error: toml::de::Error| {
-        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
+        let before = text
+            .get(..error.span().map_or(0, |span| span.start))
+            .unwrap_or_default();
         ConfigError::Syntax {
             path: path.to_owned(),
             line: before.matches('\n').count() + 1,
-            column: before.rsplit('\n').next().unwrap_or_default().chars().count() + 1,
+            column: before
+                .rsplit('\n')
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .count()
+                + 1,
             message: error.message().to_owned(),
         }
     })
@@ -96,12 +124,18 @@ fn default_table(environment: &Environment) -> Table {
 }
 
 fn from_environment(environment: &Environment) -> impl Iterator<Item = (&'static Setting, &str)> {
-    SETTINGS.iter().filter_map(|setting| Some((setting, environment.get(&setting.variable())?)))
+    SETTINGS
+        .iter()
+        .filter_map(|setting| Some((setting, environment.get(&setting.variable())?)))
 }
 
 fn unknown_variables(environment: &Environment) -> Vec<Problem> {
-    let known: Vec<_> =
-        SETTINGS.iter().map(|setting| setting.flag).chain(COMMAND_FLAGS.iter().copied()).map(variable_of).collect();
+    let known: Vec<_> = SETTINGS
+        .iter()
+        .map(|setting| setting.flag)
+        .chain(COMMAND_FLAGS.iter().copied())
+        .map(variable_of)
+        .collect();
     environment
         .variables()
         .filter(|(name, value)| name.starts_with(ENV_PREFIX) && !is_service_link(name, value))
@@ -113,8 +147,8 @@ fn unknown_variables(environment: &Environment) -> Vec<Problem> {
         .collect()
 }
 
-/// Kubernetes tells every pod about a service named `contextd` by variables such as `CONTEXTD_SERVICE_HOST` and
-/// `CONTEXTD_PORT_7070_TCP`. They are not mistakes.
+/// Kubernetes tells every pod about a service named `contextd` by variables such as
+/// `CONTEXTD_SERVICE_HOST` and `CONTEXTD_PORT_7070_TCP`. They are not mistakes.
 fn is_service_link(name: &str, value: &str) -> bool {
     let port_of_link = || {
         let port = name.split_once("_PORT_")?.1.split('_').next()?;
@@ -126,7 +160,8 @@ fn is_service_link(name: &str, value: &str) -> bool {
         || port_of_link().unwrap_or(false)
 }
 
-/// Tries each value by itself, so that one that does not fit hides no other; then looks at those that fit together.
+/// Tries each value by itself, so that one that does not fit hides no other; then looks at those
+/// that fit together.
 fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
     let base = with_named_policies(known, &given.values);
     let mut fitting = base.clone();
@@ -139,25 +174,45 @@ fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
             }
             Err(message) => {
                 let key = dotted(&path);
-                problems.push(Problem::Value { origin: given.origin(&key), key, message });
+                problems.push(Problem::Value {
+                    origin: given.origin(&key),
+                    key,
+                    message,
+                });
             }
         }
     }
-    let config: Config = fitting.try_into().expect("each of the values fits by itself");
+    let config: Config = fitting
+        .try_into()
+        .expect("each of the values fits by itself");
     problems.extend(unknown_keys(&unknown, &config, given));
-    problems.extend(config.problems().into_iter().map(|(key, message)| Problem::Value {
-        origin: given.origin(&key),
-        key,
-        message,
-    }));
+    problems.extend(
+        config
+            .problems()
+            .into_iter()
+            .map(|(key, message)| Problem::Value {
+                origin: given.origin(&key),
+                key,
+                message,
+            }),
+    );
     config
 }
 
 /// A policy of another name starts as the shipped one.
 fn with_named_policies(mut known: Table, given: &Table) -> Table {
     let shipped = table_of(&PolicyConfig::default());
-    for name in given.get("policies").and_then(Value::as_table).into_iter().flat_map(Table::keys) {
-        layers::set(&mut known, &["policies".to_owned(), name.clone()], Value::Table(shipped.clone()));
+    for name in given
+        .get("policies")
+        .and_then(Value::as_table)
+        .into_iter()
+        .flat_map(Table::keys)
+    {
+        layers::set(
+            &mut known,
+            &["policies".to_owned(), name.clone()],
+            Value::Table(shipped.clone()),
+        );
     }
     known
 }
@@ -170,7 +225,16 @@ fn fits(base: &Table, path: &[String], value: &Value) -> Result<Vec<String>, Str
     serde_ignored::deserialize::<_, _, Config>(table, |at| ignored.push(at.to_string()))
         .map_err(|error| error.message().trim().to_owned())?;
     let key = dotted(path);
-    Ok(ignored.into_iter().map(|at| if at.len() > key.len() { at } else { key.clone() }).collect())
+    Ok(ignored
+        .into_iter()
+        .map(|at| {
+            if at.len() > key.len() {
+                at
+            } else {
+                key.clone()
+            }
+        })
+        .collect())
 }
 
 fn unknown_keys(unknown: &[String], config: &Config, given: &Given) -> Vec<Problem> {

@@ -1,7 +1,8 @@
 //! Every setting of contextd, typed, with its default. Nothing else reads the environment.
 //!
-//! One section of the file is one struct here: the field is the key, its documentation the manual, its `Default` the
-//! default. [`load()`] lays flags over `CONTEXTD_*` variables over the file over the defaults.
+//! One section of the file is one struct here: the field is the key, its documentation the manual,
+//! its `Default` the default. [`load()`] lays flags over `CONTEXTD_*` variables over the file over
+//! the defaults.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +45,8 @@ pub use load::{Loaded, Sources, defaults, load};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
 pub use policy::{
-    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, PruneMode, PrunePolicyConfig, SHIPPED_POLICY, TakeMode,
-    ToolExecution, ToolPolicyConfig, UnknownWindow,
+    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, PruneMode, PrunePolicyConfig,
+    SHIPPED_POLICY, TakeMode, ToolExecution, ToolPolicyConfig, UnknownWindow,
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
@@ -106,8 +107,19 @@ impl Default for Config {
 impl Config {
     /// Everything that is wrong with the values, empty when they can be served with.
     pub fn problems(&self) -> Vec<(String, String)> {
-        let Self { server, database, embedded, turn, stream, blobs, retention, models, providers, policies, telemetry } =
-            self;
+        let Self {
+            server,
+            database,
+            embedded,
+            turn,
+            stream,
+            blobs,
+            retention,
+            models,
+            providers,
+            policies,
+            telemetry,
+        } = self;
         let mut checks = Checks::default();
         server.check(&mut checks);
         database.check(&mut checks);

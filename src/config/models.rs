@@ -10,28 +10,41 @@ use super::provider::ProvidersConfig;
 pub struct ModelsConfig {
     /// `PROVIDER/MODEL` for sessions and turns that name no model.
     pub default_model: String,
-    /// Add a provider for each well-known variable that holds a key, such as `OPENAI_API_KEY`. Off: only what the file says.
+    /// Add a provider for each well-known variable that holds a key, such as `OPENAI_API_KEY`.
+    /// Off: only what the file says.
     pub detect_providers: bool,
 }
 
 impl Default for ModelsConfig {
     fn default() -> Self {
-        Self { default_model: "scripted/demo".to_owned(), detect_providers: true }
+        Self {
+            default_model: "scripted/demo".to_owned(),
+            detect_providers: true,
+        }
     }
 }
 
 impl ModelsConfig {
     pub(super) fn check(&self, checks: &mut Checks, providers: &ProvidersConfig) {
-        let Self { default_model, detect_providers: _ } = self;
+        let Self {
+            default_model,
+            detect_providers: _,
+        } = self;
         let key = "models.default_model";
         match default_model.split_once('/') {
             Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
                 checks.require(providers.contains_key(provider), key, || {
                     let known: Vec<_> = providers.keys().map(String::as_str).collect();
-                    format!("no provider `{provider}` is configured; there is {}", known.join(", "))
+                    format!(
+                        "no provider `{provider}` is configured; there is {}",
+                        known.join(", ")
+                    )
                 });
             }
-            Some(_) | None => checks.fail(key, format!("`{default_model}` must look like PROVIDER/MODEL")),
+            Some(_) | None => checks.fail(
+                key,
+                format!("`{default_model}` must look like PROVIDER/MODEL"),
+            ),
         }
     }
 }

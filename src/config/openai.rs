@@ -32,8 +32,8 @@ pub struct OpenAiConfig {
     pub api_key_file: Option<PathBuf>,
     /// What the service speaks. Absent: the host of `base_url` tells, else `compatible`.
     pub dialect: Option<Dialect>,
-    /// The service whose prompts these are counted as, such as `venice` for a proxy in front of it. Absent: the dialect, the host of
-    /// `base_url` or the provider's name tells.
+    /// The service whose prompts these are counted as, such as `venice` for a proxy in front of
+    /// it. Absent: the dialect, the host of `base_url` or the provider's name tells.
     pub counted_as: Option<String>,
     /// `OpenAI-Organization`.
     pub organization: Option<String>,
@@ -53,13 +53,15 @@ pub struct OpenAiConfig {
     /// How long an answer may be silent between two bytes.
     #[serde(with = "duration")]
     pub stall_timeout: Duration,
-    /// Bytes of a request that the service takes: a larger one is not sent. Absent: the service says so itself.
+    /// Bytes of a request that the service takes: a larger one is not sent. Absent: the service
+    /// says so itself.
     pub max_request_bytes: Option<u64>,
     /// What is known of models, by name. Others can be used too.
     pub models: BTreeMap<String, ModelConfig>,
 }
 
-/// `[providers.NAME.models."MODEL"]`: what is known of a model. What is absent is taken from the shipped table, where that has it.
+/// `[providers.NAME.models."MODEL"]`: what is known of a model. What is absent is taken from the
+/// shipped table, where that has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
@@ -212,11 +214,18 @@ impl OpenAiConfig {
     /// The key, from wherever the settings say. `None` means the service wants none.
     pub fn key(&self, environment: &Environment) -> Result<Option<SecretString>, KeyError> {
         if let Some(name) = &self.api_key_env {
-            let key = environment.get(name).ok_or_else(|| KeyError::Variable(name.clone()))?;
+            let key = environment
+                .get(name)
+                .ok_or_else(|| KeyError::Variable(name.clone()))?;
             return Ok(Some(SecretString::from(key.trim())));
         }
-        let Some(path) = &self.api_key_file else { return Ok(self.api_key.clone()) };
-        let text = std::fs::read_to_string(path).map_err(|source| KeyError::File { path: path.clone(), source })?;
+        let Some(path) = &self.api_key_file else {
+            return Ok(self.api_key.clone());
+        };
+        let text = std::fs::read_to_string(path).map_err(|source| KeyError::File {
+            path: path.clone(),
+            source,
+        })?;
         match text.trim() {
             "" => Err(KeyError::Empty(path.clone())),
             key => Ok(Some(SecretString::from(key))),
@@ -245,7 +254,11 @@ impl OpenAiConfig {
         if let Err(message) = check_url(base_url) {
             checks.fail(key("base_url"), message);
         }
-        let keys = [api_key.is_some(), api_key_env.is_some(), api_key_file.is_some()];
+        let keys = [
+            api_key.is_some(),
+            api_key_env.is_some(),
+            api_key_file.is_some(),
+        ];
         let given = keys.iter().filter(|given| **given).count();
         checks.require(given <= 1, &key("api_key"), || {
             "give the key once: api_key, api_key_env or api_key_file".to_owned()
@@ -255,20 +268,41 @@ impl OpenAiConfig {
             &key("api_key_env"),
             || format!("{OPENAI} wants a key; name the variable that holds it, such as \"OPENAI_API_KEY\""),
         );
-        checks.require(api_key.as_ref().is_none_or(|it| sendable(it.expose_secret())), &key("api_key"), not_sendable);
+        checks.require(
+            api_key
+                .as_ref()
+                .is_none_or(|it| sendable(it.expose_secret())),
+            &key("api_key"),
+            not_sendable,
+        );
         for (name, value) in [("organization", organization), ("project", project)] {
-            checks.require(value.as_deref().is_none_or(sendable), &key(name), not_sendable);
+            checks.require(
+                value.as_deref().is_none_or(sendable),
+                &key(name),
+                not_sendable,
+            );
         }
         for (name, value) in headers {
-            let (key, known) = (key(&format!("headers.{name}")), name.parse::<HeaderName>());
-            let own = known.as_ref().is_ok_and(|known| OWN_HEADERS.contains(&known.as_str()));
-            checks.require(known.is_ok(), &key, || "is not the name of a header".to_owned());
-            checks.require(!own, &key, || "is a header that contextd writes itself".to_owned());
+            let key = key(&format!("headers.{name}"));
+            let known = name.parse::<HeaderName>();
+            let own = known
+                .as_ref()
+                .is_ok_and(|known| OWN_HEADERS.contains(&known.as_str()));
+            checks.require(known.is_ok(), &key, || {
+                "is not the name of a header".to_owned()
+            });
+            checks.require(!own, &key, || {
+                "is a header that contextd writes itself".to_owned()
+            });
             checks.require(sendable(value.expose_secret()), &key, not_sendable);
         }
         let wait = Duration::from_millis(100)..=Duration::from_hours(1);
         checks.duration(&key("connect_timeout"), *connect_timeout, wait.clone());
-        checks.duration(&key("first_byte_timeout"), *first_byte_timeout, wait.clone());
+        checks.duration(
+            &key("first_byte_timeout"),
+            *first_byte_timeout,
+            wait.clone(),
+        );
         checks.duration(&key("stall_timeout"), *stall_timeout, wait);
         if let Some(bytes) = max_request_bytes {
             checks.number(&key("max_request_bytes"), *bytes, 1_024..=1 << 40, "bytes");
@@ -282,9 +316,16 @@ impl OpenAiConfig {
 impl ModelConfig {
     fn check(&self, checks: &mut Checks, prefix: &str) {
         let most = i32::MAX.unsigned_abs();
-        checks.require(!prefix.ends_with("models."), prefix, || "the name of a model must not be empty".to_owned());
+        checks.require(!prefix.ends_with("models."), prefix, || {
+            "the name of a model must not be empty".to_owned()
+        });
         if let Some(tokens) = self.context_window {
-            checks.number(&format!("{prefix}.context_window"), tokens, 1..=most, "tokens");
+            checks.number(
+                &format!("{prefix}.context_window"),
+                tokens,
+                1..=most,
+                "tokens",
+            );
         }
         if let Some(tokens) = self.max_output {
             let most = self.context_window.unwrap_or(most);
@@ -296,13 +337,23 @@ impl ModelConfig {
 /// The address is not quoted when it may hold a secret.
 fn check_url(url: &str) -> Result<(), String> {
     if url.contains(['@', '?', '#']) {
-        return Err("must hold no credentials, query or fragment; keys go into api_key_env or headers".to_owned());
+        return Err(
+            "must hold no credentials, query or fragment; keys go into api_key_env or headers"
+                .to_owned(),
+        );
     }
     let uri: Option<Uri> = url.parse().ok();
     let good = uri.is_some_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.host().is_some_and(|host| !host.is_empty())
     });
-    if good { Ok(()) } else { Err(format!("`{url}` must look like https://host/v1 or http://127.0.0.1:8080/v1")) }
+    if good {
+        Ok(())
+    } else {
+        Err(format!(
+            "`{url}` must look like https://host/v1 or http://127.0.0.1:8080/v1"
+        ))
+    }
 }
 
 fn sendable(value: &str) -> bool {
@@ -320,7 +371,10 @@ mod tests {
     #[test]
     fn every_dialect_is_written_as_it_is_called() {
         for dialect in Dialect::ALL {
-            assert_eq!(serde_json::to_value(dialect).expect("a name"), dialect.name());
+            assert_eq!(
+                serde_json::to_value(dialect).expect("a name"),
+                dialect.name()
+            );
         }
     }
 
@@ -341,7 +395,10 @@ mod tests {
         for (url, good) in table {
             let checked = check_url(url);
             assert_eq!(checked.is_ok(), good, "{url}");
-            assert!(!checked.is_err_and(|message| message.contains("secret")), "{url}");
+            assert!(
+                !checked.is_err_and(|message| message.contains("secret")),
+                "{url}"
+            );
         }
     }
 }

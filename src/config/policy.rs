@@ -163,20 +163,44 @@ impl Default for PolicyConfig {
             prune: PrunePolicyConfig::default(),
             tools: ToolPolicyConfig {
                 execution: ToolExecution::default(),
-                default_output_limits: OutputLimits { max_output_chars: 120_000, ..OutputLimits::default() },
+                default_output_limits: OutputLimits {
+                    max_output_chars: 120_000,
+                    ..OutputLimits::default()
+                },
                 output_limits: shipped_output_limits(),
             },
-            queue: QueuePolicyConfig { max_pending: 100, take: TakeMode::default() },
+            queue: QueuePolicyConfig {
+                max_pending: 100,
+                take: TakeMode::default(),
+            },
         }
     }
 }
 
 impl PolicyConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str) {
-        let Self { output_reserve, context_window, unknown_window: _, compaction, prune, tools, queue } = self;
+        let Self {
+            output_reserve,
+            context_window,
+            unknown_window: _,
+            compaction,
+            prune,
+            tools,
+            queue,
+        } = self;
         compaction.check(checks, &format!("policies.{name}.compaction"));
-        let PrunePolicyConfig { mode: _, minimum_tokens, protect_tokens, protect_turns, protected_tools: _ } = prune;
-        let ToolPolicyConfig { execution: _, default_output_limits, output_limits } = tools;
+        let PrunePolicyConfig {
+            mode: _,
+            minimum_tokens,
+            protect_tokens,
+            protect_turns,
+            protected_tools: _,
+        } = prune;
+        let ToolPolicyConfig {
+            execution: _,
+            default_output_limits,
+            output_limits,
+        } = tools;
         let counts = [
             ("output_reserve", output_reserve, "tokens"),
             ("context_window", context_window, "tokens"),
@@ -185,10 +209,23 @@ impl PolicyConfig {
             ("prune.protect_turns", protect_turns, "turns"),
         ];
         for (key, number, unit) in counts {
-            checks.number(&format!("policies.{name}.{key}"), *number, 0..=i32::MAX.unsigned_abs(), unit);
+            checks.number(
+                &format!("policies.{name}.{key}"),
+                *number,
+                0..=i32::MAX.unsigned_abs(),
+                unit,
+            );
         }
-        let QueuePolicyConfig { max_pending, take: _ } = queue;
-        checks.number(&format!("policies.{name}.queue.max_pending"), *max_pending, 1..=1_000, "messages");
+        let QueuePolicyConfig {
+            max_pending,
+            take: _,
+        } = queue;
+        checks.number(
+            &format!("policies.{name}.queue.max_pending"),
+            *max_pending,
+            1..=1_000,
+            "messages",
+        );
         let prefix = format!("policies.{name}.tools");
         default_output_limits.check(checks, &format!("{prefix}.default_output_limits"));
         for (tool, limits) in output_limits {
@@ -200,12 +237,38 @@ impl PolicyConfig {
 impl OutputLimits {
     /// The API's limits are 32-bit and signed.
     fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self { max_output_chars, max_lines, max_line_length, max_matches, keep: _ } = self;
+        let Self {
+            max_output_chars,
+            max_lines,
+            max_line_length,
+            max_matches,
+            keep: _,
+        } = self;
         let allowed = 0..=i32::MAX.unsigned_abs();
-        checks.number(&format!("{prefix}.max_output_chars"), *max_output_chars, allowed.clone(), "characters");
-        checks.number(&format!("{prefix}.max_lines"), *max_lines, allowed.clone(), "lines");
-        checks.number(&format!("{prefix}.max_line_length"), *max_line_length, allowed.clone(), "characters");
-        checks.number(&format!("{prefix}.max_matches"), *max_matches, allowed, "matches");
+        checks.number(
+            &format!("{prefix}.max_output_chars"),
+            *max_output_chars,
+            allowed.clone(),
+            "characters",
+        );
+        checks.number(
+            &format!("{prefix}.max_lines"),
+            *max_lines,
+            allowed.clone(),
+            "lines",
+        );
+        checks.number(
+            &format!("{prefix}.max_line_length"),
+            *max_line_length,
+            allowed.clone(),
+            "characters",
+        );
+        checks.number(
+            &format!("{prefix}.max_matches"),
+            *max_matches,
+            allowed,
+            "matches",
+        );
     }
 }
 
@@ -216,8 +279,27 @@ pub(super) fn shipped_policies() -> PoliciesConfig {
 fn shipped_output_limits() -> BTreeMap<String, OutputLimits> {
     let unlimited = OutputLimits::default();
     BTreeMap::from([
-        ("bash".to_owned(), OutputLimits { max_output_chars: 30_000, ..unlimited }),
-        ("grep".to_owned(), OutputLimits { max_matches: 1000, ..unlimited }),
-        ("read".to_owned(), OutputLimits { max_lines: 2000, max_line_length: 2000, ..unlimited }),
+        (
+            "bash".to_owned(),
+            OutputLimits {
+                max_output_chars: 30_000,
+                ..unlimited
+            },
+        ),
+        (
+            "grep".to_owned(),
+            OutputLimits {
+                max_matches: 1000,
+                ..unlimited
+            },
+        ),
+        (
+            "read".to_owned(),
+            OutputLimits {
+                max_lines: 2000,
+                max_line_length: 2000,
+                ..unlimited
+            },
+        ),
     ])
 }

@@ -34,7 +34,8 @@ pub struct ScriptedConfig {
     pub script_dir: Option<PathBuf>,
 }
 
-/// The table as it stands in the file, flat, so that unknown keys of it are found like everywhere else.
+/// The table as it stands in the file, flat, so that unknown keys of it are found like everywhere
+/// else.
 #[derive(Deserialize)]
 struct ProviderTable {
     kind: Kind,
@@ -71,7 +72,10 @@ enum Kind {
 
 /// The providers that need no configuration.
 pub(super) fn shipped_providers() -> ProvidersConfig {
-    BTreeMap::from([(SCRIPTED_PROVIDER.to_owned(), ProviderConfig::Scripted(ScriptedConfig::default()))])
+    BTreeMap::from([(
+        SCRIPTED_PROVIDER.to_owned(),
+        ProviderConfig::Scripted(ScriptedConfig::default()),
+    )])
 }
 
 impl ProviderConfig {
@@ -90,8 +94,16 @@ impl ProviderConfig {
 impl ProviderTable {
     /// The keys that are set but mean nothing to a kind.
     fn refuse(kind: &str, set: &[(&str, bool)]) -> Result<(), String> {
-        let set: Vec<_> = set.iter().filter(|(_, set)| *set).map(|(key, _)| format!("`{key}`")).collect();
-        if set.is_empty() { Ok(()) } else { Err(format!("kind `{kind}` has no {}", set.join(", "))) }
+        let set: Vec<_> = set
+            .iter()
+            .filter(|(_, set)| *set)
+            .map(|(key, _)| format!("`{key}`"))
+            .collect();
+        if set.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("kind `{kind}` has no {}", set.join(", ")))
+        }
     }
 }
 

@@ -10,20 +10,32 @@ use super::duration;
 /// One day.
 const DAY: Duration = Duration::from_hours(24);
 
-/// `[retention]`: for how long what is kept. Transcripts and turns stay for as long as their session.
+/// `[retention]`: for how long what is kept. Transcripts and turns stay for as long as their
+/// session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RetentionConfig {
     /// Idempotency keys (`request_id`). Clients are promised 7 days, which is the least.
     #[serde(with = "duration")]
     pub request_ids: Duration,
-    /// Queued messages that were applied or withdrawn. At least as long as `request_ids`: repeated requests are answered from them.
+    /// Queued messages that were applied or withdrawn. At least as long as `request_ids`: repeated
+    /// requests are answered from them.
     #[serde(with = "duration")]
     pub queue: Duration,
-    /// Events. Older ones are gone for readers, who get EVENTS_EXPIRED; those of a live turn stay. Absent: as long as their session.
-    #[serde(default, serialize_with = "duration::serialize_some", deserialize_with = "duration::deserialize_some")]
+    /// Events. Older ones are gone for readers, who get EVENTS_EXPIRED; those of a live turn stay.
+    /// Absent: as long as their session.
+    #[serde(
+        default,
+        serialize_with = "duration::serialize_some",
+        deserialize_with = "duration::deserialize_some"
+    )]
     pub events: Option<Duration>,
-    /// Sessions, from their last use on; `Session.ttl` can make it shorter. Absent: until they are deleted, or for their `ttl`.
-    #[serde(default, serialize_with = "duration::serialize_some", deserialize_with = "duration::deserialize_some")]
+    /// Sessions, from their last use on; `Session.ttl` can make it shorter. Absent: until they are
+    /// deleted, or for their `ttl`.
+    #[serde(
+        default,
+        serialize_with = "duration::serialize_some",
+        deserialize_with = "duration::deserialize_some"
+    )]
     pub sessions: Option<Duration>,
     /// Tool sets that no session refers to any more.
     #[serde(with = "duration")]
@@ -51,20 +63,36 @@ impl Default for RetentionConfig {
 
 impl RetentionConfig {
     pub(super) fn check(&self, checks: &mut Checks) {
-        let Self { request_ids, queue, events, sessions, tool_sets, interval, batch_rows } = self;
-        let (hour, most) = (Duration::from_hours(1), 3_650 * DAY);
+        let Self {
+            request_ids,
+            queue,
+            events,
+            sessions,
+            tool_sets,
+            interval,
+            batch_rows,
+        } = self;
+        let hour = Duration::from_hours(1);
+        let most = 3_650 * DAY;
         checks.duration("retention.request_ids", *request_ids, 7 * DAY..=most);
         checks.duration("retention.queue", *queue, 7 * DAY..=most);
         checks.require(queue >= request_ids, "retention.queue", || {
             "must be at least retention.request_ids: repeated requests are answered from queued messages".to_owned()
         });
-        for (key, kept) in [("retention.events", events), ("retention.sessions", sessions)] {
+        for (key, kept) in [
+            ("retention.events", events),
+            ("retention.sessions", sessions),
+        ] {
             if let Some(kept) = kept {
                 checks.duration(key, *kept, hour..=most);
             }
         }
         checks.duration("retention.tool_sets", *tool_sets, hour..=most);
-        checks.duration("retention.interval", *interval, Duration::from_secs(1)..=DAY);
+        checks.duration(
+            "retention.interval",
+            *interval,
+            Duration::from_secs(1)..=DAY,
+        );
         checks.number("retention.batch_rows", *batch_rows, 1..=10_000, "rows");
     }
 }

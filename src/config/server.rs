@@ -61,10 +61,28 @@ impl ServerConfig {
                 default_listen()
             )
         });
-        checks.number("server.max_request_bytes", *max_request_bytes, 64 << 10..=64 << 20, "bytes");
-        checks.number("server.max_concurrent_streams", *max_concurrent_streams, 1..=100_000, "streams");
-        checks.duration("server.drain_delay", *drain_delay, Duration::ZERO..=Duration::from_mins(10));
-        checks.duration("server.drain_timeout", *drain_timeout, Duration::ZERO..=Duration::from_hours(1));
+        checks.number(
+            "server.max_request_bytes",
+            *max_request_bytes,
+            64 << 10..=64 << 20,
+            "bytes",
+        );
+        checks.number(
+            "server.max_concurrent_streams",
+            *max_concurrent_streams,
+            1..=100_000,
+            "streams",
+        );
+        checks.duration(
+            "server.drain_delay",
+            *drain_delay,
+            Duration::ZERO..=Duration::from_mins(10),
+        );
+        checks.duration(
+            "server.drain_timeout",
+            *drain_timeout,
+            Duration::ZERO..=Duration::from_hours(1),
+        );
     }
 }
 

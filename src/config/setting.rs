@@ -4,10 +4,20 @@
 pub const ENV_PREFIX: &str = "CONTEXTD_";
 
 /// Flags of single commands that are no settings but can be given by a variable too.
-pub const COMMAND_FLAGS: &[&str] =
-    &["address", "approve-tools", "config", "model", "once", "service", "session", "system", "timeout"];
+pub const COMMAND_FLAGS: &[&str] = &[
+    "address",
+    "approve-tools",
+    "config",
+    "model",
+    "once",
+    "service",
+    "session",
+    "system",
+    "timeout",
+];
 
-/// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. Its default is the key's.
+/// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. Its default is the
+/// key's.
 #[derive(Debug)]
 pub struct Setting {
     /// Name of the flag, without the dashes.
@@ -18,7 +28,8 @@ pub struct Setting {
     pub value_name: &'static str,
     /// What it does, in one line.
     pub help: &'static str,
-    /// What happens instead when there is no default, or how it is found when it depends on the machine.
+    /// What happens instead when there is no default, or how it is found when it depends on the
+    /// machine.
     pub without_default: Option<&'static str>,
 }
 

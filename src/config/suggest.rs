@@ -1,7 +1,11 @@
 //! "Did you mean": the known name that is nearest to an unknown one.
 
-/// The nearest of `known`, if it is near enough to be meant. A right last word in the wrong section is near too.
-pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The nearest of `known`, if it is near enough to be meant. A right last word in the wrong section
+/// is near too.
+pub(super) fn nearest<'a>(
+    unknown: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     known
         .into_iter()
         .map(|name| (distance(unknown, name), name))
@@ -12,7 +16,11 @@ pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str
 
 fn distance(unknown: &str, name: &str) -> usize {
     let whole = strsim::damerau_levenshtein(unknown, name);
-    if last_word(unknown) == last_word(name) { whole.min(1) } else { whole }
+    if last_word(unknown) == last_word(name) {
+        whole.min(1)
+    } else {
+        whole
+    }
 }
 
 fn tolerance(name: &str) -> usize {

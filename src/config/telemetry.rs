@@ -27,7 +27,10 @@ pub enum LogFormat {
 
 impl Default for TelemetryConfig {
     fn default() -> Self {
-        Self { log_format: LogFormat::Text, log: "info".to_owned() }
+        Self {
+            log_format: LogFormat::Text,
+            log: "info".to_owned(),
+        }
     }
 }
 
@@ -35,7 +38,10 @@ impl TelemetryConfig {
     pub(super) fn check(&self, checks: &mut Checks) {
         let Self { log_format: _, log } = self;
         if let Err(error) = EnvFilter::try_new(log) {
-            checks.fail("telemetry.log", format!("`{log}` is not a log filter: {error}"));
+            checks.fail(
+                "telemetry.log",
+                format!("`{log}` is not a log filter: {error}"),
+            );
         }
     }
 }

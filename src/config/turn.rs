@@ -10,7 +10,8 @@ use super::duration;
 /// `[turn]`: leases, limits and rhythms of running turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TurnConfig {
-    /// How long a turn stays with a replica that sends no heartbeat. Sooner means a faster takeover and more heartbeats.
+    /// How long a turn stays with a replica that sends no heartbeat. Sooner means a faster
+    /// takeover and more heartbeats.
     #[serde(with = "duration")]
     pub lease_ttl: Duration,
     /// Most model calls of a turn that names no limit.
@@ -26,26 +27,30 @@ pub struct TurnConfig {
     /// How long text deltas are gathered before they are sent.
     #[serde(with = "duration")]
     pub delta_flush: Duration,
-    /// How often the text that is being written is handed to readers on other processes. Not with the embedded PostgreSQL, which
-    /// has one process.
+    /// How often the text that is being written is handed to readers on other processes. Not with
+    /// the embedded PostgreSQL, which has one process.
     #[serde(with = "duration")]
     pub share_interval: Duration,
-    /// Within what time unannounced work is found and begun. It is looked for after 70 to 90 % of that, drawn anew each time.
+    /// Within what time unannounced work is found and begun. It is looked for after 70 to 90 % of
+    /// that, drawn anew each time.
     #[serde(with = "duration")]
     pub poll_interval: Duration,
     /// Most turns that this process runs at once.
     pub max_running_turns: usize,
     /// Largest answer of a model, in bytes: it must fit into one event with room to spare.
     pub max_answer_bytes: usize,
-    /// Most calls of the model for one step, the first one included, when calls fail that may succeed later.
+    /// Most calls of the model for one step, the first one included, when calls fail that may
+    /// succeed later.
     pub max_call_attempts: u32,
-    /// Longest wait before the second call; it doubles with each further one. The wait is drawn at random below that.
+    /// Longest wait before the second call; it doubles with each further one. The wait is drawn at
+    /// random below that.
     #[serde(with = "duration")]
     pub retry_base_delay: Duration,
     /// Longest wait that contextd chooses itself.
     #[serde(with = "duration")]
     pub retry_max_delay: Duration,
-    /// Longest wait that a model service may ask for; one that asks for more fails the turn, which says so.
+    /// Longest wait that a model service may ask for; one that asks for more fails the turn, which
+    /// says so.
     #[serde(with = "duration")]
     pub retry_after_max: Duration,
 }
@@ -90,17 +95,57 @@ impl TurnConfig {
             retry_after_max,
         } = self;
         let second = Duration::from_secs(1);
-        checks.duration("turn.lease_ttl", *lease_ttl, Duration::from_millis(500)..=Duration::from_mins(10));
-        checks.number("turn.default_max_steps", *default_max_steps, 1..=1_000, "steps");
-        checks.duration("turn.tool_timeout", *tool_timeout, second..=Duration::from_hours(24));
-        checks.duration("turn.turn_timeout", *turn_timeout, second..=Duration::from_hours(7 * 24));
+        checks.duration(
+            "turn.lease_ttl",
+            *lease_ttl,
+            Duration::from_millis(500)..=Duration::from_mins(10),
+        );
+        checks.number(
+            "turn.default_max_steps",
+            *default_max_steps,
+            1..=1_000,
+            "steps",
+        );
+        checks.duration(
+            "turn.tool_timeout",
+            *tool_timeout,
+            second..=Duration::from_hours(24),
+        );
+        checks.duration(
+            "turn.turn_timeout",
+            *turn_timeout,
+            second..=Duration::from_hours(7 * 24),
+        );
         checks.number("turn.max_takeovers", *max_takeovers, 0..=100, "takeovers");
         checks.duration("turn.delta_flush", *delta_flush, Duration::ZERO..=second);
-        checks.duration("turn.share_interval", *share_interval, Duration::from_millis(10)..=Duration::from_mins(1));
-        checks.duration("turn.poll_interval", *poll_interval, Duration::from_millis(10)..=Duration::from_mins(1));
-        checks.number("turn.max_running_turns", *max_running_turns, 1..=1_000_000, "turns");
-        checks.number("turn.max_answer_bytes", *max_answer_bytes, 64 << 10..=960 << 10, "bytes");
-        checks.number("turn.max_call_attempts", *max_call_attempts, 1..=20, "calls");
+        checks.duration(
+            "turn.share_interval",
+            *share_interval,
+            Duration::from_millis(10)..=Duration::from_mins(1),
+        );
+        checks.duration(
+            "turn.poll_interval",
+            *poll_interval,
+            Duration::from_millis(10)..=Duration::from_mins(1),
+        );
+        checks.number(
+            "turn.max_running_turns",
+            *max_running_turns,
+            1..=1_000_000,
+            "turns",
+        );
+        checks.number(
+            "turn.max_answer_bytes",
+            *max_answer_bytes,
+            64 << 10..=960 << 10,
+            "bytes",
+        );
+        checks.number(
+            "turn.max_call_attempts",
+            *max_call_attempts,
+            1..=20,
+            "calls",
+        );
         let wait = Duration::ZERO..=Duration::from_hours(1);
         checks.duration("turn.retry_base_delay", *retry_base_delay, wait.clone());
         checks.duration("turn.retry_max_delay", *retry_max_delay, wait.clone());

@@ -2,11 +2,15 @@
 
 use crate::model::{FinishReason, ToolCall, ToolSet, event::CallCancelReason};
 
-/// Whether a call may run: the answer was finished, the arguments are a JSON object, and the tool exists. Otherwise the
-/// call is closed for the reason given.
+/// Whether a call may run: the answer was finished, the arguments are a JSON object, and the tool
+/// exists. Otherwise the call is closed for the reason given.
 ///
 /// Some providers report `Stop` for an answer with calls, so both it and `ToolCalls` let calls run.
-pub fn executable(finish: FinishReason, call: &ToolCall, tools: &ToolSet) -> Result<(), CallCancelReason> {
+pub fn executable(
+    finish: FinishReason,
+    call: &ToolCall,
+    tools: &ToolSet,
+) -> Result<(), CallCancelReason> {
     if !lets_calls_run(finish) || !call.has_object() {
         return Err(CallCancelReason::Incomplete);
     }
@@ -34,8 +38,14 @@ mod tests {
     use crate::{context::testing, model::CallId};
 
     fn check(finish: FinishReason, name: &str, arguments: &str) -> Result<(), CallCancelReason> {
-        let tools = ToolSet { tools: vec![testing::tool("read")] };
-        let call = ToolCall { id: CallId::new("c1"), name: name.to_owned(), arguments: arguments.to_owned() };
+        let tools = ToolSet {
+            tools: vec![testing::tool("read")],
+        };
+        let call = ToolCall {
+            id: CallId::new("c1"),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        };
         executable(finish, &call, &tools)
     }
 
@@ -45,7 +55,10 @@ mod tests {
             (FinishReason::ToolCalls, Ok(())),
             (FinishReason::Stop, Ok(())),
             (FinishReason::Length, Err(CallCancelReason::Incomplete)),
-            (FinishReason::ContentFilter, Err(CallCancelReason::Incomplete)),
+            (
+                FinishReason::ContentFilter,
+                Err(CallCancelReason::Incomplete),
+            ),
             (FinishReason::Refusal, Err(CallCancelReason::Incomplete)),
             (FinishReason::Error, Err(CallCancelReason::Incomplete)),
             (FinishReason::Cancelled, Err(CallCancelReason::Incomplete)),
@@ -57,16 +70,39 @@ mod tests {
 
     #[test]
     fn arguments_must_be_a_json_object() {
-        let sound =
-            ["{}", r#" {"a": {"b": [1e999, null]}} "#, r#"{"a":1,"a":2}"#, r#"{"a":"\ud83d"}"#, r#"{"\udc00":1}"#];
+        let sound = [
+            "{}",
+            r#" {"a": {"b": [1e999, null]}} "#,
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":"\ud83d"}"#,
+            r#"{"\udc00":1}"#,
+        ];
         for arguments in sound {
-            assert_eq!(check(FinishReason::ToolCalls, "read", arguments), Ok(()), "{arguments}");
+            assert_eq!(
+                check(FinishReason::ToolCalls, "read", arguments),
+                Ok(()),
+                "{arguments}"
+            );
         }
-        let broken =
-            ["", "[]", "null", "1", r#""{}""#, r#"{"a":"#, "{} {}", "{a:1}", "{\"a\":1,}", "{\"a\":\"\\u12\"}"];
+        let broken = [
+            "",
+            "[]",
+            "null",
+            "1",
+            r#""{}""#,
+            r#"{"a":"#,
+            "{} {}",
+            "{a:1}",
+            "{\"a\":1,}",
+            "{\"a\":\"\\u12\"}",
+        ];
         for arguments in broken {
             let expected = Err(CallCancelReason::Incomplete);
-            assert_eq!(check(FinishReason::ToolCalls, "read", arguments), expected, "{arguments}");
+            assert_eq!(
+                check(FinishReason::ToolCalls, "read", arguments),
+                expected,
+                "{arguments}"
+            );
         }
         let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(check(FinishReason::ToolCalls, "read", &deep), Ok(()));
@@ -74,7 +110,13 @@ mod tests {
 
     #[test]
     fn an_unknown_tool_is_not_run() {
-        assert_eq!(check(FinishReason::ToolCalls, "write", "{}"), Err(CallCancelReason::UnknownTool));
-        assert_eq!(check(FinishReason::ToolCalls, "write", "{"), Err(CallCancelReason::Incomplete));
+        assert_eq!(
+            check(FinishReason::ToolCalls, "write", "{}"),
+            Err(CallCancelReason::UnknownTool)
+        );
+        assert_eq!(
+            check(FinishReason::ToolCalls, "write", "{"),
+            Err(CallCancelReason::Incomplete)
+        );
     }
 }

@@ -1,12 +1,14 @@
-//! Merges messages that waited into one: nothing is lost, the order stays, and media stay where they were said.
+//! Merges messages that waited into one: nothing is lost, the order stays, and media stay where
+//! they were said.
 
 use crate::model::{InputMessage, Part, Role};
 
 /// What stands between two messages: a blank line.
 const SEPARATOR: &str = "\n\n";
 
-/// Several messages as one user message; none of no messages. One stays as it is. Of more each is introduced, and prefixes and
-/// separators are parts of their own, so that what was said can be told from what was added.
+/// Several messages as one user message; none of no messages. One stays as it is. Of more each is
+/// introduced, and prefixes and separators are parts of their own, so that what was said can be
+/// told from what was added.
 pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
     let many = messages.len();
     let pinned = messages.iter().any(|message| message.pinned);
@@ -23,7 +25,12 @@ pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
         parts.extend(message.parts);
     }
     // Their labels stay with the messages they came with.
-    Some(InputMessage { role: Role::User, parts, pinned, metadata: std::collections::BTreeMap::new() })
+    Some(InputMessage {
+        role: Role::User,
+        parts,
+        pinned,
+        metadata: std::collections::BTreeMap::new(),
+    })
 }
 
 /// What introduces one of several messages.
@@ -71,14 +78,20 @@ mod tests {
     fn one_message_stays_as_it_is_and_several_are_introduced() {
         let check = |said: &[&[&str]], expected: &[&str]| {
             let merged = coalesce(said.iter().map(|parts| message(parts)).collect());
-            assert_eq!(merged.as_ref().map(texts).unwrap_or_default(), expected, "{said:?}");
+            assert_eq!(
+                merged.as_ref().map(texts).unwrap_or_default(),
+                expected,
+                "{said:?}"
+            );
         };
         check(&[], &[]);
         check(&[&["a"]], &["a"]);
         check(&[&["a"], &["b"]], &["First: ", "a", "\n\n", "Also: ", "b"]);
         check(
             &[&["a", "image"], &["file"], &["b"]],
-            &["[1]: ", "a", "image", "\n\n", "[2]: ", "file", "\n\n", "[3]: ", "b"],
+            &[
+                "[1]: ", "a", "image", "\n\n", "[2]: ", "file", "\n\n", "[3]: ", "b",
+            ],
         );
         let twelve: Vec<String> = (1..=12).map(|n| format!("m{n}")).collect();
         let said: Vec<InputMessage> = twelve.iter().map(|text| message(&[text])).collect();
@@ -89,7 +102,10 @@ mod tests {
     #[test]
     fn one_message_keeps_its_labels_and_a_pinned_one_pins_them_all() {
         assert_eq!(coalesce(vec![message(&["a"])]), Some(message(&["a"])));
-        let pinned = InputMessage { pinned: true, ..message(&["b"]) };
+        let pinned = InputMessage {
+            pinned: true,
+            ..message(&["b"])
+        };
         let merged = coalesce(vec![message(&["a"]), pinned]).unwrap();
         assert!(merged.pinned && merged.metadata.is_empty());
     }
@@ -101,7 +117,11 @@ mod tests {
                 return Part::text(name);
             }
             let source = Source::Url(format!("https://example.org/{name}"));
-            Part::new(Content::Media(Media { media_type: "image/png".to_owned(), source, filename: name }))
+            Part::new(Content::Media(Media {
+                media_type: "image/png".to_owned(),
+                source,
+                filename: name,
+            }))
         })
     }
 

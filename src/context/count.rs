@@ -9,7 +9,8 @@ use super::{
     template::{Template, Term, Terms},
 };
 use crate::model::{
-    Arrangement, Category, Content, Generation, Message, Role, TokenBasis, TokenCount, Tool, ToolCategory,
+    Arrangement, Category, Content, Generation, Message, Role, TokenBasis, TokenCount, Tool,
+    ToolCategory,
 };
 
 #[cfg(test)]
@@ -67,41 +68,74 @@ pub struct Counting {
     pub single: usize,
     /// The size of what stands before those, where a call measured it.
     pub measured: Option<TokenCount>,
-    /// What the order of the request adds to all messages, and what of that comes with those at the end.
+    /// What the order of the request adds to all messages, and what of that comes with those at
+    /// the end.
     pub arranged: (Arrangement, Arrangement),
 }
 
 impl Counting {
     /// Counts it; what the provider counted is the total. Takes time in proportion to the text.
     pub fn count(&self, reported: Option<u32>) -> Counts {
-        let Self { template, calibration, system, tools, generation, messages, single, measured, arranged } = self;
+        let Self {
+            template,
+            calibration,
+            system,
+            tools,
+            generation,
+            messages,
+            single,
+            measured,
+            arranged,
+        } = self;
         let (all, last) = arranged;
         let mut whole = template.terms_of(system, tools, messages, generation);
         whole.add(&template.terms_of_arrangement(all));
         let first = messages.len().saturating_sub(*single);
-        let one = |message: &Message| calibration.apply(template.count(&template.terms_of_message(message)));
+        let one = |message: &Message| {
+            calibration.apply(template.count(&template.terms_of_message(message)))
+        };
         let single: Vec<TokenCount> = messages[first..].iter().map(one).collect();
         let total = match (reported, measured) {
             (Some(reported), _) => reported_count(reported),
             (None, Some(measured)) => {
                 let size = single.iter().fold(self.framed(measured, first), sum);
-                let between = template.costs.value(&template.terms_of_arrangement(last)).round() as i64;
-                TokenCount { tokens: size::tokens(i64::from(size.tokens) + between), ..size }
+                let between = template
+                    .costs
+                    .value(&template.terms_of_arrangement(last))
+                    .round() as i64;
+                TokenCount {
+                    tokens: size::tokens(i64::from(size.tokens) + between),
+                    ..size
+                }
             }
             (None, None) => calibration.apply(template.count(&whole)),
         };
-        Counts { shares: self.shares(&whole, total.tokens), total, messages: single }
+        Counts {
+            shares: self.shares(&whole, total.tokens),
+            total,
+            messages: single,
+        }
     }
 
-    /// What was measured, as it stands before what is added: the answer at its end gets the frame of a message. Where something follows it
-    /// already, it has that.
+    /// What was measured, as it stands before what is added: the answer at its end gets the frame
+    /// of a message. Where something follows it already, it has that.
     fn framed(&self, measured: &TokenCount, first: usize) -> TokenCount {
-        let last = self.messages[..first].last().filter(|_| first < self.messages.len());
-        if measured.basis != TokenBasis::Actual || last.is_none_or(|last| last.role != Role::Assistant) {
+        let last = self.messages[..first]
+            .last()
+            .filter(|_| first < self.messages.len());
+        if measured.basis != TokenBasis::Actual
+            || last.is_none_or(|last| last.role != Role::Assistant)
+        {
             return measured.clone();
         }
-        let frame = self.template.costs.of(&self.template.terms_of_frame(Role::Assistant, 0));
-        TokenCount { tokens: measured.tokens.saturating_add(frame), ..measured.clone() }
+        let frame = self
+            .template
+            .costs
+            .of(&self.template.terms_of_frame(Role::Assistant, 0));
+        TokenCount {
+            tokens: measured.tokens.saturating_add(frame),
+            ..measured.clone()
+        }
     }
 
     /// The total, divided among what it is spent on.
@@ -118,7 +152,11 @@ impl Counting {
         outside.set(Term::Thinking, whole.get(Term::Thinking));
         rest.subtract(&outside);
         spend(Share::System, &outside, u32::from(!self.system.is_empty()));
-        let told = if whole.get(Term::Tools) > 0.0 { &self.tools[..] } else { &[] };
+        let told = if whole.get(Term::Tools) > 0.0 {
+            &self.tools[..]
+        } else {
+            &[]
+        };
         for tool in told {
             let terms = self.template.terms_of_tool(tool);
             rest.subtract(&terms);
@@ -130,16 +168,35 @@ impl Counting {
             for stored in &message.parts {
                 let terms = self.template.terms_of_part(&stored.part, message.role);
                 overhead.subtract(&terms);
-                spend(Share::Said(category(message, &stored.part.content)), &terms, 1);
+                spend(
+                    Share::Said(category(message, &stored.part.content)),
+                    &terms,
+                    1,
+                );
             }
-            let of_role = message.parts.first().map(|first| category(message, &first.part.content));
+            let of_role = message
+                .parts
+                .first()
+                .map(|first| category(message, &first.part.content));
             spend(Share::Said(of_role.unwrap_or(Category::User)), &overhead, 0);
         }
         // What is left belongs to all tools and calls together.
-        let on = told.first().map_or(Share::System, |tool| Share::Tools(tool.category));
+        let on = told
+            .first()
+            .map_or(Share::System, |tool| Share::Tools(tool.category));
         spend(on, &rest, 0);
-        let tokens = apportion(&spent.values().map(|(tokens, _)| *tokens).collect::<Vec<_>>(), total);
-        spent.into_iter().zip(tokens).map(|((on, (_, count)), tokens)| Spent { on, tokens, count }).collect()
+        let tokens = apportion(
+            &spent
+                .values()
+                .map(|(tokens, _)| *tokens)
+                .collect::<Vec<_>>(),
+            total,
+        );
+        spent
+            .into_iter()
+            .zip(tokens)
+            .map(|((on, (_, count)), tokens)| Spent { on, tokens, count })
+            .collect()
     }
 }
 
@@ -168,16 +225,23 @@ fn category(message: &Message, content: &Content) -> Category {
     estimate::category(content, message.role)
 }
 
-/// Divides a total in proportion to these weights, so that the parts add up to it; a weight below nothing gets nothing.
+/// Divides a total in proportion to these weights, so that the parts add up to it; a weight below
+/// nothing gets nothing.
 fn apportion(weights: &[f64], total: u32) -> Vec<u32> {
     let sum: f64 = weights.iter().map(|weight| weight.max(0.0)).sum();
-    let (mut given, mut before) = (Vec::with_capacity(weights.len()), 0.0);
+    let mut given = Vec::with_capacity(weights.len());
+    let mut before = 0.0;
     let mut so_far = 0;
     for weight in weights {
         before += weight.max(0.0);
         // Rounding the running sum, and not each part, loses nothing.
-        let until =
-            if sum > 0.0 { (f64::from(total) * (before / sum)).round().min(f64::from(total)) as u32 } else { 0 };
+        let until = if sum > 0.0 {
+            (f64::from(total) * (before / sum))
+                .round()
+                .min(f64::from(total)) as u32
+        } else {
+            0
+        };
         given.push(until - so_far);
         so_far = until;
     }

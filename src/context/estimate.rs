@@ -2,7 +2,8 @@
 
 use super::{media, template::Pictures};
 use crate::model::{
-    Category, Closed, Content, Counted, Message, Part, Role, Tally, TokenBasis, TokenCount, Tool, ToolResult,
+    Category, Closed, Content, Counted, Message, Part, Role, Tally, TokenBasis, TokenCount, Tool,
+    ToolResult,
 };
 
 /// The name under which these counts are stored.
@@ -27,10 +28,18 @@ pub fn part(part: &Part, role: Role) -> Counted {
     let tokens = match &part.content {
         Content::Media(medium) => media::tokens(medium, Pictures::default()),
         Content::ToolResult(result) => self::result(result),
-        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => self::text(text),
-        Content::ToolCall(call) => Tally::default().plus(&call.name).plus(&call.arguments).tokens(),
+        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => {
+            self::text(text)
+        }
+        Content::ToolCall(call) => Tally::default()
+            .plus(&call.name)
+            .plus(&call.arguments)
+            .tokens(),
     };
-    Counted { tokens, category: category(&part.content, role) }
+    Counted {
+        tokens,
+        category: category(&part.content, role),
+    }
 }
 
 /// Where a part is counted. Instructions inside the conversation stand with what the user said.
@@ -51,8 +60,14 @@ pub fn category(content: &Content, role: Role) -> Category {
 
 /// Size of a result: its texts and its media.
 fn result(result: &ToolResult) -> u32 {
-    let words = result.texts().fold(Tally::default(), |tally, text| tally.plus(text)).tokens();
-    result.media().map(|medium| media::tokens(medium, Pictures::default())).fold(words, u32::saturating_add)
+    let words = result
+        .texts()
+        .fold(Tally::default(), |tally, text| tally.plus(text))
+        .tokens();
+    result
+        .media()
+        .map(|medium| media::tokens(medium, Pictures::default()))
+        .fold(words, u32::saturating_add)
 }
 
 /// Size of a message: its parts and the overhead.
@@ -66,19 +81,30 @@ pub fn message(message: &Message) -> u32 {
 
 /// Size of the system prompt; nothing when there is none.
 pub fn system(system: &str) -> u32 {
-    if system.is_empty() { 0 } else { text(system).saturating_add(MESSAGE_OVERHEAD) }
+    if system.is_empty() {
+        0
+    } else {
+        text(system).saturating_add(MESSAGE_OVERHEAD)
+    }
 }
 
 /// Size of a tool's definition: name, description and schema.
 pub fn tool(tool: &Tool) -> u32 {
-    Tally::default().plus(&tool.name).plus(&tool.description).plus(tool.input_schema.as_deref().unwrap_or("")).tokens()
+    Tally::default()
+        .plus(&tool.name)
+        .plus(&tool.description)
+        .plus(tool.input_schema.as_deref().unwrap_or(""))
+        .tokens()
 }
 
 /// Size of everything a model is given for one call.
 pub fn prompt(instructions: &str, tools: &[Tool], transcript: &Closed) -> TokenCount {
     let tools = tools.iter().map(tool);
     let messages = transcript.messages().iter().map(message);
-    let tokens = tools.chain(messages).fold(system(instructions), u32::saturating_add).saturating_add(REPLY_PRIMING);
+    let tokens = tools
+        .chain(messages)
+        .fold(system(instructions), u32::saturating_add)
+        .saturating_add(REPLY_PRIMING);
     count(tokens)
 }
 
@@ -131,7 +157,11 @@ mod tests {
 
     #[test]
     fn each_kind_of_part_has_its_category() {
-        let call = ToolCall { id: CallId::new("c1"), name: "read".into(), arguments: r#"{"a":1}"#.into() };
+        let call = ToolCall {
+            id: CallId::new("c1"),
+            name: "read".into(),
+            arguments: r#"{"a":1}"#.into(),
+        };
         let result = ToolResult {
             call: CallId::new("c1"),
             name: "read".into(),
@@ -139,19 +169,46 @@ mod tests {
             outcome: ToolOutcome::Success,
             truncation: None,
         };
-        let reasoning = Content::Reasoning { text: "hmm!".into(), redacted: false };
+        let reasoning = Content::Reasoning {
+            text: "hmm!".into(),
+            redacted: false,
+        };
         let table = [
             (Part::text("abcd"), Role::User, 1, Category::User),
             (Part::text("abcd"), Role::System, 1, Category::User),
             (Part::text("abcd"), Role::Assistant, 1, Category::Assistant),
             (Part::text("abcd"), Role::Tool, 1, Category::ToolResults),
-            (Part::new(Content::Refusal("no".into())), Role::Assistant, 1, Category::Assistant),
-            (Part::new(reasoning), Role::Assistant, 1, Category::Reasoning),
-            (Part::new(Content::ToolCall(call)), Role::Assistant, 3, Category::ToolCalls), // 11 characters
-            (Part::new(Content::ToolResult(result)), Role::Tool, 2, Category::ToolResults), // 5 characters
+            (
+                Part::new(Content::Refusal("no".into())),
+                Role::Assistant,
+                1,
+                Category::Assistant,
+            ),
+            (
+                Part::new(reasoning),
+                Role::Assistant,
+                1,
+                Category::Reasoning,
+            ),
+            (
+                Part::new(Content::ToolCall(call)),
+                Role::Assistant,
+                3,
+                Category::ToolCalls,
+            ), // 11 characters
+            (
+                Part::new(Content::ToolResult(result)),
+                Role::Tool,
+                2,
+                Category::ToolResults,
+            ), // 5 characters
         ];
         for (input, role, tokens, category) in table {
-            assert_eq!(part(&input, role), Counted { tokens, category }, "{input:?}");
+            assert_eq!(
+                part(&input, role),
+                Counted { tokens, category },
+                "{input:?}"
+            );
         }
     }
 

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::model::{Content, Counted, Generation, Part, Role, Tool};
 
-/// Who counts. Counts are stored under its name and stay what they are when the session goes on with another model.
+/// Who counts. Counts are stored under its name and stay what they are when the session goes on
+/// with another model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Estimator {
     /// From the number of characters: the model's family is not known.
@@ -31,14 +32,20 @@ pub struct NonTranscript {
 impl NonTranscript {
     /// All of it.
     pub fn tokens(self) -> u32 {
-        self.instructions.saturating_add(self.tools).saturating_add(self.priming)
+        self.instructions
+            .saturating_add(self.tools)
+            .saturating_add(self.priming)
     }
 }
 
 impl Estimator {
     /// The one for models of a template.
     pub fn of(template: &'static Template) -> Self {
-        if template.is_of_a_family() { Self::Family(template) } else { Self::Characters }
+        if template.is_of_a_family() {
+            Self::Family(template)
+        } else {
+            Self::Characters
+        }
     }
 
     /// The name under which counts are stored.
@@ -57,15 +64,22 @@ impl Estimator {
         }
     }
 
-    /// Size of a part. Media are taken for what they cost on an average: what is left out for a model is subtracted as that.
+    /// Size of a part. Media are taken for what they cost on an average: what is left out for a
+    /// model is subtracted as that.
     pub fn part(self, part: &Part, role: Role) -> Counted {
         match self {
             Self::Characters => estimate::part(part, role),
             Self::Family(template) => {
-                let media = part.media().map(|medium| f64::from(media::tokens(medium, Pictures::default()))).sum();
+                let media = part
+                    .media()
+                    .map(|medium| f64::from(media::tokens(medium, Pictures::default())))
+                    .sum();
                 let mut terms = template.terms_of_part(part, role);
                 terms.set(Term::Media, media);
-                Counted { tokens: template.costs.of(&terms), category: estimate::category(&part.content, role) }
+                Counted {
+                    tokens: template.costs.of(&terms),
+                    category: estimate::category(&part.content, role),
+                }
             }
         }
     }
@@ -78,7 +92,8 @@ impl Estimator {
         }
     }
 
-    /// What a prompt has beside its transcript: the system prompt, the tool definitions that are sent, and the text around them.
+    /// What a prompt has beside its transcript: the system prompt, the tool definitions that are
+    /// sent, and the text around them.
     pub fn non_transcript<'a>(
         self,
         system: &str,
@@ -87,13 +102,29 @@ impl Estimator {
     ) -> NonTranscript {
         match self {
             Self::Characters => {
-                let tools = tools.into_iter().map(estimate::tool).fold(0, u32::saturating_add);
-                NonTranscript { instructions: estimate::system(system), tools, priming: estimate::REPLY_PRIMING }
+                let tools = tools
+                    .into_iter()
+                    .map(estimate::tool)
+                    .fold(0, u32::saturating_add);
+                NonTranscript {
+                    instructions: estimate::system(system),
+                    tools,
+                    priming: estimate::REPLY_PRIMING,
+                }
             }
             Self::Family(template) => {
-                let whole = template.costs.of(&template.terms_outside(system, tools, generation));
-                let instructions = template.costs.of(&template.terms_of_instructions(system, generation)).min(whole);
-                NonTranscript { instructions, tools: whole - instructions, priming: 0 }
+                let whole = template
+                    .costs
+                    .of(&template.terms_outside(system, tools, generation));
+                let instructions = template
+                    .costs
+                    .of(&template.terms_of_instructions(system, generation))
+                    .min(whole);
+                NonTranscript {
+                    instructions,
+                    tools: whole - instructions,
+                    priming: 0,
+                }
             }
         }
     }
@@ -118,12 +149,14 @@ impl Estimator {
     pub fn instruction(self, text: &str) -> u32 {
         match self {
             Self::Characters => estimate::text(text),
-            Self::Family(template) => template.costs.of(&Terms::some(Term::Text, template.known_tokens(text))),
+            Self::Family(template) => template
+                .costs
+                .of(&Terms::some(Term::Text, template.known_tokens(text))),
         }
     }
 
-    /// What an answer costs in later prompts beside what it was reported to have: it then stands in a message. Row A3 leaves it out where
-    /// only characters are counted.
+    /// What an answer costs in later prompts beside what it was reported to have: it then stands in
+    /// a message. Row A3 leaves it out where only characters are counted.
     pub fn frame(self) -> u32 {
         match self {
             Self::Characters => 0,
@@ -136,7 +169,10 @@ impl Estimator {
         match self {
             Self::Characters => estimate::MESSAGE_OVERHEAD,
             Self::Family(template) => {
-                let calls = parts.into_iter().filter(|part| matches!(part.content, Content::ToolCall(_))).count();
+                let calls = parts
+                    .into_iter()
+                    .filter(|part| matches!(part.content, Content::ToolCall(_)))
+                    .count();
                 template.costs.of(&template.terms_of_frame(role, calls))
             }
         }
@@ -160,13 +196,18 @@ mod tests {
     fn message(estimator: Estimator, message: &Message) -> u32 {
         let parts = || message.parts.iter().map(|stored| &stored.part);
         let overhead = estimator.overhead(message.role, parts());
-        parts().map(|part| estimator.part(part, message.role).tokens).fold(overhead, u32::saturating_add)
+        parts()
+            .map(|part| estimator.part(part, message.role).tokens)
+            .fold(overhead, u32::saturating_add)
     }
 
     #[test]
     fn a_model_of_no_family_is_counted_by_characters() {
         let unknown = Estimator::of(Template::of("scripted", "demo"));
-        assert_eq!((unknown, unknown.name().as_ref()), (Estimator::Characters, "heuristic"));
+        assert_eq!(
+            (unknown, unknown.name().as_ref()),
+            (Estimator::Characters, "heuristic")
+        );
         let said = testing::user("Figures: 3.14159 2.71828 1.41421");
         assert_eq!(message(unknown, &said), estimate::message(&said));
         assert_eq!(unknown.frame(), 0, "row A3");
@@ -183,13 +224,17 @@ mod tests {
             (testing::user(figures), 4 + 19),
             (testing::assistant("Hello, world!"), 4 + 4),
             (testing::calls(&["look"]), 4 + (2 + 2)), // "look" and "{}"
-            (testing::calls(&["look", "look"]), 4 + 19 + 2 * 4), // a second call has a price of its own
+            (testing::calls(&["look", "look"]), 4 + 19 + 2 * 4), /* a second call has a price of
+                                                                  * its own */
             (testing::results(&[("look", "Hello, world!")]), 4 + (6 + 4)),
         ];
         for (said, expected) in table {
             assert_eq!(message(gpt, &said), expected, "{:?}", said.parts);
         }
-        assert!(estimate::text(figures) < 10, "characters alone say half of it");
+        assert!(
+            estimate::text(figures) < 10,
+            "characters alone say half of it"
+        );
         assert!(gpt.is_loaded(), "by now");
         assert_eq!((gpt.frame(), family("mistral").frame()), (4, 1));
     }
@@ -197,17 +242,41 @@ mod tests {
     #[test]
     fn outside_of_a_transcript_a_family_counts_as_it_counts_a_prompt_without_messages() {
         let tool = testing::tool("look");
-        let choices = [None, Some(ToolChoice::None), Some(ToolChoice::Required), Some(ToolChoice::Tool("look".into()))];
+        let choices = [
+            None,
+            Some(ToolChoice::None),
+            Some(ToolChoice::Required),
+            Some(ToolChoice::Tool("look".into())),
+        ];
         for template in Template::all().filter(|template| template.is_of_a_family()) {
-            for (system, told) in [("", false), ("Be brief, please.", false), ("", true), ("Be brief, please.", true)] {
+            for (system, told) in [
+                ("", false),
+                ("Be brief, please.", false),
+                ("", true),
+                ("Be brief, please.", true),
+            ] {
                 for choice in &choices {
-                    let tools = if told { std::slice::from_ref(&tool) } else { &[] };
-                    let generation = Generation { tool_choice: choice.clone(), ..Generation::default() };
-                    let whole = template.count(&template.terms_of(system, tools, &[], &generation)).tokens;
+                    let tools = if told {
+                        std::slice::from_ref(&tool)
+                    } else {
+                        &[]
+                    };
+                    let generation = Generation {
+                        tool_choice: choice.clone(),
+                        ..Generation::default()
+                    };
+                    let whole = template
+                        .count(&template.terms_of(system, tools, &[], &generation))
+                        .tokens;
                     let estimator = Estimator::of(template);
                     assert!(told || !estimator.has_counted("never seen", tools));
                     let outside = estimator.non_transcript(system, tools, &generation);
-                    assert_eq!(outside.tokens(), whole, "{} {system:?} {told} {choice:?}", template.name);
+                    assert_eq!(
+                        outside.tokens(),
+                        whole,
+                        "{} {system:?} {told} {choice:?}",
+                        template.name
+                    );
                     assert!(estimator.has_counted(system, tools));
                 }
             }
@@ -217,22 +286,46 @@ mod tests {
     #[test]
     fn outside_of_a_transcript_characters_are_counted_for_a_model_of_no_family() {
         let tool = testing::tool("look"); // 31 characters
-        let table = [("", false, (0, 0)), ("12345678", false, (2 + 4, 0)), ("12345678", true, (2 + 4, 8))];
+        let table = [
+            ("", false, (0, 0)),
+            ("12345678", false, (2 + 4, 0)),
+            ("12345678", true, (2 + 4, 8)),
+        ];
         for (system, told, (instructions, tools)) in table {
-            let found =
-                Estimator::Characters.non_transcript(system, Some(&tool).filter(|_| told), &Generation::default());
-            assert_eq!(found, NonTranscript { instructions, tools, priming: 3 }, "{system:?} {told}");
+            let found = Estimator::Characters.non_transcript(
+                system,
+                Some(&tool).filter(|_| told),
+                &Generation::default(),
+            );
+            assert_eq!(
+                found,
+                NonTranscript {
+                    instructions,
+                    tools,
+                    priming: 3
+                },
+                "{system:?} {told}"
+            );
         }
     }
 
     #[test]
     fn a_medium_costs_the_same_whoever_counts() {
         let source = Source::Url("https://example.org/a.png".to_owned());
-        let picture = Media { media_type: "image/png".to_owned(), source, filename: String::new() };
+        let picture = Media {
+            media_type: "image/png".to_owned(),
+            source,
+            filename: String::new(),
+        };
         let part = Part::new(Content::Media(picture));
         for template in Template::all() {
             let counted = Estimator::of(template).part(&part, Role::User);
-            assert_eq!((counted.tokens, counted.category), (1_600, Category::Media), "{}", template.name);
+            assert_eq!(
+                (counted.tokens, counted.category),
+                (1_600, Category::Media),
+                "{}",
+                template.name
+            );
         }
     }
 

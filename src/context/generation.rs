@@ -5,8 +5,9 @@ use crate::model::{
     generation::{Setting, ToolChoice, Unsupported},
 };
 
-/// The wishes for the call of that step with these tools, and what was left out of them. A forced call holds for the first step
-/// only, so that it cannot loop. `refused` is what the model cannot take.
+/// The wishes for the call of that step with these tools, and what was left out of them. A forced
+/// call holds for the first step only, so that it cannot loop. `refused` is what the model cannot
+/// take.
 pub fn fit<'a>(
     wanted: &Generation,
     step: u32,
@@ -14,32 +15,50 @@ pub fn fit<'a>(
     refused: Vec<Unsupported>,
 ) -> (Generation, Vec<Unsupported>) {
     let names: Vec<&str> = tools.into_iter().map(|tool| tool.name.as_str()).collect();
-    let (mut fitting, mut left_out) = (wanted.clone(), refused);
-    left_out.extend(wanted.tool_choice.as_ref().and_then(|choice| impossible(choice, &names)));
+    let mut fitting = wanted.clone();
+    let mut left_out = refused;
+    left_out.extend(
+        wanted
+            .tool_choice
+            .as_ref()
+            .and_then(|choice| impossible(choice, &names)),
+    );
     for Unsupported { setting, why: _ } in &left_out {
         fitting.clear(*setting);
     }
-    if step > 1 && fitting.tool_choice.as_ref().is_some_and(ToolChoice::is_forced) {
+    if step > 1
+        && fitting
+            .tool_choice
+            .as_ref()
+            .is_some_and(ToolChoice::is_forced)
+    {
         fitting.tool_choice = Some(ToolChoice::Auto);
     }
     if names.is_empty() {
-        // Providers refuse both where there is nothing to choose from; without tools nothing is lost by leaving them out.
+        // Providers refuse both where there is nothing to choose from; without tools nothing is
+        // lost by leaving them out.
         fitting.clear(Setting::ToolChoice);
         fitting.clear(Setting::ParallelToolCalls);
     }
     (fitting, left_out)
 }
 
-/// Why a model that gets these tools cannot make the call it must make. `None` means it can, or need not.
+/// Why a model that gets these tools cannot make the call it must make. `None` means it can, or
+/// need not.
 fn impossible(choice: &ToolChoice, tools: &[&str]) -> Option<Unsupported> {
     let why = match choice {
         ToolChoice::Tool(name) if !tools.contains(&name.as_str()) => {
             format!("The tool {name} is not sent to the model.")
         }
         ToolChoice::Required if tools.is_empty() => "No tool is sent to the model.".to_owned(),
-        ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_) => return None,
+        ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_) => {
+            return None;
+        }
     };
-    Some(Unsupported { setting: Setting::ToolChoice, why })
+    Some(Unsupported {
+        setting: Setting::ToolChoice,
+        why,
+    })
 }
 
 #[cfg(test)]
@@ -49,7 +68,10 @@ mod tests {
 
     fn chosen(choice: &ToolChoice, step: u32, tools: &[&str]) -> (Option<ToolChoice>, usize) {
         let tools: Vec<Tool> = tools.iter().map(|name| testing::tool(name)).collect();
-        let wanted = Generation { tool_choice: Some(choice.clone()), ..Generation::default() };
+        let wanted = Generation {
+            tool_choice: Some(choice.clone()),
+            ..Generation::default()
+        };
         let (fitting, left_out) = fit(&wanted, step, &tools, Vec::new());
         assert!(left_out.iter().all(|it| it.setting == Setting::ToolChoice));
         (fitting.tool_choice, left_out.len())
@@ -61,12 +83,20 @@ mod tests {
 
     #[test]
     fn a_forced_call_holds_for_the_first_step_only() {
-        let (auto, none) = (ToolChoice::Auto, ToolChoice::None);
-        for (choice, later) in
-            [(ToolChoice::Required, &auto), (look(), &auto), (ToolChoice::None, &none), (ToolChoice::Auto, &auto)]
-        {
+        let auto = ToolChoice::Auto;
+        let none = ToolChoice::None;
+        for (choice, later) in [
+            (ToolChoice::Required, &auto),
+            (look(), &auto),
+            (ToolChoice::None, &none),
+            (ToolChoice::Auto, &auto),
+        ] {
             assert_eq!(chosen(&choice, 1, &["look"]), (Some(choice.clone()), 0));
-            assert_eq!(chosen(&choice, 2, &["look"]), (Some(later.clone()), 0), "{choice:?}");
+            assert_eq!(
+                chosen(&choice, 2, &["look"]),
+                (Some(later.clone()), 0),
+                "{choice:?}"
+            );
         }
     }
 
@@ -74,7 +104,12 @@ mod tests {
     fn a_forced_call_without_its_tool_is_left_out_and_said_so() {
         assert_eq!(chosen(&look(), 1, &["list"]), (None, 1));
         assert_eq!(chosen(&look(), 2, &["list"]), (None, 1));
-        let table = [(ToolChoice::Auto, 0), (ToolChoice::None, 0), (ToolChoice::Required, 1), (look(), 1)];
+        let table = [
+            (ToolChoice::Auto, 0),
+            (ToolChoice::None, 0),
+            (ToolChoice::Required, 1),
+            (look(), 1),
+        ];
         for (choice, said) in table {
             assert_eq!(chosen(&choice, 1, &[]), (None, said), "{choice:?}");
         }
@@ -82,16 +117,35 @@ mod tests {
 
     #[test]
     fn parallel_calls_are_no_matter_without_tools() {
-        let wanted = Generation { parallel_tool_calls: Some(false), ..Generation::default() };
-        assert_eq!(fit(&wanted, 1, &[], Vec::new()), (Generation::default(), Vec::new()));
-        assert_eq!(fit(&wanted, 1, &[testing::tool("look")], Vec::new()), (wanted, Vec::new()));
+        let wanted = Generation {
+            parallel_tool_calls: Some(false),
+            ..Generation::default()
+        };
+        assert_eq!(
+            fit(&wanted, 1, &[], Vec::new()),
+            (Generation::default(), Vec::new())
+        );
+        assert_eq!(
+            fit(&wanted, 1, &[testing::tool("look")], Vec::new()),
+            (wanted, Vec::new())
+        );
     }
 
     #[test]
     fn what_the_model_cannot_take_is_left_out() {
-        let wanted = Generation { top_k: Some(1), seed: Some(2), ..Generation::default() };
-        let refused = vec![Unsupported { setting: Setting::TopK, why: "It has none.".to_owned() }];
-        let expected = Generation { top_k: None, ..wanted.clone() };
+        let wanted = Generation {
+            top_k: Some(1),
+            seed: Some(2),
+            ..Generation::default()
+        };
+        let refused = vec![Unsupported {
+            setting: Setting::TopK,
+            why: "It has none.".to_owned(),
+        }];
+        let expected = Generation {
+            top_k: None,
+            ..wanted.clone()
+        };
         assert_eq!(fit(&wanted, 1, &[], refused.clone()), (expected, refused));
     }
 }

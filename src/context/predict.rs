@@ -1,4 +1,5 @@
-//! Predicts how many tokens a provider will report for a prompt, with the basis of the number and how far off it may be.
+//! Predicts how many tokens a provider will report for a prompt, with the basis of the number and
+//! how far off it may be.
 
 use super::template::{Template, Term, Terms};
 use crate::model::{TokenBasis, TokenCount};
@@ -9,7 +10,8 @@ mod tests;
 /// Tokens that a prediction may always be off, however short the prompt.
 const LEAST_MARGIN: u32 = 3;
 
-/// The margin is at least so many hundredths where the vocabulary is not the model's own (feature row S6).
+/// The margin is at least so many hundredths where the vocabulary is not the model's own (feature
+/// row S6).
 const FOREIGN_MARGIN_PERCENT: u32 = 10;
 
 /// A ratio never leaves these bounds: beyond them something else is wrong than the estimate.
@@ -30,13 +32,14 @@ impl Template {
         self.estimate(self.costs.of(terms))
     }
 
-    /// The size of a prompt after an earlier one of the same conversation was reported: what came in between is estimated, whatever
-    /// both have in common is known.
+    /// The size of a prompt after an earlier one of the same conversation was reported: what came
+    /// in between is estimated, whatever both have in common is known.
     pub fn anchored(&self, reported: u32, before: &Terms, now: &Terms) -> TokenCount {
         if before == now {
             return reported_count(reported);
         }
-        let (before, now) = (self.costs.of(before), self.costs.of(now));
+        let before = self.costs.of(before);
+        let now = self.costs.of(now);
         let moved = self.estimate(now.abs_diff(before));
         let tokens = reported.saturating_add(now).saturating_sub(before);
         TokenCount { tokens, ..moved }
@@ -45,9 +48,22 @@ impl Template {
     /// A number of tokens that was counted in this way.
     pub fn estimate(&self, tokens: u32) -> TokenCount {
         let exact = self.counts_exactly();
-        let percent = if exact { self.margin_percent } else { self.margin_percent.max(FOREIGN_MARGIN_PERCENT) };
-        let basis = if exact { TokenBasis::Tokenizer } else { TokenBasis::Heuristic };
-        TokenCount { tokens, basis, margin: share(tokens, percent).max(LEAST_MARGIN), estimator: self.estimator() }
+        let percent = if exact {
+            self.margin_percent
+        } else {
+            self.margin_percent.max(FOREIGN_MARGIN_PERCENT)
+        };
+        let basis = if exact {
+            TokenBasis::Tokenizer
+        } else {
+            TokenBasis::Heuristic
+        };
+        TokenCount {
+            tokens,
+            basis,
+            margin: share(tokens, percent).max(LEAST_MARGIN),
+            estimator: self.estimator(),
+        }
     }
 
     /// Whether texts are counted with the model's own vocabulary.
@@ -63,7 +79,12 @@ impl Template {
 
 /// What is reported is known.
 pub fn reported_count(tokens: u32) -> TokenCount {
-    TokenCount { tokens, basis: TokenBasis::Actual, margin: 0, estimator: String::new() }
+    TokenCount {
+        tokens,
+        basis: TokenBasis::Actual,
+        margin: 0,
+        estimator: String::new(),
+    }
 }
 
 /// Reported over estimated tokens of one model of one provider, learnt from its calls.
@@ -77,24 +98,33 @@ pub struct Calibration {
 
 impl Default for Calibration {
     fn default() -> Self {
-        Self { ratio: 1.0, calls: 0 }
+        Self {
+            ratio: 1.0,
+            calls: 0,
+        }
     }
 }
 
 impl Calibration {
-    /// One call more: a moving average, so that old calls fade (feature row A12). A report of nothing teaches nothing.
+    /// One call more: a moving average, so that old calls fade (feature row A12). A report of
+    /// nothing teaches nothing.
     #[must_use]
     pub fn learn(self, estimated: u32, reported: u32) -> Self {
         if estimated == 0 || reported == 0 {
             return self;
         }
         let calls = self.calls.saturating_add(1);
-        let seen = (f64::from(reported) / f64::from(estimated)).clamp(*RATIOS.start(), *RATIOS.end());
+        let seen =
+            (f64::from(reported) / f64::from(estimated)).clamp(*RATIOS.start(), *RATIOS.end());
         let weight = 1.0 / f64::from(calls.min(MEMORY));
-        Self { ratio: self.ratio + (seen - self.ratio) * weight, calls }
+        Self {
+            ratio: self.ratio + (seen - self.ratio) * weight,
+            calls,
+        }
     }
 
-    /// The count, corrected. What was reported stays, and so does everything until enough was learnt.
+    /// The count, corrected. What was reported stays, and so does everything until enough was
+    /// learnt.
     #[must_use]
     pub fn apply(self, count: TokenCount) -> TokenCount {
         if count.basis == TokenBasis::Actual || self.calls < TRUSTED_CALLS {
@@ -103,8 +133,16 @@ impl Calibration {
         let ratio = self.ratio.clamp(*RATIOS.start(), *RATIOS.end());
         // Saturates at both ends.
         let tokens = (f64::from(count.tokens) * ratio).round() as u32;
-        let margin = count.margin.min(share(tokens, CALIBRATED_MARGIN_PERCENT)).max(LEAST_MARGIN);
-        TokenCount { tokens, basis: TokenBasis::Calibrated, margin, estimator: count.estimator }
+        let margin = count
+            .margin
+            .min(share(tokens, CALIBRATED_MARGIN_PERCENT))
+            .max(LEAST_MARGIN);
+        TokenCount {
+            tokens,
+            basis: TokenBasis::Calibrated,
+            margin,
+            estimator: count.estimator,
+        }
     }
 }
 

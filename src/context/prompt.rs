@@ -16,11 +16,26 @@ pub struct Asked<'a> {
     pub generation: Generation,
 }
 
-/// The prompt for one call. `tools` are those of the turn. The content of its media is for the caller to add.
-pub fn build(config: &SessionConfig, tools: &ToolSet, transcript: Closed, asked: &Asked<'_>) -> Prompt {
-    let Asked { model, supports_tools, max_output_tokens, generation } = asked;
+/// The prompt for one call. `tools` are those of the turn. The content of its media is for the
+/// caller to add.
+pub fn build(
+    config: &SessionConfig,
+    tools: &ToolSet,
+    transcript: Closed,
+    asked: &Asked<'_>,
+) -> Prompt {
+    let Asked {
+        model,
+        supports_tools,
+        max_output_tokens,
+        generation,
+    } = asked;
     let system = system(config);
-    let tools: Vec<Tool> = if *supports_tools { tools.visible().cloned().collect() } else { Vec::new() };
+    let tools: Vec<Tool> = if *supports_tools {
+        tools.visible().cloned().collect()
+    } else {
+        Vec::new()
+    };
     let size = estimate::prompt(&system, &tools, &transcript);
     Prompt {
         model: (*model).to_owned(),
@@ -34,12 +49,19 @@ pub fn build(config: &SessionConfig, tools: &ToolSet, transcript: Closed, asked:
     }
 }
 
-/// The system prompt, followed by each pinned block under its name as a heading. The form is stable, so that providers'
-/// prompt caches hold.
+/// The system prompt, followed by each pinned block under its name as a heading. The form is
+/// stable, so that providers' prompt caches hold.
 pub fn system(config: &SessionConfig) -> String {
-    let blocks = config.pinned_blocks.iter().map(|block| format!("# {}\n{}", block.name, block.text));
+    let blocks = config
+        .pinned_blocks
+        .iter()
+        .map(|block| format!("# {}\n{}", block.name, block.text));
     let prompt = Some(config.system_prompt.clone()).filter(|prompt| !prompt.is_empty());
-    prompt.into_iter().chain(blocks).collect::<Vec<_>>().join("\n\n")
+    prompt
+        .into_iter()
+        .chain(blocks)
+        .collect::<Vec<_>>()
+        .join("\n\n")
 }
 
 #[cfg(test)]
@@ -68,7 +90,10 @@ mod tests {
         let table = [
             (config("", &[]), ""),
             (config("Be brief.", &[]), "Be brief."),
-            (config("Be brief.", &[("notes", "Likes tea.")]), "Be brief.\n\n# notes\nLikes tea."),
+            (
+                config("Be brief.", &[("notes", "Likes tea.")]),
+                "Be brief.\n\n# notes\nLikes tea.",
+            ),
             (config("", &[("a", "1"), ("b", "2")]), "# a\n1\n\n# b\n2"),
         ];
         for (input, expected) in table {
@@ -78,15 +103,31 @@ mod tests {
 
     #[test]
     fn a_model_without_tool_support_gets_no_tools() {
-        let hidden = Tool { deferred: true, ..testing::tool("later") };
-        let tools = ToolSet { tools: vec![testing::tool("read"), hidden] };
+        let hidden = Tool {
+            deferred: true,
+            ..testing::tool("later")
+        };
+        let tools = ToolSet {
+            tools: vec![testing::tool("read"), hidden],
+        };
         let names = |supports_tools| {
             let transcript = testing::closed(vec![testing::user("Hello")]);
-            let asked =
-                Asked { model: "demo", supports_tools, max_output_tokens: Some(9), generation: Generation::default() };
+            let asked = Asked {
+                model: "demo",
+                supports_tools,
+                max_output_tokens: Some(9),
+                generation: Generation::default(),
+            };
             let prompt = build(&config("", &[]), &tools, transcript, &asked);
-            assert_eq!((prompt.model.as_str(), prompt.max_output_tokens), ("demo", Some(9)));
-            prompt.tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
+            assert_eq!(
+                (prompt.model.as_str(), prompt.max_output_tokens),
+                ("demo", Some(9))
+            );
+            prompt
+                .tools
+                .into_iter()
+                .map(|tool| tool.name)
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(true), ["read"]);
         assert!(names(false).is_empty());

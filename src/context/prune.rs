@@ -39,16 +39,23 @@ pub struct Pruning {
 impl Pruning {
     /// The tools whose results are cleared, each once, in order of their names.
     pub fn tools(&self) -> Vec<String> {
-        let mut tools: Vec<String> = self.outputs.iter().map(|output| output.tool.clone()).collect();
+        let mut tools: Vec<String> = self
+            .outputs
+            .iter()
+            .map(|output| output.tool.clone())
+            .collect();
         tools.sort();
         tools.dedup();
         tools
     }
 
-    /// Cached tokens that the provider bills again: what of its cache stands after the first cleared result and is not cleared.
-    /// `non_transcript_tokens`: those before the messages.
+    /// Cached tokens that the provider bills again: what of its cache stands after the first
+    /// cleared result and is not cleared. `non_transcript_tokens`: those before the messages.
     pub fn rebilled(&self, cached: u32, non_transcript_tokens: u32) -> u32 {
-        cached.saturating_sub(non_transcript_tokens).saturating_sub(self.before).saturating_sub(self.saved)
+        cached
+            .saturating_sub(non_transcript_tokens)
+            .saturating_sub(self.before)
+            .saturating_sub(self.saved)
     }
 }
 
@@ -59,23 +66,33 @@ pub fn placeholder() -> u32 {
 
 /// Chooses what to clear (feature row D17). `None` means less than the minimum can be saved.
 ///
-/// The newest turns are passed over, then the newest results up to the protected tokens; whatever is older goes. Where the newest turns
-/// alone hold more than that, as one turn of hundreds of steps does, only the tokens protect. Nothing before a summary is looked
-/// at, and what is cleared already counts for nothing. Results that
-/// the model has not answered yet stay in any case: it has not read them.
+/// The newest turns are passed over, then the newest results up to the protected tokens; whatever
+/// is older goes. Where the newest turns alone hold more than that, as one turn of hundreds of
+/// steps does, only the tokens protect. Nothing before a summary is looked at, and what is cleared
+/// already counts for nothing. Results that the model has not answered yet stay in any case: it has
+/// not read them.
 pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     let turns = turns(messages);
     let newest = turns.last().copied().unwrap_or_default();
     let protected = |turn: usize| turn + policy.protect_turns as usize > newest;
-    let begin = messages.iter().rposition(|message| message.is_summary).map_or(0, |summary| summary + 1);
-    let clearable: Vec<(usize, Output)> =
-        (begin..messages.len()).flat_map(|at| outputs(&messages[at], policy).map(move |output| (at, output))).collect();
+    let begin = messages
+        .iter()
+        .rposition(|message| message.is_summary)
+        .map_or(0, |summary| summary + 1);
+    let clearable: Vec<(usize, Output)> = (begin..messages.len())
+        .flat_map(|at| outputs(&messages[at], policy).map(move |output| (at, output)))
+        .collect();
     let sum = |outputs: &mut dyn Iterator<Item = &(usize, Output)>| {
-        outputs.map(|(_, output)| u64::from(output.tokens)).sum::<u64>()
+        outputs
+            .map(|(_, output)| u64::from(output.tokens))
+            .sum::<u64>()
     };
     let in_newest = sum(&mut clearable.iter().filter(|(at, _)| protected(turns[*at])));
     let turns_yield = in_newest > u64::from(policy.protect_tokens);
-    let answered = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
+    let answered = messages
+        .iter()
+        .rposition(|message| message.role == Role::Assistant)
+        .unwrap_or(0);
     let mut kept = 0_u64;
     let mut chosen: Vec<(usize, Output)> = Vec::new();
     for (at, output) in clearable.into_iter().rev() {
@@ -83,7 +100,8 @@ pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
             continue;
         }
         kept += u64::from(output.tokens);
-        if kept > u64::from(policy.protect_tokens) && at < answered && output.tokens > placeholder() {
+        if kept > u64::from(policy.protect_tokens) && at < answered && output.tokens > placeholder()
+        {
             chosen.push((at, output));
         }
     }
@@ -91,13 +109,21 @@ pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     chosen.truncate(MOST_OUTPUTS);
     let saved = sum(&mut chosen.iter()) - u64::from(placeholder()) * chosen.len() as u64;
     let first = chosen.first().map(|(at, _)| *at)?;
-    let before = messages[..first].iter().map(size).fold(0, u32::saturating_add);
+    let before = messages[..first]
+        .iter()
+        .map(size)
+        .fold(0, u32::saturating_add);
     let outputs = chosen.into_iter().map(|(_, output)| output).collect();
     let saved = u32::try_from(saved).unwrap_or(u32::MAX);
-    (saved >= policy.minimum_tokens).then_some(Pruning { outputs, saved, before })
+    (saved >= policy.minimum_tokens).then_some(Pruning {
+        outputs,
+        saved,
+        before,
+    })
 }
 
-/// Whether to clear now. `rebilled`: what the provider would bill again; `overflows`: the context is too large as it is.
+/// Whether to clear now. `rebilled`: what the provider would bill again; `overflows`: the context
+/// is too large as it is.
 pub fn is_due(mode: PruneMode, pruning: &Pruning, rebilled: u32, overflows: bool) -> bool {
     match mode {
         PruneMode::Always => true,
@@ -106,7 +132,8 @@ pub fn is_due(mode: PruneMode, pruning: &Pruning, rebilled: u32, overflows: bool
     }
 }
 
-/// The turn of each message, counted from 0. What was appended has none: there each word of a user begins one.
+/// The turn of each message, counted from 0. What was appended has none: there each word of a user
+/// begins one.
 pub(super) fn turns(messages: &[Message]) -> Vec<usize> {
     let mut turn = 0;
     let mut before: Option<&Message> = None;
@@ -127,28 +154,44 @@ fn begins_turn(before: &Message, message: &Message) -> bool {
 /// The results of a message that may be cleared at all.
 fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<Item = Output> + 'a {
     let parts = message.parts.iter().enumerate().filter(|_| !message.pinned);
-    parts.filter_map(|(position, StoredPart { part, size, estimator: _, pruned })| match &part.content {
-        Content::ToolResult(result) if pruned.is_none() && !policy.protected_tools.contains(&result.name) => {
-            Some(Output {
-                message: message.id.clone(),
-                position,
-                call: result.call.clone(),
-                tool: result.name.clone(),
-                tokens: size.tokens,
-            })
-        }
-        Content::ToolResult(_)
-        | Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::Refusal(_)
-        | Content::Media(_) => None,
-    })
+    parts.filter_map(
+        |(
+            position,
+            StoredPart {
+                part,
+                size,
+                estimator: _,
+                pruned,
+            },
+        )| match &part.content {
+            Content::ToolResult(result)
+                if pruned.is_none() && !policy.protected_tools.contains(&result.name) =>
+            {
+                Some(Output {
+                    message: message.id.clone(),
+                    position,
+                    call: result.call.clone(),
+                    tool: result.name.clone(),
+                    tokens: size.tokens,
+                })
+            }
+            Content::ToolResult(_)
+            | Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
+        },
+    )
 }
 
 /// What a message costs in a prompt.
 pub fn size(message: &Message) -> u32 {
-    message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add)
+    message
+        .parts
+        .iter()
+        .map(|part| part.size.tokens)
+        .fold(message.overhead, u32::saturating_add)
 }
 
 #[cfg(test)]

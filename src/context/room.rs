@@ -3,24 +3,35 @@
 use super::{budget::Budget, estimate, estimator::Estimator, truncate::cut_texts};
 use crate::model::OutputLimits;
 
-/// However full a window is, results of one submission may have this share of it: what is older is made smaller before the next call.
+/// However full a window is, results of one submission may have this share of it: what is older is
+/// made smaller before the next call.
 const SHARE_FOR_RESULTS: u32 = 2;
 /// Tokens that a result gets in any case: enough to see what it was, and where the rest is.
 const LEAST: u32 = 200;
 
-/// Tokens that the results of a message may have together, in a context that holds `used`. They are estimates: as much as they may be
-/// more is left free as well.
+/// Tokens that the results of a message may have together, in a context that holds `used`. They are
+/// estimates: as much as they may be more is left free as well.
 pub fn for_results(budget: Budget, used: u32) -> u32 {
-    let left = budget.room().saturating_sub(used).max(budget.room() / SHARE_FOR_RESULTS);
+    let left = budget
+        .room()
+        .saturating_sub(used)
+        .max(budget.room() / SHARE_FOR_RESULTS);
     let left = left.saturating_sub(estimate::MESSAGE_OVERHEAD);
     let with_margin = u64::from(left) + u64::from(estimate::count(left).margin);
-    let tokens = (u64::from(left) * u64::from(left)).checked_div(with_margin).unwrap_or_default();
+    let tokens = (u64::from(left) * u64::from(left))
+        .checked_div(with_margin)
+        .unwrap_or_default();
     u32::try_from(tokens).unwrap_or(left)
 }
 
-/// The limits with which an output costs at most `room` tokens, as `estimator` counts them, or as few as a result gets in any case.
-/// Output that fits keeps its own.
-pub fn fitting(texts: &[String], limits: &OutputLimits, room: u32, estimator: Estimator) -> OutputLimits {
+/// The limits with which an output costs at most `room` tokens, as `estimator` counts them, or as
+/// few as a result gets in any case. Output that fits keeps its own.
+pub fn fitting(
+    texts: &[String],
+    limits: &OutputLimits,
+    room: u32,
+    estimator: Estimator,
+) -> OutputLimits {
     let costs = |limits: &OutputLimits| cost(&cut_texts(texts, limits).texts, estimator);
     let room = room.max(LEAST);
     if costs(limits) <= room {
@@ -28,20 +39,31 @@ pub fn fitting(texts: &[String], limits: &OutputLimits, room: u32, estimator: Es
     }
     let chars = cut_texts(texts, limits).kept_chars;
     // The most characters that fit: it fits with `least`, and not with `most`.
-    let (mut least, mut most) = (0, chars);
+    let mut least = 0;
+    let mut most = chars;
     while most - least > 1 {
         let middle = least + (most - least) / 2;
-        if costs(&capped(limits, middle)) <= room { least = middle } else { most = middle }
+        if costs(&capped(limits, middle)) <= room {
+            least = middle
+        } else {
+            most = middle
+        }
     }
     capped(limits, least)
 }
 
 fn capped(limits: &OutputLimits, chars: u32) -> OutputLimits {
-    OutputLimits { max_chars: Some(chars), ..*limits }
+    OutputLimits {
+        max_chars: Some(chars),
+        ..*limits
+    }
 }
 
 fn cost(texts: &[String], estimator: Estimator) -> u32 {
-    texts.iter().map(|text| estimator.output(text)).fold(0, u32::saturating_add)
+    texts
+        .iter()
+        .map(|text| estimator.output(text))
+        .fold(0, u32::saturating_add)
 }
 
 #[cfg(test)]
@@ -52,17 +74,29 @@ mod tests {
     use crate::context::{template::Template, truncate::MARKER};
 
     fn budget(window: u32, reserve: u32) -> Budget {
-        Budget { window, reserve, assumed: false }
+        Budget {
+            window,
+            reserve,
+            assumed: false,
+        }
     }
 
     /// Row L4
     #[test]
     fn results_get_what_is_left_and_half_of_the_room_in_any_case() {
-        for (used, left) in [(1_000, 10_904), (5_952, 5_952), (11_000, 5_952), (50_000, 5_952)] {
+        for (used, left) in [
+            (1_000, 10_904),
+            (5_952, 5_952),
+            (11_000, 5_952),
+            (50_000, 5_952),
+        ] {
             let tokens = for_results(budget(16_000, 4_096), used);
             let most = estimate::count(tokens);
             let room = left - estimate::MESSAGE_OVERHEAD;
-            assert!((room - 2..=room).contains(&(most.tokens + most.margin)), "{used}: {most:?}");
+            assert!(
+                (room - 2..=room).contains(&(most.tokens + most.margin)),
+                "{used}: {most:?}"
+            );
         }
         assert_eq!(for_results(budget(0, 0), 0), 0);
     }
@@ -70,15 +104,31 @@ mod tests {
     /// Rows L4 and D6
     #[test]
     fn an_output_that_fits_stays_and_one_that_does_not_is_cut_to_what_fits() {
-        let limits = OutputLimits { max_chars: Some(120_000), ..OutputLimits::default() };
+        let limits = OutputLimits {
+            max_chars: Some(120_000),
+            ..OutputLimits::default()
+        };
         let text = |chars: usize| vec!["x".repeat(chars)];
-        let fitting = |texts: &[String], limits, room| fitting(texts, limits, room, Estimator::Characters);
-        assert_eq!(fitting(&text(4_000), &limits, 1_000), limits, "exactly as much as there is room for");
+        let fitting =
+            |texts: &[String], limits, room| fitting(texts, limits, room, Estimator::Characters);
+        assert_eq!(
+            fitting(&text(4_000), &limits, 1_000),
+            limits,
+            "exactly as much as there is room for"
+        );
         let cut = fitting(&text(4_001), &limits, 1_000);
         let marker = u32::try_from(MARKER.len()).unwrap();
         assert_eq!(cut.max_chars, Some(4_000 - marker));
-        assert_eq!(fitting(&text(4_001), &limits, 0).max_chars, Some(800 - marker), "a result is never nothing");
-        assert_eq!(fitting(&text(200_000), &limits, 40_000), limits, "cut to its own limit it fits");
+        assert_eq!(
+            fitting(&text(4_001), &limits, 0).max_chars,
+            Some(800 - marker),
+            "a result is never nothing"
+        );
+        assert_eq!(
+            fitting(&text(200_000), &limits, 40_000),
+            limits,
+            "cut to its own limit it fits"
+        );
     }
 
     proptest! {

@@ -9,11 +9,12 @@ pub struct Clean {
     pub replaced: bool,
 }
 
-/// Replaces NUL by U+FFFD, takes out terminal escape sequences (CSI such as colours, OSC such as titles and links) and turns
-/// CRLF into LF.
+/// Replaces NUL by U+FFFD, takes out terminal escape sequences (CSI such as colours, OSC such as
+/// titles and links) and turns CRLF into LF.
 ///
-/// Everything else stays: tabs, lone carriage returns, other control characters, and escape sequences that do not end. Only
-/// the replacement of NUL is reported; what is taken out was never text.
+/// Everything else stays: tabs, lone carriage returns, other control characters, and escape
+/// sequences that do not end. Only the replacement of NUL is reported; what is taken out was never
+/// text.
 pub fn clean(text: &str) -> Clean {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -32,11 +33,14 @@ pub fn clean(text: &str) -> Clean {
         }
         rest = &rest[char.len_utf8()..];
     }
-    Clean { text: clean, replaced: text.contains('\0') }
+    Clean {
+        text: clean,
+        replaced: text.contains('\0'),
+    }
 }
 
-/// The length of the complete escape sequence that the text begins with. A sequence never holds another ESC, so looking for
-/// its end costs linear time over the whole text.
+/// The length of the complete escape sequence that the text begins with. A sequence never holds
+/// another ESC, so looking for its end costs linear time over the whole text.
 fn escape_sequence(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [0x1b, b'[', ..] => csi(bytes),
@@ -47,13 +51,21 @@ fn escape_sequence(bytes: &[u8]) -> Option<usize> {
 
 /// `ESC [`, parameters, intermediates, one final byte.
 fn csi(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.iter().skip(2).position(|byte| !matches!(byte, 0x20..=0x3f))? + 2;
+    let end = bytes
+        .iter()
+        .skip(2)
+        .position(|byte| !matches!(byte, 0x20..=0x3f))?
+        + 2;
     matches!(bytes[end], 0x40..=0x7e).then_some(end + 1)
 }
 
 /// `ESC ]`, text in one line, then BEL or `ESC \`.
 fn osc(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.iter().skip(2).position(|byte| matches!(byte, 0x07 | 0x1b | b'\n' | b'\0'))? + 2;
+    let end = bytes
+        .iter()
+        .skip(2)
+        .position(|byte| matches!(byte, 0x07 | 0x1b | b'\n' | b'\0'))?
+        + 2;
     match bytes[end..] {
         [0x07, ..] => Some(end + 1),
         [0x1b, b'\\', ..] => Some(end + 2),
@@ -81,17 +93,32 @@ mod tests {
             ("\x1b[1;38;5;208mbold\x1b[m", "bold", false),
             ("\x1b[?25l\x1b[2Kdone\r\x1b[K\n", "done\n", false),
             ("\x1b]0;title\x07text", "text", false),
-            ("\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\", "link", false),
+            (
+                "\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\",
+                "link",
+                false,
+            ),
             ("\x1b]0;never ends\nmore", "\x1b]0;never ends\nmore", false),
             ("\x1b[12", "\x1b[12", false),
             ("\x1b[12é", "\x1b[12é", false),
             ("\x1b[\x1b[0mx", "\x1b[x", false),
             ("\x1b", "\x1b", false),
-            ("\x07\x08\u{feff}日本語🎉", "\x07\x08\u{feff}日本語🎉", false),
+            (
+                "\x07\x08\u{feff}日本語🎉",
+                "\x07\x08\u{feff}日本語🎉",
+                false,
+            ),
             ("array[0m]", "array[0m]", false),
         ];
         for (input, text, replaced) in table {
-            assert_eq!(clean(input), Clean { text: text.to_owned(), replaced }, "{input:?}");
+            assert_eq!(
+                clean(input),
+                Clean {
+                    text: text.to_owned(),
+                    replaced
+                },
+                "{input:?}"
+            );
         }
     }
 

@@ -12,7 +12,8 @@ pub struct Size {
     pub last_input: u32,
     /// Its answer.
     pub last_output: u32,
-    /// The estimate of everything since, which is everything when there was no call. Negative after something was taken away.
+    /// The estimate of everything since, which is everything when there was no call. Negative
+    /// after something was taken away.
     pub new: i64,
 }
 
@@ -39,13 +40,15 @@ pub struct Counters<'a> {
     pub anchor: Option<&'a Anchor>,
 }
 
-/// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all ask it. It starts from a session's
-/// counters; [`Self::with`] and [`Self::without`] correct them for one prompt.
+/// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all
+/// ask it. It starts from a session's counters; [`Self::with`] and [`Self::without`] correct them
+/// for one prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct ContextSize<'a> {
     /// The last measured call, if it is usable.
     anchor: Option<&'a Anchor>,
-    /// What the answer of that call costs beside its reported tokens, now that it stands in a message.
+    /// What the answer of that call costs beside its reported tokens, now that it stands in a
+    /// message.
     frame_tokens: u32,
     non_transcript: NonTranscript,
     transcript_tokens: i64,
@@ -53,36 +56,67 @@ pub struct ContextSize<'a> {
 }
 
 impl<'a> ContextSize<'a> {
-    /// The size of a prompt of the whole transcript for a model, by its reference. `frame_tokens`: [`super::estimator::Estimator::frame`].
-    pub fn new(counters: Counters<'a>, model: &str, frame_tokens: u32, non_transcript: NonTranscript) -> Self {
-        let Counters { transcript_tokens, context_version, anchor } = counters;
+    /// The size of a prompt of the whole transcript for a model, by its reference. `frame_tokens`:
+    /// [`super::estimator::Estimator::frame`].
+    pub fn new(
+        counters: Counters<'a>,
+        model: &str,
+        frame_tokens: u32,
+        non_transcript: NonTranscript,
+    ) -> Self {
+        let Counters {
+            transcript_tokens,
+            context_version,
+            anchor,
+        } = counters;
         let anchor = usable(anchor, model, context_version);
-        Self { anchor, frame_tokens, non_transcript, transcript_tokens, unsupported_tokens: 0 }
+        Self {
+            anchor,
+            frame_tokens,
+            non_transcript,
+            transcript_tokens,
+            unsupported_tokens: 0,
+        }
     }
 
     /// The size with so many more tokens in the transcript. The offset stays.
     #[must_use]
     pub fn with(self, tokens: i64) -> Self {
-        Self { transcript_tokens: self.transcript_tokens.saturating_add(tokens), ..self }
+        Self {
+            transcript_tokens: self.transcript_tokens.saturating_add(tokens),
+            ..self
+        }
     }
 
-    /// The size without so many tokens of the transcript that the model is not sent, of what [`Self::unmeasured`] returns: media that it
-    /// does not support count as the words in their place, and reasoning that is not sent counts as nothing.
+    /// The size without so many tokens of the transcript that the model is not sent, of what
+    /// [`Self::unmeasured`] returns: media that it does not support count as the words in their
+    /// place, and reasoning that is not sent counts as nothing.
     #[must_use]
     pub fn without(self, unsupported_tokens: i64) -> Self {
-        Self { unsupported_tokens, ..self }
+        Self {
+            unsupported_tokens,
+            ..self
+        }
     }
 
     /// The size with another transcript of so many tokens, of which no call measured anything.
     #[must_use]
     pub fn with_rewritten(self, transcript_tokens: i64) -> Self {
-        Self { anchor: None, transcript_tokens, unsupported_tokens: 0, ..self }
+        Self {
+            anchor: None,
+            transcript_tokens,
+            unsupported_tokens: 0,
+            ..self
+        }
     }
 
-    /// The messages that the last measured call was not made from; all of them if there was no such call. They follow its answer. If that
-    /// answer was not appended, they are the newest ones that fit into what is new. `messages` may be only the end of the transcript.
+    /// The messages that the last measured call was not made from; all of them if there was no such
+    /// call. They follow its answer. If that answer was not appended, they are the newest ones
+    /// that fit into what is new. `messages` may be only the end of the transcript.
     pub fn unmeasured<'m>(&self, messages: &'m [Message]) -> &'m [Message] {
-        let Some(anchor) = self.anchor else { return messages };
+        let Some(anchor) = self.anchor else {
+            return messages;
+        };
         if !self.has_unmeasured() {
             return &[];
         }
@@ -100,11 +134,17 @@ impl<'a> ContextSize<'a> {
         &messages[messages.len() - newest..]
     }
 
-    /// Whether the end of a transcript is long enough for [`Self::unmeasured`] to find all that there is. `slack` tokens more than are
-    /// new have to be seen before an answer that is not found is taken for one that was not appended.
+    /// Whether the end of a transcript is long enough for [`Self::unmeasured`] to find all that
+    /// there is. `slack` tokens more than are new have to be seen before an answer that is not
+    /// found is taken for one that was not appended.
     pub fn is_end_enough(&self, end: &[Message], slack: i64) -> bool {
-        let Some(anchor) = self.anchor else { return false };
-        let seen: i64 = end.iter().map(|message| i64::from(prune::size(message))).sum();
+        let Some(anchor) = self.anchor else {
+            return false;
+        };
+        let seen: i64 = end
+            .iter()
+            .map(|message| i64::from(prune::size(message)))
+            .sum();
         answer_of(anchor, end).is_some() || seen > 2 * self.new_tokens().max(0) + slack
     }
 
@@ -135,36 +175,64 @@ impl<'a> ContextSize<'a> {
 
     /// The size.
     pub fn size(&self) -> Size {
-        let (last_input, last_output) = self.anchor.map_or((0, 0), |anchor| (anchor.input, anchor.output));
+        let (last_input, last_output) = self
+            .anchor
+            .map_or((0, 0), |anchor| (anchor.input, anchor.output));
         let new = self.new_of(self.estimated_tokens() - self.unsupported_tokens);
         let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
         let doubtful = estimate::count(tokens_of(new));
-        let basis = if self.anchor.is_some() && new == 0 { TokenBasis::Actual } else { doubtful.basis };
-        let estimator = if basis == TokenBasis::Actual { String::new() } else { doubtful.estimator };
-        Size { count: TokenCount { tokens, basis, margin: doubtful.margin, estimator }, last_input, last_output, new }
+        let basis = if self.anchor.is_some() && new == 0 {
+            TokenBasis::Actual
+        } else {
+            doubtful.basis
+        };
+        let estimator = if basis == TokenBasis::Actual {
+            String::new()
+        } else {
+            doubtful.estimator
+        };
+        Size {
+            count: TokenCount {
+                tokens,
+                basis,
+                margin: doubtful.margin,
+                estimator,
+            },
+            last_input,
+            last_output,
+            new,
+        }
     }
 
-    /// What is added to the transcript's estimate to get the size: the rest of the prompt, and what the last call taught about both, less
-    /// what the model is not sent. A statement that alone knows the transcript's tokens adds it.
+    /// What is added to the transcript's estimate to get the size: the rest of the prompt, and what
+    /// the last call taught about both, less what the model is not sent. A statement that alone
+    /// knows the transcript's tokens adds it.
     pub fn offset(&self) -> i64 {
-        let measured =
-            |anchor: &Anchor| i64::from(anchor.input) + i64::from(anchor.output) - anchor.estimated_at_anchor;
-        i64::from(self.non_transcript_tokens()) + self.anchor.map_or(0, measured) - self.unsupported_tokens
+        let measured = |anchor: &Anchor| {
+            i64::from(anchor.input) + i64::from(anchor.output) - anchor.estimated_at_anchor
+        };
+        i64::from(self.non_transcript_tokens()) + self.anchor.map_or(0, measured)
+            - self.unsupported_tokens
     }
 
     /// The estimate of the prompt, whatever was measured and whatever the model is not sent.
     pub fn estimated_tokens(&self) -> i64 {
-        self.transcript_tokens.saturating_add(i64::from(self.non_transcript_tokens()))
+        self.transcript_tokens
+            .saturating_add(i64::from(self.non_transcript_tokens()))
     }
 
-    /// The estimate of what is new since the last measured call, before anything is subtracted from it.
+    /// The estimate of what is new since the last measured call, before anything is subtracted from
+    /// it.
     fn new_tokens(&self) -> i64 {
         self.new_of(self.estimated_tokens())
     }
 
-    /// The part of an estimate that is new. The frame of the last answer is part of it, but nothing by itself: it comes with what follows.
+    /// The part of an estimate that is new. The frame of the last answer is part of it, but nothing
+    /// by itself: it comes with what follows.
     fn new_of(&self, estimated: i64) -> i64 {
-        let Some(anchor) = self.anchor else { return estimated };
+        let Some(anchor) = self.anchor else {
+            return estimated;
+        };
         match estimated - anchor.estimated_at_anchor {
             frame if (0..=i64::from(self.frame_tokens)).contains(&frame) => 0,
             new => new,
@@ -172,7 +240,8 @@ impl<'a> ContextSize<'a> {
     }
 }
 
-/// The last measured call, if it measured prompts of this model: no part of its prompt was replaced since, and this model was called.
+/// The last measured call, if it measured prompts of this model: no part of its prompt was replaced
+/// since, and this model was called.
 fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&'a Anchor> {
     anchor.filter(|anchor| anchor.model == model && anchor.version == version && anchor.input > 0)
 }
@@ -181,7 +250,11 @@ fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&
 fn answer_of(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
     messages.iter().rposition(|message| {
         message.response.as_ref().is_some_and(|response| {
-            response.model == anchor.model && response.usage.as_ref().is_some_and(|usage| usage.input == anchor.input)
+            response.model == anchor.model
+                && response
+                    .usage
+                    .as_ref()
+                    .is_some_and(|usage| usage.input == anchor.input)
         })
     })
 }
@@ -218,9 +291,21 @@ mod tests {
         }
     }
 
-    fn context(anchor: Option<&Anchor>, transcript_tokens: i64, non_transcript: u32, frame: u32) -> ContextSize<'_> {
-        let counters = Counters { transcript_tokens, context_version: 3, anchor };
-        let non_transcript = NonTranscript { instructions: non_transcript, ..NonTranscript::default() };
+    fn context(
+        anchor: Option<&Anchor>,
+        transcript_tokens: i64,
+        non_transcript: u32,
+        frame: u32,
+    ) -> ContextSize<'_> {
+        let counters = Counters {
+            transcript_tokens,
+            context_version: 3,
+            anchor,
+        };
+        let non_transcript = NonTranscript {
+            instructions: non_transcript,
+            ..NonTranscript::default()
+        };
         ContextSize::new(counters, "main/m", frame, non_transcript)
     }
 
@@ -233,8 +318,19 @@ mod tests {
     fn the_next_input_is_the_last_input_and_output_and_what_is_new() {
         let last = anchor(5_000, 100, 4_700);
         let next = size(Some(&last), 4_700 + 20, 0);
-        assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (5_120, 5_000, 100, 20));
-        assert_eq!((next.count.margin, next.count.basis), (2, TokenBasis::Heuristic));
+        assert_eq!(
+            (
+                next.count.tokens,
+                next.last_input,
+                next.last_output,
+                next.new
+            ),
+            (5_120, 5_000, 100, 20)
+        );
+        assert_eq!(
+            (next.count.margin, next.count.basis),
+            (2, TokenBasis::Heuristic)
+        );
         assert!(next.is_anchored());
         assert_eq!(next.at_most(), 5_122);
     }
@@ -242,7 +338,12 @@ mod tests {
     #[test]
     fn the_frame_of_the_last_answer_comes_with_what_follows_it() {
         let last = anchor(5_000, 100, 4_700);
-        for (estimated, tokens, new) in [(4_700, 5_100, 0), (4_704, 5_100, 0), (4_705, 5_105, 5), (4_724, 5_124, 24)] {
+        for (estimated, tokens, new) in [
+            (4_700, 5_100, 0),
+            (4_704, 5_100, 0),
+            (4_705, 5_105, 5),
+            (4_724, 5_124, 24),
+        ] {
             let next = size(Some(&last), estimated, 4);
             assert_eq!((next.count.tokens, next.new), (tokens, new), "{estimated}");
             assert_eq!(next.count.basis == TokenBasis::Actual, new == 0);
@@ -254,38 +355,86 @@ mod tests {
     #[test]
     fn without_a_usable_call_everything_is_an_estimate() {
         let next = size(None, 1_000, 0);
-        assert_eq!((next.count.tokens, next.last_input, next.last_output, next.new), (1_000, 0, 0, 1_000));
-        assert_eq!((next.count.margin, next.count.basis), (100, TokenBasis::Heuristic));
+        assert_eq!(
+            (
+                next.count.tokens,
+                next.last_input,
+                next.last_output,
+                next.new
+            ),
+            (1_000, 0, 0, 1_000)
+        );
+        assert_eq!(
+            (next.count.margin, next.count.basis),
+            (100, TokenBasis::Heuristic)
+        );
         assert!(!next.is_anchored());
         let last = anchor(5_000, 100, 4_700);
         assert!(usable(Some(&last), "main/m", 3).is_some());
         for (model, version) in [("main/other", 3), ("main/m", 4)] {
-            assert_eq!(usable(Some(&last), model, version), None, "{model} {version}");
+            assert_eq!(
+                usable(Some(&last), model, version),
+                None,
+                "{model} {version}"
+            );
         }
-        assert_eq!(usable(Some(&anchor(0, 0, 9)), "main/m", 3), None, "a call without reported input is no anchor");
+        assert_eq!(
+            usable(Some(&anchor(0, 0, 9)), "main/m", 3),
+            None,
+            "a call without reported input is no anchor"
+        );
     }
 
     #[test]
     fn the_last_call_has_seen_what_stands_before_its_answer() {
         let reported = |input| {
             let mut message = testing::assistant("1234");
-            let usage = Usage { input, ..Usage::default() };
-            message.response = Some(ModelResponse { usage: Some(usage), ..testing::response("main/m") });
+            let usage = Usage {
+                input,
+                ..Usage::default()
+            };
+            message.response = Some(ModelResponse {
+                usage: Some(usage),
+                ..testing::response("main/m")
+            });
             message
         };
-        let said = [testing::user("a"), reported(90), testing::user("b"), reported(100), testing::user("c")];
-        let count = |anchor: Option<&Anchor>, new| context(anchor, new, 0, 0).unmeasured(&said).len();
+        let said = [
+            testing::user("a"),
+            reported(90),
+            testing::user("b"),
+            reported(100),
+            testing::user("c"),
+        ];
+        let count =
+            |anchor: Option<&Anchor>, new| context(anchor, new, 0, 0).unmeasured(&said).len();
         assert_eq!(count(None, 0), 5, "nothing was measured");
-        assert_eq!(count(Some(&anchor(100, 1, 0)), 900), 1, "whatever else is new: tools, for example");
+        assert_eq!(
+            count(Some(&anchor(100, 1, 0)), 900),
+            1,
+            "whatever else is new: tools, for example"
+        );
         assert_eq!(count(Some(&anchor(100, 1, 0)), 0), 0, "nothing is new");
         assert_eq!(count(Some(&anchor(90, 1, 0)), 900), 3);
         // Each message costs 5.
         for (new, newest) in [(-3, 0), (0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (900, 5)] {
-            assert_eq!(count(Some(&anchor(7, 1, 0)), new), newest, "an answer that was not appended, and {new} more");
+            assert_eq!(
+                count(Some(&anchor(7, 1, 0)), new),
+                newest,
+                "an answer that was not appended, and {new} more"
+            );
         }
-        let enough = |anchor: &Anchor, end: &[Message], slack| context(Some(anchor), 5, 0, 0).is_end_enough(end, slack);
-        assert_eq!([1, 2].map(|from| enough(&anchor(90, 1, 0), &said[from..], 900)), [true, false]);
-        assert_eq!([5, 4].map(|slack| enough(&anchor(7, 1, 0), &said[2..], slack)), [false, true]);
+        let enough = |anchor: &Anchor, end: &[Message], slack| {
+            context(Some(anchor), 5, 0, 0).is_end_enough(end, slack)
+        };
+        assert_eq!(
+            [1, 2].map(|from| enough(&anchor(90, 1, 0), &said[from..], 900)),
+            [true, false]
+        );
+        assert_eq!(
+            [5, 4].map(|slack| enough(&anchor(7, 1, 0), &said[2..], slack)),
+            [false, true]
+        );
     }
 
     #[test]
@@ -297,8 +446,16 @@ mod tests {
             assert_eq!((sent.size().count.tokens, sent.size().new), (size, new));
             assert_eq!(sent.offset(), whole.offset() - 188);
             assert_eq!(sent.with(50).size().count.tokens, size + 50);
-            assert_eq!(sent.with(50).offset(), sent.offset(), "what is appended is in the transcript's own tokens");
-            assert_eq!(sent.with_rewritten(1_000).size().count.tokens, 1_900, "another transcript");
+            assert_eq!(
+                sent.with(50).offset(),
+                sent.offset(),
+                "what is appended is in the transcript's own tokens"
+            );
+            assert_eq!(
+                sent.with_rewritten(1_000).size().count.tokens,
+                1_900,
+                "another transcript"
+            );
         }
     }
 
@@ -306,9 +463,16 @@ mod tests {
     fn what_was_reported_whole_is_no_estimate_and_what_was_taken_away_is_taken_off() {
         let last = anchor(5_000, 100, 4_700);
         let same = size(Some(&last), 4_700, 0);
-        assert_eq!((same.count.tokens, same.count.margin, same.count.basis), (5_100, 0, TokenBasis::Actual));
+        assert_eq!(
+            (same.count.tokens, same.count.margin, same.count.basis),
+            (5_100, 0, TokenBasis::Actual)
+        );
         assert_eq!(size(Some(&last), 4_500, 0).count.tokens, 4_900);
-        assert_eq!(size(Some(&anchor(10, 0, 4_700)), 0, 0).count.tokens, 0, "never below nothing");
+        assert_eq!(
+            size(Some(&anchor(10, 0, 4_700)), 0, 0).count.tokens,
+            0,
+            "never below nothing"
+        );
     }
 
     proptest! {

@@ -41,36 +41,84 @@ pub struct Breakdown {
     pub adjusted: bool,
 }
 
-/// Takes a window apart. The messages get what the rest leaves, each kind as much of it as the estimate gives it.
+/// Takes a window apart. The messages get what the rest leaves, each kind as much of it as the
+/// estimate gives it.
 pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
-    let Whole { config, supports_tools, estimator, non_transcript, ledger, queued, used } = *whole;
+    let Whole {
+        config,
+        supports_tools,
+        estimator,
+        non_transcript,
+        ledger,
+        queued,
+        used,
+    } = *whole;
     let mut rest = instructions(config, estimator, non_transcript.instructions);
-    rest.extend(tools(&config.tools, supports_tools, estimator, non_transcript.tools));
-    let non_transcript: u32 = rest.iter().map(|share| share.tokens).fold(0, u32::saturating_add);
+    rest.extend(tools(
+        &config.tools,
+        supports_tools,
+        estimator,
+        non_transcript.tools,
+    ));
+    let non_transcript: u32 = rest
+        .iter()
+        .map(|share| share.tokens)
+        .fold(0, u32::saturating_add);
     let adjusted = non_transcript > used;
     if adjusted {
         scale(&mut rest, used);
     }
-    let mut said: Vec<Share> = CATEGORIES.iter().map(|&category| spoken(category, ledger.held(category))).collect();
+    let mut said: Vec<Share> = CATEGORIES
+        .iter()
+        .map(|&category| spoken(category, ledger.held(category)))
+        .collect();
     scale(&mut said, used.saturating_sub(non_transcript));
-    let deferred: Vec<&Tool> = config.tools.tools.iter().filter(|tool| tool.deferred).collect();
+    let deferred: Vec<&Tool> = config
+        .tools
+        .tools
+        .iter()
+        .filter(|tool| tool.deferred)
+        .collect();
     let unseen = [
         Share {
             occupant: Occupant::DeferredTools,
-            tokens: deferred.iter().map(|tool| estimator.tool(tool)).fold(0, u32::saturating_add),
+            tokens: deferred
+                .iter()
+                .map(|tool| estimator.tool(tool))
+                .fold(0, u32::saturating_add),
             count: number(deferred.len()),
         },
-        Share { occupant: Occupant::Queued, tokens: tokens(queued.tokens), count: queued.parts },
+        Share {
+            occupant: Occupant::Queued,
+            tokens: tokens(queued.tokens),
+            count: queued.parts,
+        },
     ];
-    let shares = rest.into_iter().chain(said).chain(unseen).filter(|share| share.tokens > 0 || share.count > 0);
-    Breakdown { shares: merged(shares), adjusted }
+    let shares = rest
+        .into_iter()
+        .chain(said)
+        .chain(unseen)
+        .filter(|share| share.tokens > 0 || share.count > 0);
+    Breakdown {
+        shares: merged(shares),
+        adjusted,
+    }
 }
 
 /// The tool definitions that are sent, with the sizes of their definitions, the largest first.
-pub fn largest_tools(tools: &ToolSet, supports_tools: bool, estimator: Estimator) -> Vec<(&Tool, u32)> {
-    let mut sized: Vec<_> =
-        tools.visible().filter(|_| supports_tools).map(|tool| (tool, estimator.tool(tool))).collect();
-    sized.sort_by(|(one, size), (other, than)| than.cmp(size).then_with(|| one.name.cmp(&other.name)));
+pub fn largest_tools(
+    tools: &ToolSet,
+    supports_tools: bool,
+    estimator: Estimator,
+) -> Vec<(&Tool, u32)> {
+    let mut sized: Vec<_> = tools
+        .visible()
+        .filter(|_| supports_tools)
+        .map(|tool| (tool, estimator.tool(tool)))
+        .collect();
+    sized.sort_by(|(one, size), (other, than)| {
+        than.cmp(size).then_with(|| one.name.cmp(&other.name))
+    });
     sized
 }
 
@@ -87,18 +135,34 @@ pub struct Forecast {
     pub steps: Option<u32>,
 }
 
-/// When a context will have to be compacted, if it goes on growing by `growth` tokens from step to step. `starts_at`: the size at which
-/// compaction starts by itself.
-pub fn forecast(budget: Budget, starts_at: Option<u32>, size: &Size, growth: Option<f64>) -> Forecast {
+/// When a context will have to be compacted, if it goes on growing by `growth` tokens from step to
+/// step. `starts_at`: the size at which compaction starts by itself.
+pub fn forecast(
+    budget: Budget,
+    starts_at: Option<u32>,
+    size: &Size,
+    growth: Option<f64>,
+) -> Forecast {
     let Some(threshold) = starts_at else {
-        return Forecast { threshold: 0, buffer: BUFFER_WHEN_OFF, until: 0, steps: None };
+        return Forecast {
+            threshold: 0,
+            buffer: BUFFER_WHEN_OFF,
+            until: 0,
+            steps: None,
+        };
     };
     let until = threshold.saturating_sub(size.at_most());
-    let steps = growth.filter(|growth| *growth >= 1.0).map(|growth| (f64::from(until) / growth).ceil());
+    let steps = growth
+        .filter(|growth| *growth >= 1.0)
+        .map(|growth| (f64::from(until) / growth).ceil());
     Forecast {
         threshold,
         // One token more than the room is the first that is too many.
-        buffer: if threshold > budget.room() { budget.reserve } else { budget.window - threshold.min(budget.window) },
+        buffer: if threshold > budget.room() {
+            budget.reserve
+        } else {
+            budget.window - threshold.min(budget.window)
+        },
         until,
         #[expect(
             clippy::cast_possible_truncation,
@@ -113,7 +177,10 @@ pub fn forecast(budget: Budget, starts_at: Option<u32>, size: &Size, growth: Opt
 fn merged(shares: impl Iterator<Item = Share>) -> Vec<Share> {
     let mut merged: Vec<Share> = Vec::new();
     for share in shares {
-        match merged.iter_mut().find(|known| known.occupant == share.occupant) {
+        match merged
+            .iter_mut()
+            .find(|known| known.occupant == share.occupant)
+        {
             Some(known) => {
                 known.tokens = known.tokens.saturating_add(share.tokens);
                 known.count = known.count.saturating_add(share.count);
@@ -168,11 +235,16 @@ const CATEGORIES: [Category; 8] = [
 ];
 
 fn spoken(category: Category, held: Held) -> Share {
-    Share { occupant: said(category), tokens: tokens(held.tokens), count: held.parts }
+    Share {
+        occupant: said(category),
+        tokens: tokens(held.tokens),
+        count: held.parts,
+    }
 }
 
-/// The system prompt and the blocks after it, of so many tokens. They are one text: what it has beside its pieces is spread over them.
-/// Where there are none, what every prompt costs stands for them.
+/// The system prompt and the blocks after it, of so many tokens. They are one text: what it has
+/// beside its pieces is spread over them. Where there are none, what every prompt costs stands for
+/// them.
 fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec<Share> {
     let mut shares = Vec::new();
     if !config.system_prompt.is_empty() {
@@ -182,53 +254,95 @@ fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec
             count: 1,
         });
     }
-    for kind in [PinnedKind::Memory, PinnedKind::Skills, PinnedKind::Agents, PinnedKind::Pinned] {
-        let blocks = config.pinned_blocks.iter().filter(|block| block.kind == kind);
+    for kind in [
+        PinnedKind::Memory,
+        PinnedKind::Skills,
+        PinnedKind::Agents,
+        PinnedKind::Pinned,
+    ] {
+        let blocks = config
+            .pinned_blocks
+            .iter()
+            .filter(|block| block.kind == kind);
         let size = |text: &str| estimator.instruction(text);
-        let sizes: Vec<u32> = blocks.map(|block| size(&block.text).saturating_add(size(&block.name))).collect();
+        let sizes: Vec<u32> = blocks
+            .map(|block| size(&block.text).saturating_add(size(&block.name)))
+            .collect();
         if !sizes.is_empty() {
             let sum = sizes.iter().copied().fold(0, u32::saturating_add);
-            shares.push(Share { occupant: block(kind), tokens: sum, count: number(sizes.len()) });
+            shares.push(Share {
+                occupant: block(kind),
+                tokens: sum,
+                count: number(sizes.len()),
+            });
         }
     }
     if shares.is_empty() {
-        shares.push(Share { occupant: Occupant::SystemPrompt, tokens: whole, count: 0 });
+        shares.push(Share {
+            occupant: Occupant::SystemPrompt,
+            tokens: whole,
+            count: 0,
+        });
     }
     scale(&mut shares, whole);
     shares
 }
 
-/// Tool definitions that are sent, of so many tokens in all. The text around them is spread over them.
+/// Tool definitions that are sent, of so many tokens in all. The text around them is spread over
+/// them.
 fn tools(tools: &ToolSet, supports_tools: bool, estimator: Estimator, whole: u32) -> Vec<Share> {
     let of = |category: ToolCategory| {
-        let told = tools.visible().filter(|tool| supports_tools && tool.category == category);
+        let told = tools
+            .visible()
+            .filter(|tool| supports_tools && tool.category == category);
         let sizes: Vec<u32> = told.map(|tool| estimator.tool(tool)).collect();
         let sum = sizes.iter().copied().fold(0, u32::saturating_add);
-        Share { occupant: tool(category), tokens: sum, count: number(sizes.len()) }
+        Share {
+            occupant: tool(category),
+            tokens: sum,
+            count: number(sizes.len()),
+        }
     };
-    let categories = [ToolCategory::Tools, ToolCategory::McpTools, ToolCategory::Skills, ToolCategory::Agents];
-    let mut shares: Vec<Share> = categories.into_iter().map(of).filter(|share| share.count > 0).collect();
+    let categories = [
+        ToolCategory::Tools,
+        ToolCategory::McpTools,
+        ToolCategory::Skills,
+        ToolCategory::Agents,
+    ];
+    let mut shares: Vec<Share> = categories
+        .into_iter()
+        .map(of)
+        .filter(|share| share.count > 0)
+        .collect();
     scale(&mut shares, whole);
     shares
 }
 
-/// Changes the shares so that they add up to `whole` and keep their proportions. Where there are none in proportion to which it could
-/// be given out, the model's own words get it: a prompt ends by opening its reply.
+/// Changes the shares so that they add up to `whole` and keep their proportions. Where there are
+/// none in proportion to which it could be given out, the model's own words get it: a prompt ends
+/// by opening its reply.
 fn scale(shares: &mut [Share], whole: u32) {
     let sum: u64 = shares.iter().map(|share| u64::from(share.tokens)).sum();
     if sum == 0 {
-        let opened = shares.iter().position(|share| share.occupant == Occupant::Assistant).unwrap_or(0);
+        let opened = shares
+            .iter()
+            .position(|share| share.occupant == Occupant::Assistant)
+            .unwrap_or(0);
         if let Some(share) = shares.get_mut(opened) {
             share.tokens = whole;
         }
         return;
     }
-    let (mut seen, mut given) = (0, 0);
+    let mut seen = 0;
+    let mut given = 0;
     for share in shares {
-        // Each gets what its running sum rounds to, less what is given out: nothing is lost, and none is off by more than one.
+        // Each gets what its running sum rounds to, less what is given out: nothing is lost, and
+        // none is off by more than one.
         seen += u64::from(share.tokens);
-        let up_to = u32::try_from((u128::from(seen) * u128::from(whole) + u128::from(sum) / 2) / u128::from(sum))
-            .unwrap_or(whole);
+        let up_to = u32::try_from(
+            (u128::from(seen) * u128::from(whole) + u128::from(sum) / 2) / u128::from(sum),
+        )
+        .unwrap_or(whole);
         share.tokens = up_to - given;
         given = up_to;
     }
@@ -254,7 +368,11 @@ mod tests {
     };
 
     fn non_transcript(config: &SessionConfig, estimator: Estimator) -> NonTranscript {
-        estimator.non_transcript(&prompt::system(config), config.tools.visible(), &config.generation)
+        estimator.non_transcript(
+            &prompt::system(config),
+            config.tools.visible(),
+            &config.generation,
+        )
     }
 
     fn held(tokens: i64, parts: u32) -> Held {
@@ -263,27 +381,52 @@ mod tests {
 
     /// A system prompt of 4,000 tokens and tools of 8,000.
     fn config() -> SessionConfig {
-        let big = Tool { description: "x".repeat(31_979), ..testing::tool("look") };
+        let big = Tool {
+            description: "x".repeat(31_979),
+            ..testing::tool("look")
+        };
         SessionConfig {
             system_prompt: "x".repeat(15_984),
-            tools: ToolSet { tools: vec![big, Tool { deferred: true, ..testing::tool("later") }] },
+            tools: ToolSet {
+                tools: vec![
+                    big,
+                    Tool {
+                        deferred: true,
+                        ..testing::tool("later")
+                    },
+                ],
+            },
             ..SessionConfig::default()
         }
     }
 
     fn tokens_of(breakdown: &Breakdown, occupant: Occupant) -> u32 {
-        breakdown.shares.iter().filter(|share| share.occupant == occupant).map(|share| share.tokens).sum()
+        breakdown
+            .shares
+            .iter()
+            .filter(|share| share.occupant == occupant)
+            .map(|share| share.tokens)
+            .sum()
     }
 
     fn total(breakdown: &Breakdown) -> u32 {
-        breakdown.shares.iter().filter(|share| share.in_total()).map(|share| share.tokens).sum()
+        breakdown
+            .shares
+            .iter()
+            .filter(|share| share.in_total())
+            .map(|share| share.tokens)
+            .sum()
     }
 
     /// Rows A6 and A8
     #[test]
     fn messages_are_what_the_system_prompt_and_the_tools_leave() {
         let config = config();
-        let ledger = Ledger { user: held(10_000, 3), tool_results: held(30_000, 7), ..Ledger::default() };
+        let ledger = Ledger {
+            user: held(10_000, 3),
+            tool_results: held(30_000, 7),
+            ..Ledger::default()
+        };
         let queued = held(17, 2);
         let whole = Whole {
             config: &config,
@@ -307,17 +450,28 @@ mod tests {
         for (occupant, tokens) in expected {
             assert_eq!(tokens_of(&breakdown, occupant), tokens, "{occupant:?}");
         }
-        assert_eq!((breakdown.shares.len(), total(&breakdown)), (expected.len(), 52_100));
+        assert_eq!(
+            (breakdown.shares.len(), total(&breakdown)),
+            (expected.len(), 52_100)
+        );
     }
 
     #[test]
     fn what_a_family_hides_in_a_prompt_is_not_taken_for_words_of_the_conversation() {
         let told = config();
         let bare = SessionConfig::default();
-        let ledger = Ledger { user: held(10_000, 3), ..Ledger::default() };
-        for (name, config) in [("gpt-4-chat", &told), ("gpt-4-chat", &bare), ("venice-mistral", &bare)] {
+        let ledger = Ledger {
+            user: held(10_000, 3),
+            ..Ledger::default()
+        };
+        for (name, config) in [
+            ("gpt-4-chat", &told),
+            ("gpt-4-chat", &bare),
+            ("venice-mistral", &bare),
+        ] {
             let estimator = Estimator::of(Template::named(name).unwrap());
-            let (queued, non_transcript) = (Held::default(), non_transcript(config, estimator));
+            let queued = Held::default();
+            let non_transcript = non_transcript(config, estimator);
             let whole = Whole {
                 config,
                 supports_tools: true,
@@ -328,8 +482,16 @@ mod tests {
                 used: 30_000,
             };
             let breakdown = breakdown(&whole);
-            let hidden = (tokens_of(&breakdown, Occupant::SystemPrompt), tokens_of(&breakdown, Occupant::Tools));
-            let prompts = breakdown.shares.iter().find(|share| share.occupant == Occupant::SystemPrompt).unwrap().count;
+            let hidden = (
+                tokens_of(&breakdown, Occupant::SystemPrompt),
+                tokens_of(&breakdown, Occupant::Tools),
+            );
+            let prompts = breakdown
+                .shares
+                .iter()
+                .find(|share| share.occupant == Occupant::SystemPrompt)
+                .unwrap()
+                .count;
             assert_eq!(
                 prompts,
                 u32::from(!config.system_prompt.is_empty()),
@@ -341,14 +503,24 @@ mod tests {
                 "{name}"
             );
         }
-        let hidden = non_transcript(&bare, Estimator::of(Template::named("venice-mistral").unwrap()));
-        assert!(hidden.instructions > 1_000 && hidden.tools == 0, "a system prompt of the service's own: {hidden:?}");
+        let hidden = non_transcript(
+            &bare,
+            Estimator::of(Template::named("venice-mistral").unwrap()),
+        );
+        assert!(
+            hidden.instructions > 1_000 && hidden.tools == 0,
+            "a system prompt of the service's own: {hidden:?}"
+        );
     }
 
     #[test]
     fn what_is_there_is_shown_also_if_it_has_no_tokens_and_nothing_else_is() {
         let config = SessionConfig::default();
-        let ledger = Ledger { user: held(100, 1), media: held(0, 2), ..Ledger::default() };
+        let ledger = Ledger {
+            user: held(100, 1),
+            media: held(0, 2),
+            ..Ledger::default()
+        };
         let queued = Held::default();
         let estimator = Estimator::Characters;
         let non_transcript = non_transcript(&config, estimator);
@@ -361,7 +533,11 @@ mod tests {
             queued,
             used: 100,
         };
-        let shown: Vec<_> = breakdown(&whole).shares.into_iter().map(|it| (it.occupant, it.tokens, it.count)).collect();
+        let shown: Vec<_> = breakdown(&whole)
+            .shares
+            .into_iter()
+            .map(|it| (it.occupant, it.tokens, it.count))
+            .collect();
         assert_eq!(shown, [(Occupant::User, 100, 1), (Occupant::Media, 0, 2)]);
     }
 
@@ -369,7 +545,10 @@ mod tests {
     #[test]
     fn a_share_of_the_messages_below_nothing_is_nothing_and_said() {
         let config = config();
-        let ledger = Ledger { user: held(10, 1), ..Ledger::default() };
+        let ledger = Ledger {
+            user: held(10, 1),
+            ..Ledger::default()
+        };
         let whole = Whole {
             config: &config,
             supports_tools: true,
@@ -389,25 +568,42 @@ mod tests {
     /// Row A10
     #[test]
     fn blocks_and_tools_are_counted_under_their_tags_and_the_unseen_not_at_all() {
-        let block = |name: &str, kind| PinnedBlock { name: name.to_owned(), text: "x".repeat(400), kind };
-        let tool = |name: &str, category| Tool { category, ..testing::tool(name) };
+        let block = |name: &str, kind| PinnedBlock {
+            name: name.to_owned(),
+            text: "x".repeat(400),
+            kind,
+        };
+        let tool = |name: &str, category| Tool {
+            category,
+            ..testing::tool(name)
+        };
         let config = SessionConfig {
             pinned_blocks: vec![
                 block("a", PinnedKind::Memory),
                 block("b", PinnedKind::Skills),
                 block("c", PinnedKind::Pinned),
             ],
-            tools: ToolSet { tools: vec![tool("m", ToolCategory::McpTools), tool("g", ToolCategory::Agents)] },
+            tools: ToolSet {
+                tools: vec![
+                    tool("m", ToolCategory::McpTools),
+                    tool("g", ToolCategory::Agents),
+                ],
+            },
             ..SessionConfig::default()
         };
         let ledger = Ledger::default();
-        let untold = Estimator::Characters.non_transcript(&prompt::system(&config), [], &config.generation);
+        let untold =
+            Estimator::Characters.non_transcript(&prompt::system(&config), [], &config.generation);
         let of = |supports_tools| {
             breakdown(&Whole {
                 config: &config,
                 supports_tools,
                 estimator: Estimator::Characters,
-                non_transcript: if supports_tools { non_transcript(&config, Estimator::Characters) } else { untold },
+                non_transcript: if supports_tools {
+                    non_transcript(&config, Estimator::Characters)
+                } else {
+                    untold
+                },
                 ledger: &ledger,
                 queued: Held::default(),
                 used: 1_000,
@@ -415,29 +611,69 @@ mod tests {
         };
         let seen = of(true);
         for occupant in [Occupant::Memory, Occupant::Skills, Occupant::Pinned] {
-            assert!((100..=104).contains(&tokens_of(&seen, occupant)), "{occupant:?}: {seen:?}");
+            assert!(
+                (100..=104).contains(&tokens_of(&seen, occupant)),
+                "{occupant:?}: {seen:?}"
+            );
         }
         assert!(tokens_of(&seen, Occupant::McpTools) > 0);
         assert!(tokens_of(&seen, Occupant::Agents) > 0);
-        assert_eq!(tokens_of(&of(false), Occupant::McpTools), 0, "a model without tools gets none");
+        assert_eq!(
+            tokens_of(&of(false), Occupant::McpTools),
+            0,
+            "a model without tools gets none"
+        );
     }
 
     #[test]
     fn the_forecast_counts_steps_at_the_rate_of_the_last_ones() {
-        let budget = Budget { window: 200_000, reserve: 16_000, assumed: false };
-        let counters = Counters { transcript_tokens: 52_100, context_version: 0, anchor: None };
+        let budget = Budget {
+            window: 200_000,
+            reserve: 16_000,
+            assumed: false,
+        };
+        let counters = Counters {
+            transcript_tokens: 52_100,
+            context_version: 0,
+            anchor: None,
+        };
         let used = ContextSize::new(counters, "main/m", 0, NonTranscript::default()).size();
         let on = |starts_at, growth| forecast(budget, starts_at, &used, growth);
         let left = 184_001 - (52_100 + 5_210);
-        assert_eq!(on(Some(184_001), None), Forecast { threshold: 184_001, buffer: 16_000, until: left, steps: None });
+        assert_eq!(
+            on(Some(184_001), None),
+            Forecast {
+                threshold: 184_001,
+                buffer: 16_000,
+                until: left,
+                steps: None
+            }
+        );
         assert_eq!(on(Some(184_001), Some(1_000.0)).steps, Some(127));
-        assert_eq!(on(Some(184_001), Some(0.0)).steps, None, "what does not grow has no end");
+        assert_eq!(
+            on(Some(184_001), Some(0.0)).steps,
+            None,
+            "what does not grow has no end"
+        );
         assert_eq!(on(Some(100_000), None).buffer, 100_000);
         assert_eq!(
             on(Some(50_000), Some(10.0)),
-            Forecast { threshold: 50_000, buffer: 150_000, until: 0, steps: Some(0) }
+            Forecast {
+                threshold: 50_000,
+                buffer: 150_000,
+                until: 0,
+                steps: Some(0)
+            }
         );
-        assert_eq!(on(None, Some(10.0)), Forecast { threshold: 0, buffer: 500, until: 0, steps: None });
+        assert_eq!(
+            on(None, Some(10.0)),
+            Forecast {
+                threshold: 0,
+                buffer: 500,
+                until: 0,
+                steps: None
+            }
+        );
     }
 
     proptest! {
@@ -462,7 +698,8 @@ mod tests {
                 tools: ToolSet { tools: (0..tools).map(named).collect() },
                 ..SessionConfig::default()
             };
-            let (queued, non_transcript) = (Held::default(), non_transcript(&config, estimator));
+            let queued = Held::default();
+            let non_transcript = non_transcript(&config, estimator);
             let whole = Whole { config: &config, supports_tools: true, estimator, non_transcript, ledger: &ledger, queued, used };
             let breakdown = breakdown(&whole);
             prop_assert_eq!(total(&breakdown), used);

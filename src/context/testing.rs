@@ -6,8 +6,9 @@ use jiff::Timestamp;
 
 use super::estimate;
 use crate::model::{
-    CallId, Closed, Content, Contents, FinishReason, Generation, Message, MessageId, ModelResponse, Part, Prompt, Role,
-    Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript, message::StoredPart,
+    CallId, Closed, Content, Contents, FinishReason, Generation, Message, MessageId, ModelResponse,
+    Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript,
+    message::StoredPart,
 };
 
 /// How often what is pure is tried by chance.
@@ -71,8 +72,18 @@ pub(crate) fn response(model: &str) -> ModelResponse {
 
 /// A model calls these tools; the calls' ids are the tools' names.
 pub(crate) fn calls(names: &[&str]) -> Message {
-    let call = |name: &&str| ToolCall { id: CallId::new(*name), name: (*name).to_owned(), arguments: "{}".to_owned() };
-    message(Role::Assistant, names.iter().map(|name| Part::new(Content::ToolCall(call(name)))).collect())
+    let call = |name: &&str| ToolCall {
+        id: CallId::new(*name),
+        name: (*name).to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    message(
+        Role::Assistant,
+        names
+            .iter()
+            .map(|name| Part::new(Content::ToolCall(call(name))))
+            .collect(),
+    )
 }
 
 /// Results of such calls: tool and text.
@@ -84,12 +95,20 @@ pub(crate) fn results(results: &[(&str, &str)]) -> Message {
         outcome: ToolOutcome::Success,
         truncation: None,
     };
-    message(Role::Tool, results.iter().map(|entry| Part::new(Content::ToolResult(result(entry)))).collect())
+    message(
+        Role::Tool,
+        results
+            .iter()
+            .map(|entry| Part::new(Content::ToolResult(result(entry))))
+            .collect(),
+    )
 }
 
 /// The messages as a closed transcript.
 pub(crate) fn closed(messages: Vec<Message>) -> Closed {
-    Transcript::new(messages).close().expect("every call in a test has its result")
+    Transcript::new(messages)
+        .close()
+        .expect("every call in a test has its result")
 }
 
 /// A prompt with these messages and nothing else.

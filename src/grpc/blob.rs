@@ -47,7 +47,11 @@ impl BlobService for Blobs {
         request: Request<Streaming<pb::PutBlobRequest>>,
     ) -> Result<Response<pb::PutBlobResponse>, Status> {
         let tenant = tenant(&request);
-        let ended = request.extensions().get::<Ended>().cloned().unwrap_or_default();
+        let ended = request
+            .extensions()
+            .get::<Ended>()
+            .cloned()
+            .unwrap_or_default();
         let mut messages = request.into_inner();
         let UploadBounds { idle, total, .. } = self.engine.rules().uploads;
         let command = decode::blob_header(in_time(idle, messages.message()).await??)?;
@@ -56,13 +60,20 @@ impl BlobService for Blobs {
         let (fed, stored) = tokio::join!(fed, self.engine.put_blob(tenant, command, arriving));
         fed?;
         let blob = match stored {
-            Err(Error::IdempotencyMismatch(key)) => return Err(idempotency_mismatch(&key, "header.request_id")),
+            Err(Error::IdempotencyMismatch(key)) => {
+                return Err(idempotency_mismatch(&key, "header.request_id"));
+            }
             stored => stored?,
         };
-        Ok(Response::new(pb::PutBlobResponse { blob: Some(blob_to_pb(&blob)) }))
+        Ok(Response::new(pb::PutBlobResponse {
+            blob: Some(blob_to_pb(&blob)),
+        }))
     }
 
-    async fn get_blob(&self, request: Request<pb::GetBlobRequest>) -> Result<Response<Self::GetBlobStream>, Status> {
+    async fn get_blob(
+        &self,
+        request: Request<pb::GetBlobRequest>,
+    ) -> Result<Response<Self::GetBlobStream>, Status> {
         let tenant = tenant(&request);
         let wanted = decode::get_blob(request.into_inner())?;
         let found = self.engine.store().blob(&tenant, &wanted.blob).await?;
@@ -79,8 +90,9 @@ impl BlobService for Blobs {
     }
 }
 
-/// Hands on what comes until its end. Returns early where the receiver is gone: the other side knows why. Dropped before its
-/// end, or with an error, it tells the other side by its silence that there is nothing to store.
+/// Hands on what comes until its end. Returns early where the receiver is gone: the other side
+/// knows why. Dropped before its end, or with an error, it tells the other side by its silence that
+/// there is nothing to store.
 async fn feed(
     mut messages: Streaming<pb::PutBlobRequest>,
     ended: &Ended,
@@ -106,10 +118,13 @@ async fn feed(
 
 /// What comes of it, unless it takes too long.
 async fn in_time<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Status> {
-    tokio::time::timeout(limit, work).await.map_err(|_| upload_too_slow())
+    tokio::time::timeout(limit, work)
+        .await
+        .map_err(|_| upload_too_slow())
 }
 
-/// Sends the description, then the bytes of the range, one stored chunk at a time. Ends early when the reader leaves.
+/// Sends the description, then the bytes of the range, one stored chunk at a time. Ends early when
+/// the reader leaves.
 async fn send(
     engine: &Engine,
     tenant: &TenantId,
@@ -119,10 +134,18 @@ async fn send(
 ) -> Result<(), Status> {
     let mut next = Data::Blob(blob_to_pb(blob));
     let mut at = range.start;
-    while pieces.send(Ok(pb::GetBlobResponse { data: Some(next) })).await.is_ok() && at < range.end {
+    while pieces
+        .send(Ok(pb::GetBlobResponse { data: Some(next) }))
+        .await
+        .is_ok()
+        && at < range.end
+    {
         let mut piece = engine.store().blob_piece(tenant, &blob.id, at).await?;
         if piece.is_empty() {
-            return Err(super::status::internal(&format!("blob {} has no byte {at}", blob.id)));
+            return Err(super::status::internal(&format!(
+                "blob {} has no byte {at}",
+                blob.id
+            )));
         }
         piece.truncate(usize::try_from(range.end - at).unwrap_or(usize::MAX));
         at += piece.len() as u64;
@@ -132,7 +155,12 @@ async fn send(
 }
 
 fn blob_to_pb(blob: &Blob) -> pb::Blob {
-    let Blob { id, media_type, bytes, created_at } = blob;
+    let Blob {
+        id,
+        media_type,
+        bytes,
+        created_at,
+    } = blob;
     pb::Blob {
         blob_id: id.to_string(),
         media_type: media_type.clone(),
@@ -142,9 +170,18 @@ fn blob_to_pb(blob: &Blob) -> pb::Blob {
 }
 
 impl GetBlob {
-    /// Where the range ends in a blob of that length; an error when it begins or ends outside of it.
+    /// Where the range ends in a blob of that length; an error when it begins or ends outside of
+    /// it.
     fn within(&self, bytes: u64) -> Result<u64, super::violations::Refused> {
-        let end = if self.length == 0 { bytes } else { self.offset.saturating_add(self.length) };
-        if self.offset <= bytes && end <= bytes { Ok(end) } else { Err(decode::outside_of_blob(self, bytes)) }
+        let end = if self.length == 0 {
+            bytes
+        } else {
+            self.offset.saturating_add(self.length)
+        };
+        if self.offset <= bytes && end <= bytes {
+            Ok(end)
+        } else {
+            Err(decode::outside_of_blob(self, bytes))
+        }
     }
 }

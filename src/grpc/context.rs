@@ -42,15 +42,29 @@ impl ContextService for Contexts {
         request: Request<pb::GetContextStatsRequest>,
     ) -> Result<Response<pb::GetContextStatsResponse>, Status> {
         let tenant = tenant(&request);
-        let decode::GetContextStats { session, model, as_text } = decode::get_context_stats(request.into_inner())?;
+        let decode::GetContextStats {
+            session,
+            model,
+            as_text,
+        } = decode::get_context_stats(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         let found = self.engine.context_stats(&key, model.as_deref()).await?;
         let stats = stats::to_pb(&found, &key.session);
-        let text = if as_text { stats_text::text(&stats, found.budget.assumed) } else { String::new() };
-        Ok(Response::new(pb::GetContextStatsResponse { stats: Some(stats), text }))
+        let text = if as_text {
+            stats_text::text(&stats, found.budget.assumed)
+        } else {
+            String::new()
+        };
+        Ok(Response::new(pb::GetContextStatsResponse {
+            stats: Some(stats),
+            text,
+        }))
     }
 
-    async fn compact(&self, request: Request<pb::CompactRequest>) -> Result<Response<pb::CompactResponse>, Status> {
+    async fn compact(
+        &self,
+        request: Request<pb::CompactRequest>,
+    ) -> Result<Response<pb::CompactResponse>, Status> {
         let tenant = tenant(&request);
         let command = decode::compact(request.into_inner())?;
         let session = command.session.clone();
@@ -66,7 +80,9 @@ impl ContextService for Contexts {
         let tenant = tenant(&request);
         let command = decode::prune_tool_outputs(request.into_inner())?;
         let report = self.engine.prune_tool_outputs(tenant, command).await?;
-        Ok(Response::new(pb::PruneToolOutputsResponse { report: Some(codec::ledger::pruned_to_pb(&report)) }))
+        Ok(Response::new(pb::PruneToolOutputsResponse {
+            report: Some(codec::ledger::pruned_to_pb(&report)),
+        }))
     }
 
     async fn restore_tool_outputs(
@@ -75,9 +91,18 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
         let tenant = tenant(&request);
         let command = decode::restore_tool_outputs(request.into_inner())?;
-        let restored = codec::ledger::restored_to_pb(&self.engine.restore_tool_outputs(tenant, command).await?);
-        let pb::ContextRestored { pruned_at_seq: _, call_ids, tokens_restored } = restored;
-        Ok(Response::new(pb::RestoreToolOutputsResponse { call_ids, tokens_restored }))
+        let restored = codec::ledger::restored_to_pb(
+            &self.engine.restore_tool_outputs(tenant, command).await?,
+        );
+        let pb::ContextRestored {
+            pruned_at_seq: _,
+            call_ids,
+            tokens_restored,
+        } = restored;
+        Ok(Response::new(pb::RestoreToolOutputsResponse {
+            call_ids,
+            tokens_restored,
+        }))
     }
 
     async fn prepare_context(
@@ -90,7 +115,10 @@ impl ContextService for Contexts {
         let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
         let report = Some(codec::ledger::prepared_to_pb(&report, &key.session));
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
-        Ok(Response::new(pb::PrepareContextResponse { prompt: Some(prompt), report }))
+        Ok(Response::new(pb::PrepareContextResponse {
+            prompt: Some(prompt),
+            report,
+        }))
     }
 
     async fn render_context(
@@ -102,7 +130,9 @@ impl ContextService for Contexts {
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let rendered = self.engine.render(tenant, command).await?;
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
-        Ok(Response::new(pb::RenderContextResponse { prompt: Some(prompt) }))
+        Ok(Response::new(pb::RenderContextResponse {
+            prompt: Some(prompt),
+        }))
     }
 
     async fn count_tokens(
@@ -111,7 +141,10 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::CountTokensResponse>, Status> {
         let tenant = tenant(&request);
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.messages)).await?;
+        let stored = self
+            .engine
+            .stored(&tenant, &decode::named_in_messages(&request.messages))
+            .await?;
         let command = decode::count_tokens(request, stored)?;
         let counts = self.engine.count_tokens(tenant, command).await?;
         Ok(Response::new(counts::counts(&counts)))
@@ -122,12 +155,18 @@ impl ContextService for Contexts {
         request: Request<pb::ListCompactionsRequest>,
     ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
         let tenant = tenant(&request);
-        let decode::ListCompactions { session, page } = decode::list_compactions(request.into_inner())?;
+        let decode::ListCompactions { session, page } =
+            decode::list_compactions(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         let filter = format!("{}/{}", key.tenant, key.session);
-        let token = page.token.map(|token| page::decode(&token, COMPACTIONS, &filter)).transpose()?;
+        let token = page
+            .token
+            .map(|token| page::decode(&token, COMPACTIONS, &filter))
+            .transpose()?;
         let before = token.map(CompactionId::new);
-        let (mut compactions, mut last, mut room) = (Vec::new(), before, Room::default());
+        let mut compactions = Vec::new();
+        let mut last = before;
+        let mut room = Room::default();
         let batch = READ.min(page.size.saturating_add(1));
         let more = 'page: loop {
             let read = self.engine.compactions(&key, last.as_ref(), batch).await?;
@@ -144,8 +183,13 @@ impl ContextService for Contexts {
             }
         };
         let last = last.filter(|_| more);
-        let next_page_token = last.map(|id| page::encode(COMPACTIONS, &filter, id.as_str())).unwrap_or_default();
-        Ok(Response::new(pb::ListCompactionsResponse { compactions, next_page_token }))
+        let next_page_token = last
+            .map(|id| page::encode(COMPACTIONS, &filter, id.as_str()))
+            .unwrap_or_default();
+        Ok(Response::new(pb::ListCompactionsResponse {
+            compactions,
+            next_page_token,
+        }))
     }
 
     async fn revert_compaction(
@@ -168,7 +212,8 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::RecordUsageResponse>, Status> {
         let tenant = tenant(&request);
         let command = decode::record_usage(request.into_inner())?;
-        let (Recorded { estimate, size }, calibration_ratio) = self.engine.record_usage(tenant, command).await?;
+        let (Recorded { estimate, size }, calibration_ratio) =
+            self.engine.record_usage(tenant, command).await?;
         Ok(Response::new(pb::RecordUsageResponse {
             estimate: estimate.as_ref().map(codec::usage::estimate_to_pb),
             calibration_ratio,

@@ -9,7 +9,11 @@ use crate::{
 
 /// The answer of CountTokens.
 pub(super) fn counts(counts: &Counts) -> pb::CountTokensResponse {
-    let Counts { total, shares, messages } = counts;
+    let Counts {
+        total,
+        shares,
+        messages,
+    } = counts;
     pb::CountTokensResponse {
         total: Some(codec::usage::count_to_pb(total)),
         categories: shares.iter().map(spent).collect(),

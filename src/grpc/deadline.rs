@@ -1,5 +1,6 @@
-//! A caller's deadline, answered with the status that `error.proto` promises. The framework would say CANCELLED, without details, and
-//! lets a stream go on that was begun in time. What was begun goes on: a turn belongs to the server, not to the call.
+//! A caller's deadline, answered with the status that `error.proto` promises. The framework would
+//! say CANCELLED, without details, and lets a stream go on that was begun in time. What was begun
+//! goes on: a turn belongs to the server, not to the call.
 
 use std::{
     pin::Pin,
@@ -54,7 +55,9 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let Some(patience) = patience(request.headers()) else { return Box::pin(self.inner.call(request)) };
+        let Some(patience) = patience(request.headers()) else {
+            return Box::pin(self.inner.call(request));
+        };
         // The framework's own timer is set after this one, so that this one is first.
         let deadline = Instant::now() + patience;
         let answer = self.inner.call(request);
@@ -67,11 +70,15 @@ where
     }
 }
 
-/// How long the caller waits. One that says it in no form of the protocol waits for ever, as the framework has it.
+/// How long the caller waits. One that says it in no form of the protocol waits for ever, as the
+/// framework has it.
 fn patience(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if number.is_empty() || number.len() > MOST_DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+    if number.is_empty()
+        || number.len() > MOST_DIGITS
+        || !number.bytes().all(|byte| byte.is_ascii_digit())
+    {
         return None;
     }
     let number: u64 = number.parse().ok()?;
@@ -95,7 +102,10 @@ struct Until {
 
 impl Until {
     fn new(inner: Body, deadline: Instant) -> Self {
-        Self { inner: Some(inner), deadline: Box::pin(sleep_until(deadline)) }
+        Self {
+            inner: Some(inner),
+            deadline: Box::pin(sleep_until(deadline)),
+        }
     }
 }
 
@@ -107,7 +117,9 @@ impl http_body::Body for Until {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        let Some(inner) = &mut self.inner else {
+            return Poll::Ready(None);
+        };
         if let Poll::Ready(frame) = Pin::new(inner).poll_frame(context) {
             return Poll::Ready(frame);
         }
@@ -117,15 +129,23 @@ impl http_body::Body for Until {
         // Whoever fills the stream sees that it is gone.
         self.inner = None;
         let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(status::deadline_exceeded().add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+        Poll::Ready(Some(
+            status::deadline_exceeded()
+                .add_header(&mut trailers)
+                .map(|()| Frame::trailers(trailers)),
+        ))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(http_body::Body::is_end_stream)
+        self.inner
+            .as_ref()
+            .is_none_or(http_body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
+        self.inner
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
     }
 }
 
@@ -165,17 +185,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_ends_at_its_deadline_with_the_promised_status() {
-        let pieces = || tokio_stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"piece")))]);
+        let pieces =
+            || tokio_stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"piece")))]);
         let answering = service_fn(move |_: Request<()>| async move {
             let stream = pieces().chain(tokio_stream::pending());
-            Ok::<_, Infallible>(Response::new(Body::new(http_body_util::StreamBody::new(stream))))
+            Ok::<_, Infallible>(Response::new(Body::new(http_body_util::StreamBody::new(
+                stream,
+            ))))
         });
         let begun = Instant::now();
-        let response = Deadlines.layer(answering).oneshot(asked("20m")).await.unwrap();
+        let response = Deadlines
+            .layer(answering)
+            .oneshot(asked("20m"))
+            .await
+            .unwrap();
         assert!(Status::from_header_map(response.headers()).is_none());
         let mut body = response.into_body();
         assert!(body.frame().await.unwrap().unwrap().is_data());
-        let end = body.frame().await.expect("it ended without a status").unwrap();
+        let end = body
+            .frame()
+            .await
+            .expect("it ended without a status")
+            .unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(20));
         check_refused(&end.into_trailers().expect("more of the stream"));
         assert!(body.frame().await.is_none());
@@ -193,7 +224,17 @@ mod tests {
         check("6u", Some(Duration::from_micros(6)));
         check("7n", Some(Duration::from_nanos(7)));
         check("99999999H", Some(Duration::from_secs(99_999_999 * 3600)));
-        for malformed in ["", "S", "1", "1s", "-1S", "+1S", "1.5S", "100000000n", "1 S"] {
+        for malformed in [
+            "",
+            "S",
+            "1",
+            "1s",
+            "-1S",
+            "+1S",
+            "1.5S",
+            "100000000n",
+            "1 S",
+        ] {
             check(malformed, None);
         }
         assert_eq!(patience(&HeaderMap::new()), None);

@@ -52,13 +52,17 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         session_id: id.into_string(),
         etag: revision.to_string(),
         state: session_state(state).into(),
-        current_turn_id: current_turn.map(|turn| turn.into_string()).unwrap_or_default(),
+        current_turn_id: current_turn
+            .map(|turn| turn.into_string())
+            .unwrap_or_default(),
         last_seq: last_seq.0,
         queued_count: i32::try_from(queued).unwrap_or(i32::MAX),
         compaction_count: i32::try_from(compactions).unwrap_or(i32::MAX),
         last_compaction_time: compacted_at.map(codec::time::timestamp_to_pb),
         currently_compacting: compacting,
-        forked_from_session_id: forked_from.map(|session| session.into_string()).unwrap_or_default(),
+        forked_from_session_id: forked_from
+            .map(|session| session.into_string())
+            .unwrap_or_default(),
         forked_at_seq: forked_at.unwrap_or_default().0,
         create_time: Some(codec::time::timestamp_to_pb(created_at)),
         update_time: Some(codec::time::timestamp_to_pb(updated_at)),
@@ -91,9 +95,18 @@ pub fn turn(
     let mut answer = pb::Turn {
         turn_id: turn.id.to_string(),
         session_id: session.to_owned(),
-        request_id: turn.request_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+        request_id: turn
+            .request_id
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         state: codec::turn::state_to_pb(turn.state).into(),
-        model: turn.request.model.as_ref().unwrap_or(&turn.config.model).clone(),
+        model: turn
+            .request
+            .model
+            .as_ref()
+            .unwrap_or(&turn.config.model)
+            .clone(),
         limits: Some(codec::limits::to_pb(limits)),
         create_time: Some(codec::time::timestamp_to_pb(turn.started_at)),
         end_time: turn.ended_at.map(codec::time::timestamp_to_pb),

@@ -1,5 +1,5 @@
-//! What the server answers while it cannot work: requests get UNAVAILABLE with a reason, and health checks get the reason
-//! too, in a header.
+//! What the server answers while it cannot work: requests get UNAVAILABLE with a reason, and health
+//! checks get the reason too, in a header.
 
 use std::{
     pin::Pin,
@@ -38,7 +38,10 @@ impl Gate {
 
     /// How it stands.
     pub fn standing(&self) -> Standing {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -46,7 +49,10 @@ impl<S> Layer<S> for Gate {
     type Service = Gated<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Gated { inner, gate: self.clone() }
+        Gated {
+            inner,
+            gate: self.clone(),
+        }
     }
 }
 
@@ -82,8 +88,12 @@ where
             Standing::Closed(closed) if path.starts_with(HEALTH) => {
                 explained(self.inner.call(request), &closed.to_string())
             }
-            Standing::Unready(why) if path.starts_with(HEALTH) => explained(self.inner.call(request), &why),
-            Standing::Ready | Standing::Unready(_) | Standing::Closed(_) => Box::pin(self.inner.call(request)),
+            Standing::Unready(why) if path.starts_with(HEALTH) => {
+                explained(self.inner.call(request), &why)
+            }
+            Standing::Ready | Standing::Unready(_) | Standing::Closed(_) => {
+                Box::pin(self.inner.call(request))
+            }
         }
     }
 }
@@ -93,7 +103,13 @@ fn explained<B: 'static, E: 'static>(
     answer: impl Future<Output = Result<Response<B>, E>> + Send + 'static,
     why: &str,
 ) -> Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>> {
-    let printable = |char: char| if char == ' ' || char.is_ascii_graphic() { char } else { '?' };
+    let printable = |char: char| {
+        if char == ' ' || char.is_ascii_graphic() {
+            char
+        } else {
+            '?'
+        }
+    };
     let why: String = why.chars().map(printable).take(REASON_SHOWN).collect();
     Box::pin(async move {
         let mut response = answer.await?;

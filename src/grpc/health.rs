@@ -11,7 +11,8 @@ use super::{
 };
 use crate::turn::Engine;
 
-/// Service names that say whether the server takes requests; the empty one stands for the server as a whole.
+/// Service names that say whether the server takes requests; the empty one stands for the server as
+/// a whole.
 const READINESS: [&str; 8] = [
     "",
     "readiness",
@@ -29,12 +30,19 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Says NOT_SERVING everywhere, but that the process lives.
 pub async fn begin(health: &HealthReporter) {
-    health.set_service_status(LIVENESS, ServingStatus::Serving).await;
+    health
+        .set_service_status(LIVENESS, ServingStatus::Serving)
+        .await;
     ready(health, false).await;
 }
 
 /// Keeps readiness true to the database, until the drain makes it false for good.
-pub async fn follow(health: HealthReporter, gate: Gate, engine: Arc<Engine>, stopping: CancellationToken) {
+pub async fn follow(
+    health: HealthReporter,
+    gate: Gate,
+    engine: Arc<Engine>,
+    stopping: CancellationToken,
+) {
     let mut serving = false;
     while !stopping.is_cancelled() {
         let asked = tokio::time::timeout(PERIOD * 3, engine.store().ping(PERIOD * 2));
@@ -44,7 +52,11 @@ pub async fn follow(health: HealthReporter, gate: Gate, engine: Arc<Engine>, sto
         };
         if alive != serving {
             tracing::info!(ready = alive, "readiness changed");
-            gate.set(if alive { Standing::Ready } else { Standing::Unready(Closed::Database.to_string()) });
+            gate.set(if alive {
+                Standing::Ready
+            } else {
+                Standing::Unready(Closed::Database.to_string())
+            });
             ready(&health, alive).await;
             serving = alive;
         }
@@ -58,7 +70,11 @@ pub async fn follow(health: HealthReporter, gate: Gate, engine: Arc<Engine>, sto
 }
 
 async fn ready(health: &HealthReporter, serving: bool) {
-    let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    let status = if serving {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    };
     for service in READINESS {
         health.set_service_status(service, status).await;
     }

@@ -1,7 +1,7 @@
 //! The mouth of contextd: the only place that speaks gRPC.
 //!
-//! A handler decodes ([`decode`]: everything that can be wrong with a request ends there), asks the engine, and encodes the
-//! answer. Errors become statuses in one table ([`status`]).
+//! A handler decodes ([`decode`]: everything that can be wrong with a request ends there), asks the
+//! engine, and encodes the answer. Errors become statuses in one table ([`status`]).
 
 pub mod blob;
 pub mod context;
@@ -34,7 +34,8 @@ use crate::model::TenantId;
 
 /// Bytes that a page of a list may have; a page with one item may have more.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Bytes that are read from the database at once for a page, as they are stored; one item may have more.
+/// Bytes that are read from the database at once for a page, as they are stored; one item may have
+/// more.
 const READ_BYTES: i64 = 8 * 1024 * 1024;
 
 /// Whose data a request is about. Without authentication everybody is the tenant `default`.

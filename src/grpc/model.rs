@@ -33,23 +33,45 @@ impl Models {
 
     async fn page(&self, wanted: ListModels) -> Result<pb::ListModelsResponse, Status> {
         const LIST: &str = "ListModels";
-        let ListModels { provider, page: PageRequest { size, token } } = wanted;
+        let ListModels {
+            provider,
+            page: PageRequest { size, token },
+        } = wanted;
         let filter = provider.as_deref().unwrap_or_default();
-        let after = token.map(|token| page::decode(&token, LIST, filter)).transpose()?;
+        let after = token
+            .map(|token| page::decode(&token, LIST, filter))
+            .transpose()?;
         let mut models = self.engine.models();
-        models.retain(|model| provider.as_ref().is_none_or(|provider| model.provider_name == *provider));
+        models.retain(|model| {
+            provider
+                .as_ref()
+                .is_none_or(|provider| model.provider_name == *provider)
+        });
         models.retain(|model| after.as_ref().is_none_or(|after| model.reference > *after));
         let more = models.len() > size as usize;
         models.truncate(size as usize);
-        let last = models.last().filter(|_| more).map(|last| page::encode(LIST, filter, &last.reference));
-        Ok(pb::ListModelsResponse { models: self.shown(models).await?, next_page_token: last.unwrap_or_default() })
+        let last = models
+            .last()
+            .filter(|_| more)
+            .map(|last| page::encode(LIST, filter, &last.reference));
+        Ok(pb::ListModelsResponse {
+            models: self.shown(models).await?,
+            next_page_token: last.unwrap_or_default(),
+        })
     }
 
     /// Models as clients see them, with what was learnt of each.
     async fn shown(&self, models: Vec<Resolved>) -> Result<Vec<pb::Model>, Status> {
-        let references: Vec<&str> = models.iter().map(|model| model.reference.as_str()).collect();
+        let references: Vec<&str> = models
+            .iter()
+            .map(|model| model.reference.as_str())
+            .collect();
         let learnt = self.engine.calibrations(&references).await?;
-        let ratio = |model: &Resolved| learnt.get(&model.reference).map_or(1.0, |learnt| learnt.ratio);
+        let ratio = |model: &Resolved| {
+            learnt
+                .get(&model.reference)
+                .map_or(1.0, |learnt| learnt.ratio)
+        };
         Ok(models
             .into_iter()
             .map(|model| (ratio(&model), model))
@@ -64,10 +86,16 @@ impl ModelService for Models {
         &self,
         request: Request<pb::ListModelsRequest>,
     ) -> Result<Response<pb::ListModelsResponse>, Status> {
-        Ok(Response::new(self.page(decode::list_models(request.into_inner())?).await?))
+        Ok(Response::new(
+            self.page(decode::list_models(request.into_inner())?)
+                .await?,
+        ))
     }
 
-    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
+    async fn get_model(
+        &self,
+        request: Request<pb::GetModelRequest>,
+    ) -> Result<Response<pb::GetModelResponse>, Status> {
         let reference = decode::get_model(request.into_inner())?;
         let model = self.engine.model(&reference)?;
         let model = self.shown(vec![model]).await?.pop();
@@ -77,7 +105,12 @@ impl ModelService for Models {
 
 fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
     let estimator = template(&model).estimator();
-    let Resolved { reference, provider_name, provider, info } = model;
+    let Resolved {
+        reference,
+        provider_name,
+        provider,
+        info,
+    } = model;
     let ModelInfo {
         name: _,
         display_name,
@@ -92,12 +125,18 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         reasoning_efforts,
         source,
     } = info;
-    let efforts = reasoning_efforts.into_iter().flatten().map(|effort| codec::generation::effort_to_pb(effort).into());
+    let efforts = reasoning_efforts
+        .into_iter()
+        .flatten()
+        .map(|effort| codec::generation::effort_to_pb(effort).into());
     pb::Model {
         model: reference,
         provider_kind: provider.kind().to_owned(),
         display_name,
-        aliases: aliases.iter().map(|alias| format!("{provider_name}/{alias}")).collect(),
+        aliases: aliases
+            .iter()
+            .map(|alias| format!("{provider_name}/{alias}"))
+            .collect(),
         provider: provider_name,
         context_window: context_window.map(limit_to_pb),
         max_output: max_output.map(limit_to_pb),
@@ -116,7 +155,10 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
 
 fn limit_to_pb(limit: Limit) -> pb::ModelLimit {
     let Limit { tokens, source } = limit;
-    pb::ModelLimit { tokens: i32::try_from(tokens).unwrap_or(i32::MAX), source: source_to_pb(source).into() }
+    pb::ModelLimit {
+        tokens: i32::try_from(tokens).unwrap_or(i32::MAX),
+        source: source_to_pb(source).into(),
+    }
 }
 
 fn source_to_pb(source: Source) -> pb::ModelSource {

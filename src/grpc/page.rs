@@ -1,7 +1,8 @@
 //! Page tokens: where a list goes on, opaque to clients and bound to the list they came from.
 //!
-//! The checksum catches damage and mix-ups. It is no secret and protects nothing: whoever forges a token reads no more than
-//! what the same list would have shown anyway, because the filter is always the request's own.
+//! The checksum catches damage and mix-ups. It is no secret and protects nothing: whoever forges a
+//! token reads no more than what the same list would have shown anyway, because the filter is
+//! always the request's own.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
@@ -37,7 +38,8 @@ impl Room {
 #[error("the page token is damaged, or belongs to another list or filter")]
 pub struct BadToken;
 
-/// Makes the token for `position` in a list, e.g. `ListTurns`, with its filter: the tenant, the session and what else chose the rows.
+/// Makes the token for `position` in a list, e.g. `ListTurns`, with its filter: the tenant, the
+/// session and what else chose the rows.
 pub fn encode(list: &str, filter: &str, position: &str) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend(checksum(list, filter, position));
@@ -54,7 +56,11 @@ pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken>
     let (&version, rest) = bytes.split_first().ok_or(BadToken)?;
     let (sum, position) = rest.split_at_checked(CHECKSUM).ok_or(BadToken)?;
     let position = str::from_utf8(position).map_err(|_| BadToken)?;
-    if version == VERSION && sum == checksum(list, filter, position) { Ok(position.to_owned()) } else { Err(BadToken) }
+    if version == VERSION && sum == checksum(list, filter, position) {
+        Ok(position.to_owned())
+    } else {
+        Err(BadToken)
+    }
 }
 
 fn checksum(list: &str, filter: &str, position: &str) -> [u8; CHECKSUM] {
@@ -85,15 +91,27 @@ mod tests {
     #[test]
     fn a_token_gives_its_position_back() {
         for position in ["", "17", "2026-01-01T00:00:00Z/c-1", "ü"] {
-            assert_eq!(decode(&encode("ListTurns", "t/s", position), "ListTurns", "t/s").as_deref(), Ok(position));
+            assert_eq!(
+                decode(&encode("ListTurns", "t/s", position), "ListTurns", "t/s").as_deref(),
+                Ok(position)
+            );
         }
     }
 
     #[test]
     fn a_token_of_another_list_or_filter_is_refused() {
         let token = encode("ListTurns", "t/s", "17");
-        for (list, filter) in [("ListMessages", "t/s"), ("ListTurns", "t/s2"), ("ListTurnst", "/s"), ("", "")] {
-            assert_eq!(decode(&token, list, filter), Err(BadToken), "{list} {filter}");
+        for (list, filter) in [
+            ("ListMessages", "t/s"),
+            ("ListTurns", "t/s2"),
+            ("ListTurnst", "/s"),
+            ("", ""),
+        ] {
+            assert_eq!(
+                decode(&token, list, filter),
+                Err(BadToken),
+                "{list} {filter}"
+            );
         }
     }
 
@@ -103,8 +121,16 @@ mod tests {
         for i in 0..token.len() {
             let mut changed = token.clone().into_bytes();
             changed[i] = if changed[i] == b'A' { b'B' } else { b'A' };
-            assert_eq!(decode(str::from_utf8(&changed).unwrap(), "ListTurns", "t/s"), Err(BadToken), "{i}");
-            assert_eq!(decode(&token[..i], "ListTurns", "t/s"), Err(BadToken), "{i}");
+            assert_eq!(
+                decode(str::from_utf8(&changed).unwrap(), "ListTurns", "t/s"),
+                Err(BadToken),
+                "{i}"
+            );
+            assert_eq!(
+                decode(&token[..i], "ListTurns", "t/s"),
+                Err(BadToken),
+                "{i}"
+            );
         }
     }
 

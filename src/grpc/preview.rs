@@ -1,4 +1,5 @@
-//! Keeps answers within what clients read: texts that make a message too large become previews, and the whole goes into a blob.
+//! Keeps answers within what clients read: texts that make a message too large become previews, and
+//! the whole goes into a blob.
 
 use prost::Message as _;
 use tonic::Status;
@@ -19,13 +20,21 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Makes an event fit. Texts that are cut are readable as blobs by then.
-pub async fn fit_event(engine: &Engine, key: &SessionKey, event: &mut pb::Event) -> Result<(), Status> {
+pub async fn fit_event(
+    engine: &Engine,
+    key: &SessionKey,
+    event: &mut pb::Event,
+) -> Result<(), Status> {
     if event.encoded_len() <= MOST {
         return Ok(());
     }
     let parts = match &mut event.payload {
-        Some(Payload::MessageCommitted(committed)) => committed.message.as_mut().map(|message| &mut message.parts),
-        Some(Payload::ToolCallCompleted(completed)) => completed.result.as_mut().map(|result| &mut result.parts),
+        Some(Payload::MessageCommitted(committed)) => {
+            committed.message.as_mut().map(|message| &mut message.parts)
+        }
+        Some(Payload::ToolCallCompleted(completed)) => {
+            completed.result.as_mut().map(|result| &mut result.parts)
+        }
         _ => None,
     };
     match parts {
@@ -35,7 +44,11 @@ pub async fn fit_event(engine: &Engine, key: &SessionKey, event: &mut pb::Event)
 }
 
 /// Makes a message fit.
-pub async fn fit_message(engine: &Engine, key: &SessionKey, message: &mut pb::Message) -> Result<(), Status> {
+pub async fn fit_message(
+    engine: &Engine,
+    key: &SessionKey,
+    message: &mut pb::Message,
+) -> Result<(), Status> {
     if message.encoded_len() <= MOST {
         return Ok(());
     }
@@ -43,8 +56,16 @@ pub async fn fit_message(engine: &Engine, key: &SessionKey, message: &mut pb::Me
 }
 
 async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Result<(), Status> {
-    for Whole { id, media_type, text } in cut(parts) {
-        engine.store().keep_blob(&key.tenant, &id, media_type, text.as_bytes()).await?;
+    for Whole {
+        id,
+        media_type,
+        text,
+    } in cut(parts)
+    {
+        engine
+            .store()
+            .keep_blob(&key.tenant, &id, media_type, text.as_bytes())
+            .await?;
     }
     Ok(())
 }
@@ -86,30 +107,59 @@ struct Text<'a> {
 fn collect<'a>(part: &'a mut pb::Part, texts: &mut Vec<Text<'a>>) {
     let named = &mut part.preview_of;
     match &mut part.content {
-        Some(Content::Text(words) | Content::Refusal(words)) => texts.push(Text { words, named, is_json: false }),
-        Some(Content::Reasoning(reasoning)) => texts.push(Text { words: &mut reasoning.text, named, is_json: false }),
+        Some(Content::Text(words) | Content::Refusal(words)) => texts.push(Text {
+            words,
+            named,
+            is_json: false,
+        }),
+        Some(Content::Reasoning(reasoning)) => texts.push(Text {
+            words: &mut reasoning.text,
+            named,
+            is_json: false,
+        }),
         Some(Content::ToolCall(call)) => {
-            texts.push(Text { words: &mut call.arguments_json, named: &mut call.arguments_blob, is_json: true });
+            texts.push(Text {
+                words: &mut call.arguments_json,
+                named: &mut call.arguments_blob,
+                is_json: true,
+            });
         }
-        Some(Content::ToolResult(result)) => result.parts.iter_mut().for_each(|part| collect(part, texts)),
-        Some(Content::Media(_) | Content::ProviderItem(_) | Content::StepStart(_) | Content::CompactionMarker(_))
+        Some(Content::ToolResult(result)) => result
+            .parts
+            .iter_mut()
+            .for_each(|part| collect(part, texts)),
+        Some(
+            Content::Media(_)
+            | Content::ProviderItem(_)
+            | Content::StepStart(_)
+            | Content::CompactionMarker(_),
+        )
         | None => {}
     }
 }
 
 impl Text<'_> {
     fn cut(self) -> Whole {
-        let keep = if self.is_json { 0 } else { self.words.floor_char_boundary(PREVIEW) };
+        let keep = if self.is_json {
+            0
+        } else {
+            self.words.floor_char_boundary(PREVIEW)
+        };
         let preview = self.words[..keep].to_owned();
         let text = std::mem::replace(self.words, preview);
-        let (id, media_type) = (derive::blob(text.as_bytes()), if self.is_json { JSON } else { TEXT });
+        let id = derive::blob(text.as_bytes());
+        let media_type = if self.is_json { JSON } else { TEXT };
         *self.named = Some(pb::Blob {
             blob_id: id.to_string(),
             media_type: media_type.to_owned(),
             size_bytes: i64::try_from(text.len()).unwrap_or(i64::MAX),
             create_time: None,
         });
-        Whole { id, media_type, text }
+        Whole {
+            id,
+            media_type,
+            text,
+        }
     }
 }
 
@@ -118,7 +168,10 @@ mod tests {
     use super::*;
 
     fn text(bytes: usize) -> pb::Part {
-        pb::Part { content: Some(Content::Text("é".repeat(bytes / 2))), ..pb::Part::default() }
+        pb::Part {
+            content: Some(Content::Text("é".repeat(bytes / 2))),
+            ..pb::Part::default()
+        }
     }
 
     #[test]
@@ -127,12 +180,19 @@ mod tests {
         let whole = parts[1].clone();
         let wholes = cut(&mut parts);
         assert_eq!(wholes.len(), 1);
-        let Some(Content::Text(words)) = whole.content else { panic!("not a text") };
+        let Some(Content::Text(words)) = whole.content else {
+            panic!("not a text")
+        };
         assert_eq!(wholes[0].text, words);
-        let Some(Content::Text(preview)) = &parts[1].content else { panic!("not a text") };
+        let Some(Content::Text(preview)) = &parts[1].content else {
+            panic!("not a text")
+        };
         assert_eq!(preview.len(), PREVIEW);
         let blob = parts[1].preview_of.as_ref().expect("a blob");
-        assert_eq!((blob.blob_id.as_str(), blob.size_bytes), (derive::blob(words.as_bytes()).as_str(), 900_000));
+        assert_eq!(
+            (blob.blob_id.as_str(), blob.size_bytes),
+            (derive::blob(words.as_bytes()).as_str(), 900_000)
+        );
         assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
     }
 
@@ -152,10 +212,18 @@ mod tests {
 
     #[test]
     fn arguments_are_left_out_whole_since_half_of_a_json_is_none() {
-        let call = pb::ToolCall { arguments_json: format!("[{}]", "1,".repeat(600_000)), ..pb::ToolCall::default() };
-        let mut parts = vec![pb::Part { content: Some(Content::ToolCall(call)), ..pb::Part::default() }];
+        let call = pb::ToolCall {
+            arguments_json: format!("[{}]", "1,".repeat(600_000)),
+            ..pb::ToolCall::default()
+        };
+        let mut parts = vec![pb::Part {
+            content: Some(Content::ToolCall(call)),
+            ..pb::Part::default()
+        }];
         cut(&mut parts);
-        let Some(Content::ToolCall(call)) = &parts[0].content else { panic!("not a call") };
+        let Some(Content::ToolCall(call)) = &parts[0].content else {
+            panic!("not a call")
+        };
         assert!(call.arguments_json.is_empty());
         assert!(call.arguments_blob.is_some());
     }

@@ -16,8 +16,18 @@ const MOST: usize = 2 * 1024 * 1024;
 const JSON: &str = "application/json";
 
 /// A prompt for the wire. What is made a blob is readable by then.
-pub(super) async fn to_pb(engine: &Engine, key: &SessionKey, rendered: Rendered) -> Result<pb::Prompt, Status> {
-    let Rendered { model, prompt, body, version, notes } = rendered;
+pub(super) async fn to_pb(
+    engine: &Engine,
+    key: &SessionKey,
+    rendered: Rendered,
+) -> Result<pb::Prompt, Status> {
+    let Rendered {
+        model,
+        prompt,
+        body,
+        version,
+        notes,
+    } = rendered;
     let mut answer = pb::Prompt {
         model,
         tokens: Some(codec::usage::count_to_pb(&prompt.size)),
@@ -35,8 +45,13 @@ pub(super) async fn to_pb(engine: &Engine, key: &SessionKey, rendered: Rendered)
             let messages = prompt.transcript.messages();
             let neutral = pb::Prompt {
                 system_prompt: prompt.system.clone(),
-                messages: messages.iter().map(|message| codec::message::to_pb(message, &key.session)).collect(),
-                tools: Some(codec::tools::to_pb(&ToolSet { tools: prompt.tools.clone() })),
+                messages: messages
+                    .iter()
+                    .map(|message| codec::message::to_pb(message, &key.session))
+                    .collect(),
+                tools: Some(codec::tools::to_pb(&ToolSet {
+                    tools: prompt.tools.clone(),
+                })),
                 ..answer.clone()
             };
             if neutral.encoded_len() <= MOST {
@@ -46,7 +61,10 @@ pub(super) async fn to_pb(engine: &Engine, key: &SessionKey, rendered: Rendered)
         }
     };
     let id = derive::blob(&whole);
-    engine.store().put_blob(&key.tenant, &id, JSON, &whole).await?;
+    engine
+        .store()
+        .put_blob(&key.tenant, &id, JSON, &whole)
+        .await?;
     answer.request_blob = Some(pb::Blob {
         blob_id: id.to_string(),
         media_type: JSON.to_owned(),
@@ -57,7 +75,12 @@ pub(super) async fn to_pb(engine: &Engine, key: &SessionKey, rendered: Rendered)
 }
 
 fn note(note: &PromptNote) -> pb::PromptNote {
-    let PromptNote { kind, message, part, text } = note;
+    let PromptNote {
+        kind,
+        message,
+        part,
+        text,
+    } = note;
     let kind = match kind {
         PromptNoteKind::Pruned => pb::PromptNoteKind::Pruned,
         PromptNoteKind::Compacted => pb::PromptNoteKind::Compacted,
@@ -67,7 +90,10 @@ fn note(note: &PromptNote) -> pb::PromptNote {
     };
     pb::PromptNote {
         kind: kind.into(),
-        message_id: message.as_ref().map(ToString::to_string).unwrap_or_default(),
+        message_id: message
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         part_index: part.map_or(-1, |part| i32::try_from(part).unwrap_or(i32::MAX)),
         text: text.clone(),
     }

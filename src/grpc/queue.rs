@@ -38,18 +38,27 @@ impl Queue {
         let decode::PageRequest { size, token } = wanted;
         let filter = format!("{}/{}", key.tenant, key.session);
         let mut at: i64 = match token {
-            Some(token) => page::decode(&token, LIST, &filter)?.parse().map_err(|_| page::BadToken)?,
+            Some(token) => page::decode(&token, LIST, &filter)?
+                .parse()
+                .map_err(|_| page::BadToken)?,
             None => 0,
         };
-        let (mut queued_messages, mut bytes) = (Vec::new(), 0);
+        let mut queued_messages = Vec::new();
+        let mut bytes = 0;
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
-            let read = self.engine.store().queued(key, at, batch, READ_BYTES).await?;
+            let read = self
+                .engine
+                .store()
+                .queued(key, at, batch, READ_BYTES)
+                .await?;
             for queued in read.items {
                 let cursor = queued.cursor;
                 let shown = queued_message(queued, key);
                 bytes += shown.encoded_len();
-                if queued_messages.len() == size as usize || (bytes > PAGE_BYTES && !queued_messages.is_empty()) {
+                if queued_messages.len() == size as usize
+                    || (bytes > PAGE_BYTES && !queued_messages.is_empty())
+                {
                     break 'page true;
                 }
                 at = cursor;
@@ -59,8 +68,15 @@ impl Queue {
                 break false;
             }
         };
-        let next_page_token = if more { page::encode(LIST, &filter, &at.to_string()) } else { String::new() };
-        Ok(pb::ListQueuedMessagesResponse { queued_messages, next_page_token })
+        let next_page_token = if more {
+            page::encode(LIST, &filter, &at.to_string())
+        } else {
+            String::new()
+        };
+        Ok(pb::ListQueuedMessagesResponse {
+            queued_messages,
+            next_page_token,
+        })
     }
 }
 
@@ -72,16 +88,29 @@ impl QueueService for Queue {
     ) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
         let tenant = tenant(&request);
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.message)).await?;
+        let stored = self
+            .engine
+            .stored(&tenant, &decode::named_in_messages(&request.message))
+            .await?;
         let command = decode::enqueue_message(request, stored)?;
-        let (session, delivery) = (command.session.clone(), command.delivery);
+        let session = command.session.clone();
+        let delivery = command.delivery;
         let starts_turn = command.starts_turn || delivery == Delivery::Interrupt;
         let body = codec::queue::encode(&command.message);
         let place = self.engine.enqueue(tenant, command).await?;
-        let shown = Shown { session: session.as_str(), body: &body, delivery, starts_turn };
+        let shown = Shown {
+            session: session.as_str(),
+            body: &body,
+            delivery,
+            starts_turn,
+        };
         Ok(Response::new(pb::EnqueueMessageResponse {
             session_state: encode::session_state(place.met).into(),
-            turn_id: place.turn.as_ref().map(ToString::to_string).unwrap_or_default(),
+            turn_id: place
+                .turn
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
             queued_message: Some(placed(place, &shown)),
         }))
     }
@@ -91,7 +120,8 @@ impl QueueService for Queue {
         request: Request<pb::ListQueuedMessagesRequest>,
     ) -> Result<Response<pb::ListQueuedMessagesResponse>, Status> {
         let tenant = tenant(&request);
-        let decode::ListQueuedMessages { session, page } = decode::list_queued_messages(request.into_inner())?;
+        let decode::ListQueuedMessages { session, page } =
+            decode::list_queued_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         self.engine.session(&key).await?;
         Ok(Response::new(self.page(&key, page).await?))
@@ -106,7 +136,9 @@ impl QueueService for Queue {
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let queued = self.engine.cancel_queued(tenant, command).await?;
         let queued_message = Some(queued_message(queued, &key));
-        Ok(Response::new(pb::CancelQueuedMessageResponse { queued_message }))
+        Ok(Response::new(pb::CancelQueuedMessageResponse {
+            queued_message,
+        }))
     }
 
     async fn clear_queue(
@@ -116,8 +148,13 @@ impl QueueService for Queue {
         let tenant = tenant(&request);
         let command = decode::clear_queue(request.into_inner())?;
         let gone = self.engine.clear_queue(tenant, command).await?;
-        let cancelled_message_ids = gone.into_iter().map(|message| message.into_string()).collect();
-        Ok(Response::new(pb::ClearQueueResponse { cancelled_message_ids }))
+        let cancelled_message_ids = gone
+            .into_iter()
+            .map(|message| message.into_string())
+            .collect();
+        Ok(Response::new(pb::ClearQueueResponse {
+            cancelled_message_ids,
+        }))
     }
 }
 
@@ -137,7 +174,12 @@ impl Shown<'_> {
             // One that cannot be read is shown without its content, until a turn gives it up.
             message: codec::queue::to_pb(self.body).ok(),
             delivery: codec::queue::delivery_to_pb(self.delivery).into(),
-            on_idle: if self.starts_turn { pb::IdleAction::StartTurn } else { pb::IdleAction::Hold }.into(),
+            on_idle: if self.starts_turn {
+                pb::IdleAction::StartTurn
+            } else {
+                pb::IdleAction::Hold
+            }
+            .into(),
             ..pb::QueuedMessage::default()
         };
         let state = match state {
@@ -183,7 +225,12 @@ fn queued_message(queued: Queued, key: &SessionKey) -> pb::QueuedMessage {
         expires_at,
         expired: _,
     } = queued;
-    let shown = Shown { session: key.session.as_str(), body: &body, delivery, starts_turn };
+    let shown = Shown {
+        session: key.session.as_str(),
+        body: &body,
+        delivery,
+        starts_turn,
+    };
     pb::QueuedMessage {
         enqueue_time: Some(codec::time::timestamp_to_pb(enqueued_at)),
         expire_time: expires_at.map(codec::time::timestamp_to_pb),

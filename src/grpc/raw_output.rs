@@ -8,21 +8,39 @@ use crate::{
     turn::Engine,
 };
 
-/// Bytes of a whole output that an event carries. A quarter of an event's limit: its cut form may take half.
+/// Bytes of a whole output that an event carries. A quarter of an event's limit: its cut form may
+/// take half.
 const MOST: i64 = 256 * 1024;
 /// Bytes of a longer one.
 const PREVIEW: usize = 4 * 1024;
 
-/// Adds to a `tool_call_completed` whose output was cut the parts with the whole output; other events stay as they are.
-pub(super) async fn add(engine: &Engine, key: &SessionKey, event: &mut pb::Event) -> Result<(), Status> {
-    let Some(Payload::ToolCallCompleted(completed)) = &mut event.payload else { return Ok(()) };
-    let Some(result) = &completed.result else { return Ok(()) };
-    let Some(whole) = result.truncation.as_ref().and_then(|truncation| truncation.full_output.as_ref()) else {
+/// Adds to a `tool_call_completed` whose output was cut the parts with the whole output; other
+/// events stay as they are.
+pub(super) async fn add(
+    engine: &Engine,
+    key: &SessionKey,
+    event: &mut pb::Event,
+) -> Result<(), Status> {
+    let Some(Payload::ToolCallCompleted(completed)) = &mut event.payload else {
+        return Ok(());
+    };
+    let Some(result) = &completed.result else {
+        return Ok(());
+    };
+    let Some(whole) = result
+        .truncation
+        .as_ref()
+        .and_then(|truncation| truncation.full_output.as_ref())
+    else {
         return Ok(());
     };
     let id = BlobId::new(whole.blob_id.clone());
     let fits = whole.size_bytes <= MOST;
-    let wanted = if fits { usize::try_from(whole.size_bytes).unwrap_or(usize::MAX) } else { PREVIEW };
+    let wanted = if fits {
+        usize::try_from(whole.size_bytes).unwrap_or(usize::MAX)
+    } else {
+        PREVIEW
+    };
     let text = beginning(engine, key, &id, wanted).await?;
     let text = pb::Part {
         content: Some(Content::Text(text)),
@@ -34,10 +52,18 @@ pub(super) async fn add(engine: &Engine, key: &SessionKey, event: &mut pb::Event
 }
 
 /// The first bytes of a stored text, as many as are `wanted` or there are.
-async fn beginning(engine: &Engine, key: &SessionKey, id: &BlobId, wanted: usize) -> Result<String, Status> {
+async fn beginning(
+    engine: &Engine,
+    key: &SessionKey,
+    id: &BlobId,
+    wanted: usize,
+) -> Result<String, Status> {
     let mut bytes: Vec<u8> = Vec::new();
     while bytes.len() < wanted {
-        let piece = engine.store().blob_piece(&key.tenant, id, bytes.len() as u64).await?;
+        let piece = engine
+            .store()
+            .blob_piece(&key.tenant, id, bytes.len() as u64)
+            .await?;
         if piece.is_empty() {
             break;
         }
@@ -54,7 +80,11 @@ async fn beginning(engine: &Engine, key: &SessionKey, id: &BlobId, wanted: usize
 fn with_text(parts: &[pb::Part], text: pb::Part) -> Vec<pb::Part> {
     let is_text = |part: &pb::Part| matches!(part.content, Some(Content::Text(_)));
     let at = parts.iter().position(is_text).unwrap_or_default();
-    let mut raw: Vec<pb::Part> = parts.iter().filter(|part| !is_text(part)).cloned().collect();
+    let mut raw: Vec<pb::Part> = parts
+        .iter()
+        .filter(|part| !is_text(part))
+        .cloned()
+        .collect();
     raw.insert(at, text);
     raw
 }
@@ -65,12 +95,18 @@ mod tests {
 
     #[test]
     fn the_whole_text_stands_where_the_first_text_is_and_media_stay() {
-        let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
-        let (text, media) =
-            (|words: &str| part(Content::Text(words.to_owned())), || part(Content::Media(Default::default())));
+        let part = |content| pb::Part {
+            content: Some(content),
+            ..pb::Part::default()
+        };
+        let text = |words: &str| part(Content::Text(words.to_owned()));
+        let media = || part(Content::Media(Default::default()));
         let table = [
             (vec![text("a")], vec![text("whole")]),
-            (vec![media(), text("a"), media(), text("b")], vec![media(), text("whole"), media()]),
+            (
+                vec![media(), text("a"), media(), text("b")],
+                vec![media(), text("whole"), media()],
+            ),
             (vec![media()], vec![text("whole"), media()]),
         ];
         for (parts, expected) in table {

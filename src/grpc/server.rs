@@ -7,14 +7,16 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, deadline::Deadlines, decode::LARGEST_CHUNK, gate::Gate, model::Models,
-    queue::Queue, session::Sessions, stream::Waiting, turn::Turns, whole_body::WholeBodies, wire_errors::WireErrors,
+    blob::Blobs, context::Contexts, deadline::Deadlines, decode::LARGEST_CHUNK, gate::Gate,
+    model::Models, queue::Queue, session::Sessions, stream::Waiting, turn::Turns,
+    whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
     pb::{
-        DESCRIPTOR_SET, blob_service_server::BlobServiceServer, context_service_server::ContextServiceServer,
-        model_service_server::ModelServiceServer, queue_service_server::QueueServiceServer,
-        session_service_server::SessionServiceServer, turn_service_server::TurnServiceServer,
+        DESCRIPTOR_SET, blob_service_server::BlobServiceServer,
+        context_service_server::ContextServiceServer, model_service_server::ModelServiceServer,
+        queue_service_server::QueueServiceServer, session_service_server::SessionServiceServer,
+        turn_service_server::TurnServiceServer,
     },
     turn::Engine,
 };
@@ -42,21 +44,27 @@ pub struct Bounds {
 }
 
 /// A health service and what sets it, saying NOT_SERVING until told otherwise.
-pub fn health()
--> (HealthReporter, tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>) {
+pub fn health() -> (
+    HealthReporter,
+    tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,
+) {
     tonic_health::server::health_reporter()
 }
 
-/// Serves what the gate lets through until `stop` comes, and then until the RPCs that run have ended.
+/// Serves what the gate lets through until `stop` comes, and then until the RPCs that run have
+/// ended.
 pub async fn serve(
     listener: TcpListener,
     engine: Arc<Engine>,
-    health: tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,
+    health: tonic_health::pb::health_server::HealthServer<
+        impl tonic_health::pb::health_server::Health,
+    >,
     gate: Gate,
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let (read, write) = (bounds.max_request_bytes, MAX_RESPONSE_BYTES);
+    let read = bounds.max_request_bytes;
+    let write = MAX_RESPONSE_BYTES;
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
@@ -71,14 +79,36 @@ pub async fn serve(
         .layer(gate)
         .layer(Deadlines)
         .layer(WholeBodies)
-        .layer(WireErrors { max_request_bytes: bounds.max_request_bytes })
+        .layer(WireErrors {
+            max_request_bytes: bounds.max_request_bytes,
+        })
         .add_service(health)
-        .add_service(sessions.max_decoding_message_size(read).max_encoding_message_size(write))
-        .add_service(turns.max_decoding_message_size(read).max_encoding_message_size(write))
-        .add_service(queue.max_decoding_message_size(read).max_encoding_message_size(write))
-        .add_service(contexts.max_decoding_message_size(read).max_encoding_message_size(write))
+        .add_service(
+            sessions
+                .max_decoding_message_size(read)
+                .max_encoding_message_size(write),
+        )
+        .add_service(
+            turns
+                .max_decoding_message_size(read)
+                .max_encoding_message_size(write),
+        )
+        .add_service(
+            queue
+                .max_decoding_message_size(read)
+                .max_encoding_message_size(write),
+        )
+        .add_service(
+            contexts
+                .max_decoding_message_size(read)
+                .max_encoding_message_size(write),
+        )
         .add_service(blobs.max_decoding_message_size(read.max(LARGEST_CHUNK + CHUNK_FRAME)))
-        .add_service(models.max_decoding_message_size(read).max_encoding_message_size(write));
+        .add_service(
+            models
+                .max_decoding_message_size(read)
+                .max_encoding_message_size(write),
+        );
     let router = if bounds.reflection {
         let described = || {
             tonic_reflection::server::Builder::configure()
@@ -87,7 +117,9 @@ pub async fn serve(
                 // The details of errors, which clients such as grpcurl cannot show otherwise.
                 .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         };
-        router.add_service(described().build_v1()?).add_service(described().build_v1alpha()?)
+        router
+            .add_service(described().build_v1()?)
+            .add_service(described().build_v1alpha()?)
     } else {
         router
     };

@@ -44,12 +44,21 @@ impl Sessions {
         const LIST: &str = "ListSessions";
         let decode::PageRequest { size, token } = wanted;
         let after = match token {
-            Some(token) => Some(session_position(&page::decode(&token, LIST, tenant.as_str())?)?),
+            Some(token) => Some(session_position(&page::decode(
+                &token,
+                LIST,
+                tenant.as_str(),
+            )?)?),
             None => None,
         };
-        let mut read = self.engine.store().sessions(&tenant, after.as_ref(), size + 1, READ_BYTES).await?;
+        let mut read = self
+            .engine
+            .store()
+            .sessions(&tenant, after.as_ref(), size + 1, READ_BYTES)
+            .await?;
         read.truncate(size as usize);
-        let (mut more, mut last) = (read.more, String::new());
+        let mut more = read.more;
+        let mut last = String::new();
         let mut room = Room::default();
         let mut sessions = Vec::with_capacity(read.items.len());
         for session in read.items {
@@ -62,8 +71,15 @@ impl Sessions {
             last = place;
             sessions.push(shown);
         }
-        let next_page_token = if more { page::encode(LIST, tenant.as_str(), &last) } else { String::new() };
-        Ok(pb::ListSessionsResponse { sessions, next_page_token })
+        let next_page_token = if more {
+            page::encode(LIST, tenant.as_str(), &last)
+        } else {
+            String::new()
+        };
+        Ok(pb::ListSessionsResponse {
+            sessions,
+            next_page_token,
+        })
     }
 
     async fn messages_page(
@@ -72,23 +88,42 @@ impl Sessions {
         wanted: decode::ListMessages,
     ) -> Result<pb::ListMessagesResponse, Status> {
         const LIST: &str = "ListMessages";
-        let decode::ListMessages { session: _, view, at: seq, newest_first, page: decode::PageRequest { size, token } } =
-            wanted;
+        let decode::ListMessages {
+            session: _,
+            view,
+            at: seq,
+            newest_first,
+            page: decode::PageRequest { size, token },
+        } = wanted;
         let (view, name) = match view {
             MessageView::All => (View::All, "all"),
             MessageView::Live => (View::Live, "live"),
         };
-        let filter = format!("{}/{}/{name}/{newest_first}/{}", key.tenant, key.session, seq.unwrap_or_default());
+        let filter = format!(
+            "{}/{}/{name}/{newest_first}/{}",
+            key.tenant,
+            key.session,
+            seq.unwrap_or_default()
+        );
         let start = if newest_first { Seq(i64::MAX) } else { Seq(0) };
         let mut at = match token {
             Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
             None => start,
         };
-        let (mut messages, mut bytes) = (Vec::new(), 0);
+        let mut messages = Vec::new();
+        let mut bytes = 0;
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
-            let page = if newest_first { Page::Before(at) } else { Page::After(at) };
-            let read = self.engine.store().messages_within(key, view, seq, page, (batch, READ_BYTES)).await?;
+            let page = if newest_first {
+                Page::Before(at)
+            } else {
+                Page::After(at)
+            };
+            let read = self
+                .engine
+                .store()
+                .messages_within(key, view, seq, page, (batch, READ_BYTES))
+                .await?;
             for Placed { place, message } in read.items {
                 let mut shown = codec::message::to_pb(&message, &key.session);
                 fit_message(&self.engine, key, &mut shown).await?;
@@ -103,8 +138,15 @@ impl Sessions {
                 break false;
             }
         };
-        let next_page_token = if more { page::encode(LIST, &filter, &at.to_string()) } else { String::new() };
-        Ok(pb::ListMessagesResponse { messages, next_page_token })
+        let next_page_token = if more {
+            page::encode(LIST, &filter, &at.to_string())
+        } else {
+            String::new()
+        };
+        Ok(pb::ListMessagesResponse {
+            messages,
+            next_page_token,
+        })
     }
 }
 
@@ -117,7 +159,9 @@ impl SessionService for Sessions {
         let tenant = tenant(&request);
         let command = decode::create_session(request.into_inner())?;
         let session = self.engine.create_session(tenant, command).await?;
-        Ok(Response::new(pb::CreateSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
+        Ok(Response::new(pb::CreateSessionResponse {
+            session: Some(encode::session(session, Detail::Full)),
+        }))
     }
 
     async fn get_session(
@@ -127,7 +171,9 @@ impl SessionService for Sessions {
         let tenant = tenant(&request);
         let key = SessionKey::new(tenant, decode::get_session(request.into_inner())?);
         let session = self.engine.session(&key).await?;
-        Ok(Response::new(pb::GetSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
+        Ok(Response::new(pb::GetSessionResponse {
+            session: Some(encode::session(session, Detail::Full)),
+        }))
     }
 
     async fn list_sessions(
@@ -146,7 +192,9 @@ impl SessionService for Sessions {
         let tenant = tenant(&request);
         let command = decode::update_session(request.into_inner())?;
         let session = self.engine.update_session(tenant, command).await?;
-        Ok(Response::new(pb::UpdateSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
+        Ok(Response::new(pb::UpdateSessionResponse {
+            session: Some(encode::session(session, Detail::Full)),
+        }))
     }
 
     async fn delete_session(
@@ -166,7 +214,9 @@ impl SessionService for Sessions {
         let tenant = tenant(&request);
         let command = decode::fork_session(request.into_inner())?;
         let session = self.engine.fork(tenant, command).await?;
-        Ok(Response::new(pb::ForkSessionResponse { session: Some(encode::session(session, Detail::Full)) }))
+        Ok(Response::new(pb::ForkSessionResponse {
+            session: Some(encode::session(session, Detail::Full)),
+        }))
     }
 
     async fn append_messages(
@@ -175,11 +225,18 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
         let tenant = tenant(&request);
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.messages)).await?;
+        let stored = self
+            .engine
+            .stored(&tenant, &decode::named_in_messages(&request.messages))
+            .await?;
         let command = decode::append_messages(request, stored)?;
         let receipt = self.engine.append_messages(tenant, command).await?;
         Ok(Response::new(pb::AppendMessagesResponse {
-            message_ids: receipt.messages.into_iter().map(|message| message.into_string()).collect(),
+            message_ids: receipt
+                .messages
+                .into_iter()
+                .map(|message| message.into_string())
+                .collect(),
             context_version: receipt.version,
             context_tokens: Some(codec::usage::count_to_pb(&receipt.size)),
         }))
@@ -194,7 +251,10 @@ impl SessionService for Sessions {
         let key = SessionKey::new(tenant, wanted.session.clone());
         let session = self.engine.session(&key).await?;
         if wanted.at.is_some_and(|at| at > session.last_seq) {
-            return Err(Error::AtSeqAhead { last: session.last_seq }.into());
+            return Err(Error::AtSeqAhead {
+                last: session.last_seq,
+            }
+            .into());
         }
         Ok(Response::new(self.messages_page(&key, wanted).await?))
     }

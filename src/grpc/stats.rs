@@ -19,7 +19,17 @@ const MOST_TOOLS: usize = 100;
 
 /// The statistics for the wire.
 pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats {
-    let ContextStats { stats, model, budget, size, breakdown, tools, forecast, learnt, compactions } = it;
+    let ContextStats {
+        stats,
+        model,
+        budget,
+        size,
+        breakdown,
+        tools,
+        forecast,
+        learnt,
+        compactions,
+    } = it;
     let estimate = stats.anchor.as_ref().map(|anchor| Estimate {
         estimated: anchor.estimated,
         actual: anchor.input,
@@ -50,7 +60,10 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
         pruned_count: signed(stats.ledger.pruned.parts),
         pruned_tokens: i32::try_from(stats.ledger.pruned.tokens).unwrap_or(i32::MAX),
         compacted_count: signed(stats.compacted),
-        recent_compactions: compactions.iter().map(|it| compaction::to_pb(it, session)).collect(),
+        recent_compactions: compactions
+            .iter()
+            .map(|it| compaction::to_pb(it, session))
+            .collect(),
         recent_turns: stats.turns.iter().map(turn_to_pb).collect(),
         usage: stats.usage.iter().map(spent_to_pb).collect(),
         queued_count: signed(stats.queued.parts),
@@ -63,11 +76,18 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
 /// Share of all input that came from caches.
 fn cache_hits(spent: &[Spent]) -> f64 {
     let sum = |of: fn(&Spent) -> i64| spent.iter().map(of).fold(0, i64::saturating_add);
-    share(sum(|spent| spent.totals.cache_read), sum(|spent| spent.totals.input))
+    share(
+        sum(|spent| spent.totals.cache_read),
+        sum(|spent| spent.totals.input),
+    )
 }
 
 fn share(part: i64, whole: i64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 fn tool_to_pb((name, category, tokens): &(String, ToolCategory, u32)) -> pb::ToolTokens {
@@ -87,7 +107,11 @@ fn turn_to_pb(turn: &TurnSpent) -> pb::TurnUsage {
 }
 
 fn spent_to_pb(spent: &Spent) -> pb::UsageByModel {
-    let Spent { purpose, model, totals } = spent;
+    let Spent {
+        purpose,
+        model,
+        totals,
+    } = spent;
     pb::UsageByModel {
         purpose: purpose_to_pb(*purpose).into(),
         model: model.clone(),

@@ -19,7 +19,11 @@ pub(super) fn text(stats: &pb::ContextStats, assumed: bool) -> String {
         text.push('\n');
     };
     line(format!("Context of {}", stats.model));
-    let known = if assumed { ", assumed: the window is not known" } else { "" };
+    let known = if assumed {
+        ", assumed: the window is not known"
+    } else {
+        ""
+    };
     line(format!(
         "{} of {} tokens ({}){}{known}",
         number(used.tokens),
@@ -33,9 +37,16 @@ pub(super) fn text(stats: &pb::ContextStats, assumed: bool) -> String {
         line(row(&name(share), share.tokens, window));
     }
     line(row("Free", stats.free_tokens, window));
-    line(row("Auto-compact buffer", stats.auto_compact_buffer, window));
+    line(row(
+        "Auto-compact buffer",
+        stats.auto_compact_buffer,
+        window,
+    ));
     for share in stats.categories.iter().filter(|share| !share.in_total) {
-        line(format!("{} (not in the prompt)", row(&name(share), share.tokens, window)));
+        line(format!(
+            "{} (not in the prompt)",
+            row(&name(share), share.tokens, window)
+        ));
     }
     line(String::new());
     for words in notes(stats) {
@@ -48,7 +59,9 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
     let mut notes = Vec::new();
     if stats.approaching_limit {
         let room = number(stats.context_window - stats.output_reserve);
-        notes.push(format!("Nearly full: the window has room for {room} tokens and the answer"));
+        notes.push(format!(
+            "Nearly full: the window has room for {room} tokens and the answer"
+        ));
     }
     if let Some(basis) = &stats.size_basis
         && basis.last_input_tokens > 0
@@ -71,7 +84,9 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
         ));
     }
     if stats.compaction_threshold > 0 {
-        let steps = stats.steps_until_compaction.map(|steps| format!(", some {} steps", number(steps)));
+        let steps = stats
+            .steps_until_compaction
+            .map(|steps| format!(", some {} steps", number(steps)));
         notes.push(format!(
             "Compaction starts at {} tokens: {} to go{}",
             number(stats.compaction_threshold),
@@ -80,14 +95,23 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
         ));
     }
     if stats.pruned_count > 0 {
-        let (count, saved) = (number(stats.pruned_count), number(stats.pruned_tokens));
-        notes.push(format!("Pruned: {count} tool results, {saved} tokens saved"));
+        let count = number(stats.pruned_count);
+        let saved = number(stats.pruned_tokens);
+        notes.push(format!(
+            "Pruned: {count} tool results, {saved} tokens saved"
+        ));
     }
     if stats.compacted_count > 0 {
-        notes.push(format!("Compacted: {} messages", number(stats.compacted_count)));
+        notes.push(format!(
+            "Compacted: {} messages",
+            number(stats.compacted_count)
+        ));
     }
     if stats.categories_adjusted {
-        notes.push("The shares are off: tools and instructions were estimated larger than the whole".to_owned());
+        notes.push(
+            "The shares are off: tools and instructions were estimated larger than the whole"
+                .to_owned(),
+        );
     }
     for spent in &stats.usage {
         let totals = spent.usage.unwrap_or_default();
@@ -108,8 +132,11 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
 }
 
 fn cached(totals: &pb::UsageTotals) -> String {
-    let share =
-        if totals.input_tokens == 0 { 0.0 } else { totals.cache_read_tokens as f64 / totals.input_tokens as f64 };
+    let share = if totals.input_tokens == 0 {
+        0.0
+    } else {
+        totals.cache_read_tokens as f64 / totals.input_tokens as f64
+    };
     format!("{:.0}% from caches", share * 100.0)
 }
 
@@ -140,12 +167,21 @@ fn bar(used: i32, buffer: i32, window: i32) -> String {
     };
     let used = columns(used);
     let buffer = columns(buffer).min(BAR - used);
-    format!("[{}{}{}]", "#".repeat(used), ".".repeat(BAR - used - buffer), "x".repeat(buffer))
+    format!(
+        "[{}{}{}]",
+        "#".repeat(used),
+        ".".repeat(BAR - used - buffer),
+        "x".repeat(buffer)
+    )
 }
 
 fn row(name: &str, tokens: i32, window: i32) -> String {
     let name: String = name.chars().take(NAME).collect();
-    format!("  {name:<NAME$} {:>13} {:>7}", number(tokens), tenths(tokens, window))
+    format!(
+        "  {name:<NAME$} {:>13} {:>7}",
+        number(tokens),
+        tenths(tokens, window)
+    )
 }
 
 fn name(share: &pb::CategoryTokens) -> String {
@@ -169,15 +205,27 @@ fn name(share: &pb::CategoryTokens) -> String {
         C::Media => "Images and files",
         C::Queued => "Queued messages",
     };
-    if share.count > 0 { format!("{name} ({})", number(share.count)) } else { name.to_owned() }
+    if share.count > 0 {
+        format!("{name} ({})", number(share.count))
+    } else {
+        name.to_owned()
+    }
 }
 
 fn percent(part: i32, whole: i32) -> String {
-    if whole == 0 { "all".to_owned() } else { format!("{}%", i64::from(part) * 100 / i64::from(whole)) }
+    if whole == 0 {
+        "all".to_owned()
+    } else {
+        format!("{}%", i64::from(part) * 100 / i64::from(whole))
+    }
 }
 
 fn tenths(part: i32, whole: i32) -> String {
-    let share = if whole == 0 { 0.0 } else { f64::from(part) / f64::from(whole) };
+    let share = if whole == 0 {
+        0.0
+    } else {
+        f64::from(part) / f64::from(whole)
+    };
     format!("{:.1}%", share * 100.0)
 }
 
@@ -207,7 +255,12 @@ mod tests {
 
     fn share(category: pb::ContextCategory, tokens: i32, count: i32) -> pb::CategoryTokens {
         let in_total = category != pb::ContextCategory::DeferredTools;
-        pb::CategoryTokens { category: category.into(), tokens, count, in_total }
+        pb::CategoryTokens {
+            category: category.into(),
+            tokens,
+            count,
+            in_total,
+        }
     }
 
     fn stats() -> pb::ContextStats {
@@ -233,7 +286,11 @@ mod tests {
                 share(C::User, 40_100, 3),
                 share(C::DeferredTools, 900, 2),
             ],
-            size_basis: Some(pb::SizeBasis { last_input_tokens: 50_000, last_output_tokens: 2_000, new_tokens: 100 }),
+            size_basis: Some(pb::SizeBasis {
+                last_input_tokens: 50_000,
+                last_output_tokens: 2_000,
+                new_tokens: 100,
+            }),
             last_estimate: Some(pb::CallEstimate {
                 estimated_tokens: 5_120,
                 actual_tokens: 5_115,
@@ -272,37 +329,75 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
     /// Row S4
     #[test]
     fn a_window_that_is_nearly_full_says_so_first() {
-        let text = text(&pb::ContextStats { approaching_limit: true, ..stats() }, false);
+        let text = text(
+            &pb::ContextStats {
+                approaching_limit: true,
+                ..stats()
+            },
+            false,
+        );
         let notes = text.split("\n\n").nth(2).unwrap_or_default();
-        assert!(notes.starts_with("Nearly full: the window has room for 184,000 tokens and the answer\n"), "{notes}");
+        assert!(
+            notes.starts_with(
+                "Nearly full: the window has room for 184,000 tokens and the answer\n"
+            ),
+            "{notes}"
+        );
     }
 
     /// Row A7
     #[test]
     fn what_is_estimated_says_so_and_so_does_an_assumed_window() {
-        let second =
-            |stats: &pb::ContextStats, assumed| text(stats, assumed).lines().nth(1).map(str::to_owned).unwrap();
-        let never_called = pb::ContextStats { size_basis: None, ..stats() };
-        assert_eq!(second(&never_called, false), "52,100 of 200,000 tokens (26%) (estimated)");
+        let second = |stats: &pb::ContextStats, assumed| {
+            text(stats, assumed)
+                .lines()
+                .nth(1)
+                .map(str::to_owned)
+                .unwrap()
+        };
+        let never_called = pb::ContextStats {
+            size_basis: None,
+            ..stats()
+        };
+        assert_eq!(
+            second(&never_called, false),
+            "52,100 of 200,000 tokens (26%) (estimated)"
+        );
         assert!(second(&never_called, true).ends_with("the window is not known"));
         let mut reported = stats();
-        reported.used = Some(pb::TokenCount { tokens: 7, basis: pb::TokenBasis::Actual.into(), ..Default::default() });
+        reported.used = Some(pb::TokenCount {
+            tokens: 7,
+            basis: pb::TokenBasis::Actual.into(),
+            ..Default::default()
+        });
         assert_eq!(second(&reported, false), "7 of 200,000 tokens (0%)");
     }
 
     #[test]
     fn numbers_have_their_thousands_apart() {
-        for (plain, expected) in [(0, "0"), (999, "999"), (1_000, "1,000"), (-1_234_567, "-1,234,567")] {
+        for (plain, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (-1_234_567, "-1,234,567"),
+        ] {
             assert_eq!(grouped(plain), expected);
         }
     }
 
     #[test]
     fn a_bar_is_as_wide_as_ever_whatever_the_numbers() {
-        for (used, buffer, window) in
-            [(0, 0, 0), (300_000, 16_000, 200_000), (-1, i32::MAX, 1), (i32::MAX, i32::MAX, i32::MAX)]
-        {
-            assert_eq!(bar(used, buffer, window).len(), 80, "{used} {buffer} {window}");
+        for (used, buffer, window) in [
+            (0, 0, 0),
+            (300_000, 16_000, 200_000),
+            (-1, i32::MAX, 1),
+            (i32::MAX, i32::MAX, i32::MAX),
+        ] {
+            assert_eq!(
+                bar(used, buffer, window).len(),
+                80,
+                "{used} {buffer} {window}"
+            );
         }
     }
 }

@@ -1,8 +1,10 @@
-//! A stream of events: what is stored after a cursor, then what comes, without gap and without double.
+//! A stream of events: what is stored after a cursor, then what comes, without gap and without
+//! double.
 //!
-//! Durable events are always read from the database, in order of seq. Deltas come from the hub; each says which durable event it
-//! follows, so that it is shown after that event, and never once the message it belongs to is settled. A reader that is too slow
-//! gets more text at a time, and what it missed with the commit of its message.
+//! Durable events are always read from the database, in order of seq. Deltas come from the hub;
+//! each says which durable event it follows, so that it is shown after that event, and never once
+//! the message it belongs to is settled. A reader that is too slow gets more text at a time, and
+//! what it missed with the commit of its message.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -16,10 +18,16 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use super::{decode::StreamOptions, encode::session_state, notice::nearly_full, preview::fit_event, raw_output};
+use super::{
+    decode::StreamOptions, encode::session_state, notice::nearly_full, preview::fit_event,
+    raw_output,
+};
 use crate::{
     codec,
-    model::{Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind, event::StepPosition},
+    model::{
+        Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind,
+        event::StepPosition,
+    },
     pb::{self, event::Payload},
     store::{
         event::{Follow, Most},
@@ -83,11 +91,21 @@ pub struct Reader {
 
 impl Reader {
     /// Opens the stream: a task that ends with the client.
-    pub fn open<T: Send + 'static>(self, waiting: Waiting, wrap: fn(pb::Event) -> T) -> EventStream<T> {
+    pub fn open<T: Send + 'static>(
+        self,
+        waiting: Waiting,
+        wrap: fn(pb::Event) -> T,
+    ) -> EventStream<T> {
         let (to_client, stream) = mpsc::channel(waiting.events);
         let room = Arc::new(Semaphore::new(waiting.bytes as usize));
         tokio::spawn(async move {
-            let client = Client { to_client, room, bytes: waiting.bytes, wrap, last_sent: Instant::now() };
+            let client = Client {
+                to_client,
+                room,
+                bytes: waiting.bytes,
+                wrap,
+                last_sent: Instant::now(),
+            };
             let unknown_before = self.cursor;
             Reading {
                 reader: self,
@@ -139,7 +157,8 @@ struct Client<T> {
     last_sent: Instant,
 }
 
-/// What waits for a client, and the room that it takes. Boxed, since a channel makes room for many at once.
+/// What waits for a client, and the room that it takes. Boxed, since a channel makes room for many
+/// at once.
 type Sent<T> = Box<(Result<T, Status>, Option<OwnedSemaphorePermit>)>;
 
 impl<T> Client<T> {
@@ -151,23 +170,32 @@ impl<T> Client<T> {
             () = self.to_client.closed() => return Err(Stop::Left),
         };
         let item = Ok((self.wrap)(event));
-        self.to_client.send(Box::new((item, room))).await.map_err(|_| Stop::Left)
+        self.to_client
+            .send(Box::new((item, room)))
+            .await
+            .map_err(|_| Stop::Left)
     }
 
     /// What an event takes of the room, which an event that is larger has for itself.
     fn size(&self, event: &pb::Event) -> u32 {
-        u32::try_from(size_of::<pb::Event>() + event.encoded_len()).unwrap_or(u32::MAX).min(self.bytes)
+        u32::try_from(size_of::<pb::Event>() + event.encoded_len())
+            .unwrap_or(u32::MAX)
+            .min(self.bytes)
     }
 
     /// What there is room for now: events, and bytes of them.
     fn room(&self) -> (u32, u32) {
         let narrow = |room| u32::try_from(room).unwrap_or(u32::MAX);
-        (narrow(self.to_client.capacity()), narrow(self.room.available_permits()))
+        (
+            narrow(self.to_client.capacity()),
+            narrow(self.room.available_permits()),
+        )
     }
 
     /// Waits for that, and for enough more that it is worth reading on.
     async fn room_for(&self, size: u32) -> Result<(), Stop> {
-        let (size, events) = (size.max(self.bytes / 2), self.to_client.max_capacity().div_ceil(2));
+        let size = size.max(self.bytes / 2);
+        let events = self.to_client.max_capacity().div_ceil(2);
         let room = async {
             drop(self.room.acquire_many(size).await);
             drop(self.to_client.reserve_many(events).await);
@@ -185,7 +213,8 @@ struct Reading<T> {
     client: Client<T>,
     /// The newest event that settled an open message: deltas that follow an older one are void.
     settled: Seq,
-    /// What settled messages up to here is not known: the client had handled these events before the stream began.
+    /// What settled messages up to here is not known: the client had handled these events before
+    /// the stream began.
     unknown_before: Seq,
     /// When the event at the cursor was written, if this stream has read it.
     written_at: Option<Timestamp>,
@@ -202,20 +231,29 @@ impl<T: Send + 'static> Reading<T> {
             Err(Stop::Over) => trailer(self.state),
             Err(Stop::Failed(status)) => status,
         };
-        let _ = self.client.to_client.send(Box::new((Err(status), None))).await;
+        let _ = self
+            .client
+            .to_client
+            .send(Box::new((Err(status), None)))
+            .await;
     }
 
     async fn serve(&mut self) -> Result<(), Stop> {
         if let Some(admitted) = self.reader.admitted.take() {
-            let event =
-                self.ephemeral(self.reader.ends_with.clone(), StepPosition::default(), Payload::Admitted(admitted));
+            let event = self.ephemeral(
+                self.reader.ends_with.clone(),
+                StepPosition::default(),
+                Payload::Admitted(admitted),
+            );
             Box::pin(self.client.send(event)).await?;
         }
-        // Whatever happens has a box of its own: while nothing does, a stream takes up next to nothing.
+        // Whatever happens has a box of its own: while nothing does, a stream takes up next to
+        // nothing.
         if self.reader.over {
             return Err(Box::pin(self.ended()).await?);
         }
-        // The place among the deltas is taken before the events are read, so that nothing falls between.
+        // The place among the deltas is taken before the events are read, so that nothing falls
+        // between.
         let mut news = match self.reader.news.take() {
             Some(news) => news,
             None => Box::pin(self.reader.engine.subscribe(&self.reader.key)).await?,
@@ -257,8 +295,8 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// Sends every stored event after the cursor. Content is read from the database once there is room for it, so that a slow reader
-    /// neither holds it in memory nor has it read again.
+    /// Sends every stored event after the cursor. Content is read from the database once there is
+    /// room for it, so that a slow reader neither holds it in memory nor has it read again.
     async fn catch_up(&mut self) -> Result<(), Stop> {
         loop {
             let (events, bytes) = self.client.room();
@@ -267,13 +305,26 @@ impl<T: Send + 'static> Reading<T> {
                 continue;
             }
             let events = events.min(READ);
-            let most = Most { events, bytes: bytes.into(), overhead: OVERHEAD, or_one: bytes == self.client.bytes };
-            let page = self.reader.engine.store().follow(&self.reader.key, self.reader.cursor, most).await?;
-            let (full, next) = (page.events.len() == events as usize, page.next);
+            let most = Most {
+                events,
+                bytes: bytes.into(),
+                overhead: OVERHEAD,
+                or_one: bytes == self.client.bytes,
+            };
+            let page = self
+                .reader
+                .engine
+                .store()
+                .follow(&self.reader.key, self.reader.cursor, most)
+                .await?;
+            let full = page.events.len() == events as usize;
+            let next = page.next;
             self.send_page(page).await?;
             match next {
                 Some(bytes) => {
-                    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.client.bytes);
+                    let bytes = u32::try_from(bytes)
+                        .unwrap_or(u32::MAX)
+                        .min(self.client.bytes);
                     self.client.room_for(bytes).await?;
                 }
                 None if full => {}
@@ -282,7 +333,10 @@ impl<T: Send + 'static> Reading<T> {
         }
         if let Some(channel) = self.reader.engine.hub().get(&self.reader.key) {
             channel.advance(self.reader.cursor);
-            channel.mark(Mark { seq: self.reader.cursor, at: self.written_at });
+            channel.mark(Mark {
+                seq: self.reader.cursor,
+                at: self.written_at,
+            });
         }
         Ok(())
     }
@@ -290,30 +344,44 @@ impl<T: Send + 'static> Reading<T> {
     /// Sends a page.
     async fn send_page(&mut self, page: Follow) -> Result<(), Stop> {
         for stored in page.events {
-            let ours = self.reader.only.as_ref().is_none_or(|only| stored.turn.as_ref() == Some(only));
+            let ours = self
+                .reader
+                .only
+                .as_ref()
+                .is_none_or(|only| stored.turn.as_ref() == Some(only));
             let mut event = codec::event::to_pb(&stored, &self.reader.key.session, &page.content);
             event.replay = stored.seq <= self.reader.replay_until;
             if ours {
                 if self.reader.options.raw_tool_output {
-                    raw_output::add(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
+                    raw_output::add(&self.reader.engine, &self.reader.key, &mut event)
+                        .await
+                        .map_err(Stop::Failed)?;
                 }
-                fit_event(&self.reader.engine, &self.reader.key, &mut event).await.map_err(Stop::Failed)?;
+                fit_event(&self.reader.engine, &self.reader.key, &mut event)
+                    .await
+                    .map_err(Stop::Failed)?;
             }
             (self.reader.cursor, self.written_at) = (stored.seq, Some(stored.at));
             if settles(&event) {
                 self.settled = stored.seq;
             }
             let withdrawn = self.note_queue(&event);
-            let terminal = terminal(&event).filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
+            let terminal = terminal(&event)
+                .filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
             let deleted = went_with_session(&event);
             if ours {
                 let payload = event.payload.as_ref().filter(|_| !event.replay);
                 let told = payload.and_then(|payload| {
-                    nearly_full(payload, &mut self.nearly_full).or_else(|| codec::notice::after(payload))
+                    nearly_full(payload, &mut self.nearly_full)
+                        .or_else(|| codec::notice::after(payload))
                 });
                 self.client.send(event).await?;
                 if let Some(notice) = told {
-                    let line = self.ephemeral(stored.turn, StepPosition::default(), Payload::Notice(notice));
+                    let line = self.ephemeral(
+                        stored.turn,
+                        StepPosition::default(),
+                        Payload::Notice(notice),
+                    );
                     self.client.send(line).await?;
                 }
             }
@@ -322,19 +390,29 @@ impl<T: Send + 'static> Reading<T> {
             }
             if terminal.is_some() {
                 self.state = terminal;
-                return Err(if deleted { self.ended_with_session() } else { Stop::Over });
+                return Err(if deleted {
+                    self.ended_with_session()
+                } else {
+                    Stop::Over
+                });
             }
         }
         Ok(())
     }
 
-    /// Learns which turn took the message that the stream is about. True: none will. A message that goes with its session is left
-    /// to the session's end.
+    /// Learns which turn took the message that the stream is about. True: none will. A message that
+    /// goes with its session is left to the session's end.
     fn note_queue(&mut self, event: &pb::Event) -> bool {
-        let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else { return false };
+        let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else {
+            return false;
+        };
         match &event.payload {
             Some(Payload::MessagesApplied(applied)) => {
-                if applied.messages.iter().any(|message| message.queued_message_id == awaited) {
+                if applied
+                    .messages
+                    .iter()
+                    .any(|message| message.queued_message_id == awaited)
+                {
                     self.reader.ends_with = Some(TurnId::new(event.turn_id.clone()));
                     self.reader.awaits = None;
                 }
@@ -351,7 +429,13 @@ impl<T: Send + 'static> Reading<T> {
 
     /// Shows what is not kept and was not shown yet, each after the event it follows.
     async fn show(&mut self, news: &mut Subscription) -> Result<(), Stop> {
-        for Announced { turn, message, position, delivery } in news.queued() {
+        for Announced {
+            turn,
+            message,
+            position,
+            delivery,
+        } in news.queued()
+        {
             if self.reader.only.is_some() && self.reader.only != turn {
                 continue;
             }
@@ -360,14 +444,26 @@ impl<T: Send + 'static> Reading<T> {
                 position: i32::try_from(position).unwrap_or(i32::MAX),
                 delivery: codec::queue::delivery_to_pb(delivery).into(),
             };
-            let event = self.ephemeral(turn, StepPosition::default(), Payload::MessageQueued(queued));
+            let event = self.ephemeral(
+                turn,
+                StepPosition::default(),
+                Payload::MessageQueued(queued),
+            );
             self.client.send(event).await?;
         }
-        for Live { after, turn, at, what } in news.more() {
+        for Live {
+            after,
+            turn,
+            at,
+            what,
+        } in news.more()
+        {
             if after > self.reader.cursor {
                 self.catch_up().await?;
             }
-            if self.is_settled(after).await? || self.reader.only.as_ref().is_some_and(|only| *only != turn) {
+            if self.is_settled(after).await?
+                || self.reader.only.as_ref().is_some_and(|only| *only != turn)
+            {
                 continue;
             }
             let payload = match what {
@@ -381,12 +477,15 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
-    /// Whether a message that follows this event is committed or void, as far as the client has been shown. The hub does not decide that:
-    /// it learns of a commit a moment later than the table, and a stream may begin in between.
+    /// Whether a message that follows this event is committed or void, as far as the client has
+    /// been shown. The hub does not decide that: it learns of a commit a moment later than the
+    /// table, and a stream may begin in between.
     async fn is_settled(&mut self, after: Seq) -> Result<bool, Stop> {
         if after >= self.settled && after < self.unknown_before {
             let store = self.reader.engine.store();
-            let settled = store.settled_between(&self.reader.key, after, self.unknown_before).await?;
+            let settled = store
+                .settled_between(&self.reader.key, after, self.unknown_before)
+                .await?;
             // Whatever follows an older event belongs to an older call.
             self.settled = self.settled.max(settled.unwrap_or_default()).max(after);
             self.unknown_before = Seq(0);
@@ -396,7 +495,8 @@ impl<T: Send + 'static> Reading<T> {
 
     /// The state at this point.
     async fn sync(&mut self, news: &mut Subscription) -> Result<(), Stop> {
-        let (key, cursor) = (&self.reader.key, self.reader.cursor);
+        let key = &self.reader.key;
+        let cursor = self.reader.cursor;
         let Some(session) = self.reader.engine.store().session(key).await? else {
             return Err(self.gone().await?);
         };
@@ -405,7 +505,9 @@ impl<T: Send + 'static> Reading<T> {
             codec::turn::pending_to_pb(open_calls.iter().map(|open| &open.pending));
         let open = match news.open_after() {
             // One that follows an event which is not read yet is shown after that event.
-            Some(after) if after <= cursor && !self.is_settled(after).await? => news.so_far(|it| it == after),
+            Some(after) if after <= cursor && !self.is_settled(after).await? => {
+                news.so_far(|it| it == after)
+            }
             Some(_) | None => None,
         };
         let open = open.filter(|_| !self.reader.options.omit_deltas);
@@ -420,7 +522,11 @@ impl<T: Send + 'static> Reading<T> {
             currently_compacting: session.compacting,
             pending_approvals,
         };
-        let event = self.ephemeral(session.current_turn, StepPosition::default(), Payload::Sync(sync));
+        let event = self.ephemeral(
+            session.current_turn,
+            StepPosition::default(),
+            Payload::Sync(sync),
+        );
         self.client.send(event).await
     }
 
@@ -431,7 +537,8 @@ impl<T: Send + 'static> Reading<T> {
         self.client.send(event).await
     }
 
-    /// The session was deleted. Its events are there for a while: the last of them, the end of its turn, is shown first.
+    /// The session was deleted. Its events are there for a while: the last of them, the end of its
+    /// turn, is shown first.
     async fn gone(&mut self) -> Result<Stop, Stop> {
         self.catch_up().await?;
         Ok(Error::SessionNotFound(self.reader.key.session.clone()).into())
@@ -440,7 +547,12 @@ impl<T: Send + 'static> Reading<T> {
     /// The turn ended before the client came back, and it has seen everything.
     async fn ended(&mut self) -> Result<Stop, Stop> {
         if let Some(turn) = &self.reader.ends_with
-            && let Some(turn) = self.reader.engine.store().turn(&self.reader.key, turn).await?
+            && let Some(turn) = self
+                .reader
+                .engine
+                .store()
+                .turn(&self.reader.key, turn)
+                .await?
         {
             self.state = Some(state_name(codec::turn::state_to_pb(turn.state)));
         }
@@ -470,10 +582,18 @@ impl<T: Send + 'static> Reading<T> {
 
 /// The open message as a message without a seq.
 fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
-    // A part's place in the list is its index, so one that has no text so far takes its place too: the provider hides it.
-    let hidden = || Content::Reasoning { text: String::new(), redacted: true };
+    // A part's place in the list is its index, so one that has no text so far takes its place too:
+    // the provider hides it.
+    let hidden = || Content::Reasoning {
+        text: String::new(),
+        redacted: true,
+    };
     let count = open.parts.last_key_value().map_or(0, |(last, _)| last + 1);
-    let part = |index| open.parts.get(&index).map_or_else(hidden, |(kind, text)| open_part(kind, text));
+    let part = |index| {
+        open.parts
+            .get(&index)
+            .map_or_else(hidden, |(kind, text)| open_part(kind, text))
+    };
     let parts = (0..count).map(|index| codec::part::open_to_pb(&part(index)));
     pb::Message {
         message_id: open.message.to_string(),
@@ -489,19 +609,25 @@ fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
 fn open_part(kind: &DeltaKind, text: &str) -> Content {
     match kind {
         DeltaKind::Text => Content::Text(text.to_owned()),
-        DeltaKind::Reasoning => Content::Reasoning { text: text.to_owned(), redacted: false },
-        DeltaKind::ToolInput { call, name } => {
-            Content::ToolCall(ToolCall { id: call.clone(), name: name.clone(), arguments: text.to_owned() })
-        }
+        DeltaKind::Reasoning => Content::Reasoning {
+            text: text.to_owned(),
+            redacted: false,
+        },
+        DeltaKind::ToolInput { call, name } => Content::ToolCall(ToolCall {
+            id: call.clone(),
+            name: name.clone(),
+            arguments: text.to_owned(),
+        }),
     }
 }
 
 /// Whether an event makes what was shown of an open message final or void.
 fn settles(event: &pb::Event) -> bool {
     match &event.payload {
-        Some(Payload::MessageCommitted(committed)) => {
-            committed.message.as_ref().is_some_and(|message| message.role() == pb::Role::Assistant)
-        }
+        Some(Payload::MessageCommitted(committed)) => committed
+            .message
+            .as_ref()
+            .is_some_and(|message| message.role() == pb::Role::Assistant),
         Some(Payload::TurnRetrying(_) | Payload::TurnRecovered(_)) => true,
         _ => terminal(event).is_some(),
     }
@@ -537,6 +663,9 @@ fn trailer(state: Option<&'static str>) -> Status {
 
 fn tell_state(metadata: &mut MetadataMap, state: Option<&'static str>) {
     if let Some(state) = state {
-        metadata.insert(TURN_STATE, tonic::metadata::MetadataValue::from_static(state));
+        metadata.insert(
+            TURN_STATE,
+            tonic::metadata::MetadataValue::from_static(state),
+        );
     }
 }

@@ -57,20 +57,38 @@ impl Turns {
     /// A turn as clients see it, with the calls that wait.
     async fn show(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
         let pending = match turn.state {
-            TurnState::AwaitingTools => {
-                self.engine.store().open_calls(key).await?.into_iter().map(|open| open.pending).collect()
-            }
-            TurnState::Running | TurnState::Completed | TurnState::Cancelled | TurnState::Failed => Vec::new(),
+            TurnState::AwaitingTools => self
+                .engine
+                .store()
+                .open_calls(key)
+                .await?
+                .into_iter()
+                .map(|open| open.pending)
+                .collect(),
+            TurnState::Running
+            | TurnState::Completed
+            | TurnState::Cancelled
+            | TurnState::Failed => Vec::new(),
         };
         let limits = self.engine.limits(&turn.config, &turn.request);
-        encode::turn(turn, key.session.as_str(), &limits, &pending).map_err(|error| status::internal(&error))
+        encode::turn(turn, key.session.as_str(), &limits, &pending)
+            .map_err(|error| status::internal(&error))
     }
 
-    /// What a turn was doing when it was cancelled, as its terminal event tells; nothing was cut short when it ended otherwise.
-    async fn cancel_outcome(&self, key: &SessionKey, turn: &Turn) -> Result<pb::CancelOutcome, Status> {
-        let Some(end) = turn.last_seq else { return Ok(pb::CancelOutcome::None) };
+    /// What a turn was doing when it was cancelled, as its terminal event tells; nothing was cut
+    /// short when it ended otherwise.
+    async fn cancel_outcome(
+        &self,
+        key: &SessionKey,
+        turn: &Turn,
+    ) -> Result<pb::CancelOutcome, Status> {
+        let Some(end) = turn.last_seq else {
+            return Ok(pb::CancelOutcome::None);
+        };
         let event = self.engine.store().event(key, end).await?;
-        let event = event.map(|event| codec::event::to_pb(&event, &key.session, &codec::event::Content::default()));
+        let event = event.map(|event| {
+            codec::event::to_pb(&event, &key.session, &codec::event::Content::default())
+        });
         Ok(match event.and_then(|event| event.payload) {
             Some(pb::event::Payload::TurnCancelled(cancelled)) => cancelled.outcome(),
             _ => pb::CancelOutcome::None,
@@ -82,7 +100,12 @@ impl Turns {
         key: &SessionKey,
         wanted: decode::ListEvents,
     ) -> Result<pb::ListEventsResponse, Status> {
-        let decode::ListEvents { session: _, turn, after, size } = wanted;
+        let decode::ListEvents {
+            session: _,
+            turn,
+            after,
+            size,
+        } = wanted;
         let session = self.engine.session(key).await?;
         let last = session.last_seq;
         if after > last {
@@ -98,7 +121,8 @@ impl Turns {
             None => last,
         };
         session.check_cursor(at).map_err(Error::from)?;
-        let (mut events, mut bytes) = (Vec::new(), 0);
+        let mut events = Vec::new();
+        let mut bytes = 0;
         'page: while at < end && events.len() < size as usize {
             let most = Most {
                 events: size.min(EVENTS_READ),
@@ -111,7 +135,9 @@ impl Turns {
                 break;
             }
             for event in &read.events {
-                let ours = turn.as_ref().is_none_or(|turn| event.turn.as_ref() == Some(turn));
+                let ours = turn
+                    .as_ref()
+                    .is_none_or(|turn| event.turn.as_ref() == Some(turn));
                 if ours && events.len() == size as usize {
                     break 'page;
                 }
@@ -128,10 +154,18 @@ impl Turns {
             }
         }
         let next = if at >= end { last.max(at) } else { at };
-        Ok(pb::ListEventsResponse { events, next_after_seq: next.0, last_seq: last.0.max(at.0) })
+        Ok(pb::ListEventsResponse {
+            events,
+            next_after_seq: next.0,
+            last_seq: last.0.max(at.0),
+        })
     }
 
-    async fn turns_page(&self, key: &SessionKey, wanted: PageRequest) -> Result<pb::ListTurnsResponse, Status> {
+    async fn turns_page(
+        &self,
+        key: &SessionKey,
+        wanted: PageRequest,
+    ) -> Result<pb::ListTurnsResponse, Status> {
         const LIST: &str = "ListTurns";
         let PageRequest { size, token } = wanted;
         let filter = format!("{}/{}", key.tenant, key.session);
@@ -139,9 +173,14 @@ impl Turns {
             Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
             None => Seq(i64::MAX),
         };
-        let mut read = self.engine.store().turns(key, before, size + 1, READ_BYTES).await?;
+        let mut read = self
+            .engine
+            .store()
+            .turns(key, before, size + 1, READ_BYTES)
+            .await?;
         read.truncate(size as usize);
-        let (mut more, mut last) = (read.more, Seq(0));
+        let mut more = read.more;
+        let mut last = Seq(0);
         let mut room = Room::default();
         let mut turns = Vec::with_capacity(read.items.len());
         for turn in &read.items {
@@ -153,8 +192,15 @@ impl Turns {
             last = turn.first_seq;
             turns.push(shown);
         }
-        let next_page_token = if more { page::encode(LIST, &filter, &last.to_string()) } else { String::new() };
-        Ok(pb::ListTurnsResponse { turns, next_page_token })
+        let next_page_token = if more {
+            page::encode(LIST, &filter, &last.to_string())
+        } else {
+            String::new()
+        };
+        Ok(pb::ListTurnsResponse {
+            turns,
+            next_page_token,
+        })
     }
 
     /// Where a WatchEvents begins and ends.
@@ -166,7 +212,9 @@ impl Turns {
     ) -> Result<Reader, Error> {
         let session = self.engine.session(&key).await?;
         if watch.after > session.last_seq {
-            return Err(Error::CursorAhead { last: session.last_seq });
+            return Err(Error::CursorAhead {
+                last: session.last_seq,
+            });
         }
         let mut cursor = watch.after.max(session.begins_behind());
         let mut over = None;
@@ -205,9 +253,18 @@ impl TurnService for Turns {
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
         let tenant = tenant(&request);
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::named_in_messages(&request.input)).await?;
+        let stored = self
+            .engine
+            .stored(&tenant, &decode::named_in_messages(&request.input))
+            .await?;
         let (command, options) = decode::execute_turn(request, stored)?;
-        let Admitted { key, follows, how, after, news } = self.engine.execute(tenant, command).await?;
+        let Admitted {
+            key,
+            follows,
+            how,
+            after,
+            news,
+        } = self.engine.execute(tenant, command).await?;
         let mut admitted = pb::Admitted::default();
         let replay_until = match how {
             How::Started { session_created } => {
@@ -215,7 +272,11 @@ impl TurnService for Turns {
                 admitted.session_created = session_created;
                 None
             }
-            How::Queued { message, position, ignored } => {
+            How::Queued {
+                message,
+                position,
+                ignored,
+            } => {
                 admitted.set_admission(pb::Admission::Queued);
                 admitted.queued_message_id = message.into_string();
                 admitted.position = i32::try_from(position).unwrap_or(i32::MAX);
@@ -235,7 +296,11 @@ impl TurnService for Turns {
             Follows::Nothing => (None, None),
         };
         let over = match (&turn, replay_until) {
-            (Some(turn), Some(_)) => self.stored_turn(&key, turn).await?.last_seq.is_some_and(|end| after >= end),
+            (Some(turn), Some(_)) => self
+                .stored_turn(&key, turn)
+                .await?
+                .last_seq
+                .is_some_and(|end| after >= end),
             (Some(_), None) => false,
             (None, _) => awaits.is_none(),
         };
@@ -254,7 +319,9 @@ impl TurnService for Turns {
             admitted: Some(admitted),
             news,
         };
-        Ok(Response::new(reader.open(self.waiting, |event| pb::ExecuteTurnResponse { event: Some(event) })))
+        Ok(Response::new(reader.open(self.waiting, |event| {
+            pb::ExecuteTurnResponse { event: Some(event) }
+        })))
     }
 
     async fn watch_events(
@@ -265,7 +332,9 @@ impl TurnService for Turns {
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
-        Ok(Response::new(reader.open(self.waiting, |event| pb::WatchEventsResponse { event: Some(event) })))
+        Ok(Response::new(reader.open(self.waiting, |event| {
+            pb::WatchEventsResponse { event: Some(event) }
+        })))
     }
 
     async fn list_events(
@@ -278,13 +347,18 @@ impl TurnService for Turns {
         Ok(Response::new(self.events_page(&key, wanted).await?))
     }
 
-    async fn get_turn(&self, request: Request<pb::GetTurnRequest>) -> Result<Response<pb::GetTurnResponse>, Status> {
+    async fn get_turn(
+        &self,
+        request: Request<pb::GetTurnRequest>,
+    ) -> Result<Response<pb::GetTurnResponse>, Status> {
         let tenant = tenant(&request);
         let decode::GetTurn { session, turn } = decode::get_turn(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         self.engine.session(&key).await?;
         let turn = self.stored_turn(&key, &turn).await?;
-        Ok(Response::new(pb::GetTurnResponse { turn: Some(self.show(&key, &turn).await?) }))
+        Ok(Response::new(pb::GetTurnResponse {
+            turn: Some(self.show(&key, &turn).await?),
+        }))
     }
 
     async fn list_turns(
@@ -304,7 +378,10 @@ impl TurnService for Turns {
     ) -> Result<Response<pb::SubmitToolResultsResponse>, Status> {
         let tenant = tenant(&request);
         let request = request.into_inner();
-        let stored = self.engine.stored(&tenant, &decode::named_in_results(&request.results)).await?;
+        let stored = self
+            .engine
+            .stored(&tenant, &decode::named_in_results(&request.results))
+            .await?;
         let command = decode::submit_tool_results(request, stored)?;
         let receipts = self.engine.submit(tenant, command).await?;
         let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {
@@ -313,7 +390,11 @@ impl TurnService for Turns {
         };
         Ok(Response::new(pb::SubmitToolResultsResponse {
             receipts: receipts.answers.into_iter().map(receipt).collect(),
-            pending_call_ids: receipts.pending.into_iter().map(|call| call.into_string()).collect(),
+            pending_call_ids: receipts
+                .pending
+                .into_iter()
+                .map(|call| call.into_string())
+                .collect(),
         }))
     }
 
@@ -325,12 +406,22 @@ impl TurnService for Turns {
         let command = decode::cancel_turn(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let Some(cancelled) = self.engine.cancel(tenant, command).await? else {
-            return Ok(Response::new(pb::CancelTurnResponse { turn: None, outcome: pb::CancelOutcome::None.into() }));
+            return Ok(Response::new(pb::CancelTurnResponse {
+                turn: None,
+                outcome: pb::CancelOutcome::None.into(),
+            }));
         };
         let Cancelled { turn, was_live } = cancelled;
-        let outcome = if was_live { self.cancel_outcome(&key, &turn).await? } else { pb::CancelOutcome::None };
+        let outcome = if was_live {
+            self.cancel_outcome(&key, &turn).await?
+        } else {
+            pb::CancelOutcome::None
+        };
         let turn = Some(self.show(&key, &turn).await?);
-        Ok(Response::new(pb::CancelTurnResponse { turn, outcome: outcome.into() }))
+        Ok(Response::new(pb::CancelTurnResponse {
+            turn,
+            outcome: outcome.into(),
+        }))
     }
 }
 

@@ -41,7 +41,8 @@ pub struct Violations {
 impl Violations {
     /// Most violations that are listed.
     pub const MOST: usize = 25;
-    /// Most text that is listed, in bytes: a status travels in headers, and clients take 8 KiB of them with base64 on top.
+    /// Most text that is listed, in bytes: a status travels in headers, and clients take 8 KiB of
+    /// them with base64 on top.
     pub const MOST_BYTES: usize = 4 * 1024;
 
     /// Adds one, or only counts it when the list is full.
@@ -64,7 +65,9 @@ impl Violations {
 impl FromIterator<Violation> for Violations {
     fn from_iter<I: IntoIterator<Item = Violation>>(violations: I) -> Self {
         let mut all = Self::default();
-        violations.into_iter().for_each(|violation| all.add(violation));
+        violations
+            .into_iter()
+            .for_each(|violation| all.add(violation));
         all
     }
 }
@@ -74,7 +77,11 @@ mod tests {
     use super::*;
 
     fn violation(description: &str) -> Violation {
-        Violation { field: "name".into(), reason: FieldReason::Invalid, description: description.into() }
+        Violation {
+            field: "name".into(),
+            reason: FieldReason::Invalid,
+            description: description.into(),
+        }
     }
 
     #[test]

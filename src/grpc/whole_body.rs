@@ -1,5 +1,5 @@
-//! Tells a stream of requests that ended from one that broke off. The framework shows both as an end: a client's cancel, or a lost
-//! connection, must not make half of an upload the whole.
+//! Tells a stream of requests that ended from one that broke off. The framework shows both as an
+//! end: a client's cancel, or a lost connection, must not make half of an upload the whole.
 
 use std::{
     pin::Pin,
@@ -61,7 +61,12 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Watching<S> {
             return self.inner.call(request);
         }
         let ended = Ended::default();
-        let mut request = request.map(|inner| Body::new(Watched { inner, ended: ended.clone() }));
+        let mut request = request.map(|inner| {
+            Body::new(Watched {
+                inner,
+                ended: ended.clone(),
+            })
+        });
         request.extensions_mut().insert(ended);
         self.inner.call(request)
     }

@@ -1,5 +1,6 @@
-//! Errors that the framework reports by itself, before any handler runs, in the words of our table: a request that is larger than
-//! the server reads, bytes that are not the message, and an RPC that no version of ours has.
+//! Errors that the framework reports by itself, before any handler runs, in the words of our table:
+//! a request that is larger than the server reads, bytes that are not the message, and an RPC that
+//! no version of ours has.
 
 use std::{
     pin::Pin,
@@ -26,7 +27,10 @@ impl<S> Layer<S> for WireErrors {
     type Service = Translating<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Translating { inner, max_request_bytes: self.max_request_bytes }
+        Translating {
+            inner,
+            max_request_bytes: self.max_request_bytes,
+        }
     }
 }
 
@@ -53,7 +57,8 @@ where
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let rpc = request.uri().path().trim_start_matches('/').to_owned();
-        let (answer, limit) = (self.inner.call(request), self.max_request_bytes);
+        let answer = self.inner.call(request);
+        let limit = self.max_request_bytes;
         Box::pin(async move {
             let response = answer.await?;
             Ok(match translated(&response, &rpc, limit) {
@@ -64,20 +69,24 @@ where
     }
 }
 
-/// The status in our words. `None` means it is ours already, or not an error at the border. Each of ours carries details, so what has
-/// none was said by the framework, and INTERNAL of its is a request that it could not read.
+/// The status in our words. `None` means it is ours already, or not an error at the border. Each of
+/// ours carries details, so what has none was said by the framework, and INTERNAL of its is a
+/// request that it could not read.
 fn translated<B>(response: &Response<B>, rpc: &str, limit: usize) -> Option<Status> {
     let status = Status::from_header_map(response.headers())?;
     if !status.details().is_empty() {
         return None;
     }
-    let (code, words) = (status.code(), status.message());
+    let code = status.code();
+    let words = status.message();
     if code == Code::OutOfRange && words.contains("message length too large") {
         Some(status::request_too_large(limit))
     } else if code == Code::Internal {
         Some(status::undecodable())
     } else if code == Code::Unimplemented && words.is_empty() {
-        Some(status::not_implemented_rpc(&rpc.chars().take(RPC_SHOWN).collect::<String>()))
+        Some(status::not_implemented_rpc(
+            &rpc.chars().take(RPC_SHOWN).collect::<String>(),
+        ))
     } else {
         None
     }

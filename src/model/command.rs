@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, CompactionId, Generation, Given, InputMessage, LimitsOverride, MessageId, NewContent, PromptShape,
-    RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet, TurnId, Usage, UsagePurpose,
+    BlobId, CallId, CompactionId, Generation, Given, InputMessage, LimitsOverride, MessageId,
+    NewContent, PromptShape, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet,
+    TurnId, Usage, UsagePurpose,
     compaction::{CompactionOverrides, InstructionsMode},
     config::PruneOverrides,
     import::Appended,
@@ -15,7 +16,8 @@ use super::{
 pub struct Idempotency {
     /// The key. `None` means the request is not to be remembered.
     pub request: Option<RequestId>,
-    /// SHA-256 in hex of the RPC's name and the decoded request without what may differ on repetition.
+    /// SHA-256 in hex of the RPC's name and the decoded request without what may differ on
+    /// repetition.
     pub hash: String,
 }
 
@@ -30,7 +32,8 @@ pub struct CreateSession {
     pub idempotency: Idempotency,
 }
 
-/// A session's configuration as a client gives it: what is empty or none is left to the server's defaults.
+/// A session's configuration as a client gives it: what is empty or none is left to the server's
+/// defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionDraft {
     /// Everything but the model and policy, which may be empty.
@@ -102,7 +105,8 @@ pub struct UpdateSession {
 pub struct ConfigChange {
     /// The fields, by their paths in the API.
     pub paths: Vec<String>,
-    /// Their new values; what is empty or none goes back to its default. The other fields say nothing.
+    /// Their new values; what is empty or none goes back to its default. The other fields say
+    /// nothing.
     pub values: SessionConfig,
 }
 
@@ -220,7 +224,8 @@ pub enum Start {
     Transcript,
 }
 
-/// What a turn does differently from its session. Stored with the turn, so that any replica can go on with it.
+/// What a turn does differently from its session. Stored with the turn, so that any replica can go
+/// on with it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TurnRequest {
     /// Tools in place of the session's.
@@ -238,9 +243,21 @@ pub struct TurnRequest {
 impl TurnRequest {
     /// The fields that are set, by their paths in the API.
     pub fn paths(&self) -> Vec<&'static str> {
-        let Self { tools, limits, model, generation, cancel_after } = self;
-        let LimitsOverride { max_steps, max_output_tokens, max_total_tokens, turn_timeout, tool_timeout, grace } =
-            limits;
+        let Self {
+            tools,
+            limits,
+            model,
+            generation,
+            cancel_after,
+        } = self;
+        let LimitsOverride {
+            max_steps,
+            max_output_tokens,
+            max_total_tokens,
+            turn_timeout,
+            tool_timeout,
+            grace,
+        } = limits;
         let own = [
             ("tools", tools.is_some()),
             ("limits.max_steps", max_steps.is_some()),
@@ -252,7 +269,10 @@ impl TurnRequest {
             ("model", model.is_some()),
             ("cancel_after_disconnect", cancel_after.is_some()),
         ];
-        let own = own.into_iter().filter(|(_, set)| *set).map(|(path, _)| path);
+        let own = own
+            .into_iter()
+            .filter(|(_, set)| *set)
+            .map(|(path, _)| path);
         own.chain(generation.paths()).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! Compactions: overlays that stand for older messages. The messages stay, and an overlay can be taken back.
+//! Compactions: overlays that stand for older messages. The messages stay, and an overlay can be
+//! taken back.
 
 use jiff::Timestamp;
 
@@ -143,7 +144,8 @@ pub struct CompactionPolicy {
     pub enabled: bool,
     /// The first way to try.
     pub strategy: Strategy,
-    /// The share of the window that sets off the strategies that have one. `None` means the strategy's own.
+    /// The share of the window that sets off the strategies that have one. `None` means the
+    /// strategy's own.
     pub threshold: Option<Ratio>,
     /// The newest turns that stay, fewer where they alone fill the window.
     pub keep_turns: u32,
@@ -232,11 +234,15 @@ impl CompactionPolicy {
         self.background && self.strategy.summarises()
     }
 
-    /// The policy as it holds within a window of so many tokens: a summary leaves room for what is to be said.
+    /// The policy as it holds within a window of so many tokens: a summary leaves room for what is
+    /// to be said.
     #[must_use]
     pub fn within(self, window: u32) -> Self {
         let summary_max_tokens = self.summary_max_tokens.min((window / SUMMARY_SHARE).max(1));
-        Self { summary_max_tokens, ..self }
+        Self {
+            summary_max_tokens,
+            ..self
+        }
     }
 
     /// The policy with changes.
@@ -266,7 +272,9 @@ impl CompactionPolicy {
             keep_ratio: keep_ratio.unwrap_or(self.keep_ratio),
             summary_model: summary_model.clone().or_else(|| self.summary_model.clone()),
             summary_max_tokens: summary_max_tokens.unwrap_or(self.summary_max_tokens),
-            instructions: instructions.clone().unwrap_or_else(|| self.instructions.clone()),
+            instructions: instructions
+                .clone()
+                .unwrap_or_else(|| self.instructions.clone()),
             instructions_mode: instructions_mode.unwrap_or(self.instructions_mode),
             background: background.unwrap_or(self.background),
             guard: guard.or(self.guard),
@@ -285,9 +293,23 @@ mod tests {
     fn a_summary_takes_an_eighth_of_the_window_at_most_and_never_nothing() {
         let shipped = CompactionPolicy::default();
         let most = shipped.summary_max_tokens;
-        for (window, expected) in [(4_096, 512), (9, 1), (7, 1), (0, 1), (8 * most, most), (u32::MAX, most)] {
+        for (window, expected) in [
+            (4_096, 512),
+            (9, 1),
+            (7, 1),
+            (0, 1),
+            (8 * most, most),
+            (u32::MAX, most),
+        ] {
             let within = shipped.clone().within(window);
-            assert_eq!(within, CompactionPolicy { summary_max_tokens: expected, ..shipped.clone() }, "{window}");
+            assert_eq!(
+                within,
+                CompactionPolicy {
+                    summary_max_tokens: expected,
+                    ..shipped.clone()
+                },
+                "{window}"
+            );
         }
     }
 }

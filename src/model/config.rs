@@ -28,7 +28,8 @@ pub struct SessionConfig {
     pub overrides: PolicyOverrides,
     /// The host's labels.
     pub metadata: BTreeMap<String, String>,
-    /// The session is deleted when it was not used for this long. `None` means only the server's own setting applies.
+    /// The session is deleted when it was not used for this long. `None` means only the server's
+    /// own setting applies.
     pub ttl: Option<Duration>,
 }
 
@@ -74,7 +75,9 @@ impl Policy {
             execution: overrides.execution.unwrap_or(self.execution),
             default_output_limits: overrides
                 .default_output_limits
-                .map_or(self.default_output_limits, |limits| limits.or(self.default_output_limits)),
+                .map_or(self.default_output_limits, |limits| {
+                    limits.or(self.default_output_limits)
+                }),
             output_limits: if overrides.output_limits.is_empty() {
                 self.output_limits.clone()
             } else {
@@ -89,7 +92,9 @@ impl Policy {
     /// The limits for one tool: its own over those by name over the default, field by field.
     pub fn limits_for(&self, name: &str, own: Option<OutputLimits>) -> OutputLimits {
         let by_name = self.output_limits.get(name).copied().unwrap_or_default();
-        own.unwrap_or_default().or(by_name).or(self.default_output_limits)
+        own.unwrap_or_default()
+            .or(by_name)
+            .or(self.default_output_limits)
     }
 }
 
@@ -127,7 +132,13 @@ impl ContextPolicy {
     /// The policy with a session's changes.
     #[must_use]
     pub fn with(&self, overrides: &ContextOverrides) -> Self {
-        let ContextOverrides { compaction, prune, output_reserve, context_window, unknown_window } = overrides;
+        let ContextOverrides {
+            compaction,
+            prune,
+            output_reserve,
+            context_window,
+            unknown_window,
+        } = overrides;
         Self {
             compaction: self.compaction.with(compaction),
             prune: self.prune.with(prune),
@@ -194,8 +205,18 @@ impl PrunePolicy {
     /// The policy with changes.
     #[must_use]
     pub fn with(&self, overrides: &PruneOverrides) -> Self {
-        let PruneOverrides { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } = overrides;
-        let tools = if protected_tools.is_empty() { &self.protected_tools } else { protected_tools };
+        let PruneOverrides {
+            mode,
+            minimum_tokens,
+            protect_tokens,
+            protect_turns,
+            protected_tools,
+        } = overrides;
+        let tools = if protected_tools.is_empty() {
+            &self.protected_tools
+        } else {
+            protected_tools
+        };
         Self {
             mode: mode.unwrap_or(self.mode),
             minimum_tokens: minimum_tokens.unwrap_or(self.minimum_tokens),

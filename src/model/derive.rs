@@ -1,10 +1,13 @@
-//! Identifiers that follow from others: any replica finds the same one, so that a repetition never makes a second thing, and
-//! anybody can name what a lost owner was writing.
+//! Identifiers that follow from others: any replica finds the same one, so that a repetition never
+//! makes a second thing, and anybody can name what a lost owner was writing.
 
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, TenantId, TurnId, event::StepPosition};
+use super::{
+    BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, TenantId, TurnId,
+    event::StepPosition,
+};
 
 /// The session that a request makes when it names none: a repetition finds it again.
 pub fn session(tenant: &TenantId, request: &RequestId) -> SessionId {
@@ -16,7 +19,8 @@ pub fn input(turn: &TurnId) -> MessageId {
     of_turn(turn, "input", StepPosition::default())
 }
 
-/// The user message that queued messages become in a turn, by the first of them: each is taken once.
+/// The user message that queued messages become in a turn, by the first of them: each is taken
+/// once.
 pub fn taken(turn: &TurnId, first: &MessageId) -> MessageId {
     let time = Uuid::parse_str(turn.as_str()).ok();
     MessageId::new(derived(time, &["taken", turn.as_str(), first.as_str()]).to_string())
@@ -52,7 +56,10 @@ pub fn appended(append: &str, index: usize) -> MessageId {
 
 /// A call for which the model service gave no id of its own, or one that is taken.
 pub fn call(message: &MessageId, index: usize) -> CallId {
-    CallId::new(format!("call_{}", derived(None, &["call", message.as_str(), &index.to_string()]).simple()))
+    CallId::new(format!(
+        "call_{}",
+        derived(None, &["call", message.as_str(), &index.to_string()]).simple()
+    ))
 }
 
 /// Content by its SHA-256.
@@ -76,8 +83,8 @@ impl ContentHash {
     }
 }
 
-/// Under which id the chunks of an upload are kept until it is complete. `unique` is a UUID of version 7: its time comes first,
-/// so that those that were left lying are found by it.
+/// Under which id the chunks of an upload are kept until it is complete. `unique` is a UUID of
+/// version 7: its time comes first, so that those that were left lying are found by it.
 pub fn upload(unique: Uuid) -> BlobId {
     BlobId::new(format!("upload:{}", unique.simple()))
 }
@@ -91,7 +98,9 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 pub fn share(turn: &TurnId, at: StepPosition) -> f64 {
     let place = format!("{}.{}", at.step, at.attempt);
     let digest = digest(["share", turn.as_str(), &place]);
-    f64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])) / f64::from(u32::MAX)
+    f64::from(u32::from_be_bytes([
+        digest[0], digest[1], digest[2], digest[3],
+    ])) / f64::from(u32::MAX)
 }
 
 fn of_turn(turn: &TurnId, what: &str, at: StepPosition) -> MessageId {

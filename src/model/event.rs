@@ -5,12 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, Generation, Limits, MessageId, PruneReport,
-    RequestId, Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals,
-    generation::Unsupported, media::LeftOut,
+    Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, Generation, Limits,
+    MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId,
+    TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported, media::LeftOut,
 };
 
-/// What happened. Content that is stored elsewhere (messages, tool results) is referred to and filled in when the event is read.
+/// What happened. Content that is stored elsewhere (messages, tool results) is referred to and
+/// filled in when the event is read.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Payload {
     /// A turn began.
@@ -32,7 +33,8 @@ pub enum Payload {
         model: String,
         /// The session's revision in force.
         revision: i64,
-        /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes the event.
+        /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes
+        /// the event.
         context: TokenCount,
         /// The window in tokens; 0: not known.
         window: u32,
@@ -91,7 +93,8 @@ pub enum Payload {
         usage: Option<Usage>,
         /// The prediction made before the call.
         estimate: Option<Estimate>,
-        /// Reported over estimated tokens of the model, learnt from earlier calls; 1 before the first.
+        /// Reported over estimated tokens of the model, learnt from earlier calls; 1 before the
+        /// first.
         ratio: f64,
         /// The message that was written.
         message: Option<MessageId>,
@@ -127,7 +130,8 @@ pub enum Payload {
         /// The open message that is void.
         voided: Option<MessageId>,
     },
-    /// The session's model changed. How many messages stay is filled in by the statement that writes the event.
+    /// The session's model changed. How many messages stay is filled in by the statement that
+    /// writes the event.
     ModelSwitched {
         /// The model before.
         from: String,
@@ -218,7 +222,11 @@ impl Estimate {
 
     /// The same as a share of what was reported; 0 where that is nothing.
     pub fn error_ratio(self) -> f64 {
-        if self.actual == 0 { 0.0 } else { self.error() as f64 / f64::from(self.actual) }
+        if self.actual == 0 {
+            0.0
+        } else {
+            self.error() as f64 / f64::from(self.actual)
+        }
     }
 }
 
@@ -245,7 +253,8 @@ pub enum WaitsFor {
     Approval,
 }
 
-/// A durable event as it is kept: what only the writing statement knew stands in columns, the rest is encoded.
+/// A durable event as it is kept: what only the writing statement knew stands in columns, the rest
+/// is encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
     /// Position in the session.

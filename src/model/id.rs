@@ -89,7 +89,8 @@ impl SessionKey {
     }
 }
 
-/// Position of a durable event in its session: 1, 2, 3 and so on without gaps. 0 is before the first.
+/// Position of a durable event in its session: 1, 2, 3 and so on without gaps. 0 is before the
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seq(pub i64);
 
@@ -99,8 +100,8 @@ impl fmt::Display for Seq {
     }
 }
 
-/// The owner's right to write: `epoch` changes with every owner, `op` with every statement of the owner. A write that carries
-/// an old fence changes nothing.
+/// The owner's right to write: `epoch` changes with every owner, `op` with every statement of the
+/// owner. A write that carries an old fence changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence {
     /// Which owner.
@@ -112,12 +113,16 @@ pub struct Fence {
 impl Fence {
     /// The fence after one more statement.
     pub fn next(self) -> Self {
-        Self { op: self.op + 1, ..self }
+        Self {
+            op: self.op + 1,
+            ..self
+        }
     }
 }
 
-/// The owner's right to write for one turn. The hot row must have this turn, this fence and the replica that writes as its owner: after a
-/// failover that lost commits, the same epoch and op may be granted again, to another replica or for another turn.
+/// The owner's right to write for one turn. The hot row must have this turn, this fence and the
+/// replica that writes as its owner: after a failover that lost commits, the same epoch and op may
+/// be granted again, to another replica or for another turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnFence<'a> {
     /// Which turn.
@@ -129,7 +134,10 @@ pub struct TurnFence<'a> {
 impl TurnFence<'_> {
     /// The fence after one more statement.
     pub fn next(self) -> Self {
-        Self { fence: self.fence.next(), ..self }
+        Self {
+            fence: self.fence.next(),
+            ..self
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Messages that a host appends by itself, and what makes them fit: the transcript stays closed, or ends in one open batch of calls.
+//! Messages that a host appends by itself, and what makes them fit: the transcript stays closed, or
+//! ends in one open batch of calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,8 @@ use jiff::Timestamp;
 
 use super::{CallId, Content, ModelResponse, Part, Role};
 
-/// A message to be appended, as a host sends it. Results do not know their tool yet and are not cut.
+/// A message to be appended, as a host sends it. Results do not know their tool yet and are not
+/// cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
     /// Who speaks.
@@ -92,7 +94,8 @@ pub enum Flaw {
         /// The next message.
         before: usize,
     },
-    /// A message of results that is pinned while the message with the calls is not: a compaction would part them.
+    /// A message of results that is pinned while the message with the calls is not: a compaction
+    /// would part them.
     PinnedApart(usize),
 }
 
@@ -112,12 +115,20 @@ enum Origin {
     Appended(usize),
 }
 
-/// Checks whether messages can follow a session that ends in these open calls. `known` are the calls among theirs that the session has,
-/// the open ones included.
-pub fn fit(open: &[OpenCall], known: &BTreeSet<CallId>, messages: &[Appended]) -> Result<Fit, Misfit> {
+/// Checks whether messages can follow a session that ends in these open calls. `known` are the
+/// calls among theirs that the session has, the open ones included.
+pub fn fit(
+    open: &[OpenCall],
+    known: &BTreeSet<CallId>,
+    messages: &[Appended],
+) -> Result<Fit, Misfit> {
     let mut fitting = Fitting {
         open,
-        waiting: open.iter().enumerate().map(|(i, call)| (call.id.clone(), Origin::Session(i))).collect(),
+        waiting: open
+            .iter()
+            .enumerate()
+            .map(|(i, call)| (call.id.clone(), Origin::Session(i)))
+            .collect(),
         seen: known.clone(),
         fit: Fit::default(),
         flaws: Vec::new(),
@@ -149,14 +160,27 @@ impl Fitting<'_> {
             self.interrupt(index);
         }
         for (part, content) in message.parts.iter().map(|part| &part.content).enumerate() {
-            let place = Place { message: index, part };
+            let place = Place {
+                message: index,
+                part,
+            };
             match content {
                 Content::ToolCall(call) => {
                     let pinned = message.pinned;
-                    self.call(OpenCall { id: call.id.clone(), name: call.name.clone(), pinned }, place);
+                    self.call(
+                        OpenCall {
+                            id: call.id.clone(),
+                            name: call.name.clone(),
+                            pinned,
+                        },
+                        place,
+                    );
                 }
                 Content::ToolResult(result) => self.result(&result.call, message.pinned, place),
-                Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => {}
+                Content::Text(_)
+                | Content::Reasoning { .. }
+                | Content::Refusal(_)
+                | Content::Media(_) => {}
             }
         }
     }
@@ -168,7 +192,10 @@ impl Fitting<'_> {
             match origin {
                 Origin::Session(_) => interrupted.push(id),
                 Origin::Appended(made) => {
-                    self.flaws.push(Flaw::Unanswered { call: self.fit.made[made].made, before });
+                    self.flaws.push(Flaw::Unanswered {
+                        call: self.fit.made[made].made,
+                        before,
+                    });
                 }
             }
         }
@@ -182,15 +209,23 @@ impl Fitting<'_> {
             self.flaws.push(Flaw::Taken(made));
             return;
         }
-        self.waiting.insert(call.id.clone(), Origin::Appended(self.fit.made.len()));
-        self.fit.made.push(MadeCall { call, made, answered: None });
+        self.waiting
+            .insert(call.id.clone(), Origin::Appended(self.fit.made.len()));
+        self.fit.made.push(MadeCall {
+            call,
+            made,
+            answered: None,
+        });
     }
 
     fn result(&mut self, call: &CallId, pinned: bool, answered: Place) {
         let asked = match self.waiting.remove(call) {
             Some(Origin::Session(before)) => {
                 let call = self.open[before].clone();
-                self.fit.answered.push(Answered { call: call.clone(), answered });
+                self.fit.answered.push(Answered {
+                    call: call.clone(),
+                    answered,
+                });
                 call
             }
             Some(Origin::Appended(made)) => {
@@ -224,9 +259,10 @@ impl Flaw {
     /// Where it stands.
     fn place(&self) -> Place {
         match *self {
-            Self::Taken(place) | Self::Orphan(place) | Self::Repeated(place) | Self::Unanswered { call: place, .. } => {
-                place
-            }
+            Self::Taken(place)
+            | Self::Orphan(place)
+            | Self::Repeated(place)
+            | Self::Unanswered { call: place, .. } => place,
             Self::PinnedApart(message) => Place { message, part: 0 },
         }
     }

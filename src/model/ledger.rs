@@ -115,7 +115,8 @@ pub struct PruneReport {
     pub saved: u32,
     /// Cached tokens that the provider bills again.
     pub rebilled: u32,
-    /// The seq of the event that describes it. `None` means nothing was cleared, or it is only looked at.
+    /// The seq of the event that describes it. `None` means nothing was cleared, or it is only
+    /// looked at.
     pub at: Option<Seq>,
 }
 

@@ -1,4 +1,5 @@
-//! Images, documents, sounds and videos: what they are and where their content is, never the content itself.
+//! Images, documents, sounds and videos: what they are and where their content is, never the
+//! content itself.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, sync::Arc};
 
@@ -78,7 +79,12 @@ pub enum Kind {
 impl Media {
     /// The MIME type without its parameters, in lower case.
     pub fn essence(&self) -> String {
-        self.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+        self.media_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
     }
 
     /// What it is.
@@ -93,7 +99,8 @@ impl Media {
 
     /// Whether it is of such a type, given as `image/png` or `image/*`.
     pub fn is(&self, pattern: &str) -> bool {
-        let (essence, pattern) = (self.essence(), pattern.to_ascii_lowercase());
+        let essence = self.essence();
+        let pattern = pattern.to_ascii_lowercase();
         match pattern.strip_suffix('*') {
             Some(kind) => essence.starts_with(kind),
             None => essence == pattern,
@@ -120,11 +127,15 @@ impl Media {
 impl Pixels {
     /// None: one of the two is 0.
     pub fn new(width: u32, height: u32) -> Option<Self> {
-        Some(Self { width: NonZeroU32::new(width)?, height: NonZeroU32::new(height)? })
+        Some(Self {
+            width: NonZeroU32::new(width)?,
+            height: NonZeroU32::new(height)?,
+        })
     }
 }
 
-/// Content that came with a request, to be stored before anything refers to it. It is never printed.
+/// Content that came with a request, to be stored before anything refers to it. It is never
+/// printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewContent {
     id: BlobId,
@@ -135,7 +146,11 @@ pub struct NewContent {
 impl NewContent {
     /// Content and what it is.
     pub fn new(media_type: String, bytes: Vec<u8>) -> Self {
-        Self { id: derive::blob(&bytes), media_type, bytes }
+        Self {
+            id: derive::blob(&bytes),
+            media_type,
+            bytes,
+        }
     }
 
     /// The id that follows from the content.
@@ -156,7 +171,13 @@ impl NewContent {
 
 impl fmt::Debug for NewContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}, {} bytes)", self.id, self.media_type, self.bytes.len())
+        write!(
+            f,
+            "{} ({}, {} bytes)",
+            self.id,
+            self.media_type,
+            self.bytes.len()
+        )
     }
 }
 
@@ -183,7 +204,9 @@ impl Contents {
 
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.0.iter().map(|(id, bytes)| (id.as_str(), bytes.len()))).finish()
+        f.debug_map()
+            .entries(self.0.iter().map(|(id, bytes)| (id.as_str(), bytes.len())))
+            .finish()
     }
 }
 
@@ -192,8 +215,13 @@ mod tests {
     use super::*;
 
     fn media(media_type: &str) -> Media {
-        let (media_type, filename) = (media_type.to_owned(), "a.bin".to_owned());
-        Media { media_type, filename, source: Source::Url("https://example.org/a".to_owned()) }
+        let media_type = media_type.to_owned();
+        let filename = "a.bin".to_owned();
+        Media {
+            media_type,
+            filename,
+            source: Source::Url("https://example.org/a".to_owned()),
+        }
     }
 
     #[test]
@@ -209,7 +237,11 @@ mod tests {
         ];
         for (media_type, kind, pattern, fits) in table {
             let media = media(media_type);
-            assert_eq!((media.kind(), media.is(pattern)), (kind, fits), "{media_type} {pattern}");
+            assert_eq!(
+                (media.kind(), media.is(pattern)),
+                (kind, fits),
+                "{media_type} {pattern}"
+            );
         }
     }
 
@@ -219,7 +251,10 @@ mod tests {
         let mut contents = Contents::default();
         contents.insert(content.id().clone(), content.bytes().into());
         for printed in [format!("{content:?}"), format!("{contents:?}")] {
-            assert!(printed.contains('6') && !printed.contains("secret") && !printed.contains("115"), "{printed}");
+            assert!(
+                printed.contains('6') && !printed.contains("secret") && !printed.contains("115"),
+                "{printed}"
+            );
         }
     }
 }

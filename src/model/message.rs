@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::{Applied, BlobId, CallId, CompactionId, Counted, Failure, Media, MessageId, Seq, TurnId, Usage};
+use super::{
+    Applied, BlobId, CallId, CompactionId, Counted, Failure, Media, MessageId, Seq, TurnId, Usage,
+};
 
 /// What the model reads in place of a result that was pruned.
 pub const PRUNED_WORDS: &str = "[Old tool result content cleared]";
@@ -75,7 +77,10 @@ impl Message {
     /// The message as the model sees it: pruned results as their placeholder.
     #[must_use]
     pub fn seen(self) -> Self {
-        Self { parts: self.parts.into_iter().map(StoredPart::seen).collect(), ..self }
+        Self {
+            parts: self.parts.into_iter().map(StoredPart::seen).collect(),
+            ..self
+        }
     }
 
     /// Its media, those in results included.
@@ -83,7 +88,8 @@ impl Message {
         self.parts.iter().flat_map(|stored| stored.part.media())
     }
 
-    /// Replaces media by words, where there are some for it; told are the part that it is or stands in, and itself.
+    /// Replaces media by words, where there are some for it; told are the part that it is or stands
+    /// in, and itself.
     pub fn replace_media(&mut self, mut words: impl FnMut(usize, &Media) -> Option<String>) {
         for (at, stored) in self.parts.iter_mut().enumerate() {
             match &mut stored.part.content {
@@ -99,7 +105,10 @@ impl Message {
                         }
                     }
                 }
-                Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::Refusal(_) => {}
+                Content::Text(_)
+                | Content::Reasoning { .. }
+                | Content::ToolCall(_)
+                | Content::Refusal(_) => {}
             }
         }
     }
@@ -145,7 +154,8 @@ pub struct Pruned {
 pub struct Part {
     /// What it is.
     pub content: Content,
-    /// What the provider attached, a JSON object keyed by kind of provider; opaque, handed back unchanged.
+    /// What the provider attached, a JSON object keyed by kind of provider; opaque, handed back
+    /// unchanged.
     pub provider_metadata: Option<String>,
     /// Characters that cannot be stored were replaced.
     pub sanitized: bool,
@@ -154,7 +164,11 @@ pub struct Part {
 impl Part {
     /// A part with nothing attached.
     pub fn new(content: Content) -> Self {
-        Self { content, provider_metadata: None, sanitized: false }
+        Self {
+            content,
+            provider_metadata: None,
+            sanitized: false,
+        }
     }
 
     /// A plain text part.
@@ -167,9 +181,10 @@ impl Part {
         let (own, given) = match &self.content {
             Content::Media(media) => (Some(media), [].as_slice()),
             Content::ToolResult(result) => (None, result.parts.as_slice()),
-            Content::Text(_) | Content::Reasoning { .. } | Content::ToolCall(_) | Content::Refusal(_) => {
-                (None, [].as_slice())
-            }
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::Refusal(_) => (None, [].as_slice()),
         };
         own.into_iter().chain(given.iter().filter_map(Given::media))
     }
@@ -209,10 +224,12 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// Whether the arguments are one JSON object; only such a call is run, and only such arguments are sent again. The text is skipped, not
-    /// built: neither depth, size of numbers nor lone surrogates matter.
+    /// Whether the arguments are one JSON object; only such a call is run, and only such arguments
+    /// are sent again. The text is skipped, not built: neither depth, size of numbers nor lone
+    /// surrogates matter.
     pub fn has_object(&self) -> bool {
-        serde_json::from_str::<&RawValue>(&self.arguments).is_ok_and(|json| json.get().starts_with('{'))
+        serde_json::from_str::<&RawValue>(&self.arguments)
+            .is_ok_and(|json| json.get().starts_with('{'))
     }
 }
 

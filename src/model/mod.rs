@@ -28,13 +28,14 @@ pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};
 pub use generation::Generation;
 pub use id::{
-    BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey, TenantId, TurnFence, TurnId,
+    BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey,
+    TenantId, TurnFence, TurnId,
 };
 pub use ledger::{Anchor, Held, Ledger, PrepareReport, PruneReport, Recorded, Restored};
 pub use media::{Contents, Media, NewContent};
 pub use message::{
-    Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part, Role, ToolCall, ToolOutcome, ToolResult,
-    Truncation,
+    Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part, Role, ToolCall,
+    ToolOutcome, ToolResult, Truncation,
 };
 pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
@@ -42,6 +43,7 @@ pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};
 pub use turn::{
-    CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult, TurnState, Undone,
+    CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult,
+    TurnState, Undone,
 };
 pub use usage::{Category, Counted, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals};

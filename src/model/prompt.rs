@@ -25,8 +25,8 @@ pub struct Prompt {
     pub size: TokenCount,
 }
 
-/// How the messages of a request differ from those of its prompt, where the service takes them in a certain order only: what is added, and
-/// which messages become part of another one.
+/// How the messages of a request differ from those of its prompt, where the service takes them in a
+/// certain order only: what is added, and which messages become part of another one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Arrangement {
     /// Messages more, by role; negative: fewer.
@@ -49,8 +49,14 @@ impl Arrangement {
     /// What this has beside another one.
     #[must_use]
     pub fn less(mut self, other: &Self) -> Self {
-        other.messages.iter().for_each(|(role, count)| self.messages(*role, -count));
-        other.texts.iter().for_each(|(text, count)| self.texts(text, -count));
+        other
+            .messages
+            .iter()
+            .for_each(|(role, count)| self.messages(*role, -count));
+        other
+            .texts
+            .iter()
+            .for_each(|(text, count)| self.texts(text, -count));
         self
     }
 }

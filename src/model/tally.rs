@@ -9,7 +9,8 @@ const OTHER_UNITS: u64 = 26;
 /// Units in a token.
 const TOKEN_UNITS: u64 = 20;
 
-/// A running count over pieces of text. The sum is rounded up once, so it does not matter where a text was cut.
+/// A running count over pieces of text. The sum is rounded up once, so it does not matter where a
+/// text was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     units: u64,
@@ -19,14 +20,19 @@ impl Tally {
     /// The count with one more piece of text.
     #[must_use]
     pub fn plus(self, text: &str) -> Self {
-        let (ascii, other) =
-            text.chars().fold(
-                (0u64, 0u64),
-                |(ascii, other), char| {
-                    if char.is_ascii() { (ascii + 1, other) } else { (ascii, other + 1) }
-                },
-            );
-        Self { units: self.units.saturating_add(ascii * ASCII_UNITS).saturating_add(other * OTHER_UNITS) }
+        let (ascii, other) = text.chars().fold((0u64, 0u64), |(ascii, other), char| {
+            if char.is_ascii() {
+                (ascii + 1, other)
+            } else {
+                (ascii, other + 1)
+            }
+        });
+        Self {
+            units: self
+                .units
+                .saturating_add(ascii * ASCII_UNITS)
+                .saturating_add(other * OTHER_UNITS),
+        }
     }
 
     /// Tokens, rounded up.

@@ -68,7 +68,8 @@ pub enum Keep {
     HeadAndTail,
 }
 
-/// How much of a tool's output the model sees. Characters are Unicode scalar values. `None` means not limited here.
+/// How much of a tool's output the model sees. Characters are Unicode scalar values. `None` means
+/// not limited here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimits {
     /// Characters in all.

@@ -1,4 +1,5 @@
-//! The transcript: messages in order, closed or ending in one open batch of tool calls. Only a closed one is sent to a model.
+//! The transcript: messages in order, closed or ending in one open batch of tool calls. Only a
+//! closed one is sent to a model.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +31,12 @@ pub enum NotClosed {
 impl Transcript {
     /// Takes the messages in order, the voided ones left out.
     pub fn new(messages: Vec<Message>) -> Self {
-        Self { messages: messages.into_iter().filter(|message| message.voided_at.is_none()).collect() }
+        Self {
+            messages: messages
+                .into_iter()
+                .filter(|message| message.voided_at.is_none())
+                .collect(),
+        }
     }
 
     /// The messages.
@@ -47,9 +53,16 @@ impl Transcript {
             }
             for part in &message.parts {
                 let sound = match &part.part.content {
-                    Content::ToolCall(call) => message.role == Role::Assistant && open.insert(call.id.clone()),
-                    Content::ToolResult(result) => message.role == Role::Tool && open.remove(&result.call),
-                    Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => true,
+                    Content::ToolCall(call) => {
+                        message.role == Role::Assistant && open.insert(call.id.clone())
+                    }
+                    Content::ToolResult(result) => {
+                        message.role == Role::Tool && open.remove(&result.call)
+                    }
+                    Content::Text(_)
+                    | Content::Reasoning { .. }
+                    | Content::Refusal(_)
+                    | Content::Media(_) => true,
                 };
                 if !sound {
                     return Err(NotClosed::Broken(index));
@@ -57,7 +70,9 @@ impl Transcript {
             }
         }
         if open.is_empty() {
-            Ok(Closed { messages: self.messages })
+            Ok(Closed {
+                messages: self.messages,
+            })
         } else {
             Err(NotClosed::Open(open.into_iter().collect()))
         }
@@ -78,7 +93,10 @@ impl Closed {
 
 /// Where the tool loop begins that is going on: at what the user said last.
 pub fn loop_begins(messages: &[Message]) -> usize {
-    messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0)
+    messages
+        .iter()
+        .rposition(|message| message.role == Role::User)
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -87,7 +105,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Category, Counted, MessageId, Part, Seq, ToolCall, ToolOutcome, ToolResult, message::StoredPart,
+        Category, Counted, MessageId, Part, Seq, ToolCall, ToolOutcome, ToolResult,
+        message::StoredPart,
     };
 
     /// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results.
@@ -99,7 +118,11 @@ mod tests {
             "t" => Role::Tool,
             other => panic!("no such role: {other}"),
         };
-        let parts = calls.split(',').filter(|call| !call.is_empty()).map(|call| part(role, call)).collect();
+        let parts = calls
+            .split(',')
+            .filter(|call| !call.is_empty())
+            .map(|call| part(role, call))
+            .collect();
         Message {
             id: MessageId::new(short),
             turn: None,
@@ -120,20 +143,41 @@ mod tests {
     }
 
     fn part(role: Role, call: &str) -> StoredPart {
-        let (id, name) = (CallId::new(call), "tool".to_owned());
+        let id = CallId::new(call);
+        let name = "tool".to_owned();
         let content = if role == Role::Tool {
             let outcome = ToolOutcome::Success;
-            Content::ToolResult(ToolResult { call: id, name, parts: Vec::new(), outcome, truncation: None })
+            Content::ToolResult(ToolResult {
+                call: id,
+                name,
+                parts: Vec::new(),
+                outcome,
+                truncation: None,
+            })
         } else {
-            Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
+            Content::ToolCall(ToolCall {
+                id,
+                name,
+                arguments: "{}".to_owned(),
+            })
         };
-        let size = Counted { tokens: 0, category: Category::ToolCalls };
-        StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
+        let size = Counted {
+            tokens: 0,
+            category: Category::ToolCalls,
+        };
+        StoredPart {
+            part: Part::new(content),
+            size,
+            estimator: String::new(),
+            pruned: None,
+        }
     }
 
     fn closed(shorts: &str) -> Result<usize, NotClosed> {
         let messages = shorts.split_whitespace().map(message).collect();
-        Transcript::new(messages).close().map(|closed| closed.messages().len())
+        Transcript::new(messages)
+            .close()
+            .map(|closed| closed.messages().len())
     }
 
     #[test]
@@ -146,7 +190,11 @@ mod tests {
 
     #[test]
     fn a_transcript_is_closed_when_every_call_has_its_result_before_anything_else() {
-        let open = |calls: &[&str]| Err(NotClosed::Open(calls.iter().map(|call| CallId::new(*call)).collect()));
+        let open = |calls: &[&str]| {
+            Err(NotClosed::Open(
+                calls.iter().map(|call| CallId::new(*call)).collect(),
+            ))
+        };
         let table = [
             ("", Ok(0)),
             ("u a u a", Ok(4)),

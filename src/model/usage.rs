@@ -13,7 +13,8 @@ pub enum TokenBasis {
     Heuristic,
 }
 
-/// A number of tokens and how far to trust it. Triggers compare `tokens + margin`, displays show `tokens`.
+/// A number of tokens and how far to trust it. Triggers compare `tokens + margin`, displays show
+/// `tokens`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenCount {
     /// The number itself.
@@ -127,9 +128,30 @@ mod tests {
 
     #[test]
     fn calls_add_up_and_one_without_usage_counts_as_a_call() {
-        let usage = Usage { input: 5, output: 3, reasoning: 2, cache_read: 4, cache_write: 1, ..Usage::default() };
-        let twice = UsageTotals::default().plus(Some(&usage)).plus(None).plus(Some(&usage));
-        let expected = UsageTotals { calls: 3, input: 10, output: 6, reasoning: 4, cache_read: 8, cache_write: 2 };
-        assert_eq!((twice, twice.total()), (expected, 16), "reasoning is part of the output, the cache of the input");
+        let usage = Usage {
+            input: 5,
+            output: 3,
+            reasoning: 2,
+            cache_read: 4,
+            cache_write: 1,
+            ..Usage::default()
+        };
+        let twice = UsageTotals::default()
+            .plus(Some(&usage))
+            .plus(None)
+            .plus(Some(&usage));
+        let expected = UsageTotals {
+            calls: 3,
+            input: 10,
+            output: 6,
+            reasoning: 4,
+            cache_read: 8,
+            cache_write: 2,
+        };
+        assert_eq!(
+            (twice, twice.total()),
+            (expected, 16),
+            "reasoning is part of the output, the cache of the input"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Protobuf in gRPC's frames, in buffers that suit streams on which mostly nothing happens.
 //!
-//! Tonic's own codec keeps 8 KiB for each stream from its beginning, and puts 32 KiB together before it sends anything, which a reader that
-//! does not read holds on to.
+//! Tonic's own codec keeps 8 KiB for each stream from its beginning, and puts 32 KiB together
+//! before it sends anything, which a reader that does not read holds on to.
 
 use std::marker::PhantomData;
 

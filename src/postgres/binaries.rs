@@ -14,7 +14,8 @@ use super::owner::Owner;
 /// The oldest major version whose features we use.
 const MINIMUM_MAJOR: u32 = 14;
 
-/// Where installers put each version into a directory of its own: root, start of the name, rest of the path.
+/// Where installers put each version into a directory of its own: root, start of the name, rest of
+/// the path.
 const VERSIONED: [(&str, &str, &str); 6] = [
     ("/usr/lib/postgresql", "", "bin"),         // Debian, Ubuntu
     ("/usr", "pgsql-", "bin"),                  // packages of postgresql.org for RHEL
@@ -34,8 +35,13 @@ pub(super) struct Binaries {
 }
 
 impl Binaries {
-    /// The first that can run a cluster of this version; without a cluster, the first that is new enough.
-    pub(super) async fn find(settings: &Settings, owner: &Owner, cluster: Option<&str>) -> Result<Self, Error> {
+    /// The first that can run a cluster of this version; without a cluster, the first that is new
+    /// enough.
+    pub(super) async fn find(
+        settings: &Settings,
+        owner: &Owner,
+        cluster: Option<&str>,
+    ) -> Result<Self, Error> {
         let mut unfit = Vec::new();
         let mut unreachable = None;
         for dir in places(settings) {
@@ -55,13 +61,25 @@ impl Binaries {
 
     async fn probe(dir: PathBuf) -> Option<Self> {
         let mut command = Command::new(dir.join("postgres"));
-        let output = command.arg("--version").env_clear().current_dir("/").stdin(Stdio::null()).output().await.ok()?;
+        let output = command
+            .arg("--version")
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .ok()?;
         let version = version_in(&String::from_utf8_lossy(&output.stdout))?;
-        Some(Self { major: leading_number(&version), version, dir })
+        Some(Self {
+            major: leading_number(&version),
+            version,
+            dir,
+        })
     }
 
     fn fits(&self, cluster: Option<&str>) -> bool {
-        self.major >= MINIMUM_MAJOR && cluster.is_none_or(|cluster| cluster == self.major.to_string())
+        self.major >= MINIMUM_MAJOR
+            && cluster.is_none_or(|cluster| cluster == self.major.to_string())
     }
 
     /// The server.
@@ -81,9 +99,17 @@ fn places(settings: &Settings) -> Vec<PathBuf> {
         Some(dir) => vec![dir.clone()],
         None => {
             let mut all: Vec<PathBuf> = std::env::split_paths(&settings.search_path).collect();
-            all.extend(VERSIONED.iter().flat_map(|(root, start, rest)| versions(Path::new(root), start, rest)));
+            all.extend(
+                VERSIONED
+                    .iter()
+                    .flat_map(|(root, start, rest)| versions(Path::new(root), start, rest)),
+            );
             let cache = settings.cache_dir.as_deref();
-            all.extend(cache.into_iter().flat_map(|dir| versions(&dir.join("postgresql"), "", "bin")));
+            all.extend(
+                cache
+                    .into_iter()
+                    .flat_map(|dir| versions(&dir.join("postgresql"), "", "bin")),
+            );
             all
         }
     };
@@ -98,10 +124,18 @@ fn places(settings: &Settings) -> Vec<PathBuf> {
 
 /// `<root>/<start>*/<rest>`, newest first.
 fn versions(root: &Path, start: &str, rest: &str) -> Vec<PathBuf> {
-    let names = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
     let mut found: Vec<(u32, PathBuf)> = names
         .filter_map(|name| {
-            let version = name.to_str()?.strip_prefix(start)?.trim_start_matches('@').to_owned();
+            let version = name
+                .to_str()?
+                .strip_prefix(start)?
+                .trim_start_matches('@')
+                .to_owned();
             Some((leading_number(&version), root.join(&name).join(rest)))
         })
         .collect();
@@ -109,7 +143,8 @@ fn versions(root: &Path, start: &str, rest: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, dir)| dir).collect()
 }
 
-/// Where `postgres` really lies, links followed: it finds its own files from there. `initdb` must be its neighbour.
+/// Where `postgres` really lies, links followed: it finds its own files from there. `initdb` must
+/// be its neighbour.
 fn programs_dir(dir: &Path) -> Option<PathBuf> {
     let postgres = dir.join("postgres").canonicalize().ok()?;
     let dir = postgres.parent()?;
@@ -122,27 +157,45 @@ fn is_program(path: &Path) -> bool {
 
 /// `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` has version `15.18`.
 fn version_in(output: &str) -> Option<String> {
-    let version = output.split_once("(PostgreSQL) ")?.1.split_whitespace().next()?;
+    let version = output
+        .split_once("(PostgreSQL) ")?
+        .1
+        .split_whitespace()
+        .next()?;
     Some(version.to_owned())
 }
 
 fn leading_number(text: &str) -> u32 {
-    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(text.len());
     text[..end].parse().unwrap_or(0)
 }
 
 /// Why nothing that was found will do.
 fn explain(settings: &Settings, unfit: &[Binaries], cluster: Option<&str>) -> Error {
-    let found: Vec<String> = unfit.iter().map(|one| format!("{} in {}", one.version, one.dir.display())).collect();
+    let found: Vec<String> = unfit
+        .iter()
+        .map(|one| format!("{} in {}", one.version, one.dir.display()))
+        .collect();
     let found = found.join(", ");
     match cluster {
-        _ if unfit.is_empty() => {
-            Error::NoBinaries { looked: settings.bin_dir.iter().map(|dir| format!(" in {}", dir.display())).collect() }
-        }
-        None => Error::TooOld { found, minimum: MINIMUM_MAJOR },
-        Some(cluster) => {
-            Error::VersionMismatch { data_dir: settings.data_dir.clone(), cluster: cluster.to_owned(), found }
-        }
+        _ if unfit.is_empty() => Error::NoBinaries {
+            looked: settings
+                .bin_dir
+                .iter()
+                .map(|dir| format!(" in {}", dir.display()))
+                .collect(),
+        },
+        None => Error::TooOld {
+            found,
+            minimum: MINIMUM_MAJOR,
+        },
+        Some(cluster) => Error::VersionMismatch {
+            data_dir: settings.data_dir.clone(),
+            cluster: cluster.to_owned(),
+            found,
+        },
     }
 }
 
@@ -151,13 +204,23 @@ mod tests {
     use super::*;
 
     fn version(version: &str) -> Binaries {
-        Binaries { dir: "/opt/pg/bin".into(), version: version.into(), major: leading_number(version) }
+        Binaries {
+            dir: "/opt/pg/bin".into(),
+            version: version.into(),
+            major: leading_number(version),
+        }
     }
 
     #[test]
     fn versions_are_read_from_what_the_program_says() {
-        assert_eq!(version_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n").as_deref(), Some("15.18"));
-        assert_eq!(version_in("postgres (PostgreSQL) 19devel\n").map(|found| leading_number(&found)), Some(19));
+        assert_eq!(
+            version_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n").as_deref(),
+            Some("15.18")
+        );
+        assert_eq!(
+            version_in("postgres (PostgreSQL) 19devel\n").map(|found| leading_number(&found)),
+            Some(19)
+        );
         assert_eq!(version_in("something else"), None);
     }
 
@@ -174,7 +237,12 @@ mod tests {
         for name in ["postgresql@9.6", "postgresql@17", "postgresql@14", "other"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
-        let names = ["postgresql@17/bin", "postgresql@14/bin", "postgresql@9.6/bin"].map(|name| root.path().join(name));
+        let names = [
+            "postgresql@17/bin",
+            "postgresql@14/bin",
+            "postgresql@9.6/bin",
+        ]
+        .map(|name| root.path().join(name));
         assert_eq!(versions(root.path(), "postgresql", "bin"), names);
     }
 
@@ -183,11 +251,24 @@ mod tests {
         let settings = Settings::new("/data", "/contextd");
         let none = explain(&settings, &[], Some("15")).to_string();
         assert!(
-            ["apt-get install", "dnf install", "brew install", "--database-url"].iter().all(|way| none.contains(way))
+            [
+                "apt-get install",
+                "dnf install",
+                "brew install",
+                "--database-url"
+            ]
+            .iter()
+            .all(|way| none.contains(way))
         );
         let old = explain(&settings, &[version("13.9")], None).to_string();
-        assert!(old.contains("13.9 in /opt/pg/bin is too old: install version 14"), "{old}");
+        assert!(
+            old.contains("13.9 in /opt/pg/bin is too old: install version 14"),
+            "{old}"
+        );
         let other = explain(&settings, &[version("17.2")], Some("15")).to_string();
-        assert!(other.contains("PostgreSQL 15, but the binaries found are 17.2"), "{other}");
+        assert!(
+            other.contains("PostgreSQL 15, but the binaries found are 17.2"),
+            "{other}"
+        );
     }
 }

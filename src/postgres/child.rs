@@ -25,7 +25,12 @@ pub(super) struct Guarded {
 
 impl Guarded {
     /// Starts `program` as `owner`.
-    pub(super) fn spawn(guard: &Path, owner: &Owner, program: &Path, args: &[OsString]) -> Result<Self, Error> {
+    pub(super) fn spawn(
+        guard: &Path,
+        owner: &Owner,
+        program: &Path,
+        args: &[OsString],
+    ) -> Result<Self, Error> {
         let mut command = Command::new(guard);
         command
             .args(guard::arguments(owner, program.into()))
@@ -37,19 +42,27 @@ impl Guarded {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        command.spawn().and_then(Self::attend).map_err(error::io("run", guard))
+        command
+            .spawn()
+            .and_then(Self::attend)
+            .map_err(error::io("run", guard))
     }
 
     fn attend(mut child: Child) -> io::Result<Self> {
         let pipe = child.stdin.take();
-        let output = child.stderr.take().ok_or_else(|| io::Error::other("no standard error to read from"))?;
+        let output = child
+            .stderr
+            .take()
+            .ok_or_else(|| io::Error::other("no standard error to read from"))?;
         let log = Log::follow(output)?;
         let (ended, exit) = watch::channel(None);
-        std::thread::Builder::new().name("postgres-wait".into()).spawn(move || {
-            if let Ok(status) = child.wait() {
-                ended.send_replace(Some(status));
-            }
-        })?;
+        std::thread::Builder::new()
+            .name("postgres-wait".into())
+            .spawn(move || {
+                if let Ok(status) = child.wait() {
+                    ended.send_replace(Some(status));
+                }
+            })?;
         Ok(Self { pipe, exit, log })
     }
 
@@ -61,7 +74,11 @@ impl Guarded {
     /// Waits for the end; the status is the guard's, which speaks for its child.
     pub(super) async fn exited(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
-        let status = exit.wait_for(Option::is_some).await.ok().and_then(|status| *status);
+        let status = exit
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|status| *status);
         status.unwrap_or_default()
     }
 }

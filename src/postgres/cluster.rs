@@ -20,16 +20,30 @@ const HBA: &str = "# Written by contextd.\nlocal all all peer map=contextd\n";
 pub(super) fn locate(data_dir: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(data_dir).map_err(io("find", data_dir))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Error::NotACluster { data_dir: data_dir.into() });
+        return Err(Error::NotACluster {
+            data_dir: data_dir.into(),
+        });
     };
-    DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(io("make", parent))?;
-    let place = parent.canonicalize().map_err(io("find", parent))?.join(name);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(parent)
+        .map_err(io("make", parent))?;
+    let place = parent
+        .canonicalize()
+        .map_err(io("find", parent))?
+        .join(name);
     Ok(place.canonicalize().unwrap_or(place))
 }
 
 /// The major version of the cluster; `None` when there is none yet.
 pub(super) fn version(data_dir: &Path) -> Option<String> {
-    Some(fs::read_to_string(data_dir.join("PG_VERSION")).ok()?.trim().to_owned())
+    Some(
+        fs::read_to_string(data_dir.join("PG_VERSION"))
+            .ok()?
+            .trim()
+            .to_owned(),
+    )
 }
 
 /// PostgreSQL insists on owning its cluster.
@@ -46,7 +60,8 @@ pub(super) fn check_owner(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     }
 }
 
-/// Makes a cluster beside its place and moves it there when it is whole. What an earlier attempt left is thrown away.
+/// Makes a cluster beside its place and moves it there when it is whole. What an earlier attempt
+/// left is thrown away.
 pub(super) async fn create(
     settings: &Settings,
     owner: &Owner,
@@ -55,7 +70,11 @@ pub(super) async fn create(
 ) -> Result<(), Error> {
     let data_dir = &settings.data_dir;
     check_vacant(data_dir)?;
-    progress(&format!("creating a PostgreSQL {} cluster in {}", binaries.version, data_dir.display()));
+    progress(&format!(
+        "creating a PostgreSQL {} cluster in {}",
+        binaries.version,
+        data_dir.display()
+    ));
     let draft = beside(data_dir, ".init");
     remove_all(&draft)?;
     owner.make_dir(&draft)?;
@@ -67,7 +86,10 @@ pub(super) async fn create(
 /// Says who may connect: the user we are now, who may differ from the last time.
 pub(super) fn admit_us(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     let us = our_name()?.replace('"', "\"\"");
-    owner.write_file(&data_dir.join("pg_ident.conf"), &format!("# Written by contextd.\ncontextd \"{us}\" {ROLE}\n"))
+    owner.write_file(
+        &data_dir.join("pg_ident.conf"),
+        &format!("# Written by contextd.\ncontextd \"{us}\" {ROLE}\n"),
+    )
 }
 
 /// Removes a directory and what is in it, if it is there.
@@ -84,12 +106,31 @@ fn check_vacant(data_dir: &Path) -> Result<(), Error> {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => error.kind() == ErrorKind::NotFound,
     };
-    if vacant { Ok(()) } else { Err(Error::NotACluster { data_dir: data_dir.into() }) }
+    if vacant {
+        Ok(())
+    } else {
+        Err(Error::NotACluster {
+            data_dir: data_dir.into(),
+        })
+    }
 }
 
-async fn initdb(settings: &Settings, owner: &Owner, binaries: &Binaries, draft: &Path) -> Result<(), Error> {
+async fn initdb(
+    settings: &Settings,
+    owner: &Owner,
+    binaries: &Binaries,
+    draft: &Path,
+) -> Result<(), Error> {
     let mut args: Vec<OsString> = vec!["-D".into(), draft.into(), "-U".into(), ROLE.into()];
-    args.extend(["--locale=C", "--encoding=UTF8", "--data-checksums", "--no-instructions"].map(OsString::from));
+    args.extend(
+        [
+            "--locale=C",
+            "--encoding=UTF8",
+            "--data-checksums",
+            "--no-instructions",
+        ]
+        .map(OsString::from),
+    );
     args.extend(["--auth-local=peer", "--auth-host=reject"].map(OsString::from));
     if settings.durability == Durability::Disposable {
         args.push("--no-sync".into());
@@ -109,10 +150,14 @@ async fn initdb(settings: &Settings, owner: &Owner, binaries: &Binaries, draft: 
 fn publish(draft: &Path, data_dir: &Path) -> Result<(), Error> {
     fs::rename(draft, data_dir).map_err(|error| {
         if error.kind() == ErrorKind::ResourceBusy {
-            return Error::MountPoint { data_dir: data_dir.into() };
+            return Error::MountPoint {
+                data_dir: data_dir.into(),
+            };
         }
         io("move the new cluster to", data_dir)(error)
     })?;
     let parent = data_dir.parent().unwrap_or(data_dir);
-    File::open(parent).and_then(|dir| dir.sync_all()).map_err(io("sync", parent))
+    File::open(parent)
+        .and_then(|dir| dir.sync_all())
+        .map_err(io("sync", parent))
 }

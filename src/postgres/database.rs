@@ -8,11 +8,18 @@ use super::DATABASE;
 pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
     visit(maintenance, async |client| {
         let found = client
-            .query_opt("-- postgres::database::ensure\nselect from pg_database where datname = $1", &[&DATABASE])
+            .query_opt(
+                "-- postgres::database::ensure\nselect from pg_database where datname = $1",
+                &[&DATABASE],
+            )
             .await?;
         match found {
             Some(_) => Ok(()),
-            None => client.batch_execute(&format!("create database {DATABASE}")).await,
+            None => {
+                client
+                    .batch_execute(&format!("create database {DATABASE}"))
+                    .await
+            }
         }
     })
     .await
@@ -21,12 +28,17 @@ pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
 /// Drops every database but PostgreSQL's own and ours.
 pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
     visit(maintenance, async |client| {
-        let select = "-- postgres::database::drop_others\nselect format('%I', datname) from pg_database
+        let select =
+            "-- postgres::database::drop_others\nselect format('%I', datname) from pg_database
                       where datname not in ('postgres', 'template0', 'template1', $1)";
         for row in client.query(select, &[&DATABASE]).await? {
             let name: String = row.get(0);
-            client.batch_execute(&format!("alter database {name} is_template false")).await?;
-            client.batch_execute(&format!("drop database {name} with (force)")).await?;
+            client
+                .batch_execute(&format!("alter database {name} is_template false"))
+                .await?;
+            client
+                .batch_execute(&format!("drop database {name} with (force)"))
+                .await?;
         }
         Ok(())
     })
@@ -35,11 +47,18 @@ pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
 
 /// Whether a server answers.
 pub(super) async fn answers(config: &Config) -> bool {
-    visit(config, async |client| client.batch_execute("select 1").await).await.is_ok()
+    visit(config, async |client| {
+        client.batch_execute("select 1").await
+    })
+    .await
+    .is_ok()
 }
 
 /// Connects, does the work, disconnects.
-async fn visit(config: &Config, work: impl AsyncFnOnce(&Client) -> Result<(), Error>) -> Result<(), Error> {
+async fn visit(
+    config: &Config,
+    work: impl AsyncFnOnce(&Client) -> Result<(), Error>,
+) -> Result<(), Error> {
     let (client, connection) = config.connect(NoTls).await?;
     let work = async {
         let client = client; // dropped after the work, which ends the connection

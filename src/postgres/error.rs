@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Why the private PostgreSQL could not be started, reached or stopped. Every message says what to do.
+/// Why the private PostgreSQL could not be started, reached or stopped. Every message says what to
+/// do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No server binaries were found anywhere.
@@ -18,7 +19,9 @@ pub enum Error {
         looked: String,
     },
     /// Binaries exist, but all are older than we can use.
-    #[error("PostgreSQL {found} is too old: install version {minimum} or newer, or use --database-url")]
+    #[error(
+        "PostgreSQL {found} is too old: install version {minimum} or newer, or use --database-url"
+    )]
     TooOld {
         /// What was found, versions and directories.
         found: String,
@@ -187,6 +190,13 @@ pub enum Error {
 }
 
 /// Names the deed and the path of an `io::Error`, for use with `map_err`.
-pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Io { action, path: path.into(), source }
+pub(super) fn io(
+    action: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Io {
+        action,
+        path: path.into(),
+        source,
+    }
 }

@@ -1,7 +1,9 @@
-//! The guard: the hidden command that is the parent of a PostgreSQL program and ends it when contextd ends.
+//! The guard: the hidden command that is the parent of a PostgreSQL program and ends it when
+//! contextd ends.
 //!
-//! Its standard input is a pipe whose other end only contextd holds. However contextd dies, the pipe closes, and the
-//! guard stops its child: fast at first, then at once. It knows nothing else about PostgreSQL.
+//! Its standard input is a pipe whose other end only contextd holds. However contextd dies, the
+//! pipe closes, and the guard stops its child: fast at first, then at once. It knows nothing else
+//! about PostgreSQL.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -23,7 +25,8 @@ pub(super) const COMMAND: &str = "__postgres-guard";
 /// How long a fast stop may take before the server is made to quit without tidying up.
 pub(super) const QUIT_AFTER: Duration = Duration::from_secs(10);
 
-/// Runs `contextd __postgres-guard <uid:gid or -> <program> <arguments...>`; `args` are those after the command's name.
+/// Runs `contextd __postgres-guard <uid:gid or -> <program> <arguments...>`; `args` are those after
+/// the command's name.
 ///
 /// Ends with the program's exit code, or 128 and the signal that killed it.
 pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -38,13 +41,17 @@ pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The guard's arguments that make it run `program` as `owner`.
 pub(super) fn arguments(owner: &Owner, program: OsString) -> [OsString; 3] {
-    let user = if owner.dropped { format!("{}:{}", owner.uid, owner.gid) } else { "-".into() };
+    let user = if owner.dropped {
+        format!("{}:{}", owner.uid, owner.gid)
+    } else {
+        "-".into()
+    };
     [COMMAND.into(), user.into(), program]
 }
 
 fn run(args: impl Iterator<Item = OsString>) -> io::Result<ExitStatus> {
-    let mut command =
-        parse(args).ok_or_else(|| io::Error::other("expected: <uid:gid or -> <program> <arguments...>"))?;
+    let mut command = parse(args)
+        .ok_or_else(|| io::Error::other("expected: <uid:gid or -> <program> <arguments...>"))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(async {
         outlive_signals()?;
@@ -57,7 +64,11 @@ fn run(args: impl Iterator<Item = OsString>) -> io::Result<ExitStatus> {
 fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
     let user = args.next()?.into_string().ok()?;
     let mut command = Command::new(args.next()?);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
     if user != "-" {
         let (uid, gid) = user.split_once(':')?;
         command.uid(uid.parse().ok()?).gid(gid.parse().ok()?); // also lets go of root's other groups
@@ -65,9 +76,14 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
     Some(command)
 }
 
-/// Only the pipe ends us: a signal meant for the whole service must not take the database away before the drain.
+/// Only the pipe ends us: a signal meant for the whole service must not take the database away
+/// before the drain.
 fn outlive_signals() -> io::Result<()> {
-    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ] {
         let _ = signal(kind)?; // once caught, a signal keeps its handler for the life of the process
     }
     Ok(())
@@ -96,17 +112,25 @@ fn tell(child: &Child, signal: Signal) {
 /// Resolves when the other end of the pipe is closed.
 fn end_of_input() -> io::Result<impl Future<Output = ()>> {
     let (ended, end) = oneshot::channel::<()>();
-    std::thread::Builder::new().name("end-of-input".into()).spawn(move || {
-        let mut ignored = [0; 64];
-        while io::stdin().read(&mut ignored).is_ok_and(|length| length > 0) {}
-        drop(ended);
-    })?;
+    std::thread::Builder::new()
+        .name("end-of-input".into())
+        .spawn(move || {
+            let mut ignored = [0; 64];
+            while io::stdin()
+                .read(&mut ignored)
+                .is_ok_and(|length| length > 0)
+            {}
+            drop(ended);
+        })?;
     Ok(async move {
         let _ = end.await; // nothing is ever sent: it ends when the thread does
     })
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
 }

@@ -23,14 +23,20 @@ impl Lock {
         let path = beside(data_dir, ".lock");
         let file = open(&path).map_err(io("open", &path))?;
         owner.give(&file, &path)?;
-        let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|(file, _)| Error::Locked { data_dir: data_dir.into(), holder: holder(file) })?;
+        let mut file =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
+                Error::Locked {
+                    data_dir: data_dir.into(),
+                    holder: holder(file),
+                }
+            })?;
         sign(&mut file).map_err(io("write", &path))?;
         Ok(Self { _file: file })
     }
 }
 
-/// `<data_dir><suffix>`: a sibling, so that the cluster contains nothing but PostgreSQL's own files.
+/// `<data_dir><suffix>`: a sibling, so that the cluster contains nothing but PostgreSQL's own
+/// files.
 pub(super) fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
     let mut path = OsString::from(data_dir);
     path.push(suffix);
@@ -39,7 +45,12 @@ pub(super) fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
 
 fn open(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
     options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)
 }
 

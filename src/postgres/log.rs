@@ -1,4 +1,5 @@
-//! What PostgreSQL writes to its standard error: passed on to tracing, the last lines kept for error messages.
+//! What PostgreSQL writes to its standard error: passed on to tracing, the last lines kept for
+//! error messages.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -25,10 +26,12 @@ impl Log {
         let lines = Arc::default();
         let (open, ended) = watch::channel(());
         let kept = Arc::clone(&lines);
-        std::thread::Builder::new().name("postgres-log".into()).spawn(move || {
-            copy(source, &kept);
-            drop(open);
-        })?;
+        std::thread::Builder::new()
+            .name("postgres-log".into())
+            .spawn(move || {
+                copy(source, &kept);
+                drop(open);
+            })?;
         Ok(Self { lines, ended })
     }
 
@@ -42,7 +45,11 @@ impl Log {
         let mut ended = self.ended.clone();
         let _ = tokio::time::timeout(LAST_LINES_WAIT, ended.changed()).await; // late lines are better lost than waited for
         let lines: Vec<String> = lock(&self.lines).iter().cloned().collect();
-        if lines.is_empty() { "(nothing)".into() } else { lines.join("\n") }
+        if lines.is_empty() {
+            "(nothing)".into()
+        } else {
+            lines.join("\n")
+        }
     }
 }
 

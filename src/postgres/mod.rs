@@ -1,9 +1,10 @@
 //! Supervises a private PostgreSQL cluster over the system's own binaries.
 //!
-//! [`Postgres::start`] finds the programs, makes the cluster if there is none, clears away what a crash left behind and
-//! starts the server under a guard: a second process of our own binary ([`guard_main`]) that stops the server when
-//! contextd ends, however it ends. The server listens on a Unix socket only, in a directory only it and we can enter,
-//! and lets in only the user we are. It never runs as root: then an unprivileged user owns and runs it.
+//! [`Postgres::start`] finds the programs, makes the cluster if there is none, clears away what a
+//! crash left behind and starts the server under a guard: a second process of our own binary
+//! ([`guard_main`]) that stops the server when contextd ends, however it ends. The server listens
+//! on a Unix socket only, in a directory only it and we can enter, and lets in only the user we
+//! are. It never runs as root: then an unprivileged user owns and runs it.
 
 mod binaries;
 mod child;
@@ -59,7 +60,8 @@ impl Postgres {
         let owner = Owner::of(&data_dir)?;
         owner.check_reaches(data_dir.parent().unwrap_or(&data_dir))?;
         let lock = Lock::take(&data_dir, &owner)?;
-        let binaries = Binaries::find(&settings, &owner, cluster::version(&data_dir).as_deref()).await?;
+        let binaries =
+            Binaries::find(&settings, &owner, cluster::version(&data_dir).as_deref()).await?;
         if cluster::version(&data_dir).is_none() {
             cluster::create(&settings, &owner, &binaries, progress).await?;
         }
@@ -68,7 +70,12 @@ impl Postgres {
         cluster::admit_us(&data_dir, &owner)?;
         let socket_dir = socket::prepare(&data_dir, settings.runtime_dir.as_deref(), &owner)?;
         let process = server::start(&settings, &owner, &binaries, &socket_dir, progress).await?;
-        let postgres = Self { process, data_dir, socket_dir, _lock: lock };
+        let postgres = Self {
+            process,
+            data_dir,
+            socket_dir,
+            _lock: lock,
+        };
         database::ensure(&postgres.config("postgres")).await?;
         Ok(postgres)
     }
@@ -88,7 +95,8 @@ impl Postgres {
         self.process.exited().await;
     }
 
-    /// Stops the server: clients are disconnected, nothing committed is lost. Returns when it is down.
+    /// Stops the server: clients are disconnected, nothing committed is lost. Returns when it is
+    /// down.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.process.release();
         let _ = tokio::time::timeout(STOP_TIMEOUT, self.process.exited()).await; // if late, the next line sees to it
@@ -98,7 +106,8 @@ impl Postgres {
     }
 }
 
-/// How to connect to the server that some contextd runs for this data directory, if one does and lets us in.
+/// How to connect to the server that some contextd runs for this data directory, if one does and
+/// lets us in.
 pub async fn find_running(data_dir: &Path) -> Option<Config> {
     let data_dir = data_dir.canonicalize().ok()?;
     let file = PidFile::read(&data_dir).filter(PidFile::is_ready)?;
@@ -110,7 +119,10 @@ pub async fn find_running(data_dir: &Path) -> Option<Config> {
 /// The same settings with paths that stay true when the working directory is another.
 fn resolve(mut settings: Settings) -> Result<Settings, Error> {
     settings.data_dir = cluster::locate(&settings.data_dir)?;
-    for path in [&mut settings.guard_program].into_iter().chain(&mut settings.runtime_dir) {
+    for path in [&mut settings.guard_program]
+        .into_iter()
+        .chain(&mut settings.runtime_dir)
+    {
         *path = std::path::absolute(&*path).map_err(error::io("find", path.clone()))?;
     }
     Ok(settings)
@@ -118,6 +130,10 @@ fn resolve(mut settings: Settings) -> Result<Settings, Error> {
 
 fn config(socket_dir: &Path, database: &str) -> Config {
     let mut config = Config::new();
-    config.host_path(socket_dir).port(socket::PORT).user(ROLE).dbname(database);
+    config
+        .host_path(socket_dir)
+        .port(socket::PORT)
+        .user(ROLE)
+        .dbname(database);
     config
 }

@@ -37,9 +37,12 @@ pub(super) enum Postmaster {
 
 /// Leaves the cluster with no server and no file that could keep the next one from starting.
 ///
-/// The file of a process that is gone stays: PostgreSQL checks by it whether backends of that server still live.
+/// The file of a process that is gone stays: PostgreSQL checks by it whether backends of that
+/// server still live.
 pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(), Error> {
-    let Some(file) = PidFile::read(data_dir) else { return remove_pid_file(data_dir) };
+    let Some(file) = PidFile::read(data_dir) else {
+        return remove_pid_file(data_dir);
+    };
     if file.pid <= 0 {
         return Ok(()); // a stand-alone backend: not ours to stop, and PostgreSQL will say so
     }
@@ -47,7 +50,10 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
         Postmaster::Gone => Ok(()),
         Postmaster::Zombie | Postmaster::Stranger => remove_pid_file(data_dir),
         Postmaster::Running => {
-            progress(&format!("stopping the PostgreSQL that an earlier run left (pid {})", file.pid));
+            progress(&format!(
+                "stopping the PostgreSQL that an earlier run left (pid {})",
+                file.pid
+            ));
             stop(file.pid, data_dir).await
         }
     }
@@ -55,13 +61,19 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
 
 /// Stops the server of the cluster, if there is one: fast, then at once.
 async fn stop(pid: i32, data_dir: &Path) -> Result<(), Error> {
-    for (signal, patience) in [(Signal::SIGINT, QUIT_AFTER), (Signal::SIGQUIT, GIVE_UP_AFTER)] {
+    for (signal, patience) in [
+        (Signal::SIGINT, QUIT_AFTER),
+        (Signal::SIGQUIT, GIVE_UP_AFTER),
+    ] {
         let _ = kill(Pid::from_raw(pid), signal); // gone in the meantime is as good
         if ends_within(patience, pid, data_dir).await {
             return remove_pid_file(data_dir);
         }
     }
-    Err(Error::WillNotStop { data_dir: data_dir.into(), pid })
+    Err(Error::WillNotStop {
+        data_dir: data_dir.into(),
+        pid,
+    })
 }
 
 async fn ends_within(patience: Duration, pid: i32, data_dir: &Path) -> bool {
@@ -93,8 +105,12 @@ pub(super) fn look(pid: i32, data_dir: &Path) -> Postmaster {
 }
 
 fn look_in_proc(pid: i32, data_dir: &Path) -> Postmaster {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Postmaster::Gone };
-    let Some((name, state)) = name_and_state(&stat) else { return Postmaster::Stranger };
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return Postmaster::Gone;
+    };
+    let Some((name, state)) = name_and_state(&stat) else {
+        return Postmaster::Stranger;
+    };
     match state {
         'Z' | 'X' => Postmaster::Zombie,
         _ if name == "postgres" && lives_in(pid, data_dir) => Postmaster::Running,
@@ -109,8 +125,8 @@ fn name_and_state(stat: &str) -> Option<(&str, char)> {
     Some((name, back.chars().next()?))
 }
 
-/// A server's working directory is its cluster. Root in a container may not see that; then its arguments tell. A process that has
-/// neither any more is about to end, and has not ended yet.
+/// A server's working directory is its cluster. Root in a container may not see that; then its
+/// arguments tell. A process that has neither any more is about to end, and has not ended yet.
 fn lives_in(pid: i32, data_dir: &Path) -> bool {
     match fs::read_link(format!("/proc/{pid}/cwd")) {
         Ok(directory) => directory == data_dir,
@@ -125,13 +141,19 @@ fn lives_in(pid: i32, data_dir: &Path) -> bool {
 /// For systems without `/proc`.
 fn look_with_ps(pid: i32, data_dir: &Path) -> Postmaster {
     let pid = pid.to_string();
-    let output = Command::new("/bin/ps").args(["-ww", "-o", "state=,args=", "-p", &pid]).output();
-    let line = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let output = Command::new("/bin/ps")
+        .args(["-ww", "-o", "state=,args=", "-p", &pid])
+        .output();
+    let line = output
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default();
     let (state, arguments) = line.split_once(' ').unwrap_or((&line, ""));
     match state.chars().next() {
         None => Postmaster::Gone,
         Some('Z') => Postmaster::Zombie,
-        Some(_) if arguments.contains(&format!("postgres -D {} ", data_dir.display())) => Postmaster::Running,
+        Some(_) if arguments.contains(&format!("postgres -D {} ", data_dir.display())) => {
+            Postmaster::Running
+        }
         Some(_) => Postmaster::Stranger,
     }
 }
@@ -142,8 +164,14 @@ mod tests {
 
     #[test]
     fn a_process_name_with_parentheses_does_not_confuse_the_state() {
-        assert_eq!(name_and_state("7 (a) b (c)) S 1 2"), Some(("a) b (c)", 'S')));
-        assert_eq!(name_and_state("7 (postgres) Z 1 2"), Some(("postgres", 'Z')));
+        assert_eq!(
+            name_and_state("7 (a) b (c)) S 1 2"),
+            Some(("a) b (c)", 'S'))
+        );
+        assert_eq!(
+            name_and_state("7 (postgres) Z 1 2"),
+            Some(("postgres", 'Z'))
+        );
     }
 
     #[test]
@@ -151,7 +179,10 @@ mod tests {
         let pid = i32::try_from(std::process::id()).unwrap();
         assert_eq!(look(pid, Path::new("/nowhere")), Postmaster::Stranger);
         if Path::new("/bin/ps").exists() {
-            assert_eq!(look_with_ps(pid, Path::new("/nowhere")), Postmaster::Stranger);
+            assert_eq!(
+                look_with_ps(pid, Path::new("/nowhere")),
+                Postmaster::Stranger
+            );
         }
     }
 }

@@ -26,8 +26,14 @@ impl Owner {
     /// Ourselves; for root the owner of the existing cluster, else `postgres`, else `nobody`.
     pub(super) fn of(data_dir: &Path) -> Result<Self, Error> {
         if !geteuid().is_root() {
-            let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-            return Ok(Self { uid, gid, name: name_of(geteuid())?, dropped: false });
+            let uid = geteuid().as_raw();
+            let gid = getegid().as_raw();
+            return Ok(Self {
+                uid,
+                gid,
+                name: name_of(geteuid())?,
+                dropped: false,
+            });
         }
         match fs::metadata(data_dir.join("PG_VERSION")) {
             Ok(found) if found.uid() != 0 => Self::dropped_to(found.uid(), found.gid()),
@@ -36,23 +42,34 @@ impl Owner {
     }
 
     fn dropped_to(uid: u32, gid: u32) -> Result<Self, Error> {
-        Ok(Self { uid, gid, name: name_of(Uid::from_raw(uid))?, dropped: true })
+        Ok(Self {
+            uid,
+            gid,
+            name: name_of(Uid::from_raw(uid))?,
+            dropped: true,
+        })
     }
 
     fn unprivileged() -> Result<Self, Error> {
-        let user = UNPRIVILEGED.into_iter().find_map(|name| User::from_name(name).ok().flatten());
+        let user = UNPRIVILEGED
+            .into_iter()
+            .find_map(|name| User::from_name(name).ok().flatten());
         let user = user.ok_or(Error::NamelessUser { uid: 65534 })?;
         Self::dropped_to(user.uid.as_raw(), user.gid.as_raw())
     }
 
-    /// Fails with the first directory on the way to `target` that this user may not pass, or `target` itself.
+    /// Fails with the first directory on the way to `target` that this user may not pass, or
+    /// `target` itself.
     pub(super) fn check_reaches(&self, target: &Path) -> Result<(), Error> {
         if !self.dropped {
             return Ok(()); // we are that user: the operating system will tell
         }
         let mut way: Vec<&Path> = target.ancestors().collect();
         way.reverse();
-        match way.into_iter().find(|step| fs::metadata(step).is_ok_and(|found| !self.may_pass(&found))) {
+        match way
+            .into_iter()
+            .find(|step| fs::metadata(step).is_ok_and(|found| !self.may_pass(&found)))
+        {
             None => Ok(()),
             Some(step) => Err(Error::Unreachable {
                 dir: step.into(),
@@ -63,7 +80,8 @@ impl Owner {
         }
     }
 
-    /// Search permission on a directory, execute permission on a program. The dropped user has no other groups.
+    /// Search permission on a directory, execute permission on a program. The dropped user has no
+    /// other groups.
     fn may_pass(&self, found: &Metadata) -> bool {
         let bit = match (found.uid() == self.uid, found.gid() == self.gid) {
             (true, _) => 0o100,
@@ -75,22 +93,30 @@ impl Owner {
 
     /// Makes a directory that only this user (and root) can enter.
     pub(super) fn make_dir(&self, dir: &Path) -> Result<(), Error> {
-        fs::DirBuilder::new().mode(0o700).create(dir).map_err(io("make", dir))?;
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(dir)
+            .map_err(io("make", dir))?;
         if self.dropped {
             chown(dir, Some(self.uid), Some(self.gid)).map_err(io("chown", dir))?;
         }
         Ok(())
     }
 
-    /// Puts a file of this user's in place as a whole. Never writes through a link that lies there, since we may be
-    /// root in a directory that is not root's.
+    /// Puts a file of this user's in place as a whole. Never writes through a link that lies there,
+    /// since we may be root in a directory that is not root's.
     pub(super) fn write_file(&self, path: &Path, content: &str) -> Result<(), Error> {
         let new = path.with_extension("new");
         let _ = fs::remove_file(&new);
-        let mut file =
-            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(io("create", &new))?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)
+            .map_err(io("create", &new))?;
         self.give(&file, &new)?;
-        file.write_all(content.as_bytes()).map_err(io("write", &new))?;
+        file.write_all(content.as_bytes())
+            .map_err(io("write", &new))?;
         file.sync_all().map_err(io("sync", &new))?;
         fs::rename(&new, path).map_err(io("replace", path))
     }
@@ -111,5 +137,6 @@ pub(super) fn our_name() -> Result<String, Error> {
 
 fn name_of(uid: Uid) -> Result<String, Error> {
     let user = User::from_uid(uid).ok().flatten();
-    user.map(|user| user.name).ok_or(Error::NamelessUser { uid: uid.as_raw() })
+    user.map(|user| user.name)
+        .ok_or(Error::NamelessUser { uid: uid.as_raw() })
 }

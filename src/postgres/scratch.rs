@@ -12,16 +12,22 @@ use super::{Durability, Postgres, Settings};
 const SLOTS: u32 = 64;
 
 impl Postgres {
-    /// Starts a disposable server whose cluster is the first under `parent` that no other process uses.
+    /// Starts a disposable server whose cluster is the first under `parent` that no other process
+    /// uses.
     ///
-    /// Databases that an earlier run left in it are dropped; a cluster that does not start is made anew. Every ancestor
-    /// of `parent` must let the user through that PostgreSQL runs as. The data directory of `settings` is ignored.
+    /// Databases that an earlier run left in it are dropped; a cluster that does not start is made
+    /// anew. Every ancestor of `parent` must let the user through that PostgreSQL runs as. The
+    /// data directory of `settings` is ignored.
     pub async fn scratch(parent: &Path, settings: Settings) -> Result<Self, Error> {
         fs::create_dir_all(parent).map_err(io("make", parent))?;
         let mut locked = None;
         for slot in 0..SLOTS {
             let data_dir = parent.join(format!("postgres-{slot}"));
-            let settings = Settings { data_dir, durability: Durability::Disposable, ..settings.clone() };
+            let settings = Settings {
+                data_dir,
+                durability: Durability::Disposable,
+                ..settings.clone()
+            };
             match start_or_remake(settings).await {
                 Err(error @ Error::Locked { .. }) => locked = Some(error),
                 Ok(postgres) => {
@@ -31,14 +37,21 @@ impl Postgres {
                 Err(error) => return Err(error),
             }
         }
-        Err(locked.unwrap_or_else(|| Error::NotACluster { data_dir: parent.into() }))
+        Err(locked.unwrap_or_else(|| Error::NotACluster {
+            data_dir: parent.into(),
+        }))
     }
 }
 
 async fn start_or_remake(settings: Settings) -> Result<Postgres, Error> {
     let data_dir = settings.data_dir.clone();
     match Postgres::start(settings.clone(), &|_| {}).await {
-        Err(Error::Exited { .. } | Error::VersionMismatch { .. } | Error::WrongOwner { .. } | Error::Database(_)) => {
+        Err(
+            Error::Exited { .. }
+            | Error::VersionMismatch { .. }
+            | Error::WrongOwner { .. }
+            | Error::Database(_),
+        ) => {
             remove_all(&data_dir)?;
             Postgres::start(settings, &|_| {}).await
         }

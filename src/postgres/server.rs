@@ -17,7 +17,8 @@ use super::{Durability, Progress, Settings};
 const POLL: Duration = Duration::from_millis(5);
 /// How often a slow start is reported.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// Backends of a killed postmaster end as soon as they notice; until then PostgreSQL refuses to start, with this.
+/// Backends of a killed postmaster end as soon as they notice; until then PostgreSQL refuses to
+/// start, with this.
 const OLD_BACKENDS: &str = "pre-existing shared memory block";
 /// How long to wait before another try then.
 const OLD_BACKENDS_WAIT: Duration = Duration::from_millis(100);
@@ -40,7 +41,11 @@ const FIXED: [&str; 14] = [
     "checkpoint_timeout=15min",
 ];
 const DURABLE: [&str; 3] = ["fsync=on", "full_page_writes=on", "synchronous_commit=on"];
-const DISPOSABLE: [&str; 3] = ["fsync=off", "full_page_writes=off", "synchronous_commit=off"];
+const DISPOSABLE: [&str; 3] = [
+    "fsync=off",
+    "full_page_writes=off",
+    "synchronous_commit=off",
+];
 
 /// Starts the server and returns when it takes connections.
 pub(super) async fn start(
@@ -58,7 +63,9 @@ pub(super) async fn start(
         let process = Guarded::spawn(&settings.guard_program, owner, &binaries.postgres(), &args)?;
         match until_ready(&process, settings, before.as_ref(), deadline, progress).await {
             Ok(()) => return Ok(process),
-            Err(Error::Exited { log, .. }) if log.contains(OLD_BACKENDS) && Instant::now() < deadline => {
+            Err(Error::Exited { log, .. })
+                if log.contains(OLD_BACKENDS) && Instant::now() < deadline =>
+            {
                 tokio::time::sleep(OLD_BACKENDS_WAIT).await;
             }
             Err(error) => return Err(error),
@@ -67,22 +74,30 @@ pub(super) async fn start(
 }
 
 fn arguments(settings: &Settings, socket_dir: &Path) -> Vec<OsString> {
-    let mut args: Vec<OsString> = vec!["-D".into(), settings.data_dir.clone().into(), "-k".into(), socket_dir.into()];
+    let mut args: Vec<OsString> = vec![
+        "-D".into(),
+        settings.data_dir.clone().into(),
+        "-k".into(),
+        socket_dir.into(),
+    ];
     let durability = match settings.durability {
         Durability::Durable => DURABLE,
         Durability::Disposable => DISPOSABLE,
     };
     let ours = FIXED.into_iter().chain(durability).map(str::to_owned);
     let connections = format!("max_connections={}", settings.max_connections);
-    let extra = settings.server_settings.iter().map(|(name, value)| format!("{name}={value}"));
+    let extra = settings
+        .server_settings
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
     for setting in ours.chain([connections]).chain(extra) {
         args.extend(["-c".into(), setting.into()]);
     }
     args
 }
 
-/// Watches `postmaster.pid`, since a connection that comes too early would only fill the log. `before` is the file of
-/// an earlier server, which may still say ready.
+/// Watches `postmaster.pid`, since a connection that comes too early would only fill the log.
+/// `before` is the file of an earlier server, which may still say ready.
 async fn until_ready(
     process: &Guarded,
     settings: &Settings,
@@ -93,20 +108,33 @@ async fn until_ready(
     let data_dir = &settings.data_dir;
     let mut next_report = Instant::now() + REPORT_EVERY;
     loop {
-        let file = PidFile::read(data_dir).filter(|file| before.is_none_or(|before| !file.same_server(before)));
+        let file = PidFile::read(data_dir)
+            .filter(|file| before.is_none_or(|before| !file.same_server(before)));
         if file.is_some_and(|file| file.is_ready()) {
             return Ok(());
         }
         if let Ok(status) = timeout(POLL, process.exited()).await {
             let log = process.log.last_lines().await;
-            return Err(Error::Exited { data_dir: data_dir.clone(), status: status.to_string(), log });
+            return Err(Error::Exited {
+                data_dir: data_dir.clone(),
+                status: status.to_string(),
+                log,
+            });
         }
         if Instant::now() > deadline {
-            let (seconds, log) = (settings.start_timeout.as_secs(), process.log.last_line());
-            return Err(Error::StartTimeout { data_dir: data_dir.clone(), seconds, log });
+            let seconds = settings.start_timeout.as_secs();
+            let log = process.log.last_line();
+            return Err(Error::StartTimeout {
+                data_dir: data_dir.clone(),
+                seconds,
+                log,
+            });
         }
         if Instant::now() > next_report {
-            progress(&format!("PostgreSQL is still starting; it says: {}", process.log.last_line()));
+            progress(&format!(
+                "PostgreSQL is still starting; it says: {}",
+                process.log.last_line()
+            ));
             next_report += REPORT_EVERY;
         }
     }

@@ -15,9 +15,11 @@ pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
 /// What a start needs to know. [`Settings::new`] fills in everything that has a default.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The cluster; created if missing. Its parent directory must be writable, as it also holds a lock file.
+    /// The cluster; created if missing. Its parent directory must be writable, as it also holds a
+    /// lock file.
     pub data_dir: PathBuf,
-    /// Where a directory for the socket is made; keep it short. Default, and where the server's user cannot enter it: /tmp.
+    /// Where a directory for the socket is made; keep it short. Default, and where the server's
+    /// user cannot enter it: /tmp.
     pub runtime_dir: Option<PathBuf>,
     /// Take the programs from here and nowhere else.
     pub bin_dir: Option<PathBuf>,
@@ -25,13 +27,15 @@ pub struct Settings {
     pub search_path: OsString,
     /// contextd's cache directory, under which `postgresql/*/bin` is searched last.
     pub cache_dir: Option<PathBuf>,
-    /// The contextd executable, which must call [`guard_main`](super::guard_main) when its first argument is `__postgres-guard`.
+    /// The contextd executable, which must call [`guard_main`](super::guard_main) when its first
+    /// argument is `__postgres-guard`.
     pub guard_program: PathBuf,
     /// Whether data must survive a crash of the machine.
     pub durability: Durability,
     /// Connections that the server accepts, three of them kept for emergencies.
     pub max_connections: u32,
-    /// Further server settings, name and value, for example `shared_preload_libraries` and `pg_stat_statements`.
+    /// Further server settings, name and value, for example `shared_preload_libraries` and
+    /// `pg_stat_statements`.
     pub server_settings: Vec<(String, String)>,
     /// How long a start may take; recovery after a crash is part of it.
     pub start_timeout: Duration,

@@ -87,7 +87,10 @@ impl Malformed {
             Self::TooLarge(_) | Self::TooManyCalls | Self::TooManyParts => Some(false),
             Self::RepeatedCall(_) | Self::UnknownCall(_) | Self::StrayMetadata => None,
         };
-        Error { should_retry, ..Error::new(Kind::Broken, provider, self.to_string()) }
+        Error {
+            should_retry,
+            ..Error::new(Kind::Broken, provider, self.to_string())
+        }
     }
 }
 
@@ -108,7 +111,11 @@ impl Assembly {
     }
 
     /// Adds a chunk. `new_id` names a call whose own id is missing, taken or unusable.
-    pub fn apply(&mut self, chunk: Chunk, new_id: impl FnOnce() -> CallId) -> Result<Progress, Malformed> {
+    pub fn apply(
+        &mut self,
+        chunk: Chunk,
+        new_id: impl FnOnce() -> CallId,
+    ) -> Result<Progress, Malformed> {
         match chunk {
             Chunk::Text(text) => self.say(Voice::Text, &text),
             Chunk::Reasoning(text) => self.say(Voice::Reasoning, &text),
@@ -131,13 +138,18 @@ impl Assembly {
         self.parts.iter().cloned().map(Draft::into_part).collect()
     }
 
-    /// What is kept of a cancelled answer: what was said so far. Calls may be incomplete and are left out.
+    /// What is kept of a cancelled answer: what was said so far. Calls may be incomplete and are
+    /// left out.
     pub fn into_partial(self) -> Vec<Part> {
         let said = |draft: &Draft| match draft.kind {
             DraftKind::Said(_) => !draft.text.is_empty(),
             DraftKind::Call { .. } => false,
         };
-        self.parts.into_iter().filter(said).map(Draft::into_part).collect()
+        self.parts
+            .into_iter()
+            .filter(said)
+            .map(Draft::into_part)
+            .collect()
     }
 
     /// The complete answer. A call without arguments has those of an empty object.
@@ -148,12 +160,18 @@ impl Assembly {
             }
         }
         let calls = self.parts.iter().filter_map(Draft::call).collect();
-        Assembled { parts: self.parts.into_iter().map(Draft::into_part).collect(), calls, finish }
+        Assembled {
+            parts: self.parts.into_iter().map(Draft::into_part).collect(),
+            calls,
+            finish,
+        }
     }
 
     /// More text of some kind. An empty piece writes nothing and splits nothing.
     fn say(&mut self, voice: Voice, text: &str) -> Result<Progress, Malformed> {
-        let open = self.last.filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Said(voice));
+        let open = self
+            .last
+            .filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Said(voice));
         if text.is_empty() {
             self.hidden = open.is_none().then_some(voice);
             return Ok(Progress::Quiet);
@@ -189,8 +207,15 @@ impl Assembly {
 
     /// More arguments.
     fn extend_call(&mut self, index: u32, json: &str) -> Result<Progress, Malformed> {
-        let at = *self.calls.get(&index).ok_or(Malformed::UnknownCall(index))?;
-        if json.is_empty() { Ok(Progress::Quiet) } else { self.append(at, json) }
+        let at = *self
+            .calls
+            .get(&index)
+            .ok_or(Malformed::UnknownCall(index))?;
+        if json.is_empty() {
+            Ok(Progress::Quiet)
+        } else {
+            self.append(at, json)
+        }
     }
 
     /// Metadata of the part that was written last; a later one replaces it.
@@ -211,7 +236,12 @@ impl Assembly {
         if self.parts.len() == MAX_PARTS {
             return Err(Malformed::TooManyParts);
         }
-        self.parts.push(Draft { kind, text: String::new(), metadata: None, sanitized: false });
+        self.parts.push(Draft {
+            kind,
+            text: String::new(),
+            metadata: None,
+            sanitized: false,
+        });
         let at = self.parts.len() - 1;
         self.wrote(at);
         Ok(at)
@@ -245,14 +275,23 @@ impl Assembly {
     /// Adds bytes to the answer.
     fn weigh(&mut self, bytes: usize) -> Result<(), Malformed> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > self.max_bytes { Err(Malformed::TooLarge(self.max_bytes)) } else { Ok(()) }
+        if self.bytes > self.max_bytes {
+            Err(Malformed::TooLarge(self.max_bytes))
+        } else {
+            Ok(())
+        }
     }
 
     /// The call's own id if it can be used, else a new one.
     fn unique(&mut self, id: String, new_id: impl FnOnce() -> CallId) -> CallId {
-        let usable = !id.is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control);
+        let usable =
+            !id.is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control);
         let id = CallId::new(id);
-        let id = if usable && !self.taken.contains(&id) { id } else { new_id() };
+        let id = if usable && !self.taken.contains(&id) {
+            id
+        } else {
+            new_id()
+        };
         self.taken.insert(id.clone());
         id
     }
@@ -288,7 +327,10 @@ impl Draft {
         match &self.kind {
             DraftKind::Said(Voice::Text | Voice::Refusal) => DeltaKind::Text,
             DraftKind::Said(Voice::Reasoning) => DeltaKind::Reasoning,
-            DraftKind::Call { id, name } => DeltaKind::ToolInput { call: id.clone(), name: name.clone() },
+            DraftKind::Call { id, name } => DeltaKind::ToolInput {
+                call: id.clone(),
+                name: name.clone(),
+            },
         }
     }
 
@@ -296,9 +338,11 @@ impl Draft {
     fn call(&self) -> Option<ToolCall> {
         match &self.kind {
             DraftKind::Said(_) => None,
-            DraftKind::Call { id, name } => {
-                Some(ToolCall { id: id.clone(), name: name.clone(), arguments: self.text.clone() })
-            }
+            DraftKind::Call { id, name } => Some(ToolCall {
+                id: id.clone(),
+                name: name.clone(),
+                arguments: self.text.clone(),
+            }),
         }
     }
 
@@ -307,10 +351,21 @@ impl Draft {
         let content = match self.kind {
             DraftKind::Said(Voice::Text) => Content::Text(self.text),
             DraftKind::Said(Voice::Refusal) => Content::Refusal(self.text),
-            DraftKind::Said(Voice::Reasoning) => Content::Reasoning { redacted: self.text.is_empty(), text: self.text },
-            DraftKind::Call { id, name } => Content::ToolCall(ToolCall { id, name, arguments: self.text }),
+            DraftKind::Said(Voice::Reasoning) => Content::Reasoning {
+                redacted: self.text.is_empty(),
+                text: self.text,
+            },
+            DraftKind::Call { id, name } => Content::ToolCall(ToolCall {
+                id,
+                name,
+                arguments: self.text,
+            }),
         };
-        Part { content, provider_metadata: self.metadata, sanitized: self.sanitized }
+        Part {
+            content,
+            provider_metadata: self.metadata,
+            sanitized: self.sanitized,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! The models of a provider, from what is shipped and what an operator declares. `catalog/README.md` says where the shipped facts
-//! come from. What the operator says wins, fact by fact.
+//! The models of a provider, from what is shipped and what an operator declares.
+//! `catalog/README.md` says where the shipped facts come from. What the operator says wins, fact by
+//! fact.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,9 +13,11 @@ use super::info::{Declared, Limit, ModelInfo, Source};
 use crate::model::generation::ReasoningEffort;
 
 /// The shipped facts, by vendor and model.
-static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, Facts>>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("catalog/models.json")).expect("the shipped table is valid; a test reads it")
-});
+static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, Facts>>> =
+    LazyLock::new(|| {
+        serde_json::from_str(include_str!("catalog/models.json"))
+            .expect("the shipped table is valid; a test reads it")
+    });
 
 /// Hosts whose models the table knows, those below them included.
 const HOSTS: &[(&str, &str)] = &[
@@ -69,19 +72,36 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The models that an operator declares, and those that are shipped for the host that is called.
+    /// The models that an operator declares, and those that are shipped for the host that is
+    /// called.
     pub fn new(host: &str, declared: BTreeMap<String, Declared>) -> Self {
-        let is = |known: &str| host == known || host.strip_suffix(known).is_some_and(|below| below.ends_with('.'));
-        let vendor = HOSTS.iter().find(|(known, _)| is(known)).map(|(_, vendor)| *vendor);
-        Self { shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)), declared }
+        let is = |known: &str| {
+            host == known
+                || host
+                    .strip_suffix(known)
+                    .is_some_and(|below| below.ends_with('.'))
+        };
+        let vendor = HOSTS
+            .iter()
+            .find(|(known, _)| is(known))
+            .map(|(_, vendor)| *vendor);
+        Self {
+            shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)),
+            declared,
+        }
     }
 
-    /// The model of that name or alias. An unknown name is passed on as it is; only the empty name is no model.
+    /// The model of that name or alias. An unknown name is passed on as it is; only the empty name
+    /// is no model.
     pub fn model(&self, name: &str) -> Option<ModelInfo> {
         if name.is_empty() {
             return None;
         }
-        let aliased = || self.declared.iter().find(|(_, it)| it.aliases.iter().any(|alias| alias == name));
+        let aliased = || {
+            self.declared
+                .iter()
+                .find(|(_, it)| it.aliases.iter().any(|alias| alias == name))
+        };
         let declared = self.declared.get_key_value(name).or_else(aliased);
         Some(match declared {
             Some((name, declared)) => self.shipped(name).with(declared),
@@ -92,11 +112,17 @@ impl Catalog {
     /// The models that are known by name, in order of their names.
     pub fn models(&self) -> Vec<ModelInfo> {
         let shipped = self.shipped.into_iter().flat_map(BTreeMap::keys).copied();
-        let names: BTreeSet<&str> = shipped.chain(self.declared.keys().map(String::as_str)).collect();
-        names.into_iter().filter_map(|name| self.model(name)).collect()
+        let names: BTreeSet<&str> = shipped
+            .chain(self.declared.keys().map(String::as_str))
+            .collect();
+        names
+            .into_iter()
+            .filter_map(|name| self.model(name))
+            .collect()
     }
 
-    /// What the table says. A dated version that it does not have is like the model without its date.
+    /// What the table says. A dated version that it does not have is like the model without its
+    /// date.
     fn shipped(&self, name: &str) -> ModelInfo {
         let find = |name: &str| self.shipped.and_then(|models| models.get(name));
         let facts = find(name).or_else(|| undated(name).and_then(find));
@@ -116,8 +142,12 @@ impl Facts {
             supports_parallel_tools: self.parallel_tools,
             supports_json_schema: self.json_schema,
             takes_temperature: self.temperature,
-            reasoning_efforts: (!self.reasoning_efforts.is_empty())
-                .then(|| self.reasoning_efforts.iter().map(|effort| effort.in_our_words()).collect()),
+            reasoning_efforts: (!self.reasoning_efforts.is_empty()).then(|| {
+                self.reasoning_efforts
+                    .iter()
+                    .map(|effort| effort.in_our_words())
+                    .collect()
+            }),
             source: Source::Shipped,
             ..unknown
         }
@@ -138,12 +168,19 @@ impl Effort {
     }
 }
 
-/// A name without the date at its end, as OpenAI (`-2025-08-07`) or Anthropic (`-20250929`) write it.
+/// A name without the date at its end, as OpenAI (`-2025-08-07`) or Anthropic (`-20250929`) write
+/// it.
 fn undated(name: &str) -> Option<&str> {
     let date = |form: &str| {
         let start = name.len().checked_sub(form.len())?;
         let (rest, end) = name.split_at_checked(start)?;
-        let fits = |(c, form): (char, char)| if form == '0' { c.is_ascii_digit() } else { c == form };
+        let fits = |(c, form): (char, char)| {
+            if form == '0' {
+                c.is_ascii_digit()
+            } else {
+                c == form
+            }
+        };
         (!rest.is_empty() && end.chars().zip(form.chars()).all(fits)).then_some(rest)
     };
     date("-0000-00-00").or_else(|| date("-00000000"))
@@ -158,7 +195,10 @@ mod tests {
     };
 
     fn openai(declared: &[(&str, Declared)]) -> Catalog {
-        let declared = declared.iter().map(|(name, declared)| ((*name).to_owned(), declared.clone())).collect();
+        let declared = declared
+            .iter()
+            .map(|(name, declared)| ((*name).to_owned(), declared.clone()))
+            .collect();
         Catalog::new("api.openai.com", declared)
     }
 
@@ -168,8 +208,16 @@ mod tests {
             assert!(SHIPPED[vendor].len() >= 5, "{vendor}");
         }
         for (name, facts) in SHIPPED.values().flatten() {
-            assert!(facts.context_window.is_some_and(|window| window > 0), "{name}");
-            assert!(facts.max_output.is_none_or(|output| Some(output) <= facts.context_window), "{name}");
+            assert!(
+                facts.context_window.is_some_and(|window| window > 0),
+                "{name}"
+            );
+            assert!(
+                facts
+                    .max_output
+                    .is_none_or(|output| Some(output) <= facts.context_window),
+                "{name}"
+            );
         }
     }
 
@@ -178,18 +226,35 @@ mod tests {
         let limit = |tokens| Some(Limit::new(tokens, Source::Shipped));
         let catalog = openai(&[]);
         let gpt = catalog.model("gpt-5").unwrap();
-        assert_eq!((gpt.context_window, gpt.max_output, gpt.source), (limit(400_000), limit(128_000), Source::Shipped));
         assert_eq!(
-            (gpt.supports_tools, gpt.supports_parallel_tools, gpt.takes_temperature),
+            (gpt.context_window, gpt.max_output, gpt.source),
+            (limit(400_000), limit(128_000), Source::Shipped)
+        );
+        assert_eq!(
+            (
+                gpt.supports_tools,
+                gpt.supports_parallel_tools,
+                gpt.takes_temperature
+            ),
             (true, Some(true), Some(false))
         );
         use ReasoningEffort::{High, Low, Medium, Minimal};
-        assert_eq!(gpt.reasoning_efforts.as_deref(), Some(&[Minimal, Low, Medium, High][..]));
+        assert_eq!(
+            gpt.reasoning_efforts.as_deref(),
+            Some(&[Minimal, Low, Medium, High][..])
+        );
         assert_eq!(gpt.input_media, ["image/*", "application/pdf"]);
         let dated = catalog.model("gpt-5-2099-12-31").unwrap();
-        let named = ModelInfo { name: "gpt-5-2099-12-31".into(), display_name: "gpt-5-2099-12-31".into(), ..gpt };
+        let named = ModelInfo {
+            name: "gpt-5-2099-12-31".into(),
+            display_name: "gpt-5-2099-12-31".into(),
+            ..gpt
+        };
         assert_eq!(dated, named);
-        assert_eq!(catalog.model("never-heard-of"), Some(ModelInfo::unknown("never-heard-of")));
+        assert_eq!(
+            catalog.model("never-heard-of"),
+            Some(ModelInfo::unknown("never-heard-of"))
+        );
         assert_eq!(catalog.model(""), None);
     }
 
@@ -200,20 +265,46 @@ mod tests {
             ("api.openai.com", "gpt-4o", 128_000, 16_384),
             ("api.openai.com", "gpt-4o-mini", 128_000, 16_384),
             ("api.openai.com", "gpt-4-turbo", 128_000, 4_096),
-            ("api.openai.com", "gpt-4", 8_192, 8_192), // all of its window, not 4,096: catalog/README.md
+            ("api.openai.com", "gpt-4", 8_192, 8_192), /* all of its window, not 4,096:
+                                                        * catalog/README.md */
             ("api.openai.com", "gpt-3.5-turbo", 16_385, 4_096),
             ("api.anthropic.com", "claude-3.5-sonnet", 200_000, 8_192),
-            ("api.anthropic.com", "claude-3-5-sonnet-20241022", 200_000, 8_192),
-            ("api.anthropic.com", "claude-3-opus-20240229", 200_000, 4_096),
+            (
+                "api.anthropic.com",
+                "claude-3-5-sonnet-20241022",
+                200_000,
+                8_192,
+            ),
+            (
+                "api.anthropic.com",
+                "claude-3-opus-20240229",
+                200_000,
+                4_096,
+            ),
             ("api.anthropic.com", "claude-3-sonnet", 200_000, 4_096),
             ("api.anthropic.com", "claude-3-haiku", 200_000, 4_096),
-            ("generativelanguage.googleapis.com", "gemini-pro", 32_000, 8_192),
-            ("generativelanguage.googleapis.com", "gemini-1.5-pro", 1_000_000, 8_192),
+            (
+                "generativelanguage.googleapis.com",
+                "gemini-pro",
+                32_000,
+                8_192,
+            ),
+            (
+                "generativelanguage.googleapis.com",
+                "gemini-1.5-pro",
+                1_000_000,
+                8_192,
+            ),
         ];
         for (host, name, window, output) in table {
             let model = Catalog::new(host, BTreeMap::new()).model(name).unwrap();
-            let limits = [model.context_window, model.max_output].map(|limit| limit.map(|limit| limit.tokens));
-            assert_eq!((limits, model.source), ([Some(window), Some(output)], Source::Shipped), "{name}");
+            let limits = [model.context_window, model.max_output]
+                .map(|limit| limit.map(|limit| limit.tokens));
+            assert_eq!(
+                (limits, model.source),
+                ([Some(window), Some(output)], Source::Shipped),
+                "{name}"
+            );
         }
     }
 
@@ -233,22 +324,41 @@ mod tests {
             (gpt.name.as_str(), gpt.display_name.as_str(), gpt.source),
             ("gpt-5", "Our GPT", Source::Configured)
         );
-        assert_eq!(gpt.context_window, Some(Limit::new(1_000, Source::Configured)));
+        assert_eq!(
+            gpt.context_window,
+            Some(Limit::new(1_000, Source::Configured))
+        );
         assert_eq!(gpt.max_output, Some(Limit::new(128_000, Source::Shipped)));
         assert!(!gpt.supports_tools && gpt.supports_parallel_tools == Some(true));
-        let names: Vec<String> = catalog.models().into_iter().map(|model| model.name).collect();
-        assert!(names.is_sorted() && names.contains(&"own".to_owned()) && names.contains(&"gpt-4o".to_owned()));
+        let names: Vec<String> = catalog
+            .models()
+            .into_iter()
+            .map(|model| model.name)
+            .collect();
+        assert!(
+            names.is_sorted()
+                && names.contains(&"own".to_owned())
+                && names.contains(&"gpt-4o".to_owned())
+        );
     }
 
     #[test]
     fn a_model_that_takes_no_temperature_is_told_of_none() {
-        let wanted = Generation { temperature: Temperature::new(1.0), seed: Some(1), ..Generation::default() };
+        let wanted = Generation {
+            temperature: Temperature::new(1.0),
+            seed: Some(1),
+            ..Generation::default()
+        };
         let refused = |name: &str, wanted: &Generation| {
             let refused = openai(&[]).model(name).unwrap().cannot_take(wanted);
             refused.into_iter().map(|it| it.setting).collect::<Vec<_>>()
         };
         assert_eq!(refused("gpt-5", &wanted), [Setting::Temperature]);
-        for (name, wanted) in [("gpt-5", &Generation::default()), ("gpt-4o", &wanted), ("never-heard-of", &wanted)] {
+        for (name, wanted) in [
+            ("gpt-5", &Generation::default()),
+            ("gpt-4o", &wanted),
+            ("never-heard-of", &wanted),
+        ] {
             assert_eq!(refused(name, wanted), [], "{name}");
         }
     }
@@ -257,7 +367,14 @@ mod tests {
     fn a_host_has_its_vendors_models_and_another_host_none() {
         let names = |host: &str| Catalog::new(host, BTreeMap::new()).models().len();
         assert!(names("eu.api.openai.com") > 50);
-        assert_eq!((names("localhost"), names("api.openai.com.example.org"), names("notopenrouter.ai")), (0, 0, 0));
+        assert_eq!(
+            (
+                names("localhost"),
+                names("api.openai.com.example.org"),
+                names("notopenrouter.ai")
+            ),
+            (0, 0, 0)
+        );
     }
 
     #[test]

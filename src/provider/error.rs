@@ -60,10 +60,13 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later. A prompt that is too long stays so, whatever the provider says.
+    /// Whether the same call may succeed later. A prompt that is too long stays so, whatever the
+    /// provider says.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
-            Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => self.should_retry.unwrap_or(true),
+            Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
+                self.should_retry.unwrap_or(true)
+            }
             Kind::Auth | Kind::BadRequest => self.should_retry.unwrap_or(false),
             Kind::TooLong => false,
         }

@@ -85,7 +85,8 @@ impl Limit {
 }
 
 impl ModelInfo {
-    /// A model of which nothing is known but its name. That it can call tools is assumed: most can, and one that cannot says so.
+    /// A model of which nothing is known but its name. That it can call tools is assumed: most can,
+    /// and one that cannot says so.
     pub fn unknown(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -106,7 +107,10 @@ impl ModelInfo {
     /// What of these wishes it is known not to take.
     pub fn cannot_take(&self, wanted: &Generation) -> Vec<Unsupported> {
         let no_effort = self.reasoning_efforts.as_ref().is_some_and(Vec::is_empty);
-        let schema = wanted.response_format.as_ref().is_some_and(|format| format.schema.is_some());
+        let schema = wanted
+            .response_format
+            .as_ref()
+            .is_some_and(|format| format.schema.is_some());
         let table = [
             (
                 Setting::Temperature,
@@ -130,15 +134,27 @@ impl ModelInfo {
             ),
         ];
         let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
-        unsupported.map(|(setting, _, why)| Unsupported { setting, why: why.to_owned() }).collect()
+        unsupported
+            .map(|(setting, _, why)| Unsupported {
+                setting,
+                why: why.to_owned(),
+            })
+            .collect()
     }
 
     /// These wishes, the effort as the nearest level that it is known to have.
     #[must_use]
     pub fn fitted(&self, wanted: &Generation) -> Generation {
-        let nearest =
-            |effort| self.reasoning_efforts.as_deref().and_then(|levels| nearest(levels, effort)).unwrap_or(effort);
-        Generation { reasoning_effort: wanted.reasoning_effort.map(nearest), ..wanted.clone() }
+        let nearest = |effort| {
+            self.reasoning_efforts
+                .as_deref()
+                .and_then(|levels| nearest(levels, effort))
+                .unwrap_or(effort)
+        };
+        Generation {
+            reasoning_effort: wanted.reasoning_effort.map(nearest),
+            ..wanted.clone()
+        }
     }
 
     /// Why it is not given a medium. `None` means it takes such types from whoever speaks.
@@ -183,7 +199,8 @@ impl ModelInfo {
     }
 }
 
-/// The level that comes nearest to an effort: of two the lower one, and no reasoning only for a wish of none. `None` if there are no levels.
+/// The level that comes nearest to an effort: of two the lower one, and no reasoning only for a
+/// wish of none. `None` if there are no levels.
 pub fn nearest(levels: &[ReasoningEffort], effort: ReasoningEffort) -> Option<ReasoningEffort> {
     let distance = |level: &&ReasoningEffort| {
         let switches = (**level == ReasoningEffort::None) != (effort == ReasoningEffort::None);
@@ -233,10 +250,17 @@ mod tests {
             ..Generation::default()
         };
         let refused = |model: &ModelInfo, wanted: &Generation| {
-            model.cannot_take(wanted).into_iter().map(|it| it.setting).collect::<Vec<_>>()
+            model
+                .cannot_take(wanted)
+                .into_iter()
+                .map(|it| it.setting)
+                .collect::<Vec<_>>()
         };
         let unknown = ModelInfo::unknown("m");
-        assert_eq!((refused(&unknown, &wanted), unknown.fitted(&wanted)), (vec![], wanted.clone()));
+        assert_eq!(
+            (refused(&unknown, &wanted), unknown.fitted(&wanted)),
+            (vec![], wanted.clone())
+        );
         let all = Declared {
             reasoning_efforts: Some(vec![]),
             parallel_tools: Some(false),
@@ -246,14 +270,31 @@ mod tests {
         let none = unknown.clone().with(&all);
         assert_eq!(
             refused(&none, &wanted),
-            [Setting::ReasoningEffort, Setting::ParallelToolCalls, Setting::ResponseFormat]
+            [
+                Setting::ReasoningEffort,
+                Setting::ParallelToolCalls,
+                Setting::ResponseFormat
+            ]
         );
         assert_eq!(refused(&none, &Generation::default()), []);
-        let json = Generation { response_format: Some(schema(None)), ..Generation::default() };
-        assert_eq!(refused(&none, &json), [], "JSON without a schema is another matter");
-        let some = Declared { reasoning_efforts: Some(vec![ReasoningEffort::High]), ..Declared::default() };
+        let json = Generation {
+            response_format: Some(schema(None)),
+            ..Generation::default()
+        };
+        assert_eq!(
+            refused(&none, &json),
+            [],
+            "JSON without a schema is another matter"
+        );
+        let some = Declared {
+            reasoning_efforts: Some(vec![ReasoningEffort::High]),
+            ..Declared::default()
+        };
         let some = unknown.with(&some);
-        assert_eq!(some.fitted(&wanted).reasoning_effort, Some(ReasoningEffort::High));
+        assert_eq!(
+            some.fitted(&wanted).reasoning_effort,
+            Some(ReasoningEffort::High)
+        );
         assert_eq!(some.fitted(&Generation::default()), Generation::default());
     }
 }

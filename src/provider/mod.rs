@@ -5,8 +5,8 @@ use std::{fmt, pin::Pin, sync::Arc};
 use futures_util::Stream;
 
 use crate::model::{
-    Arrangement, FinishReason, Generation, Media, Message, Prompt, PromptNote, PromptShape, Role, Usage,
-    generation::Unsupported,
+    Arrangement, FinishReason, Generation, Media, Message, Prompt, PromptNote, PromptShape, Role,
+    Usage, generation::Unsupported,
 };
 
 pub mod assemble;
@@ -23,8 +23,8 @@ pub use error::Error;
 pub use info::ModelInfo;
 pub use registry::Registry;
 
-/// The answer of a model as it arrives. It ends after [`Chunk::Finished`] or an error; ending without either is an answer
-/// that broke off.
+/// The answer of a model as it arrives. It ends after [`Chunk::Finished`] or an error; ending
+/// without either is an answer that broke off.
 pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
 
 /// A count of tokens as it arrives. `None` means the provider does not count.
@@ -46,40 +46,45 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// The models that it knows by name, in order; a provider may have others beside.
     fn models(&self) -> Vec<ModelInfo>;
 
-    /// The settings that cannot be sent to the model: they are left out of the prompt and reported to the host. What is known of the
-    /// model, unless a provider knows better.
+    /// The settings that cannot be sent to the model: they are left out of the prompt and reported
+    /// to the host. What is known of the model, unless a provider knows better.
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
         model.cannot_take(wanted)
     }
 
-    /// These wishes in the nearest form that the model has. What is known of the model, unless a provider knows better.
+    /// These wishes in the nearest form that the model has. What is known of the model, unless a
+    /// provider knows better.
     fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
         model.fitted(wanted)
     }
 
-    /// Why the model cannot be given a medium in a message of that role, in a sentence. `None` means it can. What is known of the model, unless
-    /// a provider knows better.
+    /// Why the model cannot be given a medium in a message of that role, in a sentence. `None`
+    /// means it can. What is known of the model, unless a provider knows better.
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         model.cannot_read(media, role)
     }
 
-    /// Whether a part of an answer that is reasoning goes with a later prompt; where not, it occupies no window. `attached`: the provider
-    /// attached something to it; `own`: the model that is asked wrote it; `in_loop`: the user has not spoken since.
+    /// Whether a part of an answer that is reasoning goes with a later prompt; where not, it
+    /// occupies no window. `attached`: the provider attached something to it; `own`: the model
+    /// that is asked wrote it; `in_loop`: the user has not spoken since.
     fn sends_reasoning(&self, _attached: bool, _own: bool, _in_loop: bool) -> bool {
         true
     }
 
-    /// Whether there is reasoning that does not go with a later prompt; where not, [`Provider::sends_reasoning`] is always true.
+    /// Whether there is reasoning that does not go with a later prompt; where not,
+    /// [`Provider::sends_reasoning`] is always true.
     fn withholds_reasoning(&self) -> bool {
         false
     }
 
-    /// How the messages of a request for this conversation differ from its own: what is counted is what is sent.
+    /// How the messages of a request for this conversation differ from its own: what is counted is
+    /// what is sent.
     fn arrangement(&self, _system: &str, _messages: &[Message]) -> Arrangement {
         Arrangement::default()
     }
 
-    /// Whether it is a model server of one's own, whose window is small and whose refusals are costly.
+    /// Whether it is a model server of one's own, whose window is small and whose refusals are
+    /// costly.
     fn is_local(&self) -> bool {
         false
     }
@@ -99,7 +104,8 @@ pub trait Provider: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Calls the model once. Nothing happens before the stream is polled; dropping the stream aborts the call.
+    /// Calls the model once. Nothing happens before the stream is polled; dropping the stream
+    /// aborts the call.
     fn call(&self, prompt: Arc<Prompt>) -> Answer;
 }
 
@@ -114,7 +120,8 @@ pub struct Request {
     pub left_out: Vec<PromptNote>,
 }
 
-/// The request that a host sends by itself which speaks that shape, whoever serves the model. `None` means there is no such shape.
+/// The request that a host sends by itself which speaks that shape, whoever serves the model.
+/// `None` means there is no such shape.
 pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),
@@ -147,7 +154,8 @@ pub enum Chunk {
         /// A piece of JSON, cut anywhere.
         json: String,
     },
-    /// What the provider attached to the part that was written last: a JSON object keyed by kind of provider.
+    /// What the provider attached to the part that was written last: a JSON object keyed by kind of
+    /// provider.
     PartMetadata(String),
     /// Characters of the part that was written last cannot be stored, and are U+FFFD in it.
     Sanitized,

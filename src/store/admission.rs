@@ -1,4 +1,5 @@
-//! Admission: an idle session, or one that is made with it, gets a turn, its lease and its first events in one transaction.
+//! Admission: an idle session, or one that is made with it, gets a turn, its lease and its first
+//! events in one transaction.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -90,17 +91,26 @@ pub(super) const STANDING: &str = "-- store::admission::standing
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
 impl Store {
-    /// Starts a turn in an existing, idle session. `None` means it is not idle, the request is known, the configuration changed since it
-    /// was read, or there is nothing to continue; [`Store::standing`] tells.
-    pub async fn admit(&self, key: &SessionKey, admission: &Admission<'_>) -> Result<Option<Grant>, Error> {
-        let (key, bound) = (Key::from(key), AdmissionParams::new(self, admission));
+    /// Starts a turn in an existing, idle session. `None` means it is not idle, the request is
+    /// known, the configuration changed since it was read, or there is nothing to continue;
+    /// [`Store::standing`] tells.
+    pub async fn admit(
+        &self,
+        key: &SessionKey,
+        admission: &Admission<'_>,
+    ) -> Result<Option<Grant>, Error> {
+        let key = Key::from(key);
+        let bound = AdmissionParams::new(self, admission);
         let mut params = admission.rows.params(&key);
         params.extend(bound.params());
         params.push(&admission.continues);
         let admit = Query::new(ADMIT, params);
         // What decides from messages does so while holding the lock, in a statement of its own.
         let admitted = if admission.continues {
-            self.database.transact(&[lock_run(&key), admit]).await.map(|mut rows| rows.pop().unwrap_or_default())
+            self.database
+                .transact(&[lock_run(&key), admit])
+                .await
+                .map(|mut rows| rows.pop().unwrap_or_default())
         } else {
             self.database.write(&admit).await
         };
@@ -111,11 +121,18 @@ impl Store {
         }
     }
 
-    /// Whether the transcript ends in something that the model has not answered: a user's message, or results.
+    /// Whether the transcript ends in something that the model has not answered: a user's message,
+    /// or results.
     pub async fn asks_for_an_answer(&self, key: &SessionKey) -> Result<bool, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(LAST_ROLE, &[&key.tenant, &key.session]).await?;
-        let last = rows.first().map(|row| get::<i16>(row, "role").and_then(role)).transpose()?;
+        let rows = self
+            .database
+            .read(LAST_ROLE, &[&key.tenant, &key.session])
+            .await?;
+        let last = rows
+            .first()
+            .map(|row| get::<i16>(row, "role").and_then(role))
+            .transpose()?;
         Ok(last.is_some_and(|role| role != Role::Assistant))
     }
 
@@ -126,17 +143,31 @@ impl Store {
         admission: &Admission<'_>,
         new: &NewConfig<'_>,
     ) -> Result<Option<Grant>, Error> {
-        let (key, bound, config) = (Key::from(key), AdmissionParams::new(self, admission), ConfigParams::from(new));
+        let key = Key::from(key);
+        let bound = AdmissionParams::new(self, admission);
+        let config = ConfigParams::from(new);
         let mut values = admission.rows.values(&key);
         values.extend(bound.values());
-        values.extend([("toolset", &config.toolset_id as Param<'_>), ("tools", &config.tools), ("ttl", &config.ttl)]);
-        values.extend([("tools_tokens", &config.tokens as Param<'_>), ("config", &config.config)]);
+        values.extend([
+            ("toolset", &config.toolset_id as Param<'_>),
+            ("tools", &config.tools),
+            ("ttl", &config.ttl),
+        ]);
+        values.extend([
+            ("tools_tokens", &config.tokens as Param<'_>),
+            ("config", &config.config),
+        ]);
         let is_request = admission.idempotency.request.is_some();
-        let is_needed =
-            |name: &str| admission.rows.need(name) && (name != "store::admission::first_request" || is_request);
+        let is_needed = |name: &str| {
+            admission.rows.need(name) && (name != "store::admission::first_request" || is_request)
+        };
         let queries = named::queries(&ADMIT_NEW, &values, is_needed)?;
         match self.database.transact(&queries).await {
-            Ok(answers) => answers.get(1).and_then(|rows| rows.first()).map(grant).transpose(),
+            Ok(answers) => answers
+                .get(1)
+                .and_then(|rows| rows.first())
+                .map(grant)
+                .transpose(),
             // A deleted session keeps its id until it is purged.
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
@@ -144,9 +175,19 @@ impl Store {
     }
 
     /// Where a session stands and the outcome of a request. `None` means there is no such session.
-    pub async fn standing(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Standing>, Error> {
+    pub async fn standing(
+        &self,
+        key: &SessionKey,
+        request: Option<&RequestId>,
+    ) -> Result<Option<Standing>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(STANDING, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
+        let rows = self
+            .database
+            .read(
+                STANDING,
+                &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
+            )
+            .await?;
         rows.first().map(standing).transpose()
     }
 }
@@ -171,7 +212,11 @@ impl<'a> AdmissionParams<'a> {
             lease: store.lease.as_secs_f64(),
             timeout: admission.timeout.as_secs_f64(),
             revision: admission.revision,
-            request_id: admission.idempotency.request.as_ref().map(RequestId::as_str),
+            request_id: admission
+                .idempotency
+                .request
+                .as_ref()
+                .map(RequestId::as_str),
             hash: &admission.idempotency.hash,
             request: codec::turn::encode_request(admission.request),
             model: admission.model,
@@ -208,6 +253,8 @@ fn standing(row: &Row) -> Result<Standing, Error> {
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         last_seq: Seq(next_seq - 1),
         revision: get(row, "revision")?,
-        remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
+        remembered: hash
+            .zip(result)
+            .map(|(hash, result)| Remembered { hash, result }),
     })
 }

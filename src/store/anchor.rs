@@ -14,13 +14,24 @@ macro_rules! anchor_columns {
 }
 pub(super) use anchor_columns;
 
-/// The last measured call. `None` means there was none, or a version of contextd measured it that did not say for which model.
+/// The last measured call. `None` means there was none, or a version of contextd measured it that
+/// did not say for which model.
 pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
-    let Some(model) = get::<Option<String>>(row, "anchor_model")? else { return Ok(None) };
-    let Some(version) = get::<Option<i64>>(row, "anchor_version")? else { return Ok(None) };
-    let Some(estimated_at_anchor) = get::<Option<i64>>(row, "anchor_tokens")? else { return Ok(None) };
+    let Some(model) = get::<Option<String>>(row, "anchor_model")? else {
+        return Ok(None);
+    };
+    let Some(version) = get::<Option<i64>>(row, "anchor_version")? else {
+        return Ok(None);
+    };
+    let Some(estimated_at_anchor) = get::<Option<i64>>(row, "anchor_tokens")? else {
+        return Ok(None);
+    };
     let number = |column| {
-        Ok::<_, Error>(get::<Option<i32>>(row, column)?.and_then(|n| u32::try_from(n).ok()).unwrap_or_default())
+        Ok::<_, Error>(
+            get::<Option<i32>>(row, column)?
+                .and_then(|n| u32::try_from(n).ok())
+                .unwrap_or_default(),
+        )
     };
     Ok(Some(Anchor {
         model,
@@ -34,13 +45,31 @@ pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
     }))
 }
 
-/// The same as a statement takes it: the version, prompt, answer, estimate of both, cached, prediction and its basis. The model and the time
-/// are columns that the statement has from elsewhere.
+/// The same as a statement takes it: the version, prompt, answer, estimate of both, cached,
+/// prediction and its basis. The model and the time are columns that the statement has from
+/// elsewhere.
 pub(super) fn anchor_param(anchor: &Anchor) -> Vec<i64> {
-    let Anchor { model: _, version, input, output, estimated_at_anchor, cached, estimated, basis } = anchor;
+    let Anchor {
+        model: _,
+        version,
+        input,
+        output,
+        estimated_at_anchor,
+        cached,
+        estimated,
+        basis,
+    } = anchor;
     let [input, output, cached, estimated] =
         [*input, *output, *cached, *estimated].map(|tokens| i64::from(signed(tokens)));
-    vec![*version, input, output, *estimated_at_anchor, cached, estimated, basis_number(*basis)]
+    vec![
+        *version,
+        input,
+        output,
+        *estimated_at_anchor,
+        cached,
+        estimated,
+        basis_number(*basis),
+    ]
 }
 
 /// How a prediction was obtained, as a number.

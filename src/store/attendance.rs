@@ -1,4 +1,5 @@
-//! Who reads the events of turns that are to be cancelled without a reader: a small table of live turns, looked through as a whole.
+//! Who reads the events of turns that are to be cancelled without a reader: a small table of live
+//! turns, looked through as a whole.
 
 use std::time::Duration;
 
@@ -22,15 +23,26 @@ pub struct Attended {
 }
 
 impl Store {
-    /// Notes that a turn is to be cancelled when no client has read its events for as long as that. Known already: nothing changes.
-    pub async fn attend(&self, key: &SessionKey, turn: &TurnId, patience: Duration) -> Result<(), Error> {
+    /// Notes that a turn is to be cancelled when no client has read its events for as long as that.
+    /// Known already: nothing changes.
+    pub async fn attend(
+        &self,
+        key: &SessionKey,
+        turn: &TurnId,
+        patience: Duration,
+    ) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::attend
             insert into attendance as a (tenant_id, session_id, turn_id, patience) values ($1, $2, $3, make_interval(secs => $4))
             on conflict (tenant_id, session_id) do update
                set turn_id = excluded.turn_id, patience = excluded.patience, seen_until = now() where a.turn_id <> excluded.turn_id";
-        let (key, turn, patience) = (Key::from(key), turn.as_str(), patience.as_secs_f64());
+        let key = Key::from(key);
+        let turn = turn.as_str();
+        let patience = patience.as_secs_f64();
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &turn, &patience];
-        self.database.write(&Query::new(SQL, params)).await.map(drop)
+        self.database
+            .write(&Query::new(SQL, params))
+            .await
+            .map(drop)
     }
 
     /// All turns that must be read.
@@ -38,10 +50,20 @@ impl Store {
         const SQL: &str = "-- store::attendance::attended
             select a.tenant_id, a.session_id, a.turn_id, a.seen_until + a.patience < now() as overdue from attendance a";
         let attended = |row: &tokio_postgres::Row| {
-            let (turn, overdue) = (TurnId::new(get::<String>(row, "turn_id")?), get(row, "overdue")?);
-            Ok(Attended { key: session_key(row)?, turn, overdue })
+            let turn = TurnId::new(get::<String>(row, "turn_id")?);
+            let overdue = get(row, "overdue")?;
+            Ok(Attended {
+                key: session_key(row)?,
+                turn,
+                overdue,
+            })
         };
-        self.database.read(SQL, &[]).await?.iter().map(attended).collect()
+        self.database
+            .read(SQL, &[])
+            .await?
+            .iter()
+            .map(attended)
+            .collect()
     }
 
     /// Notes that these turns have readers, for as long as that.
@@ -55,14 +77,24 @@ impl Store {
         let ids: Vec<&str> = turns.iter().map(|it| it.turn.as_str()).collect();
         let until = until.as_secs_f64();
         let params: Vec<Param<'_>> = vec![&tenants, &sessions, &ids, &until];
-        self.database.write(&Query::new(SQL, params)).await.map(drop)
+        self.database
+            .write(&Query::new(SQL, params))
+            .await
+            .map(drop)
     }
 
     /// Forgets a turn that ended.
     pub async fn unattend(&self, key: &SessionKey, turn: &TurnId) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::unattend
             delete from attendance where tenant_id = $1 and session_id = $2 and turn_id = $3";
-        let (key, turn) = (Key::from(key), turn.as_str());
-        self.database.write(&Query::new(SQL, vec![&key.tenant as Param<'_>, &key.session, &turn])).await.map(drop)
+        let key = Key::from(key);
+        let turn = turn.as_str();
+        self.database
+            .write(&Query::new(
+                SQL,
+                vec![&key.tenant as Param<'_>, &key.session, &turn],
+            ))
+            .await
+            .map(drop)
     }
 }

@@ -59,7 +59,8 @@ pub struct Swept {
 /// Blobs that one round of the sweep looks at.
 const ROUND: i64 = 100;
 
-/// So long after it was touched content that nothing refers to stays: a day, and the hour for which a look does not touch it again.
+/// So long after it was touched content that nothing refers to stays: a day, and the hour for which
+/// a look does not touch it again.
 const UNUSED: Duration = Duration::from_hours(26);
 
 pub(super) const BLOB: &str = "-- store::blob::blob
@@ -77,9 +78,15 @@ pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
      where b.tenant_id = $1 and b.blob_id = any($2::text[])";
 
 impl Store {
-    /// Stores content under its id, or notes that it is needed again. In a transaction of its own, before anything refers to it:
-    /// what was touched within a day is not swept.
-    pub async fn put_blob(&self, tenant: &TenantId, id: &BlobId, media_type: &str, bytes: &[u8]) -> Result<(), Error> {
+    /// Stores content under its id, or notes that it is needed again. In a transaction of its own,
+    /// before anything refers to it: what was touched within a day is not swept.
+    pub async fn put_blob(
+        &self,
+        tenant: &TenantId,
+        id: &BlobId,
+        media_type: &str,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         const BLOB: &str = "-- store::blob::put_blob
             insert into blobs (tenant_id, blob_id, media_type, size_bytes) values ($1, $2, $3, $4)
             on conflict (tenant_id, blob_id) do update set touched_at = now()";
@@ -88,20 +95,35 @@ impl Store {
             select $1, $2, u.idx - 1, u.bytes from unnest($3::bytea[]) with ordinality as u(bytes, idx) on conflict do nothing";
         let chunks: Vec<&[u8]> = bytes.chunks(CHUNK_BYTES).collect();
         let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-        let (tenant, id) = (tenant.as_str(), id.as_str());
+        let tenant = tenant.as_str();
+        let id = id.as_str();
         let queries = [
-            Query::new(BLOB, vec![&tenant as _, &id as _, &media_type as _, &size as _]),
+            Query::new(
+                BLOB,
+                vec![&tenant as _, &id as _, &media_type as _, &size as _],
+            ),
             Query::new(CHUNKS, vec![&tenant as _, &id as _, &chunks as _]),
         ];
         self.database.transact(&queries).await.map(drop)
     }
 
-    /// Stores content under its id unless it is there and safe from the sweep for a day. For content that is read again and again: a
-    /// repeated call writes nothing.
-    pub async fn keep_blob(&self, tenant: &TenantId, id: &BlobId, media_type: &str, bytes: &[u8]) -> Result<(), Error> {
+    /// Stores content under its id unless it is there and safe from the sweep for a day. For
+    /// content that is read again and again: a repeated call writes nothing.
+    pub async fn keep_blob(
+        &self,
+        tenant: &TenantId,
+        id: &BlobId,
+        media_type: &str,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         const SQL: &str = "-- store::blob::keep_blob
             select 1 from blobs where tenant_id = $1 and blob_id = $2 and touched_at > now() - interval '1 hour'";
-        if self.database.read(SQL, &[&tenant.as_str(), &id.as_str()]).await?.is_empty() {
+        if self
+            .database
+            .read(SQL, &[&tenant.as_str(), &id.as_str()])
+            .await?
+            .is_empty()
+        {
             self.put_blob(tenant, id, media_type, bytes).await?;
         }
         Ok(())
@@ -109,17 +131,31 @@ impl Store {
 
     /// What is known of a blob. `None` means no blob of this tenant has the id.
     pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
-        let rows = self.database.read(BLOB, &[&tenant.as_str(), &id.as_str()]).await?;
+        let rows = self
+            .database
+            .read(BLOB, &[&tenant.as_str(), &id.as_str()])
+            .await?;
         rows.first().map(|row| blob(id, row)).transpose()
     }
 
-    /// The beginnings of these blobs, as far as they exist. A message is about to refer to them: they are not swept meanwhile.
-    pub async fn beginnings(&self, tenant: &TenantId, ids: &[BlobId]) -> Result<Vec<Beginning>, Error> {
+    /// The beginnings of these blobs, as far as they exist. A message is about to refer to them:
+    /// they are not swept meanwhile.
+    pub async fn beginnings(
+        &self,
+        tenant: &TenantId,
+        ids: &[BlobId],
+    ) -> Result<Vec<Beginning>, Error> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let ids: Vec<&str> = ids.iter().map(BlobId::as_str).collect();
-        let rows = self.database.write(&Query::new(BEGINNINGS, vec![&tenant.as_str() as Param<'_>, &ids])).await?;
+        let rows = self
+            .database
+            .write(&Query::new(
+                BEGINNINGS,
+                vec![&tenant.as_str() as Param<'_>, &ids],
+            ))
+            .await?;
         let beginning = |row: &Row| {
             let bytes: i64 = get(row, "size_bytes")?;
             Ok(Beginning {
@@ -131,7 +167,8 @@ impl Store {
         rows.iter().map(beginning).collect()
     }
 
-    /// Looks at the next blobs of all tenants and takes away those that nothing refers to. `None` means the walk is at its end.
+    /// Looks at the next blobs of all tenants and takes away those that nothing refers to. `None`
+    /// means the walk is at its end.
     pub async fn sweep_blobs(&self, walk: &Walk) -> Result<Option<Swept>, Error> {
         const SQL: &str = "-- store::blob::sweep_blobs
             with seen as (
@@ -154,21 +191,37 @@ impl Store {
         let rows = self.database.write(&Query::new(SQL, params)).await?;
         let swept = |row: &Row| {
             let swept: i64 = get(row, "swept")?;
-            let next = Walk { tenant: get(row, "tenant_id")?, blob: get(row, "blob_id")? };
-            Ok(Swept { swept: u64::try_from(swept).unwrap_or_default(), next })
+            let next = Walk {
+                tenant: get(row, "tenant_id")?,
+                blob: get(row, "blob_id")?,
+            };
+            Ok(Swept {
+                swept: u64::try_from(swept).unwrap_or_default(),
+                next,
+            })
         };
         rows.first().map(swept).transpose()
     }
 
-    /// Content from `offset` on: what is left of the stored chunk that holds it, empty at the end. Reading on from there gives
-    /// the whole content, a bounded piece at a time.
-    pub async fn blob_piece(&self, tenant: &TenantId, id: &BlobId, offset: u64) -> Result<Vec<u8>, Error> {
+    /// Content from `offset` on: what is left of the stored chunk that holds it, empty at the end.
+    /// Reading on from there gives the whole content, a bounded piece at a time.
+    pub async fn blob_piece(
+        &self,
+        tenant: &TenantId,
+        id: &BlobId,
+        offset: u64,
+    ) -> Result<Vec<u8>, Error> {
         const SQL: &str = "-- store::blob::blob_piece
             select bytes from blob_chunks where tenant_id = $1 and blob_id = $2 and idx = $3";
         let chunk = CHUNK_BYTES as u64;
         let index = i32::try_from(offset / chunk).unwrap_or(i32::MAX);
-        let rows = self.database.read(SQL, &[&tenant.as_str(), &id.as_str(), &index]).await?;
-        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        let rows = self
+            .database
+            .read(SQL, &[&tenant.as_str(), &id.as_str(), &index])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(Vec::new());
+        };
         let bytes: &[u8] = get(row, "bytes")?;
         let skip = usize::try_from(offset % chunk).unwrap_or(usize::MAX);
         Ok(bytes.get(skip..).unwrap_or_default().to_vec())

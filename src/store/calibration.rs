@@ -1,4 +1,5 @@
-//! What was learnt about the size of prompts, per model of a provider. No tenant's: a ratio says nothing about anybody's words.
+//! What was learnt about the size of prompts, per model of a provider. No tenant's: a ratio says
+//! nothing about anybody's words.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,10 @@ impl Learnt {
     /// What is known after calls of which this is the mean and nothing was known before.
     #[must_use]
     pub fn alone(self) -> Self {
-        Self { ratio: self.ratio.clamp(RATIOS.0, RATIOS.1), ..self }
+        Self {
+            ratio: self.ratio.clamp(RATIOS.0, RATIOS.1),
+            ..self
+        }
     }
 
     /// Two means of different calls as one.
@@ -35,7 +39,10 @@ impl Learnt {
     pub fn plus(self, more: Self) -> Self {
         let calls = self.calls.saturating_add(more.calls);
         let sum = self.ratio * f64::from(self.calls) + more.ratio * f64::from(more.calls);
-        Self { ratio: sum / f64::from(calls.max(1)), calls }
+        Self {
+            ratio: sum / f64::from(calls.max(1)),
+            calls,
+        }
     }
 
     /// What is known after more calls, of which only their mean is: as `learn` writes it.
@@ -43,7 +50,10 @@ impl Learnt {
     pub fn and(self, more: Self) -> Self {
         let calls = self.calls.saturating_add(more.calls);
         let weight = (f64::from(more.calls) / f64::from(calls).min(MEMORY)).min(1.0);
-        Self { ratio: self.ratio + (more.alone().ratio - self.ratio) * weight, calls }
+        Self {
+            ratio: self.ratio + (more.alone().ratio - self.ratio) * weight,
+            calls,
+        }
     }
 }
 
@@ -53,10 +63,13 @@ impl Store {
         const SQL: &str = "-- store::calibration::calibrations
             select model, ratio, calls from calibration where model = any($1)";
         let rows = self.database.read(SQL, &[&models]).await?;
-        rows.iter().map(|row| Ok((get(row, "model")?, learnt(row)?))).collect()
+        rows.iter()
+            .map(|row| Ok((get(row, "model")?, learnt(row)?)))
+            .collect()
     }
 
-    /// Adds what calls taught, of each model their number and mean ratio: a moving average, so that old calls fade.
+    /// Adds what calls taught, of each model their number and mean ratio: a moving average, so that
+    /// old calls fade.
     pub async fn learn(&self, taught: &BTreeMap<String, Learnt>) -> Result<(), Error> {
         const SQL: &str = "-- store::calibration::learn
             insert into calibration as known (model, ratio, calls)
@@ -70,9 +83,22 @@ impl Store {
                    updated_at = now()";
         let models: Vec<&str> = taught.keys().map(String::as_str).collect();
         let ratios: Vec<f64> = taught.values().map(|taught| taught.ratio).collect();
-        let calls: Vec<i64> = taught.values().map(|taught| i64::from(taught.calls)).collect();
+        let calls: Vec<i64> = taught
+            .values()
+            .map(|taught| i64::from(taught.calls))
+            .collect();
         self.database
-            .write(&Query::new(SQL, vec![&models as Param<'_>, &ratios, &calls, &MEMORY, &RATIOS.0, &RATIOS.1]))
+            .write(&Query::new(
+                SQL,
+                vec![
+                    &models as Param<'_>,
+                    &ratios,
+                    &calls,
+                    &MEMORY,
+                    &RATIOS.0,
+                    &RATIOS.1,
+                ],
+            ))
             .await
             .map(drop)
     }
@@ -80,5 +106,8 @@ impl Store {
 
 fn learnt(row: &tokio_postgres::Row) -> Result<Learnt, Error> {
     let calls: i64 = get(row, "calls")?;
-    Ok(Learnt { ratio: get(row, "ratio")?, calls: u32::try_from(calls).unwrap_or(u32::MAX) })
+    Ok(Learnt {
+        ratio: get(row, "ratio")?,
+        calls: u32::try_from(calls).unwrap_or(u32::MAX),
+    })
 }

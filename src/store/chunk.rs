@@ -1,8 +1,9 @@
-//! The text of messages that are being written, for readers on other replicas: chunks that the owner inserts, all of a replica in one
-//! statement, and that are gone with the commit.
+//! The text of messages that are being written, for readers on other replicas: chunks that the
+//! owner inserts, all of a replica in one statement, and that are gone with the commit.
 //!
-//! Inserting needs no lock and no fence: a chunk names its epoch, and whoever reads asks in the same snapshot for what the hot row says
-//! is being written. One that comes late, after the commit of its message, is not read and swept.
+//! Inserting needs no lock and no fence: a chunk names its epoch, and whoever reads asks in the
+//! same snapshot for what the hot row says is being written. One that comes late, after the commit
+//! of its message, is not read and swept.
 
 use super::{
     Error, Store,
@@ -78,8 +79,8 @@ pub(super) const SAVE: &str = "-- store::chunk::save
      where r.epoch = u.epoch and r.state = 1
         on conflict do nothing returning 1";
 
-/// Where sessions stand and what is new of the messages that are being written in them, in one snapshot: a commit between the two
-/// would show a message twice or not at all.
+/// Where sessions stand and what is new of the messages that are being written in them, in one
+/// snapshot: a commit between the two would show a message twice or not at all.
 pub(super) const ELSEWHERE: &str = "-- store::chunk::elsewhere
     select u.tenant as tenant_id, u.session as session_id, u.ord, r.next_seq, r.state, r.step, r.attempt, c.n, c.body,
            coalesce((select true from messages m
@@ -105,26 +106,52 @@ pub(super) const ELSEWHERE: &str = "-- store::chunk::elsewhere
      order by u.ord, c.message_id, c.n";
 
 impl Store {
-    /// Writes chunks. Those of a turn that has another owner meanwhile, and those that are there, are left out.
+    /// Writes chunks. Those of a turn that has another owner meanwhile, and those that are there,
+    /// are left out.
     pub async fn save_chunks(&self, chunks: &[NewChunk]) -> Result<(), Error> {
-        let tenants: Vec<&str> = chunks.iter().map(|chunk| chunk.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = chunks.iter().map(|chunk| chunk.key.session.as_str()).collect();
+        let tenants: Vec<&str> = chunks
+            .iter()
+            .map(|chunk| chunk.key.tenant.as_str())
+            .collect();
+        let sessions: Vec<&str> = chunks
+            .iter()
+            .map(|chunk| chunk.key.session.as_str())
+            .collect();
         let epochs: Vec<i64> = chunks.iter().map(|chunk| chunk.epoch).collect();
         let messages: Vec<&str> = chunks.iter().map(|chunk| chunk.message.as_str()).collect();
         let numbers: Vec<i32> = chunks.iter().map(|chunk| chunk.n).collect();
         let bodies: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.body.as_slice()).collect();
-        let params: Vec<Param<'_>> = vec![&tenants, &sessions, &epochs, &messages, &numbers, &bodies];
-        self.database.write(&Query::new(SAVE, params)).await.map(drop)
+        let params: Vec<Param<'_>> =
+            vec![&tenants, &sessions, &epochs, &messages, &numbers, &bodies];
+        self.database
+            .write(&Query::new(SAVE, params))
+            .await
+            .map(drop)
     }
 
-    /// Where these sessions stand, and what is new of their open messages. One that does not come back is gone.
+    /// Where these sessions stand, and what is new of their open messages. One that does not come
+    /// back is gone.
     pub async fn elsewhere(&self, asked: &[Asked]) -> Result<Vec<Elsewhere>, Error> {
-        let tenants: Vec<&str> = asked.iter().map(|asked| asked.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = asked.iter().map(|asked| asked.key.session.as_str()).collect();
-        let known = |asked: &'_ Asked| asked.message.as_ref().map_or_else(String::new, ToString::to_string);
+        let tenants: Vec<&str> = asked
+            .iter()
+            .map(|asked| asked.key.tenant.as_str())
+            .collect();
+        let sessions: Vec<&str> = asked
+            .iter()
+            .map(|asked| asked.key.session.as_str())
+            .collect();
+        let known = |asked: &'_ Asked| {
+            asked
+                .message
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string)
+        };
         let messages: Vec<String> = asked.iter().map(known).collect();
         let numbers: Vec<i32> = asked.iter().map(|asked| asked.n).collect();
-        let rows = self.database.read(ELSEWHERE, &[&tenants, &sessions, &messages, &numbers]).await?;
+        let rows = self
+            .database
+            .read(ELSEWHERE, &[&tenants, &sessions, &messages, &numbers])
+            .await?;
         let mut found: Vec<Elsewhere> = Vec::new();
         let mut last = 0;
         for row in &rows {
@@ -141,7 +168,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes chunks that are not read any more: their turn has another owner, or none. Returns how many.
+    /// Removes chunks that are not read any more: their turn has another owner, or none. Returns
+    /// how many.
     pub async fn sweep_chunks(&self) -> Result<u64, Error> {
         const SQL: &str = "-- store::chunk::sweep
             with old as (
@@ -149,7 +177,10 @@ impl Store {
                 left join session_run r on r.tenant_id = p.tenant_id and r.session_id = p.session_id
                where r.epoch is distinct from p.epoch or r.state <> 1 limit $1)
             delete from partial_chunks p using old where p.ctid = old.ctid returning 1";
-        let rows = self.database.write(&Query::new(SQL, vec![&SWEEP as Param<'_>])).await?;
+        let rows = self
+            .database
+            .write(&Query::new(SQL, vec![&SWEEP as Param<'_>]))
+            .await?;
         Ok(u64::try_from(rows.len()).unwrap_or(u64::MAX))
     }
 }
@@ -160,7 +191,10 @@ fn session(row: &tokio_postgres::Row) -> Result<Elsewhere, Error> {
         key: session_key(row)?,
         last_seq: Seq(next_seq - 1),
         state: SessionState::from_number(get(row, "state")?)?,
-        at: StepPosition { step: count(row, "step")?, attempt: count(row, "attempt")? },
+        at: StepPosition {
+            step: count(row, "step")?,
+            attempt: count(row, "attempt")?,
+        },
         committed: get(row, "committed")?,
         chunks: Vec::new(),
     })

@@ -1,5 +1,6 @@
-//! Compactions: made aside under a lease of their own, put in force by comparing the context's version, and taken back. What they
-//! change in the counters is a difference, so that it commutes with the owner's appends.
+//! Compactions: made aside under a lease of their own, put in force by comparing the context's
+//! version, and taken back. What they change in the counters is a difference, so that it commutes
+//! with the owner's appends.
 
 use tokio_postgres::Row;
 
@@ -14,8 +15,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Category, CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage, UsageTotals,
-        command::Idempotency, event::StepPosition,
+        Category, CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage,
+        UsageTotals, command::Idempotency, event::StepPosition,
     },
 };
 
@@ -174,7 +175,11 @@ pub struct Cost {
 impl Cost {
     /// All calls together.
     pub fn totals(&self) -> UsageTotals {
-        self.calls.iter().fold(UsageTotals::default(), |sum, usage| sum.plus(usage.as_ref()))
+        self.calls
+            .iter()
+            .fold(UsageTotals::default(), |sum, usage| {
+                sum.plus(usage.as_ref())
+            })
     }
 }
 
@@ -207,7 +212,8 @@ pub struct Compacted {
     pub moved: Option<Moved>,
     /// The version of the context. `None` means there is no such session.
     pub context_version: Option<i64>,
-    /// Where the compaction stands. `None` means there is no such compaction. Repeated after a lost answer, this tells that it had landed.
+    /// Where the compaction stands. `None` means there is no such compaction. Repeated after a
+    /// lost answer, this tells that it had landed.
     pub status: Option<CompactionStatus>,
     /// The compaction that runs.
     pub running: Option<CompactionId>,
@@ -239,42 +245,87 @@ pub(super) const OUTCOME: &str = "-- store::compaction::outcome
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
 impl Store {
-    /// Begins a compaction, unless one runs or the context is another one. One whose lease passed is failed first.
-    pub async fn begin_compaction(&self, key: &SessionKey, begin: &Beginning<'_>) -> Result<Compacted, Error> {
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
-        let (id, request) = (begin.compaction.as_str(), begin.idempotency.request.as_ref().map(RequestId::as_str));
+    /// Begins a compaction, unless one runs or the context is another one. One whose lease passed
+    /// is failed first.
+    pub async fn begin_compaction(
+        &self,
+        key: &SessionKey,
+        begin: &Beginning<'_>,
+    ) -> Result<Compacted, Error> {
+        let key = Key::from(key);
+        let lease = self.lease.as_secs_f64();
+        let id = begin.compaction.as_str();
+        let request = begin.idempotency.request.as_ref().map(RequestId::as_str);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &begin.seen, &lease];
-        params.extend([&begin.info as Param<'_>, &begin.started, &request, &begin.idempotency.hash]);
+        params.extend([
+            &begin.info as Param<'_>,
+            &begin.started,
+            &request,
+            &begin.idempotency.hash,
+        ]);
         let known = Request::new(&key, request, &begin.idempotency.hash, "");
-        let queries =
-            [lock_run(&key), expire(&key, &begin.expired), Query::new(BEGIN, params), outcome(&key, &id), known.read()];
+        let queries = [
+            lock_run(&key),
+            expire(&key, &begin.expired),
+            Query::new(BEGIN, params),
+            outcome(&key, &id),
+            known.read(),
+        ];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
     /// Renews the lease of a compaction. False: it no longer runs.
-    pub async fn renew_compaction(&self, key: &SessionKey, compaction: &CompactionId) -> Result<bool, Error> {
-        let (key, id, lease) = (Key::from(key), compaction.as_str(), self.lease.as_secs_f64());
+    pub async fn renew_compaction(
+        &self,
+        key: &SessionKey,
+        compaction: &CompactionId,
+    ) -> Result<bool, Error> {
+        let key = Key::from(key);
+        let id = compaction.as_str();
+        let lease = self.lease.as_secs_f64();
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &lease];
         Ok(!self.database.read(RENEW, &params).await?.is_empty())
     }
 
-    /// Puts a compaction in force, if it still runs and the context has the version that it was made from.
+    /// Puts a compaction in force, if it still runs and the context has the version that it was
+    /// made from.
     pub async fn swap_compaction(
         &self,
         key: &SessionKey,
         compaction: &CompactionId,
         replacement: &Replacement<'_>,
     ) -> Result<Compacted, Error> {
-        let (key, id) = (Key::from(key), compaction.as_str());
+        let key = Key::from(key);
+        let id = compaction.as_str();
         let kept: Vec<i64> = replacement.kept.iter().map(|seq| seq.0).collect();
         let rows = swap_rows(compaction, replacement);
-        let Shift { messages, overhead, tokens, parts } = replacement.shift;
-        let (tokens, parts) = (tokens.as_slice(), parts.as_slice());
-        let (summary, totals) = (SummaryColumns::from(replacement.summary), replacement.cost.totals());
+        let Shift {
+            messages,
+            overhead,
+            tokens,
+            parts,
+        } = replacement.shift;
+        let tokens = tokens.as_slice();
+        let parts = parts.as_slice();
+        let summary = SummaryColumns::from(replacement.summary);
+        let totals = replacement.cost.totals();
         let mut params = rows.params(&key);
-        params.extend([&id as Param<'_>, &replacement.from.0, &replacement.to.0, &messages, &overhead, &tokens]);
+        params.extend([
+            &id as Param<'_>,
+            &replacement.from.0,
+            &replacement.to.0,
+            &messages,
+            &overhead,
+            &tokens,
+        ]);
         params.extend([&parts as Param<'_>, &replacement.info]);
-        params.extend([&summary.id as Param<'_>, &summary.role, &summary.overhead, &summary.info, &kept]);
+        params.extend([
+            &summary.id as Param<'_>,
+            &summary.role,
+            &summary.overhead,
+            &summary.info,
+            &kept,
+        ]);
         let queries = [
             lock_run(&key),
             spend(&key, &id, &replacement.cost.model, &totals, &false),
@@ -291,16 +342,28 @@ impl Store {
         compaction: &CompactionId,
         given_up: &GivenUp<'_>,
     ) -> Result<Compacted, Error> {
-        let (key, id) = (Key::from(key), compaction.as_str());
-        let GivenUp { info, failed, cost, accounts } = given_up;
+        let key = Key::from(key);
+        let id = compaction.as_str();
+        let GivenUp {
+            info,
+            failed,
+            cost,
+            accounts,
+        } = given_up;
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, info, failed, accounts];
         let totals = cost.totals();
         let charge = spend(&key, &id, &cost.model, &totals, &true);
-        let queries = [lock_run(&key), charge, Query::new(FAIL, params), outcome(&key, &id)];
+        let queries = [
+            lock_run(&key),
+            charge,
+            Query::new(FAIL, params),
+            outcome(&key, &id),
+        ];
         compacted(&self.database.transact(&queries).await?, 2)
     }
 
-    /// Takes the newest applied compaction back, if it is this one and the context has the version that was seen.
+    /// Takes the newest applied compaction back, if it is this one and the context has the version
+    /// that was seen.
     pub async fn revert_compaction(
         &self,
         key: &SessionKey,
@@ -309,12 +372,25 @@ impl Store {
         reverted: &[u8],
         idempotency: &Idempotency,
     ) -> Result<Compacted, Error> {
-        let (key, id) = (Key::from(key), compaction.as_str());
+        let key = Key::from(key);
+        let id = compaction.as_str();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let params: Vec<Param<'_>> =
-            vec![&key.tenant, &key.session, &id, &seen, &reverted, &request, &idempotency.hash];
+        let params: Vec<Param<'_>> = vec![
+            &key.tenant,
+            &key.session,
+            &id,
+            &seen,
+            &reverted,
+            &request,
+            &idempotency.hash,
+        ];
         let known = Request::new(&key, request, &idempotency.hash, "");
-        let queries = [lock_run(&key), Query::new(REVERT, params), outcome(&key, &id), known.read()];
+        let queries = [
+            lock_run(&key),
+            Query::new(REVERT, params),
+            outcome(&key, &id),
+            known.read(),
+        ];
         compacted(&self.database.transact(&queries).await?, 1)
     }
 }
@@ -322,7 +398,8 @@ impl Store {
 /// The event, and the parts of the summary; its message is written by the statement.
 fn swap_rows(compaction: &CompactionId, replacement: &Replacement<'_>) -> Rows {
     let mut rows = Rows::new(replacement.estimator, 0);
-    let (id, payload) = (compaction.as_str().to_owned(), replacement.completed.to_vec());
+    let id = compaction.as_str().to_owned();
+    let payload = replacement.completed.to_vec();
     rows.encoded_event("compaction_completed", id, payload, StepPosition::default());
     for call in &replacement.accounts {
         rows.event(call, StepPosition::default());
@@ -345,7 +422,9 @@ struct SummaryColumns<'a> {
 
 impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     fn from(summary: Option<&'a NewMessage>) -> Self {
-        let Some(message) = summary else { return Self::default() };
+        let Some(message) = summary else {
+            return Self::default();
+        };
         let info = codec::message::MessageInfo {
             response: message.response.clone(),
             metadata: message.metadata.clone(),
@@ -360,9 +439,10 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
     }
 }
 
-/// What the calls for a compaction cost, with the write that ends it and before it: for as long as it runs, so that it is counted once.
-/// What cannot come in force since the context is another one is counted when it is given up. The turn that is live then has spent it:
-/// the one that the `usage_recorded` of these calls name.
+/// What the calls for a compaction cost, with the write that ends it and before it: for as long as
+/// it runs, so that it is counted once. What cannot come in force since the context is another one
+/// is counted when it is given up. The turn that is live then has spent it: the one that the
+/// `usage_recorded` of these calls name.
 pub(super) const SPEND: &str = "-- store::compaction::spend
     with spent as (
       select case when r.state in (1, 2) then r.turn_id end as turn_id
@@ -388,7 +468,14 @@ pub(super) const SPEND: &str = "-- store::compaction::spend
 /// The running compaction whose lease passed is given up; the context stays as it is.
 pub(super) fn expire<'a>(key: &'a Key, failed: &'a &'a [u8]) -> Query<'a> {
     const NOTHING: &[&[u8]] = &[];
-    let params: Vec<Param<'a>> = vec![&key.tenant, &key.session, &None::<&str>, &None::<&[u8]>, failed, &NOTHING];
+    let params: Vec<Param<'a>> = vec![
+        &key.tenant,
+        &key.session,
+        &None::<&str>,
+        &None::<&[u8]>,
+        failed,
+        &NOTHING,
+    ];
     Query::new(FAIL, params)
 }
 
@@ -399,14 +486,31 @@ fn spend<'a>(
     usage: &'a UsageTotals,
     given_up: &'a bool,
 ) -> Query<'a> {
-    let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = usage;
+    let UsageTotals {
+        calls,
+        input,
+        output,
+        reasoning,
+        cache_read,
+        cache_write,
+    } = usage;
     let mut params: Vec<Param<'a>> = vec![&key.tenant, &key.session, compaction, model, calls];
-    params.extend([input as Param<'a>, output, reasoning, cache_read, cache_write, given_up]);
+    params.extend([
+        input as Param<'a>,
+        output,
+        reasoning,
+        cache_read,
+        cache_write,
+        given_up,
+    ]);
     Query::new(SPEND, params)
 }
 
 fn outcome<'a>(key: &'a Key, compaction: &'a &'a str) -> Query<'a> {
-    Query::new(OUTCOME, vec![&key.tenant as Param<'_>, &key.session, compaction])
+    Query::new(
+        OUTCOME,
+        vec![&key.tenant as Param<'_>, &key.session, compaction],
+    )
 }
 
 pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
@@ -419,13 +523,18 @@ pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
     }
 }
 
-/// Answers in the order of the transactions above: what the write gave stands at `at`, after it the outcome, and after that the
-/// idempotency key where there is one.
+/// Answers in the order of the transactions above: what the write gave stands at `at`, after it the
+/// outcome, and after that the idempotency key where there is one.
 fn compacted(answers: &[Vec<Row>], at: usize) -> Result<Compacted, Error> {
     let row = |at: usize| answers.get(at).and_then(|rows| rows.first());
-    let (written, outcome, known) = (row(at), row(at + 1), row(at + 2));
+    let written = row(at);
+    let outcome = row(at + 1);
+    let known = row(at + 2);
     let number: Option<i16> = outcome.map(|row| get(row, "status")).transpose()?.flatten();
-    let running: Option<String> = outcome.map(|row| get(row, "running")).transpose()?.flatten();
+    let running: Option<String> = outcome
+        .map(|row| get(row, "running"))
+        .transpose()?
+        .flatten();
     Ok(Compacted {
         moved: written.map(moved).transpose()?,
         context_version: outcome.map(|row| get(row, "context_version")).transpose()?,
@@ -437,5 +546,8 @@ fn compacted(answers: &[Vec<Row>], at: usize) -> Result<Compacted, Error> {
 
 pub(super) fn moved(row: &Row) -> Result<Moved, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
-    Ok(Moved { context_version: get(row, "context_version")?, last_seq: Seq(next_seq - 1) })
+    Ok(Moved {
+        context_version: get(row, "context_version")?,
+        last_seq: Seq(next_seq - 1),
+    })
 }

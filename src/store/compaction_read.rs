@@ -14,7 +14,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Compaction, CompactionId, CompactionState, MessageId, Seq, SessionId, SessionKey, TenantId, compaction::Summary,
+        Compaction, CompactionId, CompactionState, MessageId, Seq, SessionId, SessionKey, TenantId,
+        compaction::Summary,
     },
 };
 
@@ -25,9 +26,10 @@ macro_rules! columns {
     };
 }
 
-/// What orders the compactions of a session by when they began: no clock of a replica, and so not their ids. The version of the context only
-/// grows, and within one version the seq does. Those of a program that did not note the seq stand before the others of their version.
-/// These are the columns of the index `compactions_in_order`.
+/// What orders the compactions of a session by when they began: no clock of a replica, and so not
+/// their ids. The version of the context only grows, and within one version the seq does. Those of
+/// a program that did not note the seq stand before the others of their version. These are the
+/// columns of the index `compactions_in_order`.
 macro_rules! order {
     ($each:literal) => {
         concat!(
@@ -101,27 +103,50 @@ impl Store {
         let key = Key::from(key);
         let before = before.map(CompactionId::as_str);
         let params: [Param<'_>; 4] = [&key.tenant, &key.session, &before, &i64::from(limit)];
-        self.database.read(LIST, &params).await?.iter().map(compaction).collect()
+        self.database
+            .read(LIST, &params)
+            .await?
+            .iter()
+            .map(compaction)
+            .collect()
     }
 
     /// One compaction.
-    pub async fn compaction(&self, key: &SessionKey, id: &CompactionId) -> Result<Option<Compaction>, Error> {
+    pub async fn compaction(
+        &self,
+        key: &SessionKey,
+        id: &CompactionId,
+    ) -> Result<Option<Compaction>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(ONE, &[&key.tenant, &key.session, &id.as_str()]).await?;
+        let rows = self
+            .database
+            .read(ONE, &[&key.tenant, &key.session, &id.as_str()])
+            .await?;
         rows.first().map(compaction).transpose()
     }
 
     /// The newest compaction, with the version of the context that it was made from.
-    pub async fn newest_compaction(&self, key: &SessionKey) -> Result<Option<(Compaction, i64)>, Error> {
+    pub async fn newest_compaction(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<(Compaction, i64)>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(NEWEST, &[&key.tenant, &key.session]).await?;
-        rows.first().map(|row| Ok((compaction(row)?, get(row, "context_version")?))).transpose()
+        let rows = self
+            .database
+            .read(NEWEST, &[&key.tenant, &key.session])
+            .await?;
+        rows.first()
+            .map(|row| Ok((compaction(row)?, get(row, "context_version")?)))
+            .transpose()
     }
 
     /// The compaction in force.
     pub async fn compaction_in_force(&self, key: &SessionKey) -> Result<Option<Compaction>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(IN_FORCE, &[&key.tenant, &key.session]).await?;
+        let rows = self
+            .database
+            .read(IN_FORCE, &[&key.tenant, &key.session])
+            .await?;
         rows.first().map(compaction).transpose()
     }
 
@@ -137,11 +162,14 @@ impl Store {
         rows.iter().map(key).collect()
     }
 
-    /// Gives up the compaction of a session whose lease ran out; the context stays as it is. `failed`: the encoded
-    /// `compaction_failed`.
+    /// Gives up the compaction of a session whose lease ran out; the context stays as it is.
+    /// `failed`: the encoded `compaction_failed`.
     pub async fn expire_compaction(&self, key: &SessionKey, failed: &[u8]) -> Result<(), Error> {
         let key = Key::from(key);
-        self.database.transact(&[lock_run(&key), expire(&key, &failed)]).await.map(drop)
+        self.database
+            .transact(&[lock_run(&key), expire(&key, &failed)])
+            .await
+            .map(drop)
     }
 }
 
@@ -158,7 +186,10 @@ fn compaction(row: &Row) -> Result<Compaction, Error> {
         summary: stored
             .summary
             .zip(message)
-            .map(|(summary, message)| Summary { message: MessageId::new(message), ..summary }),
+            .map(|(summary, message)| Summary {
+                message: MessageId::new(message),
+                ..summary
+            }),
         predecessor: get::<Option<String>>(row, "predecessor")?.map(CompactionId::new),
         failure: if state == CompactionState::Failed {
             Some(stored.failure.unwrap_or_else(codec::compaction::lost))

@@ -13,12 +13,18 @@ pub(super) struct Composite<'a>(Vec<(Type, Option<&'a [u8]>)>);
 pub(super) struct Composites<'a>(pub(super) Vec<Composite<'a>>);
 
 impl<'a> FromSql<'a> for Composites<'a> {
-    fn from_sql(_: &Type, mut raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        let (dimensions, _has_nulls, _type) = (number(&mut raw)?, number(&mut raw)?, number(&mut raw)?);
+    fn from_sql(
+        _: &Type,
+        mut raw: &'a [u8],
+    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let dimensions = number(&mut raw)?;
+        let _has_nulls = number(&mut raw)?;
+        let _type = number(&mut raw)?;
         let length = match dimensions {
             0 => 0, // empty
             1 => {
-                let (length, _first) = (number(&mut raw)?, number(&mut raw)?);
+                let length = number(&mut raw)?;
+                let _first = number(&mut raw)?;
                 length
             }
             _ => return Err("more dimensions than one".into()),
@@ -35,7 +41,8 @@ impl<'a> FromSql<'a> for Composites<'a> {
 fn composite(mut raw: &[u8]) -> Result<Composite<'_>, &'static str> {
     let mut fields = Vec::new();
     for _ in 0..number(&mut raw)? {
-        let of = Type::from_oid(number(&mut raw)?.cast_unsigned()).ok_or("a field of an unknown type")?;
+        let of = Type::from_oid(number(&mut raw)?.cast_unsigned())
+            .ok_or("a field of an unknown type")?;
         fields.push((of, field(&mut raw)?));
     }
     Ok(Composite(fields))
@@ -59,7 +66,10 @@ fn field<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
 impl<'a> Composite<'a> {
     /// A field that must be there and of its type.
     pub(super) fn get<T: FromSql<'a>>(&self, place: usize) -> Result<T, Error> {
-        let (of, field) = self.0.get(place).ok_or_else(|| Error::Corrupt(format!("no field {place}")))?;
+        let (of, field) = self
+            .0
+            .get(place)
+            .ok_or_else(|| Error::Corrupt(format!("no field {place}")))?;
         if !T::accepts(of) {
             return Err(Error::Corrupt(format!("field {place} is of type {of}")));
         }
@@ -77,11 +87,27 @@ mod tests {
     fn sent() -> Vec<u8> {
         let field = |of: &Type, value: Option<&[u8]>| {
             let length = value.map_or(-1, |value| i32::try_from(value.len()).unwrap());
-            [&of.oid().to_be_bytes(), &length.to_be_bytes(), value.unwrap_or_default()].concat()
+            [
+                &of.oid().to_be_bytes(),
+                &length.to_be_bytes(),
+                value.unwrap_or_default(),
+            ]
+            .concat()
         };
-        let fields = [field(&Type::INT2, Some(&[0, 7])), field(&Type::TEXT, Some(b"gpt")), field(&Type::INT8, None)];
+        let fields = [
+            field(&Type::INT2, Some(&[0, 7])),
+            field(&Type::TEXT, Some(b"gpt")),
+            field(&Type::INT8, None),
+        ];
         let row = [3_i32.to_be_bytes().as_slice(), &fields.concat()].concat();
-        let head = [1, 0, Type::RECORD.oid().cast_signed(), 1, 1, i32::try_from(row.len()).unwrap()];
+        let head = [
+            1,
+            0,
+            Type::RECORD.oid().cast_signed(),
+            1,
+            1,
+            i32::try_from(row.len()).unwrap(),
+        ];
         [head.map(i32::to_be_bytes).as_flattened(), &row].concat()
     }
 
@@ -94,10 +120,16 @@ mod tests {
         let sent = sent();
         let Composites(rows) = read(&sent).unwrap();
         let row = &rows[0];
-        assert_eq!((row.get::<i16>(0).unwrap(), row.get::<&str>(1).unwrap()), (7, "gpt"));
+        assert_eq!(
+            (row.get::<i16>(0).unwrap(), row.get::<&str>(1).unwrap()),
+            (7, "gpt")
+        );
         assert_eq!(row.get::<Option<i64>>(2).unwrap(), None);
         assert!(row.get::<i64>(2).is_err(), "a null is no number");
-        assert!(row.get::<i64>(0).is_err(), "nor is a small number a large one");
+        assert!(
+            row.get::<i64>(0).is_err(),
+            "nor is a small number a large one"
+        );
         assert!(row.get::<i16>(3).is_err(), "there are three");
     }
 

@@ -55,8 +55,8 @@ pub struct Deletion<'a> {
     pub stay: Duration,
     /// Idempotency.
     pub idempotency: &'a Idempotency,
-    /// Only if no turn is live and the session was not used for this long, or for its own time to live if that is shorter. `None` means in
-    /// any case.
+    /// Only if no turn is live and the session was not used for this long, or for its own time to
+    /// live if that is shorter. `None` means in any case.
     pub unused_for: Option<Duration>,
 }
 
@@ -67,8 +67,9 @@ pub(super) const DOOMED: &str = "-- store::delete::doomed
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 pub(super) const DELETE: &str = include_str!("sql/delete.sql");
 
-/// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an id that was set free and taken
-/// again meanwhile is left alone. The lock makes a fork that is being copied and the removal of an abandoned one exclude each other.
+/// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an
+/// id that was set free and taken again meanwhile is left alone. The lock makes a fork that is
+/// being copied and the removal of an abandoned one exclude each other.
 macro_rules! purge {
     ($($table:literal $(, $kept:literal)?);+ $(;)?) => {
         [$(concat!(
@@ -81,8 +82,9 @@ macro_rules! purge {
     };
 }
 
-/// Everything of a session, in an order in which nothing that is left refers to what is gone. What remembers a deletion stays for
-/// whoever repeats it, and how far the epoch got for whoever takes the id; the hot row, which keeps the id taken, goes last.
+/// Everything of a session, in an order in which nothing that is left refers to what is gone. What
+/// remembers a deletion stays for whoever repeats it, and how far the epoch got for whoever takes
+/// the id; the hot row, which keeps the id taken, goes last.
 const PURGE: [&str; 14] = purge! {
     "partial_chunks"; "part_blobs"; "past_prunes"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns"; "compactions"; "usage_totals";
     "session_context"; "session_revisions"; "idempotency", "x.request_id <> '' and x.result <> 'session deleted'"
@@ -90,41 +92,92 @@ const PURGE: [&str; 14] = purge! {
 
 impl Store {
     /// A session as a deletion has to see it. `None` means there is none.
-    pub async fn doomed(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Doomed>, Error> {
+    pub async fn doomed(
+        &self,
+        key: &SessionKey,
+        request: Option<&RequestId>,
+    ) -> Result<Option<Doomed>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(DOOMED, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
+        let rows = self
+            .database
+            .read(
+                DOOMED,
+                &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
+            )
+            .await?;
         rows.first().map(doomed).transpose()
     }
 
-    /// Ends a session, its turn and its queue, in one transaction. The newest seq. `None` means it moved since it was seen, or the request
-    /// is known.
-    pub async fn delete(&self, key: &SessionKey, deletion: &Deletion<'_>) -> Result<Option<Seq>, Error> {
-        let Deletion { seen, revision, end, estimator, stay, idempotency, unused_for } = deletion;
-        let (key, ended) = (Key::from(key), end.map(Ended::from));
+    /// Ends a session, its turn and its queue, in one transaction. The newest seq. `None` means it
+    /// moved since it was seen, or the request is known.
+    pub async fn delete(
+        &self,
+        key: &SessionKey,
+        deletion: &Deletion<'_>,
+    ) -> Result<Option<Seq>, Error> {
+        let Deletion {
+            seen,
+            revision,
+            end,
+            estimator,
+            stay,
+            idempotency,
+            unused_for,
+        } = deletion;
+        let key = Key::from(key);
+        let ended = end.map(Ended::from);
         let turn = seen.turn.as_ref().map(TurnId::as_str);
-        let (payload, outcome) = ended.as_ref().map(|end| (&end.payload, &end.outcome)).unzip();
+        let (payload, outcome) = ended
+            .as_ref()
+            .map(|end| (&end.payload, &end.outcome))
+            .unzip();
         let steps = ended.as_ref().map(|end| end.steps);
         let synthetic = end.map(|end| end.synthetic);
-        let (words, tokens) = (synthetic.map(|it| it.words), synthetic.map(|it| signed(it.tokens)));
+        let words = synthetic.map(|it| it.words);
+        let tokens = synthetic.map(|it| signed(it.tokens));
         let overhead = synthetic.map(|it| signed(it.overhead));
         let closed = synthetic.map(|it| codec::event::encode_call_cancelled(it.reason));
-        let (dropped, stay) = (codec::event::encode_dropped_with_session(), stay.as_secs_f64());
+        let dropped = codec::event::encode_dropped_with_session();
+        let stay = stay.as_secs_f64();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &seen.fence.epoch, &seen.fence.op];
+        let mut params: Vec<Param<'_>> =
+            vec![&key.tenant, &key.session, &seen.fence.epoch, &seen.fence.op];
         params.extend([&turn as Param<'_>, revision, &payload, &outcome, &steps]);
-        params.extend([&words as Param<'_>, &tokens, &overhead, estimator, &closed, &dropped]);
+        params.extend([
+            &words as Param<'_>,
+            &tokens,
+            &overhead,
+            estimator,
+            &closed,
+            &dropped,
+        ]);
         let unused_for = unused_for.map(|unused| unused.as_secs_f64());
-        params.extend([&stay as Param<'_>, &request, &idempotency.hash, &DELETED, &unused_for]);
+        params.extend([
+            &stay as Param<'_>,
+            &request,
+            &idempotency.hash,
+            &DELETED,
+            &unused_for,
+        ]);
         let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
-        match self.database.transact(&[gate, lock_run(&key), Query::new(DELETE, params)]).await {
-            Ok(answers) => answers.last().and_then(|rows| rows.first()).map(last_seq).transpose(),
+        match self
+            .database
+            .transact(&[gate, lock_run(&key), Query::new(DELETE, params)])
+            .await
+        {
+            Ok(answers) => answers
+                .last()
+                .and_then(|rows| rows.first())
+                .map(last_seq)
+                .transpose(),
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes the live turn from its owner, for a session that is to be deleted: it moves no further but to its end. False: no turn is
-    /// live, it was taken before, or the configuration is another than the one that was named.
+    /// Takes the live turn from its owner, for a session that is to be deleted: it moves no further
+    /// but to its end. False: no turn is live, it was taken before, or the configuration is
+    /// another than the one that was named.
     pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
         const SQL: &str = "-- store::delete::seize
             update session_run r
@@ -133,9 +186,15 @@ impl Store {
              where r.tenant_id = $1 and r.session_id = $2 and r.state in (1, 2) and not (r.cancel <> 0 and r.cancel_cause = 4)
                and ($5::bigint is null or r.revision = $5)
             returning 1";
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &self.replica, &lease, &revision];
-        Ok(!self.database.write(&Query::new(SQL, params)).await?.is_empty())
+        let key = Key::from(key);
+        let lease = self.lease.as_secs_f64();
+        let params: Vec<Param<'_>> =
+            vec![&key.tenant, &key.session, &self.replica, &lease, &revision];
+        Ok(!self
+            .database
+            .write(&Query::new(SQL, params))
+            .await?
+            .is_empty())
     }
 
     /// Whether a deleted session keeps this id taken.
@@ -143,11 +202,16 @@ impl Store {
         const SQL: &str = "-- store::delete::is_deleted
             select 1 from session_run where tenant_id = $1 and session_id = $2 and state = 3";
         let key = Key::from(key);
-        Ok(!self.database.read(SQL, &[&key.tenant, &key.session]).await?.is_empty())
+        Ok(!self
+            .database
+            .read(SQL, &[&key.tenant, &key.session])
+            .await?
+            .is_empty())
     }
 
-    /// Deleted sessions that are not followed any more. They stand after all others of their tenant in the order of use; tenants are
-    /// found by going from one to the next, so that no other session is looked at.
+    /// Deleted sessions that are not followed any more. They stand after all others of their tenant
+    /// in the order of use; tenants are found by going from one to the next, so that no other
+    /// session is looked at.
     pub async fn purgeable(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::delete::purgeable
             with recursive tenants as (
@@ -162,11 +226,16 @@ impl Store {
               join lateral (select * from session_run r
                              where r.tenant_id = a.tenant_id and r.session_id = a.session_id offset 0) r on true
              where r.state = 3 and r.lease_until < now() limit $1";
-        self.database.read(SQL, &[&i64::from(limit)]).await?.iter().map(session_key).collect()
+        self.database
+            .read(SQL, &[&i64::from(limit)])
+            .await?
+            .iter()
+            .map(session_key)
+            .collect()
     }
 
-    /// Removes what a deleted session left, in batches, each a transaction of its own, and sets its id free at the end.
-    /// Whoever does so at the same time is no hindrance.
+    /// Removes what a deleted session left, in batches, each a transaction of its own, and sets its
+    /// id free at the end. Whoever does so at the same time is no hindrance.
     pub async fn purge(&self, key: &SessionKey) -> Result<(), Error> {
         const FREE: &str = "-- store::delete::free
             with free as (
@@ -178,7 +247,13 @@ impl Store {
             let batch = Query::new(batch, vec![&key.tenant as Param<'_>, &key.session, &BATCH]);
             while !self.database.write(&batch).await?.is_empty() {}
         }
-        self.database.write(&Query::new(FREE, vec![&key.tenant as Param<'_>, &key.session])).await.map(drop)
+        self.database
+            .write(&Query::new(
+                FREE,
+                vec![&key.tenant as Param<'_>, &key.session],
+            ))
+            .await
+            .map(drop)
     }
 }
 
@@ -188,11 +263,18 @@ fn doomed(row: &tokio_postgres::Row) -> Result<Doomed, Error> {
     let result: Option<String> = get(row, "result")?;
     Ok(Doomed {
         state,
-        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
+        fence: Fence {
+            epoch: get(row, "epoch")?,
+            op: get(row, "op")?,
+        },
         revision: get(row, "revision")?,
-        turn: get::<Option<String>>(row, "turn_id")?.filter(|_| state.is_live()).map(TurnId::new),
+        turn: get::<Option<String>>(row, "turn_id")?
+            .filter(|_| state.is_live())
+            .map(TurnId::new),
         open_calls: count(row, "open_calls")?,
-        remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
+        remembered: hash
+            .zip(result)
+            .map(|(hash, result)| Remembered { hash, result }),
     })
 }
 

@@ -10,7 +10,8 @@ pub enum Error {
     /// The database cannot be reached, or its answer was lost: the outcome is unknown, repeat.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
-    /// The database refuses connections for a reason that only an operator can change: a wrong password, no such database.
+    /// The database refuses connections for a reason that only an operator can change: a wrong
+    /// password, no such database.
     #[error("the database refuses connections: {0}")]
     Refused(String),
     /// No connection became free in time.
@@ -44,24 +45,30 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Refused(_) | Self::Busy | Self::Conflict(_) => true,
-            Self::Duplicate(_) | Self::Schema(_) | Self::EventsExpired { .. } | Self::Corrupt(_) | Self::Broken(_) => {
-                false
-            }
+            Self::Duplicate(_)
+            | Self::Schema(_)
+            | Self::EventsExpired { .. }
+            | Self::Corrupt(_)
+            | Self::Broken(_) => false,
         }
     }
 }
 
 impl Error {
-    /// Whether an owner's write found another fence: its statement sets `op` to null then, which the column refuses.
+    /// Whether an owner's write found another fence: its statement sets `op` to null then, which
+    /// the column refuses.
     pub(super) fn is_other_fence(&self) -> bool {
-        let Self::Broken(error) = self else { return false };
+        let Self::Broken(error) = self else {
+            return false;
+        };
         error.as_db_error().is_some_and(|error| {
             *error.code() == SqlState::NOT_NULL_VIOLATION
                 && (error.table(), error.column()) == (Some("session_run"), Some("op"))
         })
     }
 
-    /// Whether a connection on which this happened is in an unknown state: all but the database's own word on a statement.
+    /// Whether a connection on which this happened is in an unknown state: all but the database's
+    /// own word on a statement.
     pub(super) fn spoils_connection(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Refused(_) => true,
@@ -80,7 +87,8 @@ impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(database) = error.as_db_error() else {
             return if error.is_closed()
-                || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>())
+                || std::error::Error::source(&error)
+                    .is_some_and(|source| source.is::<std::io::Error>())
             {
                 Self::Unavailable(error.to_string())
             } else {
@@ -88,7 +96,8 @@ impl From<tokio_postgres::Error> for Error {
             };
         };
         let code = database.code();
-        let toolset_removed = *code == SqlState::FOREIGN_KEY_VIOLATION && database.constraint() == Some(TOOLSET);
+        let toolset_removed =
+            *code == SqlState::FOREIGN_KEY_VIOLATION && database.constraint() == Some(TOOLSET);
         if is_conflict(code) || toolset_removed {
             Self::Conflict(database.message().to_owned())
         } else if *code == SqlState::UNIQUE_VIOLATION {
@@ -101,29 +110,47 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// The constraint that refuses a configuration whose tool set is just being removed: stored anew, it is there.
+/// The constraint that refuses a configuration whose tool set is just being removed: stored anew,
+/// it is there.
 const TOOLSET: &str = "session_revisions_toolset";
 
 /// Others were in the way: a deadlock, a serialisation conflict, a lock that was held for too long.
 fn is_conflict(code: &SqlState) -> bool {
-    [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE, SqlState::LOCK_NOT_AVAILABLE].contains(code)
+    [
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::LOCK_NOT_AVAILABLE,
+    ]
+    .contains(code)
 }
 
-/// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel), the system's own errors on its disk,
-/// writes refused by a standby, and a transaction that a lost answer left open.
+/// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel), the
+/// system's own errors on its disk, writes refused by a standby, and a transaction that a lost
+/// answer left open.
 fn is_outage(code: &SqlState) -> bool {
-    ["08", "53", "57", "58"].iter().any(|class| code.code().starts_with(class))
-        || [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IN_FAILED_SQL_TRANSACTION].contains(code)
+    ["08", "53", "57", "58"]
+        .iter()
+        .any(|class| code.code().starts_with(class))
+        || [
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            SqlState::IN_FAILED_SQL_TRANSACTION,
+        ]
+        .contains(code)
 }
 
-/// A connection that the database refused: for good, until an operator changes something, or for now.
+/// A connection that the database refused: for good, until an operator changes something, or for
+/// now.
 pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
     let for_good = error.as_db_error().is_some_and(|error| {
         let code = error.code();
         code.code().starts_with("28") // invalid authorization
             || [SqlState::INVALID_CATALOG_NAME, SqlState::PROTOCOL_VIOLATION].contains(code)
     });
-    if for_good { Error::Refused(cause(error)) } else { Error::Unavailable(cause(error)) }
+    if for_good {
+        Error::Refused(cause(error))
+    } else {
+        Error::Unavailable(cause(error))
+    }
 }
 
 /// The driver's own text says only «db error»; what the database said stands in its cause.

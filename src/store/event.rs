@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     codec::event::{CompletedCall, Content, refs_to_load},
-    model::{CallId, Content as PartContent, Seq, SessionKey, TurnId, UsageTotals, event::StoredEvent},
+    model::{
+        CallId, Content as PartContent, Seq, SessionKey, TurnId, UsageTotals, event::StoredEvent,
+    },
 };
 
 /// A run of events with everything needed to show them, read at one time.
@@ -40,7 +42,8 @@ pub struct Most {
     pub or_one: bool,
 }
 
-/// What the turn spent that the event e ends: as its row says, since the owner that wrote the event may have seen less.
+/// What the turn spent that the event e ends: as its row says, since the owner that wrote the event
+/// may have seen less.
 macro_rules! totals {
     () => {
         "case when e.kind in ('turn_completed', 'turn_cancelled', 'turn_failed')
@@ -49,8 +52,8 @@ macro_rules! totals {
     };
 }
 
-/// The events that fit, and the size of the first that does not. Sizes are known without the content: of values that are stored out of
-/// line, octet_length reads the header only.
+/// The events that fit, and the size of the first that does not. Sizes are known without the
+/// content: of values that are stored out of line, octet_length reads the header only.
 pub(super) const FOLLOW: &str = concat!(
     "-- store::event::follow
     with page as (
@@ -100,16 +103,32 @@ pub(super) const RESULTS: &str = "-- store::event::results
                      where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
 
 impl Store {
-    /// The events after `after` in order, as many as fit; an error if retention has removed some of them. What a snapshot shows is always
-    /// a prefix: a seq is taken and its row written under one row lock.
+    /// The events after `after` in order, as many as fit; an error if retention has removed some of
+    /// them. What a snapshot shows is always a prefix: a seq is taken and its row written under
+    /// one row lock.
     pub async fn follow(&self, key: &SessionKey, after: Seq, most: Most) -> Result<Follow, Error> {
-        let Most { events: limit, bytes, overhead, or_one } = most;
+        let Most {
+            events: limit,
+            bytes,
+            overhead,
+            or_one,
+        } = most;
         let columns = Key::from(key);
-        let (limit, overhead) = (i64::from(limit), i64::from(overhead));
+        let limit = i64::from(limit);
+        let overhead = i64::from(overhead);
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let params: [Param<'_>; 7] = [&columns.tenant, &columns.session, &after.0, &limit, &overhead, &bytes, &or_one];
+        let params: [Param<'_>; 7] = [
+            &columns.tenant,
+            &columns.session,
+            &after.0,
+            &limit,
+            &overhead,
+            &bytes,
+            &or_one,
+        ];
         let rows = self.database.read(FOLLOW, &params).await?;
-        let (mut events, mut next) = (Vec::with_capacity(rows.len()), None);
+        let mut events = Vec::with_capacity(rows.len());
+        let mut next = None;
         for row in &rows {
             if !get::<bool>(row, "fits")? {
                 next = u64::try_from(get::<i64>(row, "bytes")?).ok();
@@ -121,18 +140,35 @@ impl Store {
             self.expired(key, after).await?;
         }
         let (messages, calls) = refs_to_load(&events);
-        let (messages, results) = try_join(self.messages_by_id(key, &messages), self.results(key, &calls)).await?;
+        let (messages, results) = try_join(
+            self.messages_by_id(key, &messages),
+            self.results(key, &calls),
+        )
+        .await?;
         let content = Content { messages, results };
-        Ok(Follow { events, content, next })
+        Ok(Follow {
+            events,
+            content,
+            next,
+        })
     }
 
-    /// Fails if retention has removed events after this seq. Otherwise the session is deleted and its rows are being removed.
+    /// Fails if retention has removed events after this seq. Otherwise the session is deleted and
+    /// its rows are being removed.
     async fn expired(&self, key: &SessionKey, after: Seq) -> Result<(), Error> {
         const SQL: &str = "-- store::event::expired
             select events_from from sessions where tenant_id = $1 and session_id = $2 and events_from > $3";
-        let (key, next) = (Key::from(key), after.0 + 1);
-        match self.database.read(SQL, &[&key.tenant, &key.session, &next]).await?.first() {
-            Some(row) => Err(Error::EventsExpired { oldest: Seq(get(row, "events_from")?) }),
+        let key = Key::from(key);
+        let next = after.0 + 1;
+        match self
+            .database
+            .read(SQL, &[&key.tenant, &key.session, &next])
+            .await?
+            .first()
+        {
+            Some(row) => Err(Error::EventsExpired {
+                oldest: Seq(get(row, "events_from")?),
+            }),
             None => Ok(()),
         }
     }
@@ -146,27 +182,50 @@ impl Store {
             " from events e where e.tenant_id = $1 and e.session_id = $2 and e.seq = $3"
         );
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &seq.0]).await?;
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session, &seq.0])
+            .await?;
         rows.first().map(event).transpose()
     }
 
-    /// The newest event after `after` and up to `until` that committed an assistant message or made one void. Returns `None` if there is
-    /// none.
-    pub async fn settled_between(&self, key: &SessionKey, after: Seq, until: Seq) -> Result<Option<Seq>, Error> {
+    /// The newest event after `after` and up to `until` that committed an assistant message or made
+    /// one void. Returns `None` if there is none.
+    pub async fn settled_between(
+        &self,
+        key: &SessionKey,
+        after: Seq,
+        until: Seq,
+    ) -> Result<Option<Seq>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(SETTLED, &[&key.tenant, &key.session, &after.0, &until.0]).await?;
-        let newest = rows.first().map(|row| get::<Option<i64>>(row, "seq")).transpose()?;
+        let rows = self
+            .database
+            .read(SETTLED, &[&key.tenant, &key.session, &after.0, &until.0])
+            .await?;
+        let newest = rows
+            .first()
+            .map(|row| get::<Option<i64>>(row, "seq"))
+            .transpose()?;
         Ok(newest.flatten().map(Seq))
     }
 
     /// The results of calls that are answered, also while their message is not committed.
-    async fn results(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, CompletedCall>, Error> {
+    async fn results(
+        &self,
+        key: &SessionKey,
+        calls: &[CallId],
+    ) -> Result<BTreeMap<CallId, CompletedCall>, Error> {
         if calls.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (columns, calls): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
+        let (columns, calls): (Key, Vec<&str>) =
+            (Key::from(key), calls.iter().map(CallId::as_str).collect());
         let mut results = BTreeMap::new();
-        for row in self.database.read(RESULTS, &[&columns.tenant, &columns.session, &calls]).await? {
+        for row in self
+            .database
+            .read(RESULTS, &[&columns.tenant, &columns.session, &calls])
+            .await?
+        {
             let elapsed: f64 = get(&row, "elapsed")?;
             if let PartContent::ToolResult(result) = message::part(&row)?.part.content {
                 let elapsed = Duration::try_from_secs_f64(elapsed).unwrap_or_default();
@@ -179,7 +238,10 @@ impl Store {
 
 /// Whether these events follow the seq without a gap, as they were written.
 fn are_dense(after: Seq, events: &[StoredEvent]) -> bool {
-    events.iter().zip(after.0 + 1..).all(|(event, seq)| event.seq.0 == seq)
+    events
+        .iter()
+        .zip(after.0 + 1..)
+        .all(|(event, seq)| event.seq.0 == seq)
 }
 
 fn event(row: &Row) -> Result<StoredEvent, Error> {
@@ -192,13 +254,28 @@ fn event(row: &Row) -> Result<StoredEvent, Error> {
         kind: get(row, "kind")?,
         refs: get(row, "refs")?,
         size: get(row, "size")?,
-        totals: get::<Option<Vec<i64>>>(row, "totals")?.map(totals).transpose()?,
+        totals: get::<Option<Vec<i64>>>(row, "totals")?
+            .map(totals)
+            .transpose()?,
         payload: get(row, "payload")?,
     })
 }
 
 fn totals(columns: Vec<i64>) -> Result<UsageTotals, Error> {
-    let corrupt = |columns: Vec<i64>| Error::Corrupt(format!("the totals of a turn have {} columns", columns.len()));
-    let [calls, input, output, reasoning, cache_read, cache_write] = columns.try_into().map_err(corrupt)?;
-    Ok(UsageTotals { calls, input, output, reasoning, cache_read, cache_write })
+    let corrupt = |columns: Vec<i64>| {
+        Error::Corrupt(format!(
+            "the totals of a turn have {} columns",
+            columns.len()
+        ))
+    };
+    let [calls, input, output, reasoning, cache_read, cache_write] =
+        columns.try_into().map_err(corrupt)?;
+    Ok(UsageTotals {
+        calls,
+        input,
+        output,
+        reasoning,
+        cache_read,
+        cache_write,
+    })
 }

@@ -1,5 +1,6 @@
-//! What follows the end of a turn: the next one, for a message that waits and asks for it, in the transaction that ends the one
-//! before; and what was not announced: messages that wait in an idle session, or for too long.
+//! What follows the end of a turn: the next one, for a message that waits and asks for it, in the
+//! transaction that ends the one before; and what was not announced: messages that wait in an idle
+//! session, or for too long.
 
 use tokio_postgres::Row;
 
@@ -87,17 +88,32 @@ pub(super) const FATE: &str = "-- store::following::fate
 impl Store {
     /// What the end of a turn has to reckon with, and what an idle session may start.
     pub async fn ahead(&self, key: &SessionKey, starters: Starters) -> Result<Ahead, Error> {
-        let (key, in_any_case) = (Key::from(key), starters == Starters::InAnyCase);
-        let rows = self.database.read(AHEAD, &[&key.tenant, &key.session, &in_any_case]).await?;
-        let Some(row) = rows.first() else { return Ok(Ahead { waiting: false, starter: None }) };
+        let key = Key::from(key);
+        let in_any_case = starters == Starters::InAnyCase;
+        let rows = self
+            .database
+            .read(AHEAD, &[&key.tenant, &key.session, &in_any_case])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(Ahead {
+                waiting: false,
+                starter: None,
+            });
+        };
         let found = get::<Option<String>>(row, "message_id")?.is_some();
-        Ok(Ahead { waiting: get(row, "waiting")?, starter: found.then(|| queued(row)).transpose()? })
+        Ok(Ahead {
+            waiting: get(row, "waiting")?,
+            starter: found.then(|| queued(row)).transpose()?,
+        })
     }
 
     /// The outcome of a queued message. `None` means there was none.
     pub async fn fate(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Fate>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(FATE, &[&key.tenant, &key.session, &message.as_str()]).await?;
+        let rows = self
+            .database
+            .read(FATE, &[&key.tenant, &key.session, &message.as_str()])
+            .await?;
         rows.first().map(fate).transpose()
     }
 
@@ -123,7 +139,8 @@ impl Store {
         rows.iter().map(session_key).collect()
     }
 
-    /// Ends a turn by these statements, of which the one at `own` compares the fence and answers, and begins the next one after them.
+    /// Ends a turn by these statements, of which the one at `own` compares the fence and answers,
+    /// and begins the next one after them.
     pub(super) async fn end_and_start(
         &self,
         key: &Key,
@@ -132,21 +149,37 @@ impl Store {
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
         let start = next.map(|next| (next, StartParams::new(self, next.admission, next.message)));
-        queries.extend(start.iter().map(|(next, bound)| bound.query(key, next.admission.rows)));
+        queries.extend(
+            start
+                .iter()
+                .map(|(next, bound)| bound.query(key, next.admission.rows)),
+        );
         let (fenced, started) = self.fenced_answers(key, right, &queries, own).await?;
         match (fenced, next) {
-            (Fenced::Applied(ack), _) => Ok((Written::Applied(ack), started.first().map(grant).transpose()?)),
-            // The turn that follows has the session, and it may be this replica that was granted it.
-            (Fenced::Gone, Some(next)) => Ok((Written::Fenced, self.adopt(key, next.admission.turn).await?)),
-            (Fenced::Gone, None) => Ok((Written::Fenced, None)),
-            (Fenced::Refused, _) => {
-                Err(Error::Corrupt(format!("the end of a turn with the fence {right:?} was refused")))
+            (Fenced::Applied(ack), _) => Ok((
+                Written::Applied(ack),
+                started.first().map(grant).transpose()?,
+            )),
+            // The turn that follows has the session, and it may be this replica that was granted
+            // it.
+            (Fenced::Gone, Some(next)) => {
+                Ok((Written::Fenced, self.adopt(key, next.admission.turn).await?))
             }
+            (Fenced::Gone, None) => Ok((Written::Fenced, None)),
+            (Fenced::Refused, _) => Err(Error::Corrupt(format!(
+                "the end of a turn with the fence {right:?} was refused"
+            ))),
         }
     }
 
     async fn adopt(&self, key: &Key, turn: &TurnId) -> Result<Option<Grant>, Error> {
-        let rows = self.database.read(ADOPT, &[&key.tenant, &key.session, &turn.as_str(), &self.replica()]).await?;
+        let rows = self
+            .database
+            .read(
+                ADOPT,
+                &[&key.tenant, &key.session, &turn.as_str(), &self.replica()],
+            )
+            .await?;
         rows.first().map(grant).transpose()
     }
 }
@@ -155,7 +188,10 @@ fn fate(row: &Row) -> Result<Fate, Error> {
     let turn: Option<String> = get(row, "turn_id")?;
     Ok(match (get::<Option<i64>>(row, "seq")?, turn) {
         (None, _) => Fate::Waiting,
-        (Some(_), Some(turn)) => Fate::Taken { turn: TurnId::new(turn), after: Seq(get(row, "after")?) },
+        (Some(_), Some(turn)) => Fate::Taken {
+            turn: TurnId::new(turn),
+            after: Seq(get(row, "after")?),
+        },
         (Some(seq), None) => Fate::Ended(Seq(seq)),
     })
 }

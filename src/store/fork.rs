@@ -1,7 +1,9 @@
-//! Forks: a session's transcript up to a seq, copied into a session of its own: in one statement, or in batches if it is long.
+//! Forks: a session's transcript up to a seq, copied into a session of its own: in one statement,
+//! or in batches if it is long.
 //!
-//! A fork that is copied in batches is a deleted session until it is complete: its hot row keeps the id, no reader sees it, and what is
-//! left of it when its lease runs out is purged as that of any deleted session. Its `turn_id` names the claim.
+//! A fork that is copied in batches is a deleted session until it is complete: its hot row keeps
+//! the id, no reader sees it, and what is left of it when its lease runs out is purged as that of
+//! any deleted session. Its `turn_id` names the claim.
 
 use std::time::Duration;
 
@@ -32,7 +34,8 @@ const LENGTH: &str = "-- store::fork::length: $3 the seq $4 most messages
                           where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id)), 0)::bigint as bytes
       from (select n.message_id from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 limit $4) m";
 
-/// Takes the id of a fork that is copied in batches. 0 rows: there is no such source, or a session has the id, or had it a moment ago.
+/// Takes the id of a fork that is copied in batches. 0 rows: there is no such source, or a session
+/// has the id, or had it a moment ago.
 const CLAIM: &str =
     "-- store::fork::claim_fork: $3 the seq $4 new session $5 claim $6 lease (s) $7 request id or null $8 its hash
     with source as (
@@ -107,15 +110,22 @@ pub struct Claimed {
 impl Store {
     /// Whether a session is longer than this up to a seq.
     pub async fn is_longer(&self, key: &SessionKey, at: Seq, than: Piece) -> Result<bool, Error> {
-        let (key, most) = (Key::from(key), i64::from(than.messages) + 1);
-        let rows = self.database.read(LENGTH, &[&key.tenant, &key.session, &at.0, &most]).await?;
-        let Some(row) = rows.first() else { return Ok(false) };
+        let key = Key::from(key);
+        let most = i64::from(than.messages) + 1;
+        let rows = self
+            .database
+            .read(LENGTH, &[&key.tenant, &key.session, &at.0, &most])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(false);
+        };
         let (messages, bytes): (i64, i64) = (get(row, "messages")?, get(row, "bytes")?);
         Ok(messages >= most || bytes > than.bytes)
     }
 
-    /// Takes the id of a fork that is to be copied in batches, each within `lease` of the one before. `None` means there is no such session, or
-    /// one with the new id exists or is being made. `claim` is unique.
+    /// Takes the id of a fork that is to be copied in batches, each within `lease` of the one
+    /// before. `None` means there is no such session, or one with the new id exists or is being
+    /// made. `claim` is unique.
     pub async fn claim_fork(
         &self,
         source: &SessionKey,
@@ -125,38 +135,78 @@ impl Store {
         lease: Duration,
         idempotency: &Idempotency,
     ) -> Result<Option<Copying>, Error> {
-        let (source, new, claim) = (Key::from(source), new.as_str().to_owned(), format!("{CLAIM_PREFIX}{claim}"));
-        let (lease, request) = (lease.as_secs_f64(), idempotency.request.as_ref().map(RequestId::as_str));
-        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, &new, &claim, &lease];
+        let source = Key::from(source);
+        let new = new.as_str().to_owned();
+        let claim = format!("{CLAIM_PREFIX}{claim}");
+        let lease = lease.as_secs_f64();
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let mut params: Vec<Param<'_>> =
+            vec![&source.tenant, &source.session, &at.0, &new, &claim, &lease];
         params.extend([&request as Param<'_>, &idempotency.hash]);
         match self.database.write(&Query::new(CLAIM, params)).await {
             Ok(rows) if rows.is_empty() => Ok(None),
-            Ok(_) => Ok(Some(Copying { source, at, new, claim, lease, copied: Copied::default() })),
+            Ok(_) => Ok(Some(Copying {
+                source,
+                at,
+                new,
+                claim,
+                lease,
+                copied: Copied::default(),
+            })),
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// The fork with this id that is being copied. `None` means there is none.
-    pub async fn claimed_fork(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Claimed>, Error> {
+    pub async fn claimed_fork(
+        &self,
+        key: &SessionKey,
+        request: Option<&RequestId>,
+    ) -> Result<Option<Claimed>, Error> {
         const SQL: &str = "-- store::fork::claimed_fork
             select r.lease_until < now() as abandoned, i.req_hash
               from session_run r
               left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
              where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and starts_with(r.turn_id, $4)";
-        let (key, request) = (Key::from(key), request.map(RequestId::as_str));
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request, &CLAIM_PREFIX]).await?;
-        let claimed = |row: &Row| Ok(Claimed { abandoned: get(row, "abandoned")?, hash: get(row, "req_hash")? });
+        let key = Key::from(key);
+        let request = request.map(RequestId::as_str);
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session, &request, &CLAIM_PREFIX])
+            .await?;
+        let claimed = |row: &Row| {
+            Ok(Claimed {
+                abandoned: get(row, "abandoned")?,
+                hash: get(row, "req_hash")?,
+            })
+        };
         rows.first().map(claimed).transpose()
     }
 
     /// Copies the messages after `after`, as far as they fit. `None` means all are copied.
-    pub async fn copy_messages(&self, copying: &mut Copying, after: Seq, piece: Piece) -> Result<Option<Seq>, Error> {
-        let Copying { source, at, new, claim, lease, copied } = copying;
+    pub async fn copy_messages(
+        &self,
+        copying: &mut Copying,
+        after: Seq,
+        piece: Piece,
+    ) -> Result<Option<Seq>, Error> {
+        let Copying {
+            source,
+            at,
+            new,
+            claim,
+            lease,
+            copied,
+        } = copying;
         let limit = i64::from(piece.messages);
-        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, new, claim, lease];
+        let mut params: Vec<Param<'_>> =
+            vec![&source.tenant, &source.session, &at.0, new, claim, lease];
         params.extend([&after.0 as Param<'_>, &limit, &piece.bytes]);
-        let rows = self.database.write(&Query::new(COPY_MESSAGES, params)).await?;
+        let rows = self
+            .database
+            .write(&Query::new(COPY_MESSAGES, params))
+            .await?;
         let row = in_force(&rows)?;
         copied.messages += get::<i32>(row, "messages")?;
         copied.overhead += get::<i64>(row, "overhead")?;
@@ -166,22 +216,60 @@ impl Store {
     }
 
     /// Copies at most `limit` calls after this one. `None` means all are copied.
-    pub async fn copy_calls(&self, copying: &Copying, after: &str, limit: u32) -> Result<Option<String>, Error> {
-        let Copying { source, at, new, claim, lease, copied: _ } = copying;
+    pub async fn copy_calls(
+        &self,
+        copying: &Copying,
+        after: &str,
+        limit: u32,
+    ) -> Result<Option<String>, Error> {
+        let Copying {
+            source,
+            at,
+            new,
+            claim,
+            lease,
+            copied: _,
+        } = copying;
         let limit = i64::from(limit);
-        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, new, claim, lease];
+        let mut params: Vec<Param<'_>> =
+            vec![&source.tenant, &source.session, &at.0, new, claim, lease];
         params.extend([&after as Param<'_>, &limit]);
         let rows = self.database.write(&Query::new(COPY_CALLS, params)).await?;
         get(in_force(&rows)?, "last")
     }
 
-    /// Makes the fork, of which everything is copied, a session. False: its source was deleted meanwhile.
+    /// Makes the fork, of which everything is copied, a session. False: its source was deleted
+    /// meanwhile.
     pub async fn open_fork(&self, copying: &Copying) -> Result<bool, Error> {
-        let Copying { source, at, new, claim, lease: _, copied } = copying;
-        let (tokens, parts) = (copied.tokens.as_slice(), copied.parts.as_slice());
-        let mut params: Vec<Param<'_>> = vec![&source.tenant, &source.session, &at.0, new, claim, &FIRST_REVISION];
-        params.extend([&copied.messages as Param<'_>, &copied.overhead, &tokens, &parts]);
-        Ok(!self.database.write(&Query::new(OPEN_FORK, params)).await?.is_empty())
+        let Copying {
+            source,
+            at,
+            new,
+            claim,
+            lease: _,
+            copied,
+        } = copying;
+        let tokens = copied.tokens.as_slice();
+        let parts = copied.parts.as_slice();
+        let mut params: Vec<Param<'_>> = vec![
+            &source.tenant,
+            &source.session,
+            &at.0,
+            new,
+            claim,
+            &FIRST_REVISION,
+        ];
+        params.extend([
+            &copied.messages as Param<'_>,
+            &copied.overhead,
+            &tokens,
+            &parts,
+        ]);
+        Ok(!self
+            .database
+            .write(&Query::new(OPEN_FORK, params))
+            .await?
+            .is_empty())
     }
 
     /// Gives up a fork: what was copied of it may be removed at once.
@@ -189,19 +277,34 @@ impl Store {
         const SQL: &str = "-- store::fork::give_up_fork
             update session_run r set lease_until = '-infinity'
              where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.turn_id = $3";
-        let Copying { source, new, claim, .. } = copying;
-        self.database.write(&Query::new(SQL, vec![&source.tenant as Param<'_>, new, claim])).await.map(drop)
+        let Copying {
+            source, new, claim, ..
+        } = copying;
+        self.database
+            .write(&Query::new(
+                SQL,
+                vec![&source.tenant as Param<'_>, new, claim],
+            ))
+            .await
+            .map(drop)
     }
 
-    /// The calls that had no result when the session was at a seq, in the order the model made them.
+    /// The calls that had no result when the session was at a seq, in the order the model made
+    /// them.
     pub async fn open_calls_at(&self, key: &SessionKey, at: Seq) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(OPEN_AT, &[&key.tenant, &key.session, &at.0]).await?;
-        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
+        let rows = self
+            .database
+            .read(OPEN_AT, &[&key.tenant, &key.session, &at.0])
+            .await?;
+        rows.iter()
+            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
+            .collect()
     }
 
-    /// Makes a session with the transcript of another one as it was at a seq, at which no call may be open, and with its configuration
-    /// in force. False: there is no such session, or one with the new id exists.
+    /// Makes a session with the transcript of another one as it was at a seq, at which no call may
+    /// be open, and with its configuration in force. False: there is no such session, or one
+    /// with the new id exists.
     pub async fn fork(
         &self,
         source: &SessionKey,
@@ -209,10 +312,18 @@ impl Store {
         new: &SessionId,
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
-        let (key, new, request) =
-            (Key::from(source), new.as_str(), idempotency.request.as_ref().map(RequestId::as_str));
-        let params: Vec<Param<'_>> =
-            vec![&key.tenant, &key.session, &at.0, &new, &request, &idempotency.hash, &FIRST_REVISION];
+        let key = Key::from(source);
+        let new = new.as_str();
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let params: Vec<Param<'_>> = vec![
+            &key.tenant,
+            &key.session,
+            &at.0,
+            &new,
+            &request,
+            &idempotency.hash,
+            &FIRST_REVISION,
+        ];
         match self.database.write(&Query::new(FORK, params)).await {
             Ok(rows) => Ok(!rows.is_empty()),
             // Rows of a session that was deleted are there until they are purged.
@@ -224,7 +335,9 @@ impl Store {
 
 /// The answer of a batch, if its claim is in force.
 fn in_force(rows: &[Row]) -> Result<&Row, Error> {
-    let row = rows.first().ok_or_else(|| Error::Corrupt("a batch without an answer".to_owned()))?;
+    let row = rows
+        .first()
+        .ok_or_else(|| Error::Corrupt("a batch without an answer".to_owned()))?;
     match get::<i64>(row, "claims")? {
         0 => Err(Error::Conflict("the fork was given up".to_owned())),
         _ => Ok(row),

@@ -19,14 +19,20 @@ pub struct Grant {
 impl Grant {
     /// What the first statement under this grant carries.
     pub fn right(&self) -> TurnFence<'_> {
-        TurnFence { turn: &self.turn, fence: self.fence }
+        TurnFence {
+            turn: &self.turn,
+            fence: self.fence,
+        }
     }
 }
 
 pub(super) fn grant(row: &Row) -> Result<Grant, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     Ok(Grant {
-        fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
+        fence: Fence {
+            epoch: get(row, "epoch")?,
+            op: get(row, "op")?,
+        },
         turn: TurnId::new(get::<String>(row, "turn_id")?),
         last_seq: Seq(next_seq - 1),
     })

@@ -28,8 +28,18 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn new(key: &'a Key, request: Option<&'a str>, hash: &'a str, result: &'a str) -> Self {
-        Self { key, request, hash, result }
+    pub(super) fn new(
+        key: &'a Key,
+        request: Option<&'a str>,
+        hash: &'a str,
+        result: &'a str,
+    ) -> Self {
+        Self {
+            key,
+            request,
+            hash,
+            result,
+        }
     }
 
     pub(super) fn insert(&self) -> Query<'_> {
@@ -37,27 +47,53 @@ impl<'a> Request<'a> {
             insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
             select r.tenant_id, r.session_id, $3, $4, $5 from session_run r
              where r.tenant_id = $1 and r.session_id = $2 and $3::text is not null on conflict do nothing";
-        Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session, &self.request, &self.hash, &self.result])
+        Query::new(
+            SQL,
+            vec![
+                &self.key.tenant as Param<'_>,
+                &self.key.session,
+                &self.request,
+                &self.hash,
+                &self.result,
+            ],
+        )
     }
 
     pub(super) fn read(&self) -> Query<'_> {
         const SQL: &str = "-- store::idempotency::Request::read
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
-        Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session, &self.request])
+        Query::new(
+            SQL,
+            vec![
+                &self.key.tenant as Param<'_>,
+                &self.key.session,
+                &self.request,
+            ],
+        )
     }
 }
 
 impl Store {
     /// What an idempotency key led to.
-    pub async fn remembered(&self, key: &SessionKey, request: &RequestId) -> Result<Option<Remembered>, Error> {
+    pub async fn remembered(
+        &self,
+        key: &SessionKey,
+        request: &RequestId,
+    ) -> Result<Option<Remembered>, Error> {
         const SQL: &str = "-- store::idempotency::remembered
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &request.as_str()]).await?;
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session, &request.as_str()])
+            .await?;
         rows.first().map(remembered).transpose()
     }
 }
 
 pub(super) fn remembered(row: &Row) -> Result<Remembered, Error> {
-    Ok(Remembered { hash: get(row, "req_hash")?, result: get(row, "result")? })
+    Ok(Remembered {
+        hash: get(row, "req_hash")?,
+        result: get(row, "result")?,
+    })
 }

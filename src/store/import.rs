@@ -1,4 +1,5 @@
-//! Messages that a host appends by itself: after the transcript of an idle session, with the calls that they make and answer.
+//! Messages that a host appends by itself: after the transcript of an idle session, with the calls
+//! that they make and answer.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -18,8 +19,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
-        event::StepPosition, import::OpenCall, ledger::ModelDependent,
+        Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId,
+        command::Idempotency, event::StepPosition, import::OpenCall, ledger::ModelDependent,
     },
 };
 
@@ -97,8 +98,7 @@ pub struct Import<'a> {
     pub estimator: &'a str,
 }
 
-pub(super) const IMPORT: &str =
-    statement!("sql/import.sql", "sql/rows.sql", "sql/context_shift.sql"; " select f.next_seq from f");
+pub(super) const IMPORT: &str = statement!("sql/import.sql", "sql/rows.sql", "sql/context_shift.sql"; " select f.next_seq from f");
 
 pub(super) const TAIL: &str = concat!(
     "-- store::import::tail
@@ -122,49 +122,104 @@ pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
 
 impl Store {
     /// The end of a session's transcript. `None` means there is no such session.
-    pub async fn tail(&self, key: &SessionKey, request: Option<&RequestId>) -> Result<Option<Tail>, Error> {
+    pub async fn tail(
+        &self,
+        key: &SessionKey,
+        request: Option<&RequestId>,
+    ) -> Result<Option<Tail>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(TAIL, &[&key.tenant, &key.session, &request.map(RequestId::as_str)]).await?;
+        let rows = self
+            .database
+            .read(
+                TAIL,
+                &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
+            )
+            .await?;
         rows.first().map(tail).transpose()
     }
 
     /// The calls that were appended without results, in order.
     pub async fn appended_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(APPENDED_CALLS, &[&key.tenant, &key.session]).await?;
+        let rows = self
+            .database
+            .read(APPENDED_CALLS, &[&key.tenant, &key.session])
+            .await?;
         let call = |row: &Row| {
             let id = CallId::new(get::<String>(row, "call_id")?);
-            Ok(OpenCall { id, name: get(row, "tool_name")?, pinned: get(row, "pinned")? })
+            Ok(OpenCall {
+                id,
+                name: get(row, "tool_name")?,
+                pinned: get(row, "pinned")?,
+            })
         };
         rows.iter().map(call).collect()
     }
 
-    /// Appends messages to an idle session. `None` means a turn runs, the transcript is not what was seen, or the request is known;
-    /// [`Store::tail`] tells. Else the newest seq.
-    pub async fn import(&self, key: &SessionKey, import: &Import<'_>) -> Result<Option<Seq>, Error> {
-        let (key, columns) = (Key::from(key), Columns::from(import));
-        let (rows, shift) = (rows(import), shift(import.messages));
-        let Version { context, epoch, op, revision: _ } = import.seen;
+    /// Appends messages to an idle session. `None` means a turn runs, the transcript is not what
+    /// was seen, or the request is known; [`Store::tail`] tells. Else the newest seq.
+    pub async fn import(
+        &self,
+        key: &SessionKey,
+        import: &Import<'_>,
+    ) -> Result<Option<Seq>, Error> {
+        let key = Key::from(key);
+        let columns = Columns::from(import);
+        let rows = rows(import);
+        let shift = shift(import.messages);
+        let Version {
+            context,
+            epoch,
+            op,
+            revision: _,
+        } = import.seen;
         let request = import.idempotency.request.as_ref().map(RequestId::as_str);
         let open = i32::try_from(import.open).unwrap_or(i32::MAX);
         let mut params = rows.params(&key);
-        params.extend([&context as Param<'_>, &epoch, &op, &request, &import.idempotency.hash, &import.result, &open]);
+        params.extend([
+            &context as Param<'_>,
+            &epoch,
+            &op,
+            &request,
+            &import.idempotency.hash,
+            &import.result,
+            &open,
+        ]);
         params.extend(columns.params());
-        let (tokens, parts) = (shift.tokens.as_slice(), shift.parts.as_slice());
-        params.extend([&shift.messages as Param<'_>, &shift.overhead, &tokens, &parts]);
+        let tokens = shift.tokens.as_slice();
+        let parts = shift.parts.as_slice();
+        params.extend([
+            &shift.messages as Param<'_>,
+            &shift.overhead,
+            &tokens,
+            &parts,
+        ]);
         match self.database.write(&Query::new(IMPORT, params)).await {
-            Ok(rows) => rows.first().map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1))).transpose(),
+            Ok(rows) => rows
+                .first()
+                .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
+                .transpose(),
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// An event for each message, and the parts; the messages themselves are written by the statement, with their times.
+/// An event for each message, and the parts; the messages themselves are written by the statement,
+/// with their times.
 fn rows(import: &Import<'_>) -> Rows {
     let mut rows = Rows::new(import.estimator, 0);
-    for ImportedMessage { message, created_at: _ } in import.messages {
-        rows.event(&Payload::MessageCommitted { message: message.id.clone() }, StepPosition::default());
+    for ImportedMessage {
+        message,
+        created_at: _,
+    } in import.messages
+    {
+        rows.event(
+            &Payload::MessageCommitted {
+                message: message.id.clone(),
+            },
+            StepPosition::default(),
+        );
         for (position, part) in message.parts.iter().enumerate() {
             rows.early_part(&message.id, position, part);
         }
@@ -175,7 +230,11 @@ fn rows(import: &Import<'_>) -> Rows {
 /// What the messages change in the counters.
 fn shift(messages: &[ImportedMessage]) -> Shift {
     let mut shift = Shift::default();
-    for ImportedMessage { message, created_at: _ } in messages {
+    for ImportedMessage {
+        message,
+        created_at: _,
+    } in messages
+    {
         shift.messages(1, i64::from(message.overhead));
         for part in &message.parts {
             shift.count(part.size.category.into(), 1, i64::from(part.size.tokens));
@@ -221,7 +280,14 @@ impl<'a> Places<'a> {
 impl<'a> From<&Import<'a>> for Columns<'a> {
     fn from(import: &Import<'a>) -> Self {
         let mut columns = Self::default();
-        for (event, ImportedMessage { message, created_at }) in (1..).zip(import.messages) {
+        for (
+            event,
+            ImportedMessage {
+                message,
+                created_at,
+            },
+        ) in (1..).zip(import.messages)
+        {
             let info = codec::message::MessageInfo {
                 response: message.response.clone(),
                 metadata: message.metadata.clone(),
@@ -235,7 +301,13 @@ impl<'a> From<&Import<'a>> for Columns<'a> {
             columns.infos.push(codec::message::encode_info(&info));
             columns.times.push(*created_at);
         }
-        for ImportedCall { id, name, made, answered } in import.calls {
+        for ImportedCall {
+            id,
+            name,
+            made,
+            answered,
+        } in import.calls
+        {
             columns.call_ids.push(id.as_str());
             columns.call_names.push(name);
             columns.made.push(Some(made));
@@ -293,6 +365,8 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         tokens: get(row, "ctx_tokens")?,
         holds: model_dependent(row)?,
         anchor: anchor(row)?,
-        remembered: hash.zip(result).map(|(hash, result)| Remembered { hash, result }),
+        remembered: hash
+            .zip(result)
+            .map(|(hash, result)| Remembered { hash, result }),
     })
 }

@@ -1,5 +1,5 @@
-//! Leases: renewed by a heartbeat, taken over when they run out, handed over when a replica stops; and cancels, which take the
-//! lease where it is free.
+//! Leases: renewed by a heartbeat, taken over when they run out, handed over when a replica stops;
+//! and cancels, which take the lease where it is free.
 
 use super::{
     Error, Store,
@@ -11,7 +11,9 @@ use super::{
     rows::Key,
     session::SessionState,
 };
-use crate::model::{CancelCause, Fence, RequestId, Seq, SessionKey, TurnFence, TurnId, command::Idempotency};
+use crate::model::{
+    CancelCause, Fence, RequestId, Seq, SessionKey, TurnFence, TurnId, command::Idempotency,
+};
 
 /// A turn that this replica believes to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +71,8 @@ pub struct Followed {
 /// The outcome of a cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancelled {
-    /// The turn that is to end, or that a repeated request reached first. `None` means no such turn is live.
+    /// The turn that is to end, or that a repeated request reached first. `None` means no such
+    /// turn is live.
     pub turn: Option<TurnId>,
     /// The fence, when the turn is to end now and this replica owns it, be it since this cancel.
     pub fence: Option<Fence>,
@@ -114,14 +117,21 @@ pub(super) const CANCELS: &str = "-- store::lease::cancels
      where l.lost or (r.cancel <> 0 and r.state = 1)";
 
 impl Store {
-    /// Renews the leases of the turns in the replica's memory, in one statement that waits for no lock.
+    /// Renews the leases of the turns in the replica's memory, in one statement that waits for no
+    /// lock.
     pub async fn beat(&self, held: &[Held]) -> Result<Vec<Pulse>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let lease = self.lease.as_secs_f64();
         let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
-        let rows = self.aside().read(BEAT, &[&self.replica, &tenants, &sessions, &epochs, &lease, &turns]).await?;
+        let rows = self
+            .aside()
+            .read(
+                BEAT,
+                &[&self.replica, &tenants, &sessions, &epochs, &lease, &turns],
+            )
+            .await?;
         rows.iter()
             .map(|row| {
                 Ok(Pulse {
@@ -134,24 +144,39 @@ impl Store {
             .collect()
     }
 
-    /// Of which of these turns a cancel was requested, and which have another owner or none: their sessions were deleted, for example.
+    /// Of which of these turns a cancel was requested, and which have another owner or none: their
+    /// sessions were deleted, for example.
     pub async fn cancels(&self, held: &[Held]) -> Result<Vec<(Held, Interruption)>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
-        let rows = self.aside().read(CANCELS, &[&tenants, &sessions, &epochs, &self.replica, &turns]).await?;
+        let rows = self
+            .aside()
+            .read(
+                CANCELS,
+                &[&tenants, &sessions, &epochs, &self.replica, &turns],
+            )
+            .await?;
         rows.iter()
             .map(|row| {
-                let why = if get(row, "lost")? { Interruption::Lost } else { Interruption::Cancelled };
+                let why = if get(row, "lost")? {
+                    Interruption::Lost
+                } else {
+                    Interruption::Cancelled
+                };
                 Ok((held_turn(row)?, why))
             })
             .collect()
     }
 
-    /// Turns without an owner, in random order, so that replicas do not race for the same ones. Those of `postponed` sessions are left
-    /// out.
-    pub async fn candidates(&self, limit: u32, postponed: &[SessionKey]) -> Result<Vec<Candidate>, Error> {
+    /// Turns without an owner, in random order, so that replicas do not race for the same ones.
+    /// Those of `postponed` sessions are left out.
+    pub async fn candidates(
+        &self,
+        limit: u32,
+        postponed: &[SessionKey],
+    ) -> Result<Vec<Candidate>, Error> {
         const SQL: &str = "-- store::lease::candidates
             select r.tenant_id, r.session_id, r.epoch, r.state = 2 as waiting from session_run r
              where r.live and ((r.state = 1 and r.lease_until < now()) or (r.state = 2 and r.tool_deadline < now()))
@@ -160,56 +185,106 @@ impl Store {
              order by random() limit $1";
         let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
-        let rows = self.aside().read(SQL, &[&i64::from(limit), &tenants, &sessions]).await?;
+        let rows = self
+            .aside()
+            .read(SQL, &[&i64::from(limit), &tenants, &sessions])
+            .await?;
         rows.iter()
             .map(|row| {
-                Ok(Candidate { key: session_key(row)?, epoch: get(row, "epoch")?, waiting: get(row, "waiting")? })
+                Ok(Candidate {
+                    key: session_key(row)?,
+                    epoch: get(row, "epoch")?,
+                    waiting: get(row, "waiting")?,
+                })
             })
             .collect()
     }
 
     /// Takes a turn over. `None` means another replica did, or it moved on.
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+        let key = Key::from(key);
+        let lease = self.lease.as_secs_f64();
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &self.replica, &lease];
         let rows = self.database.write(&Query::new(TAKEOVER, params)).await?;
         rows.first().map(grant).transpose()
     }
 
-    /// Gives a lease back, so that any replica may go on at once. False: it was no longer this replica's.
+    /// Gives a lease back, so that any replica may go on at once. False: it was no longer this
+    /// replica's.
     pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
-        let (key, fence, turn) = (Key::from(key), right.fence, right.turn.as_str());
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op, &self.replica, &turn];
-        Ok(!self.database.write(&Query::new(HAND_OVER, params)).await?.is_empty())
+        let key = Key::from(key);
+        let fence = right.fence;
+        let turn = right.turn.as_str();
+        let params: Vec<Param<'_>> = vec![
+            &key.tenant,
+            &key.session,
+            &fence.epoch,
+            &fence.op,
+            &self.replica,
+            &turn,
+        ];
+        Ok(!self
+            .database
+            .write(&Query::new(HAND_OVER, params))
+            .await?
+            .is_empty())
     }
 
     /// The turns of these sessions that this replica owns, whether it knows of them or not.
     pub async fn owned_here(&self, keys: &[SessionKey]) -> Result<Vec<(SessionKey, Grant)>, Error> {
         let tenants: Vec<&str> = keys.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = keys.iter().map(|key| key.session.as_str()).collect();
-        let rows = self.aside().read(OWNED_HERE, &[&tenants, &sessions, &self.replica]).await?;
-        rows.iter().map(|row| Ok((session_key(row)?, grant(row)?))).collect()
+        let rows = self
+            .aside()
+            .read(OWNED_HERE, &[&tenants, &sessions, &self.replica])
+            .await?;
+        rows.iter()
+            .map(|row| Ok((session_key(row)?, grant(row)?)))
+            .collect()
     }
 
-    /// Grants a turn that this replica owns without knowing it once more, under another epoch. Returns `None` if it no longer owns it
-    /// under the epoch that was seen.
-    pub async fn adopt_owned(&self, key: &SessionKey, seen: &Grant) -> Result<Option<Grant>, Error> {
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
-        let (epoch, turn) = (seen.fence.epoch, seen.turn.as_str());
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &turn, &self.replica, &lease];
-        let rows = self.database.write(&Query::new(ADOPT_OWNED, params)).await?;
+    /// Grants a turn that this replica owns without knowing it once more, under another epoch.
+    /// Returns `None` if it no longer owns it under the epoch that was seen.
+    pub async fn adopt_owned(
+        &self,
+        key: &SessionKey,
+        seen: &Grant,
+    ) -> Result<Option<Grant>, Error> {
+        let key = Key::from(key);
+        let lease = self.lease.as_secs_f64();
+        let epoch = seen.fence.epoch;
+        let turn = seen.turn.as_str();
+        let params: Vec<Param<'_>> = vec![
+            &key.tenant,
+            &key.session,
+            &epoch,
+            &turn,
+            &self.replica,
+            &lease,
+        ];
+        let rows = self
+            .database
+            .write(&Query::new(ADOPT_OWNED, params))
+            .await?;
         rows.first().map(grant).transpose()
     }
 
-    /// Gives a lease back that this replica was seen to have, whatever was written under its epoch since. False: it has it no longer.
+    /// Gives a lease back that this replica was seen to have, whatever was written under its epoch
+    /// since. False: it has it no longer.
     pub async fn release(&self, key: &SessionKey, seen: &Grant) -> Result<bool, Error> {
-        let (key, epoch, turn) = (Key::from(key), seen.fence.epoch, seen.turn.as_str());
+        let key = Key::from(key);
+        let epoch = seen.fence.epoch;
+        let turn = seen.turn.as_str();
         let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &turn, &self.replica];
-        Ok(!self.database.write(&Query::new(RELEASE, params)).await?.is_empty())
+        Ok(!self
+            .database
+            .write(&Query::new(RELEASE, params))
+            .await?
+            .is_empty())
     }
 
-    /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller becomes the owner. A request
-    /// that is known changes nothing.
+    /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller
+    /// becomes the owner. A request that is known changes nothing.
     pub async fn cancel(
         &self,
         key: &SessionKey,
@@ -221,7 +296,8 @@ impl Store {
         self.flag(key, turn, STOP, cause, reason, idempotency).await
     }
 
-    /// The same, and its messages are to be taken back. A turn that is being cancelled already is taken back too.
+    /// The same, and its messages are to be taken back. A turn that is being cancelled already is
+    /// taken back too.
     pub async fn roll_back(
         &self,
         key: &SessionKey,
@@ -229,7 +305,15 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        self.flag(key, turn, ROLLBACK, CancelCause::Requested, reason, idempotency).await
+        self.flag(
+            key,
+            turn,
+            ROLLBACK,
+            CancelCause::Requested,
+            reason,
+            idempotency,
+        )
+        .await
     }
 
     async fn flag(
@@ -241,14 +325,16 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+        let key = Key::from(key);
+        let lease = self.lease.as_secs_f64();
         let cause: i16 = match cause {
             CancelCause::Requested => 1,
             CancelCause::Interrupted => 2,
             CancelCause::Disconnected => 3,
             CancelCause::SessionDeleted => 4,
         };
-        let (turn, request) = (turn.map(TurnId::as_str), idempotency.request.as_ref().map(RequestId::as_str));
+        let turn = turn.map(TurnId::as_str);
+        let request = idempotency.request.as_ref().map(RequestId::as_str);
         let params: Vec<Param<'_>> = vec![
             &key.tenant,
             &key.session,
@@ -262,16 +348,29 @@ impl Store {
             &idempotency.hash,
         ];
         let known = Request::new(&key, request, &idempotency.hash, "");
-        let mut answers = self.database.transact(&[lock_run(&key), Query::new(CANCEL, params), known.read()]).await?;
-        let known = answers.pop().and_then(|rows| rows.first().map(remembered)).transpose()?;
+        let mut answers = self
+            .database
+            .transact(&[lock_run(&key), Query::new(CANCEL, params), known.read()])
+            .await?;
+        let known = answers
+            .pop()
+            .and_then(|rows| rows.first().map(remembered))
+            .transpose()?;
         let (hash, first) = known.map(|known| (known.hash, known.result)).unzip();
         let found = answers.get(1).and_then(|rows| rows.first());
         let Some(row) = found else {
             let turn = first.filter(|turn| !turn.is_empty()).map(TurnId::new);
-            return Ok(Cancelled { turn, fence: None, hash });
+            return Ok(Cancelled {
+                turn,
+                fence: None,
+                hash,
+            });
         };
         let owner: Option<String> = get(row, "owner")?;
-        let fence = Fence { epoch: get(row, "epoch")?, op: get(row, "op")? };
+        let fence = Fence {
+            epoch: get(row, "epoch")?,
+            op: get(row, "op")?,
+        };
         Ok(Cancelled {
             turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
             fence: (owner.as_deref() == Some(self.replica.as_str())).then_some(fence),
@@ -279,17 +378,33 @@ impl Store {
         })
     }
 
-    /// Which of the followed sessions have news or a turn that runs: one statement for all that a replica follows. A session that is
-    /// gone comes back as deleted.
-    pub async fn heads(&self, followed: &[Followed]) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
-        let tenants: Vec<&str> = followed.iter().map(|followed| followed.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = followed.iter().map(|followed| followed.key.session.as_str()).collect();
+    /// Which of the followed sessions have news or a turn that runs: one statement for all that a
+    /// replica follows. A session that is gone comes back as deleted.
+    pub async fn heads(
+        &self,
+        followed: &[Followed],
+    ) -> Result<Vec<(SessionKey, Seq, SessionState)>, Error> {
+        let tenants: Vec<&str> = followed
+            .iter()
+            .map(|followed| followed.key.tenant.as_str())
+            .collect();
+        let sessions: Vec<&str> = followed
+            .iter()
+            .map(|followed| followed.key.session.as_str())
+            .collect();
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
-        let rows = self.aside().read(HEADS, &[&tenants, &sessions, &after]).await?;
+        let rows = self
+            .aside()
+            .read(HEADS, &[&tenants, &sessions, &after])
+            .await?;
         rows.iter()
             .map(|row| {
                 let next_seq: i64 = get(row, "next_seq")?;
-                Ok((session_key(row)?, Seq(next_seq - 1), SessionState::from_number(get(row, "state")?)?))
+                Ok((
+                    session_key(row)?,
+                    Seq(next_seq - 1),
+                    SessionState::from_number(get(row, "state")?)?,
+                ))
             })
             .collect()
     }
@@ -297,5 +412,9 @@ impl Store {
 
 fn held_turn(row: &tokio_postgres::Row) -> Result<Held, Error> {
     let turn = TurnId::new(get::<String>(row, "turn")?);
-    Ok(Held { key: session_key(row)?, turn, epoch: get(row, "epoch")? })
+    Ok(Held {
+        key: session_key(row)?,
+        turn,
+        epoch: get(row, "epoch")?,
+    })
 }

@@ -1,5 +1,6 @@
-//! Wake-ups between replicas: told in a transaction of their own, never in one that writes for a session, and heard on one
-//! connection of each replica. They only save waiting: whoever misses one finds the same by looking.
+//! Wake-ups between replicas: told in a transaction of their own, never in one that writes for a
+//! session, and heard on one connection of each replica. They only save waiting: whoever misses one
+//! finds the same by looking.
 
 use futures_util::{
     StreamExt as _,
@@ -35,7 +36,9 @@ impl Store {
 
     /// Begins to listen. `None` means a pooler stands between, whose connections hear nothing.
     pub async fn listen(&self) -> Result<Option<Listener>, Error> {
-        let Some((config, tls)) = self.database.listening() else { return Ok(None) };
+        let Some((config, tls)) = self.database.listening() else {
+            return Ok(None);
+        };
         let (client, mut connection) = config.connect(tls).await?;
         let mut messages = poll_fn(move |cx| connection.poll_message(cx)).boxed();
         {
@@ -48,7 +51,10 @@ impl Store {
                 }
             }
         }
-        Ok(Some(Listener { _client: client, messages }))
+        Ok(Some(Listener {
+            _client: client,
+            messages,
+        }))
     }
 }
 
@@ -56,7 +62,9 @@ impl Listener {
     /// The next wake-up.
     pub async fn next(&mut self) -> Result<String, Error> {
         loop {
-            if let AsyncMessage::Notification(told) = self.messages.next().await.ok_or_else(closed)?? {
+            if let AsyncMessage::Notification(told) =
+                self.messages.next().await.ok_or_else(closed)??
+            {
                 return Ok(told.payload().to_owned());
             }
         }

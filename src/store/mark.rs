@@ -1,5 +1,5 @@
-//! What readers have seen, compared with what the database has: a failover to a standby that had not received everything loses commits,
-//! and their seqs are given out again.
+//! What readers have seen, compared with what the database has: a failover to a standby that had
+//! not received everything loses commits, and their seqs are given out again.
 
 use jiff::Timestamp;
 
@@ -11,7 +11,8 @@ use crate::model::{Seq, SessionKey};
 pub struct Mark {
     /// Its seq.
     pub seq: Seq,
-    /// When the database wrote it, in microseconds: another event with this seq has another time. `None` if only the seq is known.
+    /// When the database wrote it, in microseconds: another event with this seq has another time.
+    /// `None` if only the seq is known.
     pub at: Option<Timestamp>,
 }
 
@@ -34,14 +35,20 @@ pub(super) const MARKS: &str = "-- store::mark::check: events that retention rem
      where l.lost or (u.at is null and e.at is not null)";
 
 impl Store {
-    /// Which of these events the database no longer has, and when those were written of which that is not known. What is as it was seen
-    /// is left out.
-    pub async fn check_marks(&self, marks: &[(SessionKey, Mark)]) -> Result<Vec<(SessionKey, Seq, Verdict)>, Error> {
+    /// Which of these events the database no longer has, and when those were written of which that
+    /// is not known. What is as it was seen is left out.
+    pub async fn check_marks(
+        &self,
+        marks: &[(SessionKey, Mark)],
+    ) -> Result<Vec<(SessionKey, Seq, Verdict)>, Error> {
         let tenants: Vec<&str> = marks.iter().map(|(key, _)| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = marks.iter().map(|(key, _)| key.session.as_str()).collect();
         let seqs: Vec<i64> = marks.iter().map(|(_, mark)| mark.seq.0).collect();
         let times: Vec<Option<Timestamp>> = marks.iter().map(|(_, mark)| mark.at).collect();
-        let rows = self.aside().read(MARKS, &[&tenants, &sessions, &seqs, &times]).await?;
+        let rows = self
+            .aside()
+            .read(MARKS, &[&tenants, &sessions, &seqs, &times])
+            .await?;
         rows.iter()
             .map(|row| {
                 let verdict = if get(row, "lost")? {

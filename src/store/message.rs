@@ -40,9 +40,9 @@ macro_rules! columns {
     };
 }
 
-/// The parts of the messages m, one row per part. Each message's parts are looked up by its id: left to itself the planner takes every
-/// session for a short one, and reads all of a long one's parts for each of its messages. `$past` has the marks that were taken back since
-/// the seq.
+/// The parts of the messages m, one row per part. Each message's parts are looked up by its id:
+/// left to itself the planner takes every session for a short one, and reads all of a long one's
+/// parts for each of its messages. `$past` has the marks that were taken back since the seq.
 macro_rules! parts {
     ($past:literal, $order:literal) => {
         concat!(
@@ -58,7 +58,8 @@ macro_rules! parts {
     };
 }
 
-/// A page of what the model sees. With the version of the context, which only the same snapshot can tell.
+/// A page of what the model sees. With the version of the context, which only the same snapshot can
+/// tell.
 macro_rules! live {
     ($name:literal, from $messages:literal, $order:literal) => {
         concat!(
@@ -93,7 +94,8 @@ macro_rules! all {
 pub enum View {
     /// Everything ever committed, with its marks.
     All,
-    /// What the model sees: a summary in place of what it stands for, pruned results as their placeholder, nothing that is void.
+    /// What the model sees: a summary in place of what it stands for, pruned results as their
+    /// placeholder, nothing that is void.
     Live,
 }
 
@@ -106,7 +108,8 @@ pub enum Page {
     Before(Seq),
 }
 
-/// A message with its place in a list: its seq, but of a summary the seq of the first message that it stands for.
+/// A message with its place in a list: its seq, but of a summary the seq of the first message that
+/// it stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
     /// Where it stands.
@@ -120,7 +123,8 @@ pub struct Placed {
 pub struct Seen {
     /// The messages in order.
     pub messages: Vec<Message>,
-    /// The version of the context; none when there is no message. At 0 nothing was ever hidden from the model.
+    /// The version of the context; none when there is no message. At 0 nothing was ever hidden
+    /// from the model.
     pub context_version: Option<i64>,
 }
 pub(super) const LIVE_AFTER: &str = live!(
@@ -160,8 +164,9 @@ pub(super) const BY_ID: &str = concat!(
     )
 );
 
-/// Parts on which the size of a prompt depends beside the counters: media, which a model may not read, and reasoning, which may not be sent.
-/// Media without the words beside them; of reasoning no content at all, only whether something is attached to it.
+/// Parts on which the size of a prompt depends beside the counters: media, which a model may not
+/// read, and reasoning, which may not be sent. Media without the words beside them; of reasoning no
+/// content at all, only whether something is attached to it.
 macro_rules! variable_parts {
     (from $parts:literal, if $with_reasoning:literal) => {
         concat!(
@@ -181,8 +186,9 @@ macro_rules! variable_parts {
     };
 }
 
-/// The variable parts of the live transcript, with the messages that say where a tool loop begins: what the user said last, before each of
-/// some seqs, and the summary; if there is neither, the first message.
+/// The variable parts of the live transcript, with the messages that say where a tool loop begins:
+/// what the user said last, before each of some seqs, and the summary; if there is neither, the
+/// first message.
 pub(super) const VARIABLE: &str = concat!(
     "-- store::message::variable: $4 bytes that reasoning takes up with nothing attached $5 whether reasoning is wanted $6 seqs\n",
     include_str!("sql/live.sql"),
@@ -209,7 +215,8 @@ pub(super) const VARIABLE: &str = concat!(
       order by m.place, m.seq, p.idx"
 );
 
-/// The newest messages of the live transcript, each with its variable parts; what the others take up is in its overhead.
+/// The newest messages of the live transcript, each with its variable parts; what the others take
+/// up is in its overhead.
 pub(super) const NEWEST: &str = concat!(
     "-- store::message::newest: $4 bytes that reasoning takes up with nothing attached $5 before this place $6 how many\n",
     include_str!("sql/live.sql"),
@@ -229,7 +236,8 @@ pub(super) const NEWEST: &str = concat!(
       order by m.place desc, m.seq, p.idx"
 );
 
-/// The results of a batch of calls of which others are still open, without their words. They are counted, and no message has them yet.
+/// The results of a batch of calls of which others are still open, without their words. They are
+/// counted, and no message has them yet.
 pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
     select p.kind, p.call_id, p.tool_name, p.outcome, '' as body, p.rest, p.category, p.estimator, p.tokens
       from parts p
@@ -287,9 +295,18 @@ impl Store {
         let key = Key::from(key);
         let params: [Param<'_>; 5] = [&key.tenant, &key.session, &NOW.0, &0_i64, &None::<i64>];
         let rows = self.database.read(LIVE_AFTER, &params).await?;
-        let context_version = rows.first().map(|row| get(row, "context_version")).transpose()?;
-        let messages = messages(&rows)?.into_iter().map(|placed| placed.message.seen()).collect();
-        Ok(Seen { messages, context_version })
+        let context_version = rows
+            .first()
+            .map(|row| get(row, "context_version"))
+            .transpose()?;
+        let messages = messages(&rows)?
+            .into_iter()
+            .map(|placed| placed.message.seen())
+            .collect();
+        Ok(Seen {
+            messages,
+            context_version,
+        })
     }
 
     /// The messages with these ids.
@@ -301,13 +318,23 @@ impl Store {
         if ids.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (key, ids): (Key, Vec<&str>) = (Key::from(key), ids.iter().map(MessageId::as_str).collect());
-        let found = messages(&self.database.read(BY_ID, &[&key.tenant, &key.session, &ids]).await?)?;
-        Ok(found.into_iter().map(|placed| (placed.message.id.clone(), placed.message)).collect())
+        let (key, ids): (Key, Vec<&str>) =
+            (Key::from(key), ids.iter().map(MessageId::as_str).collect());
+        let found = messages(
+            &self
+                .database
+                .read(BY_ID, &[&key.tenant, &key.session, &ids])
+                .await?,
+        )?;
+        Ok(found
+            .into_iter()
+            .map(|placed| (placed.message.id.clone(), placed.message))
+            .collect())
     }
 
-    /// The messages that the model sees and that hold media or, if wanted, reasoning, with these parts only: results without their words,
-    /// reasoning without its text. With them the messages, without parts, that say where a tool loop begins: what the user said last
+    /// The messages that the model sees and that hold media or, if wanted, reasoning, with these
+    /// parts only: results without their words, reasoning without its text. With them the
+    /// messages, without parts, that say where a tool loop begins: what the user said last
     /// before each of these seqs. Reads as many rows as there are such parts, by their indexes.
     pub async fn variable(
         &self,
@@ -315,31 +342,57 @@ impl Store {
         with_reasoning: bool,
         before: &[Seq],
     ) -> Result<Vec<Message>, Error> {
-        let (key, before): (Key, Vec<i64>) = (Key::from(key), before.iter().map(|seq| seq.0).collect());
-        let params: [Param<'_>; 6] =
-            [&key.tenant, &key.session, &NOW.0, &codec::part::BARE_REASONING, &with_reasoning, &before];
+        let (key, before): (Key, Vec<i64>) =
+            (Key::from(key), before.iter().map(|seq| seq.0).collect());
+        let params: [Param<'_>; 6] = [
+            &key.tenant,
+            &key.session,
+            &NOW.0,
+            &codec::part::BARE_REASONING,
+            &with_reasoning,
+            &before,
+        ];
         let rows = self.database.read(VARIABLE, &params).await?;
-        Ok(variable(&rows)?.into_iter().map(|placed| placed.message).collect())
+        Ok(variable(&rows)?
+            .into_iter()
+            .map(|placed| placed.message)
+            .collect())
     }
 
-    /// The newest messages that the model sees before a place, newest first: sizes, calls of models, and of the parts media and reasoning as
-    /// [`Store::variable`] reads them. The size of all other parts is in the message's overhead.
-    pub async fn newest(&self, key: &SessionKey, before: Seq, limit: u32) -> Result<Vec<Placed>, Error> {
+    /// The newest messages that the model sees before a place, newest first: sizes, calls of
+    /// models, and of the parts media and reasoning as [`Store::variable`] reads them. The size
+    /// of all other parts is in the message's overhead.
+    pub async fn newest(
+        &self,
+        key: &SessionKey,
+        before: Seq,
+        limit: u32,
+    ) -> Result<Vec<Placed>, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 6] =
-            [&key.tenant, &key.session, &NOW.0, &codec::part::BARE_REASONING, &before.0, &i64::from(limit)];
+        let params: [Param<'_>; 6] = [
+            &key.tenant,
+            &key.session,
+            &NOW.0,
+            &codec::part::BARE_REASONING,
+            &before.0,
+            &i64::from(limit),
+        ];
         variable(&self.database.read(NEWEST, &params).await?)
     }
 
-    /// The results of the live turn's batch of calls, as long as others of it are open: those that may hold media, without their words.
+    /// The results of the live turn's batch of calls, as long as others of it are open: those that
+    /// may hold media, without their words.
     pub async fn open_results(&self, key: &SessionKey) -> Result<Vec<Part>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(OPEN_RESULTS, &[&key.tenant, &key.session]).await?;
+        let rows = self
+            .database
+            .read(OPEN_RESULTS, &[&key.tenant, &key.session])
+            .await?;
         rows.iter().map(|row| Ok(part(row)?.part)).collect()
     }
 
-    /// A page of messages as [`Store::messages`] reads it: at most `limit`, and as many as take up at most `bytes` as they are stored,
-    /// but at least one.
+    /// A page of messages as [`Store::messages`] reads it: at most `limit`, and as many as take up
+    /// at most `bytes` as they are stored, but at least one.
     pub async fn messages_within(
         &self,
         key: &SessionKey,
@@ -354,8 +407,15 @@ impl Store {
             (View::Live, Page::After(place)) => (LIVE_SIZES_AFTER, place),
             (View::Live, Page::Before(place)) => (LIVE_SIZES_BEFORE, place),
         };
-        let (columns, seq) = (Key::from(key), at.unwrap_or(NOW));
-        let params: [Param<'_>; 5] = [&columns.tenant, &columns.session, &seq.0, &place.0, &i64::from(limit)];
+        let columns = Key::from(key);
+        let seq = at.unwrap_or(NOW);
+        let params: [Param<'_>; 5] = [
+            &columns.tenant,
+            &columns.session,
+            &seq.0,
+            &place.0,
+            &i64::from(limit),
+        ];
         let mut room = bytes;
         let mut fits = 0;
         let rows = self.database.read(sql, &params).await?;
@@ -366,8 +426,15 @@ impl Store {
             }
             fits += 1;
         }
-        let items = if fits == 0 { Vec::new() } else { self.messages(key, view, at, page, fits).await? };
-        Ok(Listed { items, more: rows.len() == limit as usize || (fits as usize) < rows.len() })
+        let items = if fits == 0 {
+            Vec::new()
+        } else {
+            self.messages(key, view, at, page, fits).await?
+        };
+        Ok(Listed {
+            items,
+            more: rows.len() == limit as usize || (fits as usize) < rows.len(),
+        })
     }
 
     /// A page of messages as they were at a seq. `None` means as they are now.
@@ -385,23 +452,43 @@ impl Store {
             (View::Live, Page::After(place)) => (LIVE_AFTER, place),
             (View::Live, Page::Before(place)) => (LIVE_BEFORE, place),
         };
-        let (key, at) = (Key::from(key), at.unwrap_or(NOW));
-        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &at.0, &place.0, &Some(i64::from(limit))];
+        let key = Key::from(key);
+        let at = at.unwrap_or(NOW);
+        let params: [Param<'_>; 5] = [
+            &key.tenant,
+            &key.session,
+            &at.0,
+            &place.0,
+            &Some(i64::from(limit)),
+        ];
         let found = messages(&self.database.read(sql, &params).await?)?;
         Ok(match view {
             View::All => found,
-            View::Live => {
-                found.into_iter().map(|Placed { place, message }| Placed { place, message: message.seen() }).collect()
-            }
+            View::Live => found
+                .into_iter()
+                .map(|Placed { place, message }| Placed {
+                    place,
+                    message: message.seen(),
+                })
+                .collect(),
         })
     }
 }
 
-/// Messages with their variable parts, as the model sees them. What is attached to reasoning is not read: empty stands for it.
+/// Messages with their variable parts, as the model sees them. What is attached to reasoning is not
+/// read: empty stands for it.
 fn variable(rows: &[Row]) -> Result<Vec<Placed>, Error> {
     let attached = |row: &Row, part: StoredPart| {
-        let metadata = get::<Option<bool>>(row, "attached")?.filter(|attached| *attached).map(|_| String::new());
-        let part = StoredPart { part: Part { provider_metadata: metadata, ..part.part }, ..part };
+        let metadata = get::<Option<bool>>(row, "attached")?
+            .filter(|attached| *attached)
+            .map(|_| String::new());
+        let part = StoredPart {
+            part: Part {
+                provider_metadata: metadata,
+                ..part.part
+            },
+            ..part
+        };
         Ok(part.seen())
     };
     folded(rows, attached)
@@ -413,22 +500,38 @@ fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
 }
 
 /// The same, with each part as something made of it and its row.
-fn folded(rows: &[Row], made: impl Fn(&Row, StoredPart) -> Result<StoredPart, Error>) -> Result<Vec<Placed>, Error> {
+fn folded(
+    rows: &[Row],
+    made: impl Fn(&Row, StoredPart) -> Result<StoredPart, Error>,
+) -> Result<Vec<Placed>, Error> {
     let mut messages: Vec<Placed> = Vec::new();
     for row in rows {
         let seq = Seq(get(row, "seq")?);
         if messages.last().is_none_or(|last| last.message.seq != seq) {
-            messages.push(Placed { place: Seq(get(row, "place")?), message: message(row, seq)? });
+            messages.push(Placed {
+                place: Seq(get(row, "place")?),
+                message: message(row, seq)?,
+            });
         }
         if let (Some(last), Some(_)) = (messages.last_mut(), get::<Option<i32>>(row, "idx")?) {
-            last.message.parts.push(made(row, StoredPart { pruned: pruned(row)?, ..part(row)? })?);
+            last.message.parts.push(made(
+                row,
+                StoredPart {
+                    pruned: pruned(row)?,
+                    ..part(row)?
+                },
+            )?);
         }
     }
     Ok(messages)
 }
 
 fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
-    let codec::message::MessageInfo { response, metadata, queued } = codec::message::decode_info(get(row, "info")?)?;
+    let codec::message::MessageInfo {
+        response,
+        metadata,
+        queued,
+    } = codec::message::decode_info(get(row, "info")?)?;
     Ok(Message {
         id: MessageId::new(get::<String>(row, "message_id")?),
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
@@ -460,7 +563,10 @@ pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
     };
     Ok(StoredPart {
         part: codec::part::from_row(stored)?,
-        size: Counted { tokens: count(row, "tokens")?, category: category(get(row, "category")?)? },
+        size: Counted {
+            tokens: count(row, "tokens")?,
+            category: category(get(row, "category")?)?,
+        },
         estimator: get(row, "estimator")?,
         pruned: None,
     })
@@ -468,6 +574,12 @@ pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
 
 /// The mark of a result that was pruned.
 fn pruned(row: &Row) -> Result<Option<Pruned>, Error> {
-    let Some(at) = get::<Option<i64>>(row, "pruned_at_seq")? else { return Ok(None) };
-    Ok(Some(Pruned { at: Seq(at), time: get(row, "pruned_at")?, original_tokens: count(row, "original_tokens")? }))
+    let Some(at) = get::<Option<i64>>(row, "pruned_at_seq")? else {
+        return Ok(None);
+    };
+    Ok(Some(Pruned {
+        at: Seq(at),
+        time: get(row, "pruned_at")?,
+        original_tokens: count(row, "original_tokens")?,
+    }))
 }

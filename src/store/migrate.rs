@@ -1,7 +1,9 @@
-//! The schema: embedded forward-only migrations, applied by one process at a time, and which schemas this program can work on.
+//! The schema: embedded forward-only migrations, applied by one process at a time, and which
+//! schemas this program can work on.
 //!
-//! The files, their checksums and the history table are refinery's. They are applied here, because refinery runs every file in a
-//! transaction, waits for locks without a bound, and refuses a history with migrations that it does not have.
+//! The files, their checksums and the history table are refinery's. They are applied here, because
+//! refinery runs every file in a transaction, waits for locks without a bound, and refuses a
+//! history with migrations that it does not have.
 
 mod file;
 
@@ -17,12 +19,15 @@ mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// Held while migrating, so that replicas that start together wait for each other: `pg_advisory_lock` of these bytes.
+/// Held while migrating, so that replicas that start together wait for each other:
+/// `pg_advisory_lock` of these bytes.
 const LOCK: i64 = 0x636f_6e74_6578_7464; // "contextd"
-/// How often a process looks whether another one has finished migrating. A statement that waited for the lock would have a snapshot,
-/// and an index that is built concurrently waits for the end of every older snapshot.
+/// How often a process looks whether another one has finished migrating. A statement that waited
+/// for the lock would have a snapshot, and an index that is built concurrently waits for the end of
+/// every older snapshot.
 const LOOK_FOR_LOCK: Duration = Duration::from_millis(200);
-/// How long a migration waits for one lock. Statements on that table wait for as long, in the queue after it.
+/// How long a migration waits for one lock. Statements on that table wait for as long, in the queue
+/// after it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause after the first attempt that did not get its locks; doubled after each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -31,10 +36,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long attempts to get the locks of one migration go on.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The history, as refinery made it, with a column for the oldest program. A program before that column reads and writes the others.
+/// The history, as refinery made it, with a column for the oldest program. A program before that
+/// column reads and writes the others.
 const HISTORY: &str = "create table if not exists refinery_schema_history (
   version int4 primary key, name varchar(255), applied_on varchar(255), checksum varchar(255), oldest_program int4)";
-const ADOPT: &str = "alter table refinery_schema_history add column if not exists oldest_program int4";
+const ADOPT: &str =
+    "alter table refinery_schema_history add column if not exists oldest_program int4";
 const ADOPTED: &str = "select exists (select 1 from pg_attribute
   where attrelid = to_regclass('refinery_schema_history') and attname = 'oldest_program' and not attisdropped)";
 /// The time is in the form that refinery reads.
@@ -55,8 +62,9 @@ pub enum Fit {
     Refused(String),
 }
 
-/// Brings the schema up to date and says how many migrations that took: none if it is newer and this program can work on it.
-/// An attempt that does not get its locks in time is repeated, for some minutes.
+/// Brings the schema up to date and says how many migrations that took: none if it is newer and
+/// this program can work on it. An attempt that does not get its locks in time is repeated, for
+/// some minutes.
 pub async fn run(database: &Database) -> Result<usize, Error> {
     run_files(database, known(&[])?).await
 }
@@ -71,12 +79,15 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
     // The connection is not given back: its settings and its lock end with it.
     let mut client = deadpool_postgres::Object::take(database.connection().await?);
     // Migrations may take longer than a statement of the service may.
-    client.batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0").await?;
+    client
+        .batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0")
+        .await?;
     lock(&client).await?;
     if !client.query_one(ADOPTED, &[]).await?.get::<_, bool>(0) {
         patiently(&mut client, &Step::History).await?;
     }
-    let pending = pending(known, &applied(&client.query(APPLIED, &[]).await?)?).map_err(Error::Schema)?;
+    let pending =
+        pending(known, &applied(&client.query(APPLIED, &[]).await?)?).map_err(Error::Schema)?;
     let count = pending.len();
     for file in pending {
         tracing::info!("applying migration {} ({})", file.version, file.name);
@@ -88,7 +99,10 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
 /// How the schema suits this program.
 pub async fn fit(database: &Database) -> Result<Fit, Error> {
     let exists = database
-        .read("-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null", &[])
+        .read(
+            "-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null",
+            &[],
+        )
         .await?;
     let found = match exists.first().is_some_and(|row| row.get(0)) {
         true => applied(&database.read(APPLIED, &[]).await?)?,
@@ -96,7 +110,9 @@ pub async fn fit(database: &Database) -> Result<Fit, Error> {
     };
     Ok(match pending(known(&[])?, &found) {
         Err(why) => Fit::Refused(why),
-        Ok(pending) => pending.first().map_or(Fit::Fits, |file| Fit::Lacks(file.version)),
+        Ok(pending) => pending
+            .first()
+            .map_or(Fit::Fits, |file| Fit::Lacks(file.version)),
     })
 }
 
@@ -122,7 +138,10 @@ fn applied(rows: &[tokio_postgres::Row]) -> Result<Vec<Applied>, Error> {
 
 /// The migrations that this program has, and more, in their order.
 fn known(more: &[(&str, &str)]) -> Result<Vec<File>, Error> {
-    let more = more.iter().map(|(name, sql)| Migration::unapplied(name, sql)).collect::<Result<Vec<_>, _>>();
+    let more = more
+        .iter()
+        .map(|(name, sql)| Migration::unapplied(name, sql))
+        .collect::<Result<Vec<_>, _>>();
     let more = more.map_err(|error| Error::Schema(error.to_string()))?;
     let all = embedded::migrations::runner();
     let mut files: Vec<File> = all
@@ -138,8 +157,16 @@ fn known(more: &[(&str, &str)]) -> Result<Vec<File>, Error> {
 /// Which migrations are to be applied; why this program must not work on this schema.
 fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
     let newest = known.last().map_or(0, |file| file.version);
-    for Applied { version, checksum, oldest_program } in found {
-        match (known.iter().find(|file| file.version == *version), oldest_program) {
+    for Applied {
+        version,
+        checksum,
+        oldest_program,
+    } in found
+    {
+        match (
+            known.iter().find(|file| file.version == *version),
+            oldest_program,
+        ) {
             (Some(file), _) if file.checksum == *checksum => {}
             (Some(_), _) => {
                 return Err(format!(
@@ -160,8 +187,10 @@ fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
         }
     }
     let reached = found.iter().map(|row| row.version).max().unwrap_or(0);
-    let pending: Vec<File> =
-        known.into_iter().filter(|file| !found.iter().any(|row| row.version == file.version)).collect();
+    let pending: Vec<File> = known
+        .into_iter()
+        .filter(|file| !found.iter().any(|row| row.version == file.version))
+        .collect();
     match pending.iter().find(|file| file.version < reached) {
         None => Ok(pending),
         Some(File { version, .. }) => Err(format!(
@@ -173,7 +202,11 @@ fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
 /// Waits until no other process migrates. The lock ends with the connection.
 async fn lock(client: &Client) -> Result<(), Error> {
     let mut told = false;
-    while !client.query_one("select pg_try_advisory_lock($1)", &[&LOCK]).await?.get::<_, bool>(0) {
+    while !client
+        .query_one("select pg_try_advisory_lock($1)", &[&LOCK])
+        .await?
+        .get::<_, bool>(0)
+    {
         if !told {
             tracing::info!("another process migrates this database; waiting for it");
             told = true;
@@ -202,7 +235,8 @@ impl std::fmt::Display for Step {
 
 /// Repeats a step that did not get its locks in time, or met a deadlock.
 async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
-    let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+    let begun = Instant::now();
+    let mut pause = FIRST_PAUSE;
     loop {
         let attempt = match step {
             Step::History => history(client).await,
@@ -215,7 +249,9 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
         let problem = cause(&error);
         match Error::from(error) {
             Error::Conflict(_) if begun.elapsed() < PATIENCE => {
-                tracing::warn!("{step} waits for a lock held by a longer transaction, such as a dump: {problem}");
+                tracing::warn!(
+                    "{step} waits for a lock held by a longer transaction, such as a dump: {problem}"
+                );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -225,7 +261,9 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
                     PATIENCE.as_secs() / 60
                 )));
             }
-            Error::Unavailable(problem) | Error::Refused(problem) => return Err(Error::Unavailable(problem)),
+            Error::Unavailable(problem) | Error::Refused(problem) => {
+                return Err(Error::Unavailable(problem));
+            }
             Error::Busy
             | Error::Duplicate(_)
             | Error::Schema(_)
@@ -248,7 +286,12 @@ async fn history(client: &mut Client) -> Result<(), tokio_postgres::Error> {
 
 /// For the rest of the transaction.
 async fn bound_lock_waits(client: &impl GenericClient) -> Result<(), tokio_postgres::Error> {
-    client.batch_execute(&format!("set local lock_timeout = {}", LOCK_TIMEOUT.as_millis())).await
+    client
+        .batch_execute(&format!(
+            "set local lock_timeout = {}",
+            LOCK_TIMEOUT.as_millis()
+        ))
+        .await
 }
 
 /// All of it and its row, or nothing.
@@ -260,15 +303,19 @@ async fn in_transaction(client: &mut Client, file: &File) -> Result<(), tokio_po
     transaction.commit().await
 }
 
-/// One statement that can be repeated, and then its row. What an attempt that failed left of an index is removed first. The lock that
-/// it waits for is in the way of no statement of the service, so that it may wait for as long as a dump lasts.
+/// One statement that can be repeated, and then its row. What an attempt that failed left of an
+/// index is removed first. The lock that it waits for is in the way of no statement of the service,
+/// so that it may wait for as long as a dump lasts.
 async fn on_its_own(client: &Client, file: &File) -> Result<(), tokio_postgres::Error> {
     client.batch_execute("set lock_timeout = 0").await?;
     if let Mode::CreateIndex(index) = &file.mode {
-        let invalid = "select 1 from pg_index where indexrelid = to_regclass($1) and not indisvalid";
+        let invalid =
+            "select 1 from pg_index where indexrelid = to_regclass($1) and not indisvalid";
         if client.query_opt(invalid, &[index]).await?.is_some() {
             tracing::info!("removing the unfinished index of a failed attempt: {index}");
-            client.batch_execute(&format!("drop index concurrently if exists {index}")).await?;
+            client
+                .batch_execute(&format!("drop index concurrently if exists {index}"))
+                .await?;
         }
     }
     client.batch_execute(&file.sql).await?;
@@ -276,7 +323,18 @@ async fn on_its_own(client: &Client, file: &File) -> Result<(), tokio_postgres::
 }
 
 async fn record(client: &impl GenericClient, file: &File) -> Result<(), tokio_postgres::Error> {
-    client.execute(RECORD, &[&file.version, &file.name, &file.checksum, &file.oldest_program]).await.map(drop)
+    client
+        .execute(
+            RECORD,
+            &[
+                &file.version,
+                &file.name,
+                &file.checksum,
+                &file.oldest_program,
+            ],
+        )
+        .await
+        .map(drop)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The memory of contextd: the only SQL.
 //!
-//! Writes are single statements or pipelined transactions ([`pipeline`]): nothing is awaited between BEGIN and COMMIT, so a
-//! caller that goes away leaves no open transaction. What decides (leases, deadlines) is the database's clock; ids are
-//! the caller's.
+//! Writes are single statements or pipelined transactions ([`pipeline`]): nothing is awaited
+//! between BEGIN and COMMIT, so a caller that goes away leaves no open transaction. What decides
+//! (leases, deadlines) is the database's clock; ids are the caller's.
 
 /// A long statement, the shared tails after it, and what it answers.
 macro_rules! statement {

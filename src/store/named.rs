@@ -31,10 +31,12 @@ pub enum WrongNames {
 }
 
 impl Named {
-    /// Resolves the names in a text. A name is a colon, a lowercase letter or underscore, then such characters and digits. Casts (`::int`),
-    /// strings, quoted names and comments are left as they are.
+    /// Resolves the names in a text. A name is a colon, a lowercase letter or underscore, then such
+    /// characters and digits. Casts (`::int`), strings, quoted names and comments are left as
+    /// they are.
     pub fn new(text: &str) -> Self {
-        let (mut sql, mut names) = (String::with_capacity(text.len()), Vec::<String>::new());
+        let mut sql = String::with_capacity(text.len());
+        let mut names = Vec::<String>::new();
         let mut rest = text;
         while !rest.is_empty() {
             let (token, after) = rest.split_at(token_length(rest));
@@ -55,24 +57,38 @@ impl Named {
 
     /// What its first line calls it: `store::turn::finish`.
     pub fn name(&self) -> &str {
-        let line = self.sql.lines().next().unwrap_or_default().trim_start_matches("-- ");
+        let line = self
+            .sql
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("-- ");
         line.split_once(": ").map_or(line, |(name, _)| name)
     }
 
     fn bind<'a>(&self, values: &BTreeMap<&str, Param<'a>>) -> Result<Vec<Param<'a>>, WrongNames> {
-        let value = |name: &String| values.get(name.as_str()).copied().ok_or_else(|| WrongNames::Missing(name.clone()));
+        let value = |name: &String| {
+            values
+                .get(name.as_str())
+                .copied()
+                .ok_or_else(|| WrongNames::Missing(name.clone()))
+        };
         self.names.iter().map(value).collect()
     }
 }
 
-/// The statements of a transition that are needed, with their values. Each parameter needs a value, and each value a parameter in one of
-/// the statements, needed or not.
+/// The statements of a transition that are needed, with their values. Each parameter needs a value,
+/// and each value a parameter in one of the statements, needed or not.
 pub(super) fn queries<'a>(
     statements: &'static [Named],
     values: &[(&'static str, Param<'a>)],
     is_needed: impl Fn(&str) -> bool,
 ) -> Result<Vec<Query<'a>>, WrongNames> {
-    let known: BTreeSet<&str> = statements.iter().flat_map(|statement| &statement.names).map(String::as_str).collect();
+    let known: BTreeSet<&str> = statements
+        .iter()
+        .flat_map(|statement| &statement.names)
+        .map(String::as_str)
+        .collect();
     let mut given = BTreeMap::new();
     for (name, value) in values {
         if !known.contains(name) {
@@ -82,8 +98,12 @@ pub(super) fn queries<'a>(
             return Err(WrongNames::Twice((*name).to_owned()));
         }
     }
-    let needed = statements.iter().filter(|statement| is_needed(statement.name()));
-    needed.map(|statement| Ok(Query::new(&statement.sql, statement.bind(&given)?))).collect()
+    let needed = statements
+        .iter()
+        .filter(|statement| is_needed(statement.name()));
+    needed
+        .map(|statement| Ok(Query::new(&statement.sql, statement.bind(&given)?)))
+        .collect()
 }
 
 impl From<WrongNames> for Error {
@@ -94,7 +114,9 @@ impl From<WrongNames> for Error {
 
 /// The name of a token that is a parameter.
 fn parameter(token: &str) -> Option<&str> {
-    token.strip_prefix(':').filter(|name| name.starts_with(is_name_start))
+    token
+        .strip_prefix(':')
+        .filter(|name| name.starts_with(is_name_start))
 }
 
 fn is_name_start(character: char) -> bool {
@@ -125,10 +147,12 @@ fn token_length(text: &str) -> usize {
 }
 
 fn length_while(text: &str, holds: impl Fn(char) -> bool) -> usize {
-    text.find(|character| !holds(character)).unwrap_or(text.len())
+    text.find(|character| !holds(character))
+        .unwrap_or(text.len())
 }
 
-/// Of a string or a quoted name, both quotes included. A doubled quote begins the next one, which reads the same.
+/// Of a string or a quoted name, both quotes included. A doubled quote begins the next one, which
+/// reads the same.
 fn quoted_length(text: &str, backslash_escapes: bool) -> usize {
     let quote = text.chars().next();
     let mut escaped = false;
@@ -146,16 +170,23 @@ fn quoted_length(text: &str, backslash_escapes: bool) -> usize {
 
 /// Of `$tag$ .. $tag$`; `None` for any other dollar sign.
 fn dollar_quoted_length(text: &str) -> Option<usize> {
-    let name = length_while(&text[1..], |character| is_word(character) && character != '$');
-    let tag = text
-        .get(..name + 2)
-        .filter(|tag| tag.ends_with('$') && !tag[1..].starts_with(|it: char| it.is_ascii_digit()))?;
-    Some(text[tag.len()..].find(tag).map_or(text.len(), |at| at + 2 * tag.len()))
+    let name = length_while(&text[1..], |character| {
+        is_word(character) && character != '$'
+    });
+    let tag = text.get(..name + 2).filter(|tag| {
+        tag.ends_with('$') && !tag[1..].starts_with(|it: char| it.is_ascii_digit())
+    })?;
+    Some(
+        text[tag.len()..]
+            .find(tag)
+            .map_or(text.len(), |at| at + 2 * tag.len()),
+    )
 }
 
 /// Of a comment that may hold others.
 fn block_comment_length(text: &str) -> usize {
-    let (mut depth, mut at) = (0, 0);
+    let mut depth = 0;
+    let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
         if rest.starts_with("/*") {
@@ -178,12 +209,19 @@ mod tests {
 
     fn check(text: &str, sql: &str, names: &[&str]) {
         let named = Named::new(text);
-        assert_eq!((named.sql.as_str(), named.names), (sql, names.iter().map(|it| (*it).to_owned()).collect()));
+        assert_eq!(
+            (named.sql.as_str(), named.names),
+            (sql, names.iter().map(|it| (*it).to_owned()).collect())
+        );
     }
 
     #[test]
     fn a_name_becomes_the_same_number_wherever_it_appears() {
-        check("select :a, :b_2, :a + :c", "select $1, $2, $1 + $3", &["a", "b_2", "c"]);
+        check(
+            "select :a, :b_2, :a + :c",
+            "select $1, $2, $1 + $3",
+            &["a", "b_2", "c"],
+        );
         check("(:a)[1],:b::int[]", "($1)[1],$2::int[]", &["a", "b"]);
         check(":epoch and :epochs", "$1 and $2", &["epoch", "epochs"]);
         check("", "", &[]);
@@ -238,17 +276,40 @@ mod tests {
 
     #[test]
     fn values_are_put_in_the_order_of_the_parameters_and_wrong_names_are_refused() {
-        let text = ["-- one: it says\nselect :b, :a, :b", "-- two\nselect :a", "-- unneeded\nselect :c"];
+        let text = [
+            "-- one: it says\nselect :b, :a, :b",
+            "-- two\nselect :a",
+            "-- unneeded\nselect :c",
+        ];
         let statements: &'static [Named] = text.map(Named::new).to_vec().leak();
         let bind = |values: &[(&'static str, Param<'_>)]| {
             let bound = queries(statements, values, |name| name != "unneeded")?;
-            Ok(bound.iter().map(|query| format!("{:?}", query.params)).collect::<Vec<_>>())
+            Ok(bound
+                .iter()
+                .map(|query| format!("{:?}", query.params))
+                .collect::<Vec<_>>())
         };
-        let (one, two) = (1_i32, 2_i32);
-        assert_eq!(bind(&[("a", &one), ("b", &two)]), Ok(vec!["[2, 1]".to_owned(), "[1]".to_owned()]));
-        assert_eq!(bind(&[("a", &one), ("c", &two)]), Err(WrongNames::Missing("b".to_owned())));
-        assert_eq!(bind(&[("a", &one), ("b", &two), ("d", &one)]), Err(WrongNames::Unknown("d".to_owned())));
-        assert_eq!(bind(&[("a", &one), ("b", &two), ("a", &one)]), Err(WrongNames::Twice("a".to_owned())));
-        assert_eq!(statements.iter().map(Named::name).collect::<Vec<_>>(), ["one", "two", "unneeded"]);
+        let one = 1_i32;
+        let two = 2_i32;
+        assert_eq!(
+            bind(&[("a", &one), ("b", &two)]),
+            Ok(vec!["[2, 1]".to_owned(), "[1]".to_owned()])
+        );
+        assert_eq!(
+            bind(&[("a", &one), ("c", &two)]),
+            Err(WrongNames::Missing("b".to_owned()))
+        );
+        assert_eq!(
+            bind(&[("a", &one), ("b", &two), ("d", &one)]),
+            Err(WrongNames::Unknown("d".to_owned()))
+        );
+        assert_eq!(
+            bind(&[("a", &one), ("b", &two), ("a", &one)]),
+            Err(WrongNames::Twice("a".to_owned()))
+        );
+        assert_eq!(
+            statements.iter().map(Named::name).collect::<Vec<_>>(),
+            ["one", "two", "unneeded"]
+        );
     }
 }

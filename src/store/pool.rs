@@ -12,8 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
-use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _};
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
+use rustls::{
+    ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _,
+};
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -37,7 +41,8 @@ const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// Probes without an answer after which it is given up.
 const PROBES: u32 = 3;
-/// How old a connection gets at most. Each ends at a time of its own within the last fifth, so that they do not all end at once.
+/// How old a connection gets at most. Each ends at a time of its own within the last fifth, so that
+/// they do not all end at once.
 const MOST_AGE: Duration = Duration::from_mins(30);
 
 /// Where a database is, and as whom it is reached.
@@ -56,11 +61,13 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// After this long the server gives a statement up.
     pub statement_timeout: Duration,
-    /// After this long in a transaction without a statement the server ends the connection; below the lease.
+    /// After this long in a transaction without a statement the server ends the connection; below
+    /// the lease.
     pub idle_in_transaction_timeout: Duration,
     /// Certificate authorities in a PEM file, in place of the system's.
     pub ca_file: Option<PathBuf>,
-    /// A pooler that gives each transaction another connection stands between: nothing may outlast a transaction.
+    /// A pooler that gives each transaction another connection stands between: nothing may outlast
+    /// a transaction.
     pub transaction_pooler: bool,
 }
 
@@ -83,14 +90,20 @@ pub struct Database {
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database").field("connections", &self.pool.status().size).finish_non_exhaustive()
+        f.debug_struct("Database")
+            .field("connections", &self.pool.status().size)
+            .finish_non_exhaustive()
     }
 }
 
 impl Database {
     /// Prepares the pool; connections are made when they are needed.
     pub fn new(settings: &Settings) -> Result<Self, Error> {
-        let statements = if settings.transaction_pooler { Statements::unnamed() } else { Statements::Named };
+        let statements = if settings.transaction_pooler {
+            Statements::unnamed()
+        } else {
+            Statements::Named
+        };
         Ok(Self {
             pool: pool(settings, settings.pool_size)?,
             reserved: pool(settings, RESERVED)?,
@@ -98,30 +111,48 @@ impl Database {
             statements,
             listening: match settings.transaction_pooler {
                 true => None,
-                false => Some((connection_config(settings), MakeRustlsConnect::new(tls(settings)?))),
+                false => Some((
+                    connection_config(settings),
+                    MakeRustlsConnect::new(tls(settings)?),
+                )),
             },
             cancelling: MakeRustlsConnect::new(tls(settings)?),
             rewrite: None,
         })
     }
 
-    /// The same pool, for a test that wants to see what happens when a statement is another one: without a guard, or slower. Nothing
-    /// that an operator can set leads here.
+    /// The same pool, for a test that wants to see what happens when a statement is another one:
+    /// without a guard, or slower. Nothing that an operator can set leads here.
     #[doc(hidden)]
     #[must_use]
-    pub fn rewriting(self, rewrite: impl Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync + 'static) -> Self {
-        Self { rewrite: Some(Arc::new(rewrite)), ..self }
+    pub fn rewriting(
+        self,
+        rewrite: impl Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            rewrite: Some(Arc::new(rewrite)),
+            ..self
+        }
     }
 
     /// The statements of one transaction as they are sent: as they are.
     pub(super) fn sent<'s>(&self, statements: &'s [&'static str]) -> Cow<'s, [&'static str]> {
-        self.rewrite.as_ref().map_or(Cow::Borrowed(statements), |rewrite| Cow::Owned(rewrite(statements)))
+        self.rewrite
+            .as_ref()
+            .map_or(Cow::Borrowed(statements), |rewrite| {
+                Cow::Owned(rewrite(statements))
+            })
     }
 
-    /// The same over the reserved connections, for statements that must be answered within that time or not at all.
+    /// The same over the reserved connections, for statements that must be answered within that
+    /// time or not at all.
     pub(super) fn aside(&self, within: Duration) -> Self {
         let answer_timeout = self.answer_timeout.min(within);
-        Self { pool: self.reserved.clone(), answer_timeout, ..self.clone() }
+        Self {
+            pool: self.reserved.clone(),
+            answer_timeout,
+            ..self.clone()
+        }
     }
 
     /// How a connection that listens is made.
@@ -132,9 +163,19 @@ impl Database {
     /// A connection to do something on.
     pub(super) async fn lend(&self, what: Doing) -> Result<Lent, Error> {
         let object = self.connection().await?;
-        let whole = matches!((what, &self.statements), (Doing::Statement, Statements::Named));
-        let settling = Settling { tls: self.cancelling.clone(), patience: self.answer_timeout, whole };
-        Ok(Lent { lent: Some((object, settling)), expired: AtomicBool::new(false) })
+        let whole = matches!(
+            (what, &self.statements),
+            (Doing::Statement, Statements::Named)
+        );
+        let settling = Settling {
+            tls: self.cancelling.clone(),
+            patience: self.answer_timeout,
+            whole,
+        };
+        Ok(Lent {
+            lent: Some((object, settling)),
+            expired: AtomicBool::new(false),
+        })
     }
 
     /// Waits for an answer, but not for ever: a connection may be dead without telling.
@@ -147,7 +188,9 @@ impl Database {
             lent.expired.store(true, Ordering::Relaxed);
             Err(Error::Unavailable("no answer came in time".to_owned()))
         };
-        tokio::time::timeout(self.answer_timeout, answer).await.unwrap_or_else(late)
+        tokio::time::timeout(self.answer_timeout, answer)
+            .await
+            .unwrap_or_else(late)
     }
 
     /// A connection, as soon as one is free.
@@ -163,9 +206,10 @@ impl Database {
     }
 }
 
-/// A connection that is in use. It is given up unless it is given back: when its user went away in the middle, when no answer came
-/// in time, or when anything failed but a statement by the database's own word, its state is not known. Its place in the pool
-/// is free only when its statement has ended: see [`settle`].
+/// A connection that is in use. It is given up unless it is given back: when its user went away in
+/// the middle, when no answer came in time, or when anything failed but a statement by the
+/// database's own word, its state is not known. Its place in the pool is free only when its
+/// statement has ended: see [`settle`].
 pub(super) struct Lent {
     lent: Option<(Object, Settling)>,
     /// No answer came in time.
@@ -214,7 +258,9 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some((object, mut settling)) = self.lent.take() else { return };
+        let Some((object, mut settling)) = self.lent.take() else {
+            return;
+        };
         if *self.expired.get_mut() {
             // Its end was awaited for long enough, from a server that may be gone.
             settling.patience = Duration::ZERO;
@@ -226,9 +272,17 @@ impl Drop for Lent {
     }
 }
 
-/// Holds the place in the pool of a connection whose user went away until its statement has ended, so that clients who give up again
-/// and again never have more statements run than the pool has places. A statement that goes on is cancelled.
-async fn settle(object: Object, Settling { tls, patience, whole }: Settling) {
+/// Holds the place in the pool of a connection whose user went away until its statement has ended,
+/// so that clients who give up again and again never have more statements run than the pool has
+/// places. A statement that goes on is cancelled.
+async fn settle(
+    object: Object,
+    Settling {
+        tls,
+        patience,
+        whole,
+    }: Settling,
+) {
     // Answers come in the order of the questions: with this one everything before it has ended.
     let mut ended = Box::pin(object.simple_query(""));
     if let Ok(answer) = tokio::time::timeout(SOON.min(patience), &mut ended).await {
@@ -239,12 +293,14 @@ async fn settle(object: Object, Settling { tls, patience, whole }: Settling) {
         }
         return;
     }
-    let cancelled = tokio::time::timeout(CANCEL_TIMEOUT, object.cancel_token().cancel_query(tls)).await;
+    let cancelled =
+        tokio::time::timeout(CANCEL_TIMEOUT, object.cancel_token().cancel_query(tls)).await;
     if cancelled.is_ok_and(|sent| sent.is_ok()) {
         let _ = tokio::time::timeout(patience, &mut ended).await;
     }
     drop(ended);
-    // Never used again: the cancel may still be on its way, to whatever would be done next on this connection.
+    // Never used again: the cancel may still be on its way, to whatever would be done next on this
+    // connection.
     drop(Object::take(object));
 }
 
@@ -253,7 +309,9 @@ fn pool(settings: &Settings, size: usize) -> Result<Pool, Error> {
     let manager = Manager::from_config(
         connection_config(settings),
         MakeRustlsConnect::new(tls(settings)?),
-        ManagerConfig { recycling_method: RecyclingMethod::Fast },
+        ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        },
     );
     Pool::builder(manager)
         .max_size(size)
@@ -261,7 +319,11 @@ fn pool(settings: &Settings, size: usize) -> Result<Pool, Error> {
         .create_timeout(Some(settings.connect_timeout))
         .pre_recycle(Hook::sync_fn(|_, metrics| {
             let old = metrics.age() >= most_age(metrics.created);
-            if old { Err(HookError::message("the connection is old")) } else { Ok(()) }
+            if old {
+                Err(HookError::message("the connection is old"))
+            } else {
+                Ok(())
+            }
         }))
         .runtime(Runtime::Tokio1)
         .build()
@@ -274,8 +336,9 @@ fn most_age(created: Instant) -> Duration {
     MOST_AGE.mul_f64(0.8 + 0.0002 * share as f64)
 }
 
-/// Settings of every connection. A pooler hands its own to whoever comes next, so it gets none: they belong to the role then.
-/// Sequential scans are off because a plan made while a table was empty would keep one for ever.
+/// Settings of every connection. A pooler hands its own to whoever comes next, so it gets none:
+/// they belong to the role then. Sequential scans are off because a plan made while a table was
+/// empty would keep one for ever.
 fn connection_config(settings: &Settings) -> tokio_postgres::Config {
     let mut config = settings.config.clone();
     if !settings.transaction_pooler {
@@ -301,17 +364,22 @@ fn connection_config(settings: &Settings) -> tokio_postgres::Config {
     config
 }
 
-/// TLS that verifies the server. Used when the URL's sslmode asks for it, or allows it and the server offers it.
+/// TLS that verifies the server. Used when the URL's sslmode asks for it, or allows it and the
+/// server offers it.
 fn tls(settings: &Settings) -> Result<ClientConfig, Error> {
-    let unusable = |problem: String| Error::Unavailable(format!("certificate authorities: {problem}"));
+    let unusable =
+        |problem: String| Error::Unavailable(format!("certificate authorities: {problem}"));
     let mut roots = RootCertStore::empty();
     match &settings.ca_file {
         Some(file) => {
             let certificates = CertificateDer::pem_file_iter(file)
                 .map_err(|error| unusable(format!("{}: {error}", file.display())))?;
             for certificate in certificates {
-                let certificate = certificate.map_err(|error| unusable(format!("{}: {error}", file.display())))?;
-                roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+                let certificate = certificate
+                    .map_err(|error| unusable(format!("{}: {error}", file.display())))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| unusable(error.to_string()))?;
             }
         }
         None => {

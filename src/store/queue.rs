@@ -1,5 +1,6 @@
-//! The queue: what users send while a turn runs. A message is taken into the transcript once, or withdrawn with an event that says
-//! why; an acknowledged one is in the turn that runs or visibly waits, never between the two.
+//! The queue: what users send while a turn runs. A message is taken into the transcript once, or
+//! withdrawn with an event that says why; an acknowledged one is in the turn that runs or visibly
+//! waits, never between the two.
 
 use std::time::Duration;
 
@@ -87,7 +88,8 @@ pub struct Place {
     pub message: MessageId,
     /// Where it stands.
     pub state: QueueState,
-    /// What the session is doing. While it waits and a turn runs, that turn does not end without it.
+    /// What the session is doing. While it waits and a turn runs, that turn does not end without
+    /// it.
     pub met: SessionState,
     /// The live turn.
     pub turn: Option<TurnId>,
@@ -202,12 +204,14 @@ pub(super) const START_IDLE: &str = concat!(
     " select f.epoch, f.op, f.turn_id, f.next_seq from f"
 );
 pub(super) const INTERRUPT: &str = include_str!("sql/interrupt.sql");
-/// The blobs of a message that was just queued, under its own id for as long as the session lives: content stays while it waits.
+/// The blobs of a message that was just queued, under its own id for as long as the session lives:
+/// content stays while it waits.
 pub(super) const KEEP: &str = "-- store::queue::keep
     insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
     select $1, $2, $3, u.idx, u.blob from unnest($4::text[]) with ordinality as u(blob, idx)
      where exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3) returning 1";
-/// Where a message stands that was just queued, and what it met, after the statements that followed the one that queued it.
+/// Where a message stands that was just queued, and what it met, after the statements that followed
+/// the one that queued it.
 pub(super) const PLACED: &str = "-- store::queue::placed
 select m.state, m.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at, m.position
   from queue q cross join queue_met($1, $2, q.pos) m
@@ -253,79 +257,131 @@ pub(super) const QUEUED_MESSAGE: &str = concat!(
 );
 
 impl Store {
-    /// Queues a message, and with `start` begins a turn for it if the session is idle. One round trip, one commit; a second look if
-    /// nothing was written.
+    /// Queues a message, and with `start` begins a turn for it if the session is idle. One round
+    /// trip, one commit; a second look if nothing was written.
     pub async fn enqueue(
         &self,
         key: &SessionKey,
         new: &NewQueued<'_>,
         start: Option<&Admission<'_>>,
     ) -> Result<Enqueued, Error> {
-        let (key, bound) = (Key::from(key), NewParams::from(new));
-        let start = start.map(|admission| (admission, StartParams::new(self, admission, new.message)));
-        let (replica, lease) = (self.replica(), self.lease.as_secs_f64());
+        let key = Key::from(key);
+        let bound = NewParams::from(new);
+        let start =
+            start.map(|admission| (admission, StartParams::new(self, admission, new.message)));
+        let replica = self.replica();
+        let lease = self.lease.as_secs_f64();
         let mut queries = vec![bound.query(&key)];
         if !new.blobs.is_empty() {
-            queries.push(Query::new(KEEP, vec![&key.tenant as Param<'_>, &key.session, &bound.message, &new.blobs]));
+            queries.push(Query::new(
+                KEEP,
+                vec![
+                    &key.tenant as Param<'_>,
+                    &key.session,
+                    &bound.message,
+                    &new.blobs,
+                ],
+            ));
         }
         // Before the start: what is started by this message is not what it interrupts.
         let interrupts = (new.delivery == Delivery::Interrupt).then_some(queries.len() + 1);
         if interrupts.is_some() {
-            let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &bound.message, &replica, &lease];
+            let params: Vec<Param<'_>> =
+                vec![&key.tenant, &key.session, &bound.message, &replica, &lease];
             queries.extend([lock_run(&key), Query::new(INTERRUPT, params)]);
         }
         let starts = start.as_ref().map(|_| queries.len());
-        queries.extend(start.iter().map(|(admission, bound)| bound.query(&key, admission.rows)));
+        queries.extend(
+            start
+                .iter()
+                .map(|(admission, bound)| bound.query(&key, admission.rows)),
+        );
         let answers = match queries.as_slice() {
             [alone] => vec![self.database.write(alone).await?],
             _ => {
-                queries.push(Query::new(PLACED, vec![&key.tenant as Param<'_>, &key.session, &bound.message]));
+                queries.push(Query::new(
+                    PLACED,
+                    vec![&key.tenant as Param<'_>, &key.session, &bound.message],
+                ));
                 self.database.transact(&queries).await?
             }
         };
-        let first = |at: Option<usize>| at.and_then(|at| answers.get(at)).and_then(|rows| rows.first());
+        let first = |at: Option<usize>| {
+            at.and_then(|at| answers.get(at))
+                .and_then(|rows| rows.first())
+        };
         let Some(placed) = first(answers.len().checked_sub(1)) else {
-            let params: [Param<'_>; 4] = [&key.tenant, &key.session, &bound.request_id, &bound.message];
+            let params: [Param<'_>; 4] =
+                [&key.tenant, &key.session, &bound.request_id, &bound.message];
             let rows = self.database.read(OUTCOME, &params).await?;
             return not_queued(rows.first(), &new.idempotency.hash);
         };
         let grant = first(starts).map(grant).transpose()?;
-        let interrupts = first(interrupts).map(|row| interrupted(row, replica)).transpose()?.flatten();
-        Ok(Enqueued::Queued(Place { grant, interrupts, ..place(placed)? }))
+        let interrupts = first(interrupts)
+            .map(|row| interrupted(row, replica))
+            .transpose()?
+            .flatten();
+        Ok(Enqueued::Queued(Place {
+            grant,
+            interrupts,
+            ..place(placed)?
+        }))
     }
 
-    /// Begins a turn in an idle session for a message that waits. `None` means the session is not idle, its configuration changed, or the
-    /// message waits no longer.
+    /// Begins a turn in an idle session for a message that waits. `None` means the session is not
+    /// idle, its configuration changed, or the message waits no longer.
     pub async fn start_idle(
         &self,
         key: &SessionKey,
         message: &MessageId,
         admission: &Admission<'_>,
     ) -> Result<Option<Grant>, Error> {
-        let (key, bound) = (Key::from(key), StartParams::new(self, admission, message));
-        let answers = self.database.transact(&[lock_run(&key), bound.query(&key, admission.rows)]).await?;
-        answers.last().and_then(|rows| rows.first()).map(grant).transpose()
+        let key = Key::from(key);
+        let bound = StartParams::new(self, admission, message);
+        let answers = self
+            .database
+            .transact(&[lock_run(&key), bound.query(&key, admission.rows)])
+            .await?;
+        answers
+            .last()
+            .and_then(|rows| rows.first())
+            .map(grant)
+            .transpose()
     }
 
-    /// What waits for the running turn, and the head it belongs to, in one snapshot. `None` means there is no such session.
+    /// What waits for the running turn, and the head it belongs to, in one snapshot. `None` means
+    /// there is no such session.
     pub async fn look(&self, key: &SessionKey) -> Result<Option<Look>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(LOOK, &[&key.tenant, &key.session]).await?;
-        let Some(head) = rows.first() else { return Ok(None) };
+        let rows = self
+            .database
+            .read(LOOK, &[&key.tenant, &key.session])
+            .await?;
+        let Some(head) = rows.first() else {
+            return Ok(None);
+        };
         let next_seq: i64 = get(head, "next_seq")?;
         let empty = get::<Option<String>>(head, "message_id")?.is_none();
         Ok(Some(Look {
-            fence: Fence { epoch: get(head, "epoch")?, op: get(head, "op")? },
+            fence: Fence {
+                epoch: get(head, "epoch")?,
+                op: get(head, "op")?,
+            },
             turn: get::<Option<String>>(head, "turn_id")?.map(TurnId::new),
             state: SessionState::from_number(get(head, "state")?)?,
             cancelled: get::<i16>(head, "cancel")? != 0,
             open_calls: count(head, "open_calls")?,
             last_seq: Seq(next_seq - 1),
-            waiting: if empty { Vec::new() } else { rows.iter().map(queued).collect::<Result<_, _>>()? },
+            waiting: if empty {
+                Vec::new()
+            } else {
+                rows.iter().map(queued).collect::<Result<_, _>>()?
+            },
         }))
     }
 
-    /// Withdraws messages that wait, each with an event of this payload. What waits no longer is left alone.
+    /// Withdraws messages that wait, each with an event of this payload. What waits no longer is
+    /// left alone.
     pub async fn unqueue(
         &self,
         key: &SessionKey,
@@ -355,12 +411,21 @@ impl Store {
             &idempotency.hash,
         ];
         let known = Request::new(&key, request, &idempotency.hash, "");
-        let answers = self.database.transact(&[lock_run(&key), Query::new(UNQUEUE, params), known.read()]).await?;
+        let answers = self
+            .database
+            .transact(&[lock_run(&key), Query::new(UNQUEUE, params), known.read()])
+            .await?;
         unqueued(&answers)
     }
 
     /// The messages that wait after `after` (a cursor; 0: from the first), in order.
-    pub async fn queued(&self, key: &SessionKey, after: i64, limit: u32, bytes: i64) -> Result<Listed<Queued>, Error> {
+    pub async fn queued(
+        &self,
+        key: &SessionKey,
+        after: i64,
+        limit: u32,
+        bytes: i64,
+    ) -> Result<Listed<Queued>, Error> {
         let key = Key::from(key);
         let params: [Param<'_>; 5] = [&key.tenant, &key.session, &after, &i64::from(limit), &bytes];
         let rows = self.database.read(QUEUED, &params).await?;
@@ -370,9 +435,19 @@ impl Store {
     }
 
     /// One message, wherever it stands. `None` means it never was in this queue.
-    pub async fn queued_message(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Queued>, Error> {
+    pub async fn queued_message(
+        &self,
+        key: &SessionKey,
+        message: &MessageId,
+    ) -> Result<Option<Queued>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(QUEUED_MESSAGE, &[&key.tenant, &key.session, &message.as_str()]).await?;
+        let rows = self
+            .database
+            .read(
+                QUEUED_MESSAGE,
+                &[&key.tenant, &key.session, &message.as_str()],
+            )
+            .await?;
         rows.first().map(queued).transpose()
     }
 }
@@ -392,7 +467,17 @@ struct NewParams<'a> {
 
 impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
     fn from(new: &NewQueued<'a>) -> Self {
-        let NewQueued { message, body, blobs: _, delivery, starts_turn, execute, ttl, limit, idempotency } = new;
+        let NewQueued {
+            message,
+            body,
+            blobs: _,
+            delivery,
+            starts_turn,
+            execute,
+            ttl,
+            limit,
+            idempotency,
+        } = new;
         Self {
             message: message.as_str(),
             body,
@@ -410,8 +495,20 @@ impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
 
 impl NewParams<'_> {
     fn query<'q>(&'q self, key: &'q Key) -> Query<'q> {
-        let mut params: Vec<Param<'q>> = vec![&key.tenant, &key.session, &self.message, &self.body, &self.delivery];
-        params.extend([&self.starts_turn as Param<'q>, &self.from_execute, &self.execute, &self.ttl, &self.limit]);
+        let mut params: Vec<Param<'q>> = vec![
+            &key.tenant,
+            &key.session,
+            &self.message,
+            &self.body,
+            &self.delivery,
+        ];
+        params.extend([
+            &self.starts_turn as Param<'q>,
+            &self.from_execute,
+            &self.execute,
+            &self.ttl,
+            &self.limit,
+        ]);
         if self.request_id.is_none() {
             return Query::new(ENQUEUE_UNREMEMBERED, params);
         }
@@ -440,7 +537,11 @@ impl<'a> StartParams<'a> {
             lease: store.lease().as_secs_f64(),
             timeout: admission.timeout.as_secs_f64(),
             revision: admission.revision,
-            request_id: admission.idempotency.request.as_ref().map(RequestId::as_str),
+            request_id: admission
+                .idempotency
+                .request
+                .as_ref()
+                .map(RequestId::as_str),
             request: codec::turn::encode_request(admission.request),
             model: admission.model,
             message: message.as_str(),
@@ -449,8 +550,19 @@ impl<'a> StartParams<'a> {
 
     pub(super) fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
         let mut params = rows.params(key);
-        params.extend([&self.turn as Param<'_>, &self.owner, &self.lease, &self.timeout, &self.revision]);
-        params.extend([&self.request_id as Param<'_>, &self.request, &self.model, &self.message]);
+        params.extend([
+            &self.turn as Param<'_>,
+            &self.owner,
+            &self.lease,
+            &self.timeout,
+            &self.revision,
+        ]);
+        params.extend([
+            &self.request_id as Param<'_>,
+            &self.request,
+            &self.model,
+            &self.message,
+        ]);
         Query::new(START_IDLE, params)
     }
 }
@@ -502,14 +614,23 @@ fn withdrawal(why: Withdrawal) -> (i16, &'static str, Option<i16>) {
     match why {
         Withdrawal::Cancelled => (CANCELLED, "queued_message_cancelled", None),
         Withdrawal::Expired => (EXPIRED, "queued_message_expired", None),
-        Withdrawal::Dropped(reason) => (DROPPED, "queued_message_dropped", Some(reason_number(reason))),
+        Withdrawal::Dropped(reason) => (
+            DROPPED,
+            "queued_message_dropped",
+            Some(reason_number(reason)),
+        ),
     }
 }
 
 fn state(row: &Row) -> Result<QueueState, Error> {
     match get::<i16>(row, "status")? {
-        PENDING => Ok(QueueState::Pending { position: count(row, "position")? }),
-        APPLIED => Ok(QueueState::Applied(MessageId::new(get::<String>(row, "applied_to")?))),
+        PENDING => Ok(QueueState::Pending {
+            position: count(row, "position")?,
+        }),
+        APPLIED => Ok(QueueState::Applied(MessageId::new(get::<String>(
+            row,
+            "applied_to",
+        )?))),
         CANCELLED => Ok(QueueState::Cancelled),
         EXPIRED => Ok(QueueState::Expired),
         DROPPED => Ok(QueueState::Dropped(reason(get(row, "drop_reason")?)?)),
@@ -536,15 +657,22 @@ pub(super) fn queued(row: &Row) -> Result<Queued, Error> {
 /// The turn that a message interrupts, with its fence where this replica is to end it.
 fn interrupted(row: &Row, replica: &str) -> Result<Option<(TurnId, Fence)>, Error> {
     let owner: Option<String> = get(row, "owner")?;
-    let fence = Fence { epoch: get(row, "epoch")?, op: get(row, "op")? };
+    let fence = Fence {
+        epoch: get(row, "epoch")?,
+        op: get(row, "op")?,
+    };
     let turn = TurnId::new(get::<String>(row, "turn_id")?);
     Ok((owner.as_deref() == Some(replica)).then_some((turn, fence)))
 }
 
 /// The outcome of an enqueue that wrote nothing.
 fn not_queued(row: Option<&Row>, hash: &str) -> Result<Enqueued, Error> {
-    let Some(row) = row else { return Ok(Enqueued::NoSession) };
-    let Some(_) = get::<Option<String>>(row, "req_hash")? else { return Ok(Enqueued::Full) };
+    let Some(row) = row else {
+        return Ok(Enqueued::NoSession);
+    };
+    let Some(_) = get::<Option<String>>(row, "req_hash")? else {
+        return Ok(Enqueued::Full);
+    };
     let known = remembered(row)?;
     if known.hash != hash {
         return Ok(Enqueued::Mismatch);
@@ -573,13 +701,21 @@ fn place(row: &Row) -> Result<Place, Error> {
 
 fn unqueued(answers: &[Vec<Row>]) -> Result<Unqueued, Error> {
     let [_, withdrawn, known] = answers else {
-        return Err(Error::Corrupt("unqueue gave another number of answers".to_owned()));
+        return Err(Error::Corrupt(
+            "unqueue gave another number of answers".to_owned(),
+        ));
     };
     let known = known.first().map(remembered).transpose()?;
-    let next_seq: Option<i64> = withdrawn.first().map(|row| get(row, "next_seq")).transpose()?;
+    let next_seq: Option<i64> = withdrawn
+        .first()
+        .map(|row| get(row, "next_seq"))
+        .transpose()?;
     let messages: Vec<String> = match &known {
         Some(Remembered { result, .. }) => result.split_whitespace().map(str::to_owned).collect(),
-        None => withdrawn.iter().map(|row| get(row, "message_id")).collect::<Result<_, _>>()?,
+        None => withdrawn
+            .iter()
+            .map(|row| get(row, "message_id"))
+            .collect::<Result<_, _>>()?,
     };
     Ok(Unqueued {
         messages: messages.into_iter().map(MessageId::new).collect(),

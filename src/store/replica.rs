@@ -13,9 +13,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store whose leases are taken in the name of `replica` (unique among running processes) for `lease`.
+    /// A store whose leases are taken in the name of `replica` (unique among running processes) for
+    /// `lease`.
     pub fn new(database: Database, replica: impl Into<String>, lease: Duration) -> Self {
-        Self { database, replica: replica.into(), lease }
+        Self {
+            database,
+            replica: replica.into(),
+            lease,
+        }
     }
 
     /// In whose name leases are taken.
@@ -28,13 +33,18 @@ impl Store {
         self.lease
     }
 
-    /// The connections that are kept for what must not wait: what is asked there is asked again within a lease.
+    /// The connections that are kept for what must not wait: what is asked there is asked again
+    /// within a lease.
     pub(super) fn aside(&self) -> Database {
         self.database.aside(self.lease / 3)
     }
 
     /// Asks the database for a sign of life within that time.
     pub async fn ping(&self, within: Duration) -> Result<(), Error> {
-        self.database.aside(within).read("-- store::ping\nselect 1", &[]).await.map(drop)
+        self.database
+            .aside(within)
+            .read("-- store::ping\nselect 1", &[])
+            .await
+            .map(drop)
     }
 }

@@ -1,5 +1,5 @@
-//! Retention: removes what was kept for long enough, a batch at a time, each a transaction of its own. Any number of replicas may sweep at
-//! once: each takes rows that no other one has locked.
+//! Retention: removes what was kept for long enough, a batch at a time, each a transaction of its
+//! own. Any number of replicas may sweep at once: each takes rows that no other one has locked.
 
 use std::time::Duration;
 
@@ -15,15 +15,16 @@ use crate::model::SessionKey;
 /// Longer than any session has existed: no limit.
 pub const UNLIMITED: Duration = Duration::from_hours(100 * 365 * 24);
 
-/// Idempotency keys, the marks of deletions and the last epochs of deleted sessions among them: no process acts for that long on what it
-/// knew of a session before.
+/// Idempotency keys, the marks of deletions and the last epochs of deleted sessions among them: no
+/// process acts for that long on what it knew of a session before.
 const REQUESTS: &str = "-- store::retention::sweep_requests: $1 their age (s) $2 most rows
     delete from idempotency where ctid = any(array(
       select i.ctid from idempotency i where i.at < now() - make_interval(secs => $1)
        order by i.at limit $2 for update skip locked))
     returning 1";
 
-/// Queued messages that ended, and what kept their media. What the live turn took stays, for a rollback.
+/// Queued messages that ended, and what kept their media. What the live turn took stays, for a
+/// rollback.
 const QUEUE: &str = "-- store::retention::sweep_queue: $1 their age (s) $2 most rows
     with gone as (
       delete from queue where ctid = any(array(
@@ -40,17 +41,20 @@ const QUEUE: &str = "-- store::retention::sweep_queue: $1 their age (s) $2 most 
                           where m.tenant_id = g.tenant_id and m.session_id = g.session_id and m.message_id = g.message_id))
     select 1 from gone";
 
-/// The oldest events of the session whose oldest event is the oldest of all, up to the first that is young enough or of the live turn.
-/// Those that other rows refer to stay without being shown: when a result was pruned or a compaction reverted, which revision a turn was
-/// made for and how it ended, and each change of the configuration.
+/// The oldest events of the session whose oldest event is the oldest of all, up to the first that
+/// is young enough or of the live turn. Those that other rows refer to stay without being shown:
+/// when a result was pruned or a compaction reverted, which revision a turn was made for and how it
+/// ended, and each change of the configuration.
 const EVENTS: &str = include_str!("sql/sweep_events.sql");
 
-/// Sessions that were not used for their own time to live, or for that of the server ($1), the longest unused first. One that is being
-/// deleted stands before them all and is left out, as are live ones and those in which a message was queued meanwhile.
+/// Sessions that were not used for their own time to live, or for that of the server ($1), the
+/// longest unused first. One that is being deleted stands before them all and is left out, as are
+/// live ones and those in which a message was queued meanwhile.
 const UNUSED: &str = include_str!("sql/unused_sessions.sql");
 
-/// Tool sets in the order of their keys. One that no configuration refers to is marked when that is first seen and removed after $3 s;
-/// a configuration that is just being stored holds its tool set by the foreign key.
+/// Tool sets in the order of their keys. One that no configuration refers to is marked when that is
+/// first seen and removed after $3 s; a configuration that is just being stored holds its tool set
+/// by the foreign key.
 const TOOL_SETS: &str = "-- store::retention::sweep_tool_sets: $1, $2 the last key $3 how long they stay (s) $4 most rows
     with seen as (
       select t.tenant_id, t.toolset_id, t.unused_since, v.used is not null as used
@@ -88,7 +92,13 @@ pub struct Swept {
 /// The statements of all sweeps, by name. Tests look at their plans.
 #[doc(hidden)]
 pub fn statements() -> [(&'static str, &'static str); 5] {
-    [("requests", REQUESTS), ("queue", QUEUE), ("events", EVENTS), ("unused", UNUSED), ("tool_sets", TOOL_SETS)]
+    [
+        ("requests", REQUESTS),
+        ("queue", QUEUE),
+        ("events", EVENTS),
+        ("unused", UNUSED),
+        ("tool_sets", TOOL_SETS),
+    ]
 }
 
 impl Store {
@@ -103,44 +113,80 @@ impl Store {
     }
 
     async fn sweep(&self, sql: &'static str, older: Duration, batch: u32) -> Result<Swept, Error> {
-        let (older, limit) = (older.as_secs_f64(), i64::from(batch));
-        let removed = self.database.write(&Query::new(sql, vec![&older as Param<'_>, &limit])).await?.len();
-        Ok(Swept { rows: removed as u64, more: removed >= batch as usize })
+        let older = older.as_secs_f64();
+        let limit = i64::from(batch);
+        let removed = self
+            .database
+            .write(&Query::new(sql, vec![&older as Param<'_>, &limit]))
+            .await?
+            .len();
+        Ok(Swept {
+            rows: removed as u64,
+            more: removed >= batch as usize,
+        })
     }
 
     /// Removes events of one session that are older than this, at most `batch` of them.
     pub async fn sweep_events(&self, older: Duration, batch: u32) -> Result<Swept, Error> {
-        let (older, limit) = (older.as_secs_f64(), i64::from(batch));
-        let rows = self.database.write(&Query::new(EVENTS, vec![&older as Param<'_>, &limit])).await?;
+        let older = older.as_secs_f64();
+        let limit = i64::from(batch);
+        let rows = self
+            .database
+            .write(&Query::new(EVENTS, vec![&older as Param<'_>, &limit]))
+            .await?;
         let swept = |row: &Row| {
             let (sessions, events): (i64, i64) = (get(row, "sessions")?, get(row, "events")?);
-            Ok(Swept { rows: u64::try_from(events).unwrap_or_default(), more: sessions > 0 })
+            Ok(Swept {
+                rows: u64::try_from(events).unwrap_or_default(),
+                more: sessions > 0,
+            })
         };
-        rows.first().map_or(Ok(Swept { rows: 0, more: false }), swept)
+        rows.first().map_or(
+            Ok(Swept {
+                rows: 0,
+                more: false,
+            }),
+            swept,
+        )
     }
 
-    /// Looks at the next tool sets of all tenants and removes those that no configuration has referred to for this long. `None` means the walk
-    /// is at its end.
+    /// Looks at the next tool sets of all tenants and removes those that no configuration has
+    /// referred to for this long. `None` means the walk is at its end.
     pub async fn sweep_tool_sets(
         &self,
         walk: &ToolSetWalk,
         unused_for: Duration,
         batch: u32,
     ) -> Result<Option<(u64, ToolSetWalk)>, Error> {
-        let (unused_for, limit) = (unused_for.as_secs_f64(), i64::from(batch));
+        let unused_for = unused_for.as_secs_f64();
+        let limit = i64::from(batch);
         let params: Vec<Param<'_>> = vec![&walk.tenant, &walk.tool_set, &unused_for, &limit];
         let rows = self.database.write(&Query::new(TOOL_SETS, params)).await?;
         let swept = |row: &Row| {
             let swept: i64 = get(row, "swept")?;
-            let next = ToolSetWalk { tenant: get(row, "tenant_id")?, tool_set: get(row, "toolset_id")? };
+            let next = ToolSetWalk {
+                tenant: get(row, "tenant_id")?,
+                tool_set: get(row, "toolset_id")?,
+            };
             Ok((u64::try_from(swept).unwrap_or_default(), next))
         };
         rows.first().map(swept).transpose()
     }
 
-    /// Idle sessions that were not used for this long, or for their own time to live if that is shorter; at most `limit` of them.
-    pub async fn unused_sessions(&self, unused_for: Duration, limit: u32) -> Result<Vec<SessionKey>, Error> {
-        let (unused_for, limit) = (unused_for.as_secs_f64(), i64::from(limit));
-        self.database.read(UNUSED, &[&unused_for, &limit]).await?.iter().map(session_key).collect()
+    /// Idle sessions that were not used for this long, or for their own time to live if that is
+    /// shorter; at most `limit` of them.
+    pub async fn unused_sessions(
+        &self,
+        unused_for: Duration,
+        limit: u32,
+    ) -> Result<Vec<SessionKey>, Error> {
+        let unused_for = unused_for.as_secs_f64();
+        let limit = i64::from(limit);
+        self.database
+            .read(UNUSED, &[&unused_for, &limit])
+            .await?
+            .iter()
+            .map(session_key)
+            .collect()
     }
 }

@@ -1,6 +1,8 @@
-//! A rollback: the end of a turn that takes its messages back. They stay readable; the model sees the conversation as it was before.
+//! A rollback: the end of a turn that takes its messages back. They stay readable; the model sees
+//! the conversation as it was before.
 //!
-//! It is rare, so it counts the whole transcript anew instead of taking off what each message had added.
+//! It is rare, so it counts the whole transcript anew instead of taking off what each message had
+//! added.
 
 use super::{
     Error, Store,
@@ -13,8 +15,9 @@ use crate::model::{CallId, Fence, MessageId, SessionKey, TurnId, Undone};
 /// The seq that stands for now.
 const NOW: i64 = i64::MAX;
 
-/// Marks what the turn wrote, and the compactions that reach into it. After `stop`, in its transaction: it sees all of the turn, and
-/// reports the compactions after the end of it, the newest first.
+/// Marks what the turn wrote, and the compactions that reach into it. After `stop`, in its
+/// transaction: it sees all of the turn, and reports the compactions after the end of it, the
+/// newest first.
 const VOID: &str = "-- store::rollback::void
     with run as (
       select r.turn_id, t.first_seq, r.next_seq - 1 as seq, r.epoch
@@ -48,16 +51,42 @@ const RECOUNT: &str = concat!(
 );
 
 /// What follows `stop` in the transaction of a rollback. The last one answers as `stop` does.
-pub(super) fn queries<'a>(key: &'a Key, fence: &'a Fence, [owner, turn]: [Param<'a>; 2]) -> [Query<'a>; 2] {
+pub(super) fn queries<'a>(
+    key: &'a Key,
+    fence: &'a Fence,
+    [owner, turn]: [Param<'a>; 2],
+) -> [Query<'a>; 2] {
     let Fence { epoch, op } = fence;
     [
-        Query::new(VOID, vec![&key.tenant as Param<'_>, &key.session, epoch, op, owner, turn]),
-        Query::new(RECOUNT, vec![&key.tenant as Param<'_>, &key.session, &NOW, epoch, op, owner, turn]),
+        Query::new(
+            VOID,
+            vec![
+                &key.tenant as Param<'_>,
+                &key.session,
+                epoch,
+                op,
+                owner,
+                turn,
+            ],
+        ),
+        Query::new(
+            RECOUNT,
+            vec![
+                &key.tenant as Param<'_>,
+                &key.session,
+                &NOW,
+                epoch,
+                op,
+                owner,
+                turn,
+            ],
+        ),
     ]
 }
 
 impl Store {
-    /// What a rollback of the turn takes back: the messages that it has, and that which closes the calls that are still open.
+    /// What a rollback of the turn takes back: the messages that it has, and that which closes the
+    /// calls that are still open.
     pub async fn undone(&self, key: &SessionKey, turn: &TurnId) -> Result<Undone, Error> {
         const SQL: &str = "-- store::rollback::undone
             select array(select m.message_id from messages m
@@ -70,12 +99,22 @@ impl Store {
                           order by c.step, c.ord) as executed
               from turns t where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = $3";
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &turn.as_str()]).await?;
-        let Some(row) = rows.first() else { return Ok(Undone::default()) };
-        let messages = get::<Vec<String>>(row, "messages")?.into_iter().chain(get::<Option<String>>(row, "closing")?);
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session, &turn.as_str()])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(Undone::default());
+        };
+        let messages = get::<Vec<String>>(row, "messages")?
+            .into_iter()
+            .chain(get::<Option<String>>(row, "closing")?);
         Ok(Undone {
             messages: messages.map(MessageId::new).collect(),
-            executed: get::<Vec<String>>(row, "executed")?.into_iter().map(CallId::new).collect(),
+            executed: get::<Vec<String>>(row, "executed")?
+                .into_iter()
+                .map(CallId::new)
+                .collect(),
         })
     }
 }

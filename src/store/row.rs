@@ -7,7 +7,8 @@ use crate::model::{Category, Role, SessionId, SessionKey, TenantId, TurnState};
 
 /// A column that must be there and of its type.
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
-    row.try_get(column).map_err(|error| Error::Corrupt(error.to_string()))
+    row.try_get(column)
+        .map_err(|error| Error::Corrupt(error.to_string()))
 }
 
 /// A column that counts something.

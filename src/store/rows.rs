@@ -1,4 +1,5 @@
-//! The rows of one write: events, messages and parts as columns, the way the shared tail of the statements takes them.
+//! The rows of one write: events, messages and parts as columns, the way the shared tail of the
+//! statements takes them.
 
 use super::{
     pipeline::Param,
@@ -7,7 +8,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Applied, MessageId, ModelResponse, Part, Payload, Role, SessionKey, event::StepPosition, message::StoredPart,
+        Applied, MessageId, ModelResponse, Part, Payload, Role, SessionKey, event::StepPosition,
+        message::StoredPart,
     },
 };
 use std::collections::BTreeMap;
@@ -33,7 +35,8 @@ pub struct NewMessage {
     pub queued: Vec<Applied>,
 }
 
-/// Rows in the order of their events. Positions in the session are given by the statement that writes them.
+/// Rows in the order of their events. Positions in the session are given by the statement that
+/// writes them.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
     kinds: Vec<&'static str>,
@@ -63,19 +66,39 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows yet. Sizes were counted by `estimator`; `offset` is what the size of a prompt has beside that of the transcript.
+    /// No rows yet. Sizes were counted by `estimator`; `offset` is what the size of a prompt has
+    /// beside that of the transcript.
     pub fn new(estimator: &str, offset: i64) -> Self {
-        Self { estimator: estimator.to_owned(), offset, ..Self::default() }
+        Self {
+            estimator: estimator.to_owned(),
+            offset,
+            ..Self::default()
+        }
     }
 
     /// Adds an event.
     pub fn event(&mut self, payload: &Payload, at: StepPosition) {
-        let codec::event::Encoded { kind, refs, payload } = codec::event::encode(payload);
-        self.encoded_event(kind, refs.into_iter().next().unwrap_or_default(), payload, at);
+        let codec::event::Encoded {
+            kind,
+            refs,
+            payload,
+        } = codec::event::encode(payload);
+        self.encoded_event(
+            kind,
+            refs.into_iter().next().unwrap_or_default(),
+            payload,
+            at,
+        );
     }
 
     /// Adds an event that is encoded already; `reference` is the id it refers to, or empty.
-    pub fn encoded_event(&mut self, kind: &'static str, reference: String, payload: Vec<u8>, at: StepPosition) {
+    pub fn encoded_event(
+        &mut self,
+        kind: &'static str,
+        reference: String,
+        payload: Vec<u8>,
+        at: StepPosition,
+    ) {
         self.kinds.push(kind);
         self.payloads.push(payload);
         self.refs.push(reference);
@@ -85,25 +108,42 @@ impl Rows {
 
     /// Adds a message with the event that commits it.
     pub fn message(&mut self, message: NewMessage, at: StepPosition) {
-        let NewMessage { id, role, parts, overhead, pinned, metadata, response, queued } = message;
-        self.event(&Payload::MessageCommitted { message: id.clone() }, at);
-        self.message_events.push(i32::try_from(self.kinds.len()).unwrap_or(i32::MAX));
+        let NewMessage {
+            id,
+            role,
+            parts,
+            overhead,
+            pinned,
+            metadata,
+            response,
+            queued,
+        } = message;
+        self.event(
+            &Payload::MessageCommitted {
+                message: id.clone(),
+            },
+            at,
+        );
+        self.message_events
+            .push(i32::try_from(self.kinds.len()).unwrap_or(i32::MAX));
         self.message_ids.push(id.as_str().to_owned());
         self.message_roles.push(role_number(role));
         self.message_steps.push(signed(at.step));
         self.message_tokens.push(signed(overhead));
         self.message_pinned.push(pinned);
-        self.message_infos.push(codec::message::encode_info(&codec::message::MessageInfo {
-            response,
-            metadata,
-            queued,
-        }));
+        self.message_infos
+            .push(codec::message::encode_info(&codec::message::MessageInfo {
+                response,
+                metadata,
+                queued,
+            }));
         for (position, part) in parts.iter().enumerate() {
             self.part(&id, position, part);
         }
     }
 
-    /// Adds a part of a message that is committed by another statement: the result of a call that is not run.
+    /// Adds a part of a message that is committed by another statement: the result of a call that
+    /// is not run.
     pub fn early_part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
         self.part(message, position, part);
     }
@@ -114,10 +154,16 @@ impl Rows {
     }
 
     fn part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
-        let StoredPart { part, size, estimator: _, pruned: _ } = part;
+        let StoredPart {
+            part,
+            size,
+            estimator: _,
+            pruned: _,
+        } = part;
         let row = part_row(part);
         self.part_messages.push(message.as_str().to_owned());
-        self.part_positions.push(i32::try_from(position).unwrap_or(i32::MAX));
+        self.part_positions
+            .push(i32::try_from(position).unwrap_or(i32::MAX));
         self.part_kinds.push(row.kind);
         self.part_calls.push(row.call);
         self.part_names.push(row.name);
@@ -130,7 +176,10 @@ impl Rows {
 
     /// Parameters $1 to $26 of the shared tail.
     pub(super) fn params<'a>(&'a self, key: &'a Key) -> Vec<Param<'a>> {
-        self.values(key).into_iter().map(|(_, value)| value).collect()
+        self.values(key)
+            .into_iter()
+            .map(|(_, value)| value)
+            .collect()
     }
 
     /// The same with the names that they have in plain statements.
@@ -188,7 +237,10 @@ pub(super) struct Key {
 
 impl From<&SessionKey> for Key {
     fn from(key: &SessionKey) -> Self {
-        Self { tenant: key.tenant.as_str().to_owned(), session: key.session.as_str().to_owned() }
+        Self {
+            tenant: key.tenant.as_str().to_owned(),
+            session: key.session.as_str().to_owned(),
+        }
     }
 }
 

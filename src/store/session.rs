@@ -16,8 +16,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId, command::Idempotency,
-        ledger::ModelDependent,
+        Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId,
+        command::Idempotency, ledger::ModelDependent,
     },
 };
 
@@ -91,7 +91,8 @@ pub struct Session {
     pub compacted_at: Option<Timestamp>,
     /// One is being made.
     pub compacting: bool,
-    /// The oldest event that readers get: those before it were removed, or are those of the session it was forked from.
+    /// The oldest event that readers get: those before it were removed, or are those of the
+    /// session it was forked from.
     pub events_from: Seq,
     /// When it was created.
     pub created_at: Timestamp,
@@ -108,7 +109,11 @@ impl Session {
     /// Refuses a cursor after which events were removed.
     pub fn check_cursor(&self, after: Seq) -> Result<(), Error> {
         let oldest = self.events_from;
-        if after.0 + 1 < oldest.0 { Err(Error::EventsExpired { oldest }) } else { Ok(()) }
+        if after.0 + 1 < oldest.0 {
+            Err(Error::EventsExpired { oldest })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -207,7 +212,8 @@ impl Store {
             i as (insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
                   select $1, $2, $9, $10, $2 from s where $9::text is not null)
             select 1 from s";
-        let (key, config) = (Key::from(key), ConfigParams::from(new));
+        let key = Key::from(key);
+        let config = ConfigParams::from(new);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let params: Vec<Param<'_>> = vec![
             &key.tenant,
@@ -224,7 +230,8 @@ impl Store {
         ];
         match self.database.write(&Query::new(SQL, params)).await {
             Ok(rows) => Ok(!rows.is_empty()),
-            // A deleted session keeps its id until it is purged; a request_id may have ended one that had this id before.
+            // A deleted session keeps its id until it is purged; a request_id may have ended one
+            // that had this id before.
             Err(Error::Duplicate(_)) => Ok(false),
             Err(error) => Err(error),
         }
@@ -235,26 +242,43 @@ impl Store {
         self.session_of(key, None).await
     }
 
-    /// The session as it is, but with the configuration of one of its revisions. `None` means there is no such session.
-    pub async fn session_at(&self, key: &SessionKey, revision: i64) -> Result<Option<Session>, Error> {
+    /// The session as it is, but with the configuration of one of its revisions. `None` means there
+    /// is no such session.
+    pub async fn session_at(
+        &self,
+        key: &SessionKey,
+        revision: i64,
+    ) -> Result<Option<Session>, Error> {
         self.session_of(key, Some(revision)).await
     }
 
-    /// The revision of the configuration that was in force at a seq. `None` means there is no such session.
+    /// The revision of the configuration that was in force at a seq. `None` means there is no such
+    /// session.
     pub async fn revision_at(&self, key: &SessionKey, at: Seq) -> Result<Option<i64>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(REVISION_AT, &[&key.tenant, &key.session, &at.0]).await?;
+        let rows = self
+            .database
+            .read(REVISION_AT, &[&key.tenant, &key.session, &at.0])
+            .await?;
         rows.first().map(|row| get(row, "revision")).transpose()
     }
 
-    async fn session_of(&self, key: &SessionKey, revision: Option<i64>) -> Result<Option<Session>, Error> {
+    async fn session_of(
+        &self,
+        key: &SessionKey,
+        revision: Option<i64>,
+    ) -> Result<Option<Session>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(SESSION, &[&key.tenant, &key.session, &revision]).await?;
+        let rows = self
+            .database
+            .read(SESSION, &[&key.tenant, &key.session, &revision])
+            .await?;
         rows.first().map(session).transpose()
     }
 
-    /// Sessions of a tenant, the last used first, after `after`: at most `limit`, and as many as have configurations of at most `bytes` as
-    /// they are stored, but at least one. Without their tools.
+    /// Sessions of a tenant, the last used first, after `after`: at most `limit`, and as many as
+    /// have configurations of at most `bytes` as they are stored, but at least one. Without
+    /// their tools.
     pub async fn sessions(
         &self,
         tenant: &TenantId,
@@ -290,7 +314,13 @@ impl Store {
              order by f.updated_at desc, f.session_id desc");
         let at = after.map(|(at, _)| *at);
         let session_id = after.map_or("", |(_, session)| session.as_str());
-        let params: [Param<'_>; 5] = [&tenant.as_str(), &at, &session_id, &i64::from(limit), &bytes];
+        let params: [Param<'_>; 5] = [
+            &tenant.as_str(),
+            &at,
+            &session_id,
+            &i64::from(limit),
+            &bytes,
+        ];
         let rows = self.database.read(SQL, &params).await?;
         Listed::new(rows.iter().map(session).collect::<Result<_, _>>()?, &rows)
     }
@@ -305,7 +335,11 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
     Ok(Session {
         id: SessionId::new(get::<String>(row, "session_id")?),
         state,
-        current_turn: if state.is_live() { get::<Option<String>>(row, "turn_id")?.map(TurnId::new) } else { None },
+        current_turn: if state.is_live() {
+            get::<Option<String>>(row, "turn_id")?.map(TurnId::new)
+        } else {
+            None
+        },
         last_seq: Seq(next_seq - 1),
         revision: get(row, "revision")?,
         config: codec::config::decode(get(row, "config")?, tools)?,
@@ -316,7 +350,9 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         anchor: anchor(row)?,
         queued: super::row::count(row, "queued")?,
         forked: from.map(SessionId::new).zip(at.map(Seq)),
-        events_from: Seq(get::<Option<i64>>(row, "events_from")?.unwrap_or(at.unwrap_or_default() + 1)),
+        events_from: Seq(
+            get::<Option<i64>>(row, "events_from")?.unwrap_or(at.unwrap_or_default() + 1)
+        ),
         open_calls: super::row::count(row, "open_calls")?,
         compactions: super::row::count(row, "compactions")?,
         compacted_at: get(row, "compacted_at")?,

@@ -1,5 +1,5 @@
-//! How statements reach a connection: under a name that it remembers, or, where a pooler gives each transaction another
-//! connection, without one.
+//! How statements reach a connection: under a name that it remembers, or, where a pooler gives each
+//! transaction another connection, without one.
 
 use std::{
     collections::BTreeMap,
@@ -45,9 +45,13 @@ impl Statements {
         Self::Unnamed(Arc::default())
     }
 
-    /// Makes the statements of a transaction ready. Those that a connection meets for the first time take one round trip together; without
-    /// names each takes one.
-    pub(super) async fn all_ready(&self, connection: &Object, all: &[&'static str]) -> Result<Vec<Ready>, Error> {
+    /// Makes the statements of a transaction ready. Those that a connection meets for the first
+    /// time take one round trip together; without names each takes one.
+    pub(super) async fn all_ready(
+        &self,
+        connection: &Object,
+        all: &[&'static str],
+    ) -> Result<Vec<Ready>, Error> {
         match self {
             Self::Named => try_join_all(all.iter().map(|sql| self.ready(connection, sql))).await,
             Self::Unnamed(_) => {
@@ -61,16 +65,27 @@ impl Statements {
     }
 
     /// Makes a statement ready. That takes a round trip when it is met for the first time.
-    pub(super) async fn ready(&self, connection: &Object, sql: &'static str) -> Result<Ready, Error> {
+    pub(super) async fn ready(
+        &self,
+        connection: &Object,
+        sql: &'static str,
+    ) -> Result<Ready, Error> {
         match self {
             Self::Named => Ok(Ready::Named(connection.prepare_cached(sql).await?)),
             Self::Unnamed(known) => {
-                let found = known.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+                let found = known
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get(sql)
+                    .cloned();
                 let types = match found {
                     Some(types) => types,
                     None => {
                         let types = ask(connection, sql).await?;
-                        known.lock().unwrap_or_else(PoisonError::into_inner).insert(sql, Arc::clone(&types));
+                        known
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .insert(sql, Arc::clone(&types));
                         types
                     }
                 };
@@ -82,7 +97,11 @@ impl Statements {
 
 impl Ready {
     /// Sends it. The request is on its way once this was polled.
-    pub(super) async fn query(&self, connection: &Object, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+    pub(super) async fn query(
+        &self,
+        connection: &Object,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Error> {
         match self {
             Self::Named(statement) => Ok(connection.query(statement, params).await?),
             Self::Unnamed(sql, types) => {
@@ -93,11 +112,15 @@ impl Ready {
     }
 }
 
-/// The types of a statement's parameters. It is prepared, looked at and closed within one transaction, which a pooler leaves on one
-/// connection. No other name is in the way: whoever prepares there closes before the transaction ends.
+/// The types of a statement's parameters. It is prepared, looked at and closed within one
+/// transaction, which a pooler leaves on one connection. No other name is in the way: whoever
+/// prepares there closes before the transaction ends.
 async fn ask(connection: &Object, sql: &'static str) -> Result<Arc<[Type]>, Error> {
     connection.batch_execute("begin").await?;
-    let types = connection.prepare(sql).await.map(|statement| statement.params().into());
+    let types = connection
+        .prepare(sql)
+        .await
+        .map(|statement| statement.params().into());
     connection.batch_execute("rollback").await?;
     Ok(types?)
 }

@@ -1,9 +1,9 @@
 //! The statements that run for every turn, message or answer. Tests look at their plans.
 
 use super::{
-    admission, blob, chunk, compaction, compaction_read, delete, event, following, fork, import, lease, lock, mark,
-    message, named::Named, prune, queue, session, stats, step, submission, take, tool_call, turn, turn_read, update,
-    usage,
+    admission, blob, chunk, compaction, compaction_read, delete, event, following, fork, import,
+    lease, lock, mark, message, named::Named, prune, queue, session, stats, step, submission, take,
+    tool_call, turn, turn_read, update, usage,
 };
 
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
@@ -11,10 +11,13 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     [turn_statements(), queue_statements(), context_statements()].concat()
 }
 
-/// The transitions of plain statements, each with its statements in the order in which they are sent. A transaction takes the locks that
-/// the transition needs before them.
+/// The transitions of plain statements, each with its statements in the order in which they are
+/// sent. A transaction takes the locks that the transition needs before them.
 pub fn hot_transitions() -> [(&'static str, &'static [Named]); 2] {
-    [("admit_new", &admission::ADMIT_NEW), ("finish", &turn::FINISH)]
+    [
+        ("admit_new", &admission::ADMIT_NEW),
+        ("finish", &turn::FINISH),
+    ]
 }
 
 /// Of turns, their owners and their readers.

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose, UsageTotals, command::TurnRequest,
-        ledger::ModelDependent,
+        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose, UsageTotals,
+        command::TurnRequest, ledger::ModelDependent,
     },
 };
 
@@ -75,8 +75,9 @@ pub struct TurnSpent {
     pub totals: UsageTotals,
 }
 
-/// What of a live transcript depends on the model that is called; `c` are the counters of the session. Media in tool results are not
-/// counted apart: there are some if a part refers to a blob. The subquery is ordered so that it is read by the key.
+/// What of a live transcript depends on the model that is called; `c` are the counters of the
+/// session. Media in tool results are not counted apart: there are some if a part refers to a blob.
+/// The subquery is ordered so that it is read by the key.
 macro_rules! model_dependent_columns {
     ($session:literal) => {
         concat!(
@@ -89,7 +90,8 @@ macro_rules! model_dependent_columns {
 }
 pub(super) use model_dependent_columns;
 
-/// Rows of other tables come as arrays of composites: a subquery for each, and no aggregate to be set up where there may be none.
+/// Rows of other tables come as arrays of composites: a subquery for each, and no aggregate to be
+/// set up where there may be none.
 pub(super) const STATS: &str = concat!(
     "-- store::stats::stats
     select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
@@ -122,7 +124,10 @@ impl Store {
     /// Where a session's tokens are. Returns `None` if there is no such session.
     pub async fn stats(&self, key: &SessionKey) -> Result<Option<Stats>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(STATS, &[&key.tenant, &key.session]).await?;
+        let rows = self
+            .database
+            .read(STATS, &[&key.tenant, &key.session])
+            .await?;
         rows.first().map(stats).transpose()
     }
 }
@@ -134,8 +139,14 @@ fn stats(row: &Row) -> Result<Stats, Error> {
     let compactions: Vec<Option<i32>> = get(row, "compactions")?;
     Ok(Stats {
         config: codec::config::decode(get(row, "config")?, tools)?,
-        request: get::<Option<&[u8]>>(row, "request")?.map(codec::turn::decode_request).transpose()?,
-        step: if get::<bool>(row, "live")? { u32::try_from(get::<i32>(row, "step")?).unwrap_or_default() } else { 0 },
+        request: get::<Option<&[u8]>>(row, "request")?
+            .map(codec::turn::decode_request)
+            .transpose()?,
+        step: if get::<bool>(row, "live")? {
+            u32::try_from(get::<i32>(row, "step")?).unwrap_or_default()
+        } else {
+            0
+        },
         ledger,
         holds: model_dependent(row)?,
         context_tokens: get(row, "ctx_tokens")?,
@@ -144,23 +155,39 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         growth: get(row, "growth")?,
         queued: queued(&get::<Vec<i32>>(row, "queued")?),
         last_seq: Seq(next_seq - 1),
-        usage: get::<Composites<'_>>(row, "usage")?.0.iter().map(spent).collect::<Result<_, _>>()?,
-        turns: get::<Composites<'_>>(row, "turns")?.0.iter().map(turn).collect::<Result<_, _>>()?,
+        usage: get::<Composites<'_>>(row, "usage")?
+            .0
+            .iter()
+            .map(spent)
+            .collect::<Result<_, _>>()?,
+        turns: get::<Composites<'_>>(row, "turns")?
+            .0
+            .iter()
+            .map(turn)
+            .collect::<Result<_, _>>()?,
         compacted: compacted(&compactions, ledger.summary),
         has_compactions: !compactions.is_empty(),
     })
 }
 
-/// Messages that are hidden, by what each compaction changed the number of live ones by if it is in force. Summaries came with them.
+/// Messages that are hidden, by what each compaction changed the number of live ones by if it is in
+/// force. Summaries came with them.
 fn compacted(changes: &[Option<i32>], summary: Held) -> u32 {
-    let change: i64 = changes.iter().flatten().map(|change| i64::from(*change)).sum();
+    let change: i64 = changes
+        .iter()
+        .flatten()
+        .map(|change| i64::from(*change))
+        .sum();
     u32::try_from(i64::from(summary.parts) - change).unwrap_or_default()
 }
 
 /// What waits, by the bytes of each message.
 fn queued(bytes: &[i32]) -> Held {
     let sum: i64 = bytes.iter().map(|bytes| i64::from(*bytes)).sum();
-    Held { tokens: sum / BYTES_PER_TOKEN, parts: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
+    Held {
+        tokens: sum / BYTES_PER_TOKEN,
+        parts: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+    }
 }
 
 /// What waits is not taken apart: this is about right for text.
@@ -176,7 +203,10 @@ fn ledger(row: &Row) -> Result<Ledger, Error> {
     else {
         return Err(Error::Corrupt("the counters of a context".to_owned()));
     };
-    let held = |n: usize| Held { tokens: tokens[n], parts: parts[n] };
+    let held = |n: usize| Held {
+        tokens: tokens[n],
+        parts: parts[n],
+    };
     Ok(Ledger {
         messages,
         overhead,
@@ -194,7 +224,10 @@ fn ledger(row: &Row) -> Result<Ledger, Error> {
 
 /// The columns of [`model_dependent_columns`].
 pub(super) fn model_dependent(row: &Row) -> Result<ModelDependent, Error> {
-    Ok(ModelDependent { media: get(row, "has_media")?, reasoning: get(row, "has_reasoning")? })
+    Ok(ModelDependent {
+        media: get(row, "has_media")?,
+        reasoning: get(row, "has_reasoning")?,
+    })
 }
 
 fn spent(spent: &Composite<'_>) -> Result<Spent, Error> {
@@ -203,7 +236,11 @@ fn spent(spent: &Composite<'_>) -> Result<Spent, Error> {
         2 => UsagePurpose::Compaction,
         other => return Err(Error::Corrupt(format!("usage purpose {other}"))),
     };
-    Ok(Spent { purpose, model: spent.get(1)?, totals: totals(spent, 2)? })
+    Ok(Spent {
+        purpose,
+        model: spent.get(1)?,
+        totals: totals(spent, 2)?,
+    })
 }
 
 fn turn(turn: &Composite<'_>) -> Result<TurnSpent, Error> {

@@ -1,4 +1,5 @@
-//! The owner's way from one step to the next: a step is made for one revision of the configuration, and says which.
+//! The owner's way from one step to the next: a step is made for one revision of the configuration,
+//! and says which.
 
 use super::{
     Error, Store,
@@ -36,14 +37,37 @@ pub(super) const BEGIN_STEP: &str = include_str!("sql/begin_step.sql");
 
 impl Store {
     /// Begins the next step, if the configuration it is made for is still in force.
-    pub async fn begin_step(&self, key: &SessionKey, right: TurnFence<'_>, step: &NewStep<'_>) -> Result<Begun, Error> {
-        let NewStep { revision, in_any_case, started, size_offset } = *step;
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
+    pub async fn begin_step(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        step: &NewStep<'_>,
+    ) -> Result<Begun, Error> {
+        let NewStep {
+            revision,
+            in_any_case,
+            started,
+            size_offset,
+        } = *step;
+        let key = Key::from(key);
+        let lease = self.lease.as_secs_f64();
         let binding = !in_any_case;
-        let (fence, turn) = (right.fence, right.turn.as_str());
+        let fence = right.fence;
+        let turn = right.turn.as_str();
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
-        params.extend([&revision as Param<'_>, &binding, &started, &size_offset, &lease, &self.replica, &turn]);
-        match self.fenced_write(&key, right, &[Query::new(BEGIN_STEP, params)]).await? {
+        params.extend([
+            &revision as Param<'_>,
+            &binding,
+            &started,
+            &size_offset,
+            &lease,
+            &self.replica,
+            &turn,
+        ]);
+        match self
+            .fenced_write(&key, right, &[Query::new(BEGIN_STEP, params)])
+            .await?
+        {
             Fenced::Applied(ack) => Ok(Begun::Applied(ack)),
             Fenced::Refused => Ok(Begun::Moved),
             Fenced::Gone => Ok(Begun::Fenced),

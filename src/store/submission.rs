@@ -1,5 +1,5 @@
-//! Answers to tool calls: results, approvals, denials, and the end of a call's time. Whoever answers the last open call of a turn
-//! without an owner becomes its owner.
+//! Answers to tool calls: results, approvals, denials, and the end of a call's time. Whoever
+//! answers the last open call of a turn without an owner becomes its owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,16 @@ use super::{
     pipeline::{Param, Query},
     row::get,
     rows::{Key, part_row, signed},
-    tool_call::{ANSWERED, APPROVAL, CALLS, DENIED, KnownCall, OPEN, REQUESTED, TIMED_OUT, known_calls},
+    tool_call::{
+        ANSWERED, APPROVAL, CALLS, DENIED, KnownCall, OPEN, REQUESTED, TIMED_OUT, known_calls,
+    },
 };
 use crate::{
     codec,
-    model::{BlobId, CallId, Fence, Part, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    model::{
+        BlobId, CallId, Fence, Part, Payload, RequestId, Seq, SessionKey, TurnId,
+        command::Idempotency,
+    },
 };
 
 /// An answer that closes a call, cleaned and cut.
@@ -69,7 +74,8 @@ pub struct NextStep {
     pub started: Option<Vec<u8>>,
     /// What the size of its prompt has beside that of the transcript.
     pub size_offset: i64,
-    /// The revision that both are made for. When another one is in force, beginning the step is left to the owner.
+    /// The revision that both are made for. When another one is in force, beginning the step is
+    /// left to the owner.
     pub revision: i64,
 }
 
@@ -121,18 +127,44 @@ pub struct FirstSubmission {
 pub(super) const SUBMIT: &str = include_str!("sql/submit.sql");
 
 impl Store {
-    /// Writes answers. What does not wait for such an answer, or belongs to a turn that is being cancelled, is left alone.
-    pub async fn submit(&self, key: &SessionKey, submission: &Submission<'_>) -> Result<Submitted, Error> {
-        let Submission { answers, approvals, named, idempotency, estimator, overhead, next } = submission;
-        let (key, lease) = (Key::from(key), self.lease.as_secs_f64());
-        let (closing, opening) = (AnswerColumns::from(*answers), ApprovalColumns::from(*approvals));
+    /// Writes answers. What does not wait for such an answer, or belongs to a turn that is being
+    /// cancelled, is left alone.
+    pub async fn submit(
+        &self,
+        key: &SessionKey,
+        submission: &Submission<'_>,
+    ) -> Result<Submitted, Error> {
+        let Submission {
+            answers,
+            approvals,
+            named,
+            idempotency,
+            estimator,
+            overhead,
+            next,
+        } = submission;
+        let key = Key::from(key);
+        let lease = self.lease.as_secs_f64();
+        let closing = AnswerColumns::from(*answers);
+        let opening = ApprovalColumns::from(*approvals);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let overhead = signed(*overhead);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
         params.extend(closing.params());
         params.extend(opening.params());
-        params.extend([&request as Param<'_>, &idempotency.hash, &self.replica, &lease]);
-        params.extend([estimator as Param<'_>, &overhead, &next.started, &next.size_offset, &next.revision]);
+        params.extend([
+            &request as Param<'_>,
+            &idempotency.hash,
+            &self.replica,
+            &lease,
+        ]);
+        params.extend([
+            estimator as Param<'_>,
+            &overhead,
+            &next.started,
+            &next.size_offset,
+            &next.revision,
+        ]);
         let named: Vec<&str> = named.iter().map(CallId::as_str).collect();
         let remembered = Request::new(&key, request, &idempotency.hash, "");
         let queries = [
@@ -163,7 +195,10 @@ struct AnswerColumns<'a> {
 
 impl<'a> From<&'a [Answer]> for AnswerColumns<'a> {
     fn from(answers: &'a [Answer]) -> Self {
-        let rows: Vec<_> = answers.iter().map(|answer| part_row(&answer.part)).collect();
+        let rows: Vec<_> = answers
+            .iter()
+            .map(|answer| part_row(&answer.part))
+            .collect();
         let kinds = || answers.iter().map(|answer| answer.kind);
         Self {
             calls: answers.iter().map(|answer| answer.call.as_str()).collect(),
@@ -239,9 +274,18 @@ struct ApprovalColumns<'a> {
 impl<'a> From<&'a [Approval]> for ApprovalColumns<'a> {
     fn from(approvals: &'a [Approval]) -> Self {
         Self {
-            calls: approvals.iter().map(|approval| approval.call.as_str()).collect(),
-            requests: approvals.iter().map(|approval| codec::event::encode(&approval.request).payload).collect(),
-            edited: approvals.iter().map(|approval| approval.edited.as_deref()).collect(),
+            calls: approvals
+                .iter()
+                .map(|approval| approval.call.as_str())
+                .collect(),
+            requests: approvals
+                .iter()
+                .map(|approval| codec::event::encode(&approval.request).payload)
+                .collect(),
+            edited: approvals
+                .iter()
+                .map(|approval| approval.edited.as_deref())
+                .collect(),
         }
     }
 }
@@ -255,17 +299,29 @@ impl ApprovalColumns<'_> {
 
 fn submitted(answers: &[Vec<Row>], hash: &str) -> Result<Submitted, Error> {
     let [_, _, written, remembered, calls, open] = answers else {
-        return Err(Error::Corrupt("submit gave another number of answers".to_owned()));
+        return Err(Error::Corrupt(
+            "submit gave another number of answers".to_owned(),
+        ));
     };
-    let accepted: Vec<String> = written.first().map(|row| get(row, "accepted")).transpose()?.unwrap_or_default();
-    let next_seq: Option<i64> = written.first().map(|row| get(row, "next_seq")).transpose()?;
+    let accepted: Vec<String> = written
+        .first()
+        .map(|row| get(row, "accepted"))
+        .transpose()?
+        .unwrap_or_default();
+    let next_seq: Option<i64> = written
+        .first()
+        .map(|row| get(row, "next_seq"))
+        .transpose()?;
     let last_seq = Seq(next_seq.map_or(0, |next| next - 1));
     let mut grant = None;
     if let Some(row) = written.first()
         && get(row, "resumes")?
     {
         grant = Some(Grant {
-            fence: Fence { epoch: get(row, "epoch")?, op: get(row, "op")? },
+            fence: Fence {
+                epoch: get(row, "epoch")?,
+                op: get(row, "op")?,
+            },
             turn: TurnId::new(get::<String>(row, "turn_id")?),
             last_seq,
         });
@@ -283,11 +339,18 @@ fn submitted(answers: &[Vec<Row>], hash: &str) -> Result<Submitted, Error> {
     })
 }
 
-/// What is remembered. Under another hash it may be the work of another RPC, whose result is no list of calls.
+/// What is remembered. Under another hash it may be the work of another RPC, whose result is no
+/// list of calls.
 fn first(row: &Row, hash: &str) -> Result<FirstSubmission, Error> {
     let first: String = get(row, "req_hash")?;
     let result: &str = get(row, "result")?;
-    let accepted =
-        if first == hash && !result.is_empty() { codec::call::ids_from_text(result)? } else { BTreeSet::new() };
-    Ok(FirstSubmission { hash: first, accepted })
+    let accepted = if first == hash && !result.is_empty() {
+        codec::call::ids_from_text(result)?
+    } else {
+        BTreeSet::new()
+    };
+    Ok(FirstSubmission {
+        hash: first,
+        accepted,
+    })
 }

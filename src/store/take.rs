@@ -53,8 +53,9 @@ pub(super) const TAKE: &str = concat!(
 );
 
 impl Store {
-    /// Takes messages into the transcript of the turn as `rows` say, if nothing moved since `seen`; they begin the next step if `step`
-    /// says so. Without a seq that was seen the hot row is locked first, and others that write into the session refuse it no more: only
+    /// Takes messages into the transcript of the turn as `rows` say, if nothing moved since `seen`;
+    /// they begin the next step if `step` says so. Without a seq that was seen the hot row is
+    /// locked first, and others that write into the session refuse it no more: only
     /// what becomes of the messages themselves does.
     pub async fn take(
         &self,
@@ -73,10 +74,20 @@ impl Store {
         };
         let lease = Some(self.lease.as_secs_f64());
         let owner = Some((self.replica(), right.turn.as_str())).unzip();
-        let params =
-            TakeParams { steps, lease, revision, owner, state: RUNNING, ..TakeParams::new(right.fence, seen, taken) };
+        let params = TakeParams {
+            steps,
+            lease,
+            revision,
+            owner,
+            state: RUNNING,
+            ..TakeParams::new(right.fence, seen, taken)
+        };
         let take = params.query(&key, rows);
-        let queries = if seen.is_some() { vec![take] } else { vec![lock_run(&key), take] };
+        let queries = if seen.is_some() {
+            vec![take]
+        } else {
+            vec![lock_run(&key), take]
+        };
         match self.fenced_write(&key, right, &queries).await? {
             Fenced::Applied(ack) => Ok(Take::Applied(ack)),
             Fenced::Refused => Ok(Take::Moved),
@@ -84,8 +95,9 @@ impl Store {
         }
     }
 
-    /// Takes messages into the transcript of an idle session, as `rows` say and for this revision of its configuration, if nothing moved
-    /// since the look. `None` means something did, a turn began or calls are open. Else the newest seq.
+    /// Takes messages into the transcript of an idle session, as `rows` say and for this revision
+    /// of its configuration, if nothing moved since the look. `None` means something did, a
+    /// turn began or calls are open. Else the newest seq.
     pub async fn take_idle(
         &self,
         key: &SessionKey,
@@ -95,9 +107,15 @@ impl Store {
         taken: &[Taken<'_>],
     ) -> Result<Option<Seq>, Error> {
         let key = Key::from(key);
-        let params = TakeParams { revision: Some(revision), ..TakeParams::new(look.fence, Some(look.last_seq), taken) };
+        let params = TakeParams {
+            revision: Some(revision),
+            ..TakeParams::new(look.fence, Some(look.last_seq), taken)
+        };
         let written = self.database.write(&params.query(&key, rows)).await?;
-        written.first().map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1))).transpose()
+        written
+            .first()
+            .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
+            .transpose()
     }
 }
 
@@ -130,10 +148,22 @@ impl<'a> TakeParams<'a> {
             steps: 0,
             lease: None,
             ids: taken.iter().map(|taken| taken.message.as_str()).collect(),
-            statuses: taken.iter().map(|taken| if taken.end.is_ok() { APPLIED } else { DROPPED }).collect(),
-            events: taken.iter().map(|taken| i32::try_from(taken.event).unwrap_or(i32::MAX)).collect(),
-            into: taken.iter().map(|taken| taken.end.ok().map(MessageId::as_str)).collect(),
-            reasons: taken.iter().map(|taken| taken.end.err().map(reason_number)).collect(),
+            statuses: taken
+                .iter()
+                .map(|taken| if taken.end.is_ok() { APPLIED } else { DROPPED })
+                .collect(),
+            events: taken
+                .iter()
+                .map(|taken| i32::try_from(taken.event).unwrap_or(i32::MAX))
+                .collect(),
+            into: taken
+                .iter()
+                .map(|taken| taken.end.ok().map(MessageId::as_str))
+                .collect(),
+            reasons: taken
+                .iter()
+                .map(|taken| taken.end.err().map(reason_number))
+                .collect(),
             revision: None,
             state: IDLE,
             owner: (None, None),
@@ -142,9 +172,26 @@ impl<'a> TakeParams<'a> {
 
     fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
         let mut params = rows.params(key);
-        params.extend([&self.fence.epoch as Param<'q>, &self.fence.op, &self.next_seq, &self.steps, &self.lease]);
-        params.extend([&self.ids as Param<'q>, &self.statuses, &self.events, &self.into, &self.reasons]);
-        params.extend([&self.revision as Param<'q>, &self.state, &self.owner.0, &self.owner.1]);
+        params.extend([
+            &self.fence.epoch as Param<'q>,
+            &self.fence.op,
+            &self.next_seq,
+            &self.steps,
+            &self.lease,
+        ]);
+        params.extend([
+            &self.ids as Param<'q>,
+            &self.statuses,
+            &self.events,
+            &self.into,
+            &self.reasons,
+        ]);
+        params.extend([
+            &self.revision as Param<'q>,
+            &self.state,
+            &self.owner.0,
+            &self.owner.1,
+        ]);
         Query::new(TAKE, params)
     }
 }

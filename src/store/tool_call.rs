@@ -70,8 +70,8 @@ pub struct OpenCall {
     pub overdue: bool,
 }
 
-/// Numbers of `tool_calls.status`. A call that is open and has no deadline yet waits for its turn; with [`APPROVAL`] it asks a
-/// person then.
+/// Numbers of `tool_calls.status`. A call that is open and has no deadline yet waits for its turn;
+/// with [`APPROVAL`] it asks a person then.
 pub(super) const REQUESTED: i16 = 0;
 pub(super) const WAITING: i16 = 1;
 pub(super) const APPROVAL: i16 = 2;
@@ -89,7 +89,8 @@ pub(super) const CALLS: &str = "-- store::tool_call::calls
     select c.call_id, c.turn_id, c.step, c.tool_name, c.status, c.deadline is not null as asked, c.edited_arguments, c.answer_hash
       from tool_calls c where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
 
-/// The calls that wait for the host, in the order the model made them; those that wait for their turn are left out.
+/// The calls that wait for the host, in the order the model made them; those that wait for their
+/// turn are left out.
 pub(super) const OPEN: &str = "-- store::tool_call::open
     select c.call_id, c.tool_name, c.status, c.deadline, c.deadline < now() as overdue, coalesce(c.edited_arguments, p.body) as arguments,
            c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout
@@ -102,20 +103,40 @@ impl Store {
     /// The ids of all calls that the session ever had, those that the model no longer sees too.
     pub async fn call_ids(&self, key: &SessionKey) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(CALL_IDS, &[&key.tenant, &key.session]).await?;
-        rows.iter().map(|row| Ok(CallId::new(get::<String>(row, "call_id")?))).collect()
+        let rows = self
+            .database
+            .read(CALL_IDS, &[&key.tenant, &key.session])
+            .await?;
+        rows.iter()
+            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
+            .collect()
     }
 
     /// What is known of these calls; those the session never had are missing.
-    pub async fn calls(&self, key: &SessionKey, calls: &[CallId]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
-        let (key, ids): (Key, Vec<&str>) = (Key::from(key), calls.iter().map(CallId::as_str).collect());
-        known_calls(&self.database.read(CALLS, &[&key.tenant, &key.session, &ids]).await?)
+    pub async fn calls(
+        &self,
+        key: &SessionKey,
+        calls: &[CallId],
+    ) -> Result<BTreeMap<CallId, KnownCall>, Error> {
+        let (key, ids): (Key, Vec<&str>) =
+            (Key::from(key), calls.iter().map(CallId::as_str).collect());
+        known_calls(
+            &self
+                .database
+                .read(CALLS, &[&key.tenant, &key.session, &ids])
+                .await?,
+        )
     }
 
     /// The calls of the live turn that wait for the host, in order.
     pub async fn open_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
         let key = Key::from(key);
-        self.database.read(OPEN, &[&key.tenant, &key.session]).await?.iter().map(open_call).collect()
+        self.database
+            .read(OPEN, &[&key.tenant, &key.session])
+            .await?
+            .iter()
+            .map(open_call)
+            .collect()
     }
 }
 
@@ -150,8 +171,14 @@ fn state(status: i16, asked: bool) -> Result<CallState, Error> {
 fn open_call(row: &Row) -> Result<OpenCall, Error> {
     let waits_for = match get(row, "status")? {
         APPROVAL => WaitsFor::Approval,
-        REQUESTED => WaitsFor::Result { edited: get(row, "edited")? },
-        other => return Err(Error::Corrupt(format!("an open call with a deadline has status {other}"))),
+        REQUESTED => WaitsFor::Result {
+            edited: get(row, "edited")?,
+        },
+        other => {
+            return Err(Error::Corrupt(format!(
+                "an open call with a deadline has status {other}"
+            )));
+        }
     };
     let call = ToolCall {
         id: CallId::new(get::<String>(row, "call_id")?),
@@ -160,7 +187,11 @@ fn open_call(row: &Row) -> Result<OpenCall, Error> {
     };
     let deadline: Timestamp = get(row, "deadline")?;
     Ok(OpenCall {
-        pending: PendingCall { call, deadline, waits_for },
+        pending: PendingCall {
+            call,
+            deadline,
+            waits_for,
+        },
         timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
         overdue: get(row, "overdue")?,
     })

@@ -1,5 +1,5 @@
-//! The owner's writes: a step, the end of a turn. Each carries the turn, its owner and the fence `(epoch, op)`; one that carries an
-//! old fence, or another turn or owner, changes nothing.
+//! The owner's writes: a step, the end of a turn. Each carries the turn, its owner and the fence
+//! `(epoch, op)`; one that carries an old fence, or another turn or owner, changes nothing.
 
 use std::{
     sync::LazyLock,
@@ -26,8 +26,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnFence, TurnResult, Usage, UsageTotals,
-        event::WaitsFor,
+        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnFence, TurnResult,
+        Usage, UsageTotals, event::WaitsFor,
     },
 };
 
@@ -74,15 +74,25 @@ impl CallFate {
     fn status(&self) -> i16 {
         match self {
             Self::Asked(WaitsFor::Result { .. }) => REQUESTED,
-            Self::Later { waits_for: WaitsFor::Result { .. }, .. } => WAITING,
-            Self::Asked(WaitsFor::Approval) | Self::Later { waits_for: WaitsFor::Approval, .. } => APPROVAL,
+            Self::Later {
+                waits_for: WaitsFor::Result { .. },
+                ..
+            } => WAITING,
+            Self::Asked(WaitsFor::Approval)
+            | Self::Later {
+                waits_for: WaitsFor::Approval,
+                ..
+            } => APPROVAL,
             Self::NotRun => CANCELLED,
         }
     }
 
     fn request(&self) -> Option<Vec<u8>> {
         match self {
-            Self::Later { waits_for: _, request } => Some(codec::event::encode(request).payload),
+            Self::Later {
+                waits_for: _,
+                request,
+            } => Some(codec::event::encode(request).payload),
             Self::Asked(_) | Self::NotRun => None,
         }
     }
@@ -158,8 +168,8 @@ pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/gr
 pub(super) const SETTLE: &str = "-- store::turn::settle
     select epoch, op, owner, written_by, turn_id, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
 impl Store {
-    /// The owner's append: rows, calls, what the step cost. With calls left open the turn waits and the lease is released in the
-    /// same statement.
+    /// The owner's append: rows, calls, what the step cost. With calls left open the turn waits and
+    /// the lease is released in the same statement.
     pub async fn append(
         &self,
         key: &SessionKey,
@@ -168,8 +178,11 @@ impl Store {
         cost: &StepCost<'_>,
         batch: Option<&Batch>,
     ) -> Result<Written, Error> {
-        let (key, spent, calls) = (Key::from(key), Spent::from(cost), Calls::from(batch));
-        let (lease, message) = (self.lease.as_secs_f64(), cost.message.map(MessageId::as_str));
+        let key = Key::from(key);
+        let spent = Spent::from(cost);
+        let calls = Calls::from(batch);
+        let lease = self.lease.as_secs_f64();
+        let message = cost.message.map(MessageId::as_str);
         let mut params = rows.params(&key);
         params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
         params.extend(spent.params());
@@ -177,7 +190,8 @@ impl Store {
         params.extend(calls.params());
         let turn = right.turn.as_str();
         params.extend([&spent.measured as Param<'_>, &self.replica, &turn]);
-        self.owner_write(&key, right, &[Query::new(APPEND, params)]).await
+        self.owner_write(&key, right, &[Query::new(APPEND, params)])
+            .await
     }
 
     /// Repeats the step as its next attempt. The rows are events of the attempt that failed.
@@ -188,17 +202,20 @@ impl Store {
         rows: &Rows,
         cost: &StepCost<'_>,
     ) -> Result<Written, Error> {
-        let (key, spent, lease) = (Key::from(key), Spent::from(cost), self.lease.as_secs_f64());
+        let key = Key::from(key);
+        let spent = Spent::from(cost);
+        let lease = self.lease.as_secs_f64();
         let mut params = rows.params(&key);
         params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
         params.extend(spent.params());
         let turn = right.turn.as_str();
         params.extend([&lease as Param<'_>, &self.replica, &turn]);
-        self.owner_write(&key, right, &[Query::new(RETRY, params)]).await
+        self.owner_write(&key, right, &[Query::new(RETRY, params)])
+            .await
     }
 
-    /// The last step: commits its message in any case, and ends the turn as completed if no message waits for it and no client
-    /// cancelled.
+    /// The last step: commits its message in any case, and ends the turn as completed if no message
+    /// waits for it and no client cancelled.
     pub async fn finish(
         &self,
         key: &SessionKey,
@@ -207,7 +224,9 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
-        self.finish_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
+        self.finish_and_start(key, right, rows, cost, end, None)
+            .await
+            .map(|(written, _)| written)
     }
 
     /// The same; when that ends the turn, the next one begins in the same transaction.
@@ -220,16 +239,34 @@ impl Store {
         end: &End<'_>,
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
-        let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
-        let (message, lease) = (cost.message.map(MessageId::as_str), self.lease.as_secs_f64());
+        let key = Key::from(key);
+        let spent = Spent::from(cost);
+        let ended = Ended::from(end);
+        let message = cost.message.map(MessageId::as_str);
+        let lease = self.lease.as_secs_f64();
         let turn = right.turn.as_str();
         let mut values = rows.values(&key);
-        values.extend([("epoch", &right.fence.epoch as Param<'_>), ("op", &right.fence.op)]);
+        values.extend([
+            ("epoch", &right.fence.epoch as Param<'_>),
+            ("op", &right.fence.op),
+        ]);
         values.extend(spent.values());
-        values.extend([("step_count", &ended.steps as Param<'_>), ("final_message", &message), ("lease", &lease)]);
-        values.extend([("payload", &ended.payload as Param<'_>), ("outcome", &ended.outcome)]);
-        values.extend([("measured", &spent.measured as Param<'_>), ("owner", &self.replica), ("turn", &turn)]);
-        let is_needed = |name: &str| rows.need(name) && (name != "store::usage::spend" || spent.is_call());
+        values.extend([
+            ("step_count", &ended.steps as Param<'_>),
+            ("final_message", &message),
+            ("lease", &lease),
+        ]);
+        values.extend([
+            ("payload", &ended.payload as Param<'_>),
+            ("outcome", &ended.outcome),
+        ]);
+        values.extend([
+            ("measured", &spent.measured as Param<'_>),
+            ("owner", &self.replica),
+            ("turn", &turn),
+        ]);
+        let is_needed =
+            |name: &str| rows.need(name) && (name != "store::usage::spend" || spent.is_call());
         let session = || vec![&key.tenant as Param<'_>, &key.session];
         let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session())];
         let own = queries.len();
@@ -246,7 +283,9 @@ impl Store {
         cost: &StepCost<'_>,
         end: &End<'_>,
     ) -> Result<Written, Error> {
-        self.stop_and_start(key, right, rows, cost, end, None).await.map(|(written, _)| written)
+        self.stop_and_start(key, right, rows, cost, end, None)
+            .await
+            .map(|(written, _)| written)
     }
 
     /// The same, and the next turn begins in the same transaction.
@@ -259,45 +298,83 @@ impl Store {
         end: &End<'_>,
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
-        let (key, spent, ended) = (Key::from(key), Spent::from(cost), Ended::from(end));
+        let key = Key::from(key);
+        let spent = Spent::from(cost);
+        let ended = Ended::from(end);
         let message = cost.message.map(MessageId::as_str);
-        let (tokens, overhead) = (signed(end.synthetic.tokens), signed(end.synthetic.overhead));
+        let tokens = signed(end.synthetic.tokens);
+        let overhead = signed(end.synthetic.overhead);
         let closed = codec::event::encode_call_cancelled(end.synthetic.reason);
         let mut params = rows.params(&key);
         params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
         params.extend(spent.params());
-        params.extend([&ended.steps as Param<'_>, &message, &ended.kind, &ended.payload, &ended.outcome, &ended.state]);
-        params.extend([&end.synthetic.words as Param<'_>, &tokens, &overhead, &closed, &spent.measured]);
+        params.extend([
+            &ended.steps as Param<'_>,
+            &message,
+            &ended.kind,
+            &ended.payload,
+            &ended.outcome,
+            &ended.state,
+        ]);
+        params.extend([
+            &end.synthetic.words as Param<'_>,
+            &tokens,
+            &overhead,
+            &closed,
+            &spent.measured,
+        ]);
         let turn = right.turn.as_str();
         params.extend([&self.replica as Param<'_>, &turn]);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
-        let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session()), Query::new(STOP, params)];
-        if let Ending::Cancelled { undone: Some(_), .. } = end.ending {
-            queries.extend(rollback::queries(&key, &right.fence, [&self.replica, &turn]));
+        let mut queries = vec![
+            Query::new(GATE, session()),
+            Query::new(LOCK_RUN, session()),
+            Query::new(STOP, params),
+        ];
+        if let Ending::Cancelled {
+            undone: Some(_), ..
+        } = end.ending
+        {
+            queries.extend(rollback::queries(
+                &key,
+                &right.fence,
+                [&self.replica, &turn],
+            ));
         }
         let own = queries.len().saturating_sub(1);
         self.end_and_start(&key, right, (queries, own), next).await
     }
 
-    async fn owner_write(&self, key: &Key, right: TurnFence<'_>, queries: &[Query<'_>]) -> Result<Written, Error> {
+    async fn owner_write(
+        &self,
+        key: &Key,
+        right: TurnFence<'_>,
+        queries: &[Query<'_>],
+    ) -> Result<Written, Error> {
         match self.fenced_write(key, right, queries).await? {
             Fenced::Applied(ack) => Ok(Written::Applied(ack)),
             Fenced::Gone => Ok(Written::Fenced),
-            Fenced::Refused => Err(Error::Corrupt(format!("an owner's write with the fence {right:?} was refused"))),
+            Fenced::Refused => Err(Error::Corrupt(format!(
+                "an owner's write with the fence {right:?} was refused"
+            ))),
         }
     }
 
-    /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then looks whether it had landed.
+    /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then
+    /// looks whether it had landed.
     pub(super) async fn fenced_write(
         &self,
         key: &Key,
         right: TurnFence<'_>,
         queries: &[Query<'_>],
     ) -> Result<Fenced, Error> {
-        self.fenced_answers(key, right, queries, queries.len().saturating_sub(1)).await.map(|(fenced, _)| fenced)
+        self.fenced_answers(key, right, queries, queries.len().saturating_sub(1))
+            .await
+            .map(|(fenced, _)| fenced)
     }
 
-    /// The same; the statement `own` compares the fence and answers. The rows of the last statement come back with it, if that is another one.
+    /// The same; the statement `own` compares the fence and answers. The rows of the last statement
+    /// come back with it, if that is another one.
     pub(super) async fn fenced_answers(
         &self,
         key: &Key,
@@ -316,11 +393,16 @@ impl Store {
                 Ok(mut answers) => match answers.get(own).and_then(|rows| rows.first()) {
                     Some(row) => {
                         let applied = Fenced::Applied(ack(row)?);
-                        return Ok((applied, answers.drain(own + 1..).next_back().unwrap_or_default()));
+                        return Ok((
+                            applied,
+                            answers.drain(own + 1..).next_back().unwrap_or_default(),
+                        ));
                     }
                     None => return Ok((self.settle(key, right).await?, Vec::new())),
                 },
-                Err(error) if error.is_other_fence() => return Ok((self.settle(key, right).await?, Vec::new())),
+                Err(error) if error.is_other_fence() => {
+                    return Ok((self.settle(key, right).await?, Vec::new()));
+                }
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "no answer to a write; repeating it");
                     tokio::time::sleep(pause).await;
@@ -331,14 +413,23 @@ impl Store {
         }
     }
 
-    /// Whether a write that now changes nothing had landed before: the fence of its turn has moved by exactly one operation, and it was
-    /// this replica that moved it.
+    /// Whether a write that now changes nothing had landed before: the fence of its turn has moved
+    /// by exactly one operation, and it was this replica that moved it.
     async fn settle(&self, key: &Key, right: TurnFence<'_>) -> Result<Fenced, Error> {
-        let rows = self.database.read(SETTLE, &[&key.tenant, &key.session]).await?;
-        let Some(row) = rows.first() else { return Ok(Fenced::Gone) };
-        let now = Fence { epoch: get(row, "epoch")?, op: get(row, "op")? };
+        let rows = self
+            .database
+            .read(SETTLE, &[&key.tenant, &key.session])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(Fenced::Gone);
+        };
+        let now = Fence {
+            epoch: get(row, "epoch")?,
+            op: get(row, "op")?,
+        };
         let is_turn = get::<Option<&str>>(row, "turn_id")? == Some(right.turn.as_str());
-        let is_mine = |column| Ok::<_, Error>(get::<Option<&str>>(row, column)? == Some(self.replica()));
+        let is_mine =
+            |column| Ok::<_, Error>(get::<Option<&str>>(row, column)? == Some(self.replica()));
         if is_turn && now == right.fence.next() && is_mine("written_by")? {
             Ok(Fenced::Applied(ack(row)?))
         } else if is_turn && now == right.fence && is_mine("owner")? {
@@ -357,8 +448,18 @@ struct Spent<'a> {
 
 impl<'a> From<&StepCost<'a>> for Spent<'a> {
     fn from(cost: &StepCost<'a>) -> Self {
-        let totals = cost.call.map(|usage| UsageTotals::default().plus(usage)).unwrap_or_default();
-        let UsageTotals { calls, input, output, reasoning, cache_read, cache_write } = totals;
+        let totals = cost
+            .call
+            .map(|usage| UsageTotals::default().plus(usage))
+            .unwrap_or_default();
+        let UsageTotals {
+            calls,
+            input,
+            output,
+            reasoning,
+            cache_read,
+            cache_write,
+        } = totals;
         Self {
             model: cost.model,
             totals: [calls, input, output, reasoning, cache_read, cache_write],
@@ -408,10 +509,30 @@ struct Calls {
 
 impl From<Option<&Batch>> for Calls {
     fn from(batch: Option<&Batch>) -> Self {
-        let Some(Batch { message, results, calls }) = batch else { return Self::default() };
-        let mut columns =
-            Self { message: message.as_str().to_owned(), results: results.as_str().to_owned(), ..Self::default() };
-        for (ord, NewCall { id, name, part, fate, timeout }) in (0..).zip(calls) {
+        let Some(Batch {
+            message,
+            results,
+            calls,
+        }) = batch
+        else {
+            return Self::default();
+        };
+        let mut columns = Self {
+            message: message.as_str().to_owned(),
+            results: results.as_str().to_owned(),
+            ..Self::default()
+        };
+        for (
+            ord,
+            NewCall {
+                id,
+                name,
+                part,
+                fate,
+                timeout,
+            },
+        ) in (0..).zip(calls)
+        {
             columns.ids.push(id.as_str().to_owned());
             columns.names.push(name.clone());
             columns.parts.push(i32::try_from(*part).unwrap_or(i32::MAX));
@@ -451,7 +572,10 @@ pub(super) struct Ended {
 
 impl From<&End<'_>> for Ended {
     fn from(end: &End<'_>) -> Self {
-        let payload = crate::model::Payload::TurnEnded { ending: end.ending.clone(), result: end.result.clone() };
+        let payload = crate::model::Payload::TurnEnded {
+            ending: end.ending.clone(),
+            result: end.result.clone(),
+        };
         let encoded = codec::event::encode(&payload);
         Self {
             steps: signed(end.result.step_count),

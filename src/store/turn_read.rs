@@ -17,8 +17,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnId, TurnResult,
-        TurnState, UsageTotals, command::TurnRequest,
+        Anchor, CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnId,
+        TurnResult, TurnState, UsageTotals, command::TurnRequest,
     },
 };
 
@@ -128,8 +128,8 @@ pub struct Turn {
     pub late: bool,
 }
 
-/// The revision that a step was made for, as its `step_started` says: the newest such event of the turn `t`, which ends
-/// before `$seq`.
+/// The revision that a step was made for, as its `step_started` says: the newest such event of the
+/// turn `t`, which ends before `$seq`.
 macro_rules! made_for {
     ($seq:literal) => {
         concat!(
@@ -185,7 +185,8 @@ macro_rules! turns_select {
     };
 }
 
-/// A page of turns, cut where it would be too large; a revision's configuration is read and counted with its first turn.
+/// A page of turns, cut where it would be too large; a revision's configuration is read and counted
+/// with its first turn.
 const TURNS: &str = concat!(
     "-- store::turn_read::turns: $3 before this seq $4 most turns $5 most bytes
     select b.turn_id, b.state, b.run_state, b.request_id, b.request, b.started_at, b.ended_at, b.first_seq, b.last_seq, b.step_count,
@@ -211,10 +212,22 @@ const TURNS: &str = concat!(
 );
 
 impl Store {
-    /// The turn as its owner needs it. Returns `None` if this replica no longer owns it under this epoch.
-    pub async fn owned(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Result<Option<Owned>, Error> {
+    /// The turn as its owner needs it. Returns `None` if this replica no longer owns it under this
+    /// epoch.
+    pub async fn owned(
+        &self,
+        key: &SessionKey,
+        turn: &TurnId,
+        epoch: i64,
+    ) -> Result<Option<Owned>, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &epoch, &self.replica, &turn.as_str()];
+        let params: [Param<'_>; 5] = [
+            &key.tenant,
+            &key.session,
+            &epoch,
+            &self.replica,
+            &turn.as_str(),
+        ];
         let rows = self.database.read(OWNED, &params).await?;
         rows.first().map(owned).transpose()
     }
@@ -229,17 +242,38 @@ impl Store {
             )
         );
         let key = Key::from(key);
-        let rows = self.database.read(SQL, &[&key.tenant, &key.session, &turn.as_str()]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let config = codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?;
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session, &turn.as_str()])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let config = codec::config::decode(
+            get(row, "config")?,
+            codec::tools::decode(get(row, "tools")?)?,
+        )?;
         turn_row(row, config).map(Some)
     }
 
-    /// The turns of a session that started before `before`, newest first: at most `limit`, and as many as take up at most `bytes` as they
-    /// are stored, but at least one. Their configurations come without tools, each revision's once.
-    pub async fn turns(&self, key: &SessionKey, before: Seq, limit: u32, bytes: i64) -> Result<Listed<Turn>, Error> {
+    /// The turns of a session that started before `before`, newest first: at most `limit`, and as
+    /// many as take up at most `bytes` as they are stored, but at least one. Their
+    /// configurations come without tools, each revision's once.
+    pub async fn turns(
+        &self,
+        key: &SessionKey,
+        before: Seq,
+        limit: u32,
+        bytes: i64,
+    ) -> Result<Listed<Turn>, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &before.0, &i64::from(limit), &bytes];
+        let params: [Param<'_>; 5] = [
+            &key.tenant,
+            &key.session,
+            &before.0,
+            &i64::from(limit),
+            &bytes,
+        ];
         let rows = self.database.read(TURNS, &params).await?;
         let mut configs: BTreeMap<i64, SessionConfig> = BTreeMap::new();
         let mut items = Vec::with_capacity(rows.len());
@@ -249,8 +283,10 @@ impl Store {
                 configs.insert(revision, codec::config::decode(config, ToolSet::default())?);
             }
             let config = configs.get(&revision).cloned();
-            items
-                .push(turn_row(row, config.ok_or_else(|| Error::Corrupt(format!("revision {revision} is missing")))?)?);
+            items.push(turn_row(
+                row,
+                config.ok_or_else(|| Error::Corrupt(format!("revision {revision} is missing")))?,
+            )?);
         }
         Listed::new(items, &rows)
     }
@@ -285,7 +321,10 @@ fn owned(row: &Row) -> Result<Owned, Error> {
         request: codec::turn::decode_request(get(row, "request")?)?,
         made_for: Revision {
             number: get(row, "revision")?,
-            config: codec::config::decode(get(row, "config")?, codec::tools::decode(get(row, "tools")?)?)?,
+            config: codec::config::decode(
+                get(row, "config")?,
+                codec::tools::decode(get(row, "tools")?)?,
+            )?,
         },
         newer: newer(row)?,
         totals: totals(row)?,
@@ -299,9 +338,14 @@ fn owned(row: &Row) -> Result<Owned, Error> {
 }
 
 fn newer(row: &Row) -> Result<Option<Revision>, Error> {
-    let Some(number) = get::<Option<i64>>(row, "newer_revision")? else { return Ok(None) };
+    let Some(number) = get::<Option<i64>>(row, "newer_revision")? else {
+        return Ok(None);
+    };
     let tools = codec::tools::decode(get(row, "newer_tools")?)?;
-    Ok(Some(Revision { number, config: codec::config::decode(get(row, "newer_config")?, tools)? }))
+    Ok(Some(Revision {
+        number,
+        config: codec::config::decode(get(row, "newer_config")?, tools)?,
+    }))
 }
 
 fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
@@ -316,7 +360,11 @@ fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
         4 => CancelCause::SessionDeleted,
         other => return Err(Error::Corrupt(format!("cancel cause {other}"))),
     };
-    Ok(Some(CancelRequest { cause, reason: get(row, "cancel_reason")?, rollback: mode == ROLLBACK }))
+    Ok(Some(CancelRequest {
+        cause,
+        reason: get(row, "cancel_reason")?,
+        rollback: mode == ROLLBACK,
+    }))
 }
 
 fn turn_row(row: &Row, config: SessionConfig) -> Result<Turn, Error> {

@@ -1,5 +1,5 @@
-//! Content on its way in: chunks are stored under the upload's own id as they come, and get the content's id when all are there.
-//! Only then does the blob exist.
+//! Content on its way in: chunks are stored under the upload's own id as they come, and get the
+//! content's id when all are there. Only then does the blob exist.
 
 use std::time::Duration;
 
@@ -52,13 +52,14 @@ impl Store {
             select $1, $2, $3::int + u.idx::int - 1, u.bytes from unnest($4::bytea[]) with ordinality as u(bytes, idx)
             on conflict do nothing";
         let first = i32::try_from(first).unwrap_or(i32::MAX);
-        let (tenant, upload) = (tenant.as_str(), upload.as_str());
+        let tenant = tenant.as_str();
+        let upload = upload.as_str();
         let query = Query::new(SQL, vec![&tenant as Param<'_>, &upload, &first, &chunks]);
         self.database.write(&query).await.map(drop)
     }
 
-    /// Makes an upload the blob that it is, or drops it where that blob is stored already. Of two at once the second waits for the
-    /// first at the blob's row, and then finds its chunks.
+    /// Makes an upload the blob that it is, or drops it where that blob is stored already. Of two
+    /// at once the second waits for the first at the blob's row, and then finds its chunks.
     pub async fn keep_upload(
         &self,
         tenant: &TenantId,
@@ -82,14 +83,28 @@ impl Store {
                and not exists (select 1 from blob_chunks where tenant_id = $1 and blob_id = $2)";
         const KNOWN: &str = "-- store::upload::keep_upload (known)
             select req_hash, result from idempotency where tenant_id = $1 and session_id = '' and request_id = $2";
-        let Arrived { upload, chunks, id, media_type, bytes } = arrived;
-        let (tenant, upload, blob_id) = (tenant.as_str(), upload.as_str(), id.as_str());
-        let (size, chunks) = (i64::try_from(*bytes).unwrap_or(i64::MAX), i64::from(*chunks));
+        let Arrived {
+            upload,
+            chunks,
+            id,
+            media_type,
+            bytes,
+        } = arrived;
+        let tenant = tenant.as_str();
+        let upload = upload.as_str();
+        let blob_id = id.as_str();
+        let size = i64::try_from(*bytes).unwrap_or(i64::MAX);
+        let chunks = i64::from(*chunks);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let hash = &idempotency.hash;
-        let described: Vec<Param<'_>> = vec![&tenant, &blob_id, media_type, &size, &upload, &chunks, &request, hash];
+        let described: Vec<Param<'_>> = vec![
+            &tenant, &blob_id, media_type, &size, &upload, &chunks, &request, hash,
+        ];
         let queries = [
-            Query::new(REMEMBER, vec![&tenant as Param<'_>, &request, hash, &blob_id]),
+            Query::new(
+                REMEMBER,
+                vec![&tenant as Param<'_>, &request, hash, &blob_id],
+            ),
             Query::new(DESCRIBE, described),
             Query::new(KEEP, vec![&tenant as Param<'_>, &blob_id, &upload]),
             Query::new(DISCARD, vec![&tenant as Param<'_>, &upload]),
@@ -97,7 +112,9 @@ impl Store {
             Query::new(BLOB, vec![&tenant as Param<'_>, &blob_id]),
         ];
         let answers = self.database.transact(&queries).await?;
-        let [.., known, found] = answers.as_slice() else { return Err(Error::Corrupt("no answer".to_owned())) };
+        let [.., known, found] = answers.as_slice() else {
+            return Err(Error::Corrupt("no answer".to_owned()));
+        };
         let known: Option<Remembered> = known.first().map(remembered).transpose()?;
         if let (Some(request), Some(known)) = (&idempotency.request, known)
             && known.hash != *hash
@@ -105,16 +122,25 @@ impl Store {
             return Ok(Kept::Mismatch(request.clone()));
         }
         let found = found.first().map(|row| blob(id, row)).transpose()?;
-        found.map(Kept::Blob).ok_or_else(|| Error::Corrupt(format!("the upload {upload} lost chunks")))
+        found
+            .map(Kept::Blob)
+            .ok_or_else(|| Error::Corrupt(format!("the upload {upload} lost chunks")))
     }
 
     /// Drops what came of an upload.
     pub async fn discard_upload(&self, tenant: &TenantId, upload: &BlobId) -> Result<(), Error> {
-        self.database.write(&Query::new(DISCARD, vec![&tenant.as_str() as Param<'_>, &upload.as_str()])).await.map(drop)
+        self.database
+            .write(&Query::new(
+                DISCARD,
+                vec![&tenant.as_str() as Param<'_>, &upload.as_str()],
+            ))
+            .await
+            .map(drop)
     }
 
-    /// Drops what is left of uploads that began longer than `age` ago, of all tenants, a bounded number of chunks; how many. The
-    /// tenants are found one after the other, each by one look into the index.
+    /// Drops what is left of uploads that began longer than `age` ago, of all tenants, a bounded
+    /// number of chunks; how many. The tenants are found one after the other, each by one look
+    /// into the index.
     pub async fn sweep_uploads(&self, age: Duration) -> Result<u64, Error> {
         const SQL: &str = "-- store::upload::sweep_uploads
             with recursive tenants as (
@@ -134,7 +160,11 @@ impl Store {
              where c.tenant_id = old.tenant_id and c.blob_id = old.blob_id and c.idx = old.idx
             returning 1";
         let age = age.as_secs_f64();
-        Ok(self.database.write(&Query::new(SQL, vec![&age as Param<'_>, &ROUND])).await?.len() as u64)
+        Ok(self
+            .database
+            .write(&Query::new(SQL, vec![&age as Param<'_>, &ROUND]))
+            .await?
+            .len() as u64)
     }
 }
 

@@ -10,13 +10,17 @@ use super::{
 };
 use crate::{
     codec::{self, message::MessageInfo},
-    model::{Anchor, MessageId, Payload, RequestId, Seq, SessionKey, Usage, UsagePurpose, command::Idempotency},
+    model::{
+        Anchor, MessageId, Payload, RequestId, Seq, SessionKey, Usage, UsagePurpose,
+        command::Idempotency,
+    },
 };
 
 /// How a message stands to the end of its transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Since {
-    /// The version of the transcript that it was appended to. `None` means it is not the first of an append.
+    /// The version of the transcript that it was appended to. `None` means it is not the first of
+    /// an append.
     pub version: Option<i64>,
     /// Appends since then.
     pub later: i64,
@@ -64,33 +68,73 @@ pub(super) const SINCE: &str = "-- store::usage::since: $3 the message
 
 impl Store {
     /// How a message stands to the end of its transcript. `None` means there is no such message.
-    pub async fn since(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Since>, Error> {
+    pub async fn since(
+        &self,
+        key: &SessionKey,
+        message: &MessageId,
+    ) -> Result<Option<Since>, Error> {
         let key = Key::from(key);
-        let rows = self.database.read(SINCE, &[&key.tenant, &key.session, &message.as_str()]).await?;
-        let since =
-            |row| Ok(Since { version: get(row, "behind")?, later: get(row, "later")?, tokens: get(row, "tokens")? });
+        let rows = self
+            .database
+            .read(SINCE, &[&key.tenant, &key.session, &message.as_str()])
+            .await?;
+        let since = |row| {
+            Ok(Since {
+                version: get(row, "behind")?,
+                later: get(row, "later")?,
+                tokens: get(row, "tokens")?,
+            })
+        };
         rows.first().map(since).transpose()
     }
 
-    /// Records what a call used in an idle session. `None` means a turn runs, the transcript is not what was seen, or the request is known;
-    /// [`Store::tail`] tells. Else the newest seq.
-    pub async fn record_usage(&self, key: &SessionKey, report: &Report<'_>) -> Result<Option<Seq>, Error> {
+    /// Records what a call used in an idle session. `None` means a turn runs, the transcript is not
+    /// what was seen, or the request is known; [`Store::tail`] tells. Else the newest seq.
+    pub async fn record_usage(
+        &self,
+        key: &SessionKey,
+        report: &Report<'_>,
+    ) -> Result<Option<Seq>, Error> {
         let key = Key::from(key);
-        let Version { context, epoch, op, revision: _ } = report.seen;
+        let Version {
+            context,
+            epoch,
+            op,
+            revision: _,
+        } = report.seen;
         let request = report.idempotency.request.as_ref().map(RequestId::as_str);
         let purpose = purpose_number(report.purpose);
-        let Usage { input, output, reasoning, cache_read, cache_write, provider_json: _ } = report.usage;
-        let used = [input, output, reasoning, cache_read, cache_write].map(|tokens| i64::from(*tokens));
+        let Usage {
+            input,
+            output,
+            reasoning,
+            cache_read,
+            cache_write,
+            provider_json: _,
+        } = report.usage;
+        let used =
+            [input, output, reasoning, cache_read, cache_write].map(|tokens| i64::from(*tokens));
         let payload = codec::event::encode(report.payload).payload;
         let message = report.message.map(|(id, _)| id.as_str());
-        let info = report.message.map(|(_, info)| codec::message::encode_info(info));
+        let info = report
+            .message
+            .map(|(_, info)| codec::message::encode_info(info));
         let measured = report.measured.as_ref().map(anchor_param);
         let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &context, &epoch, &op];
-        params.extend([&request as Param<'_>, &report.idempotency.hash, &report.result, &purpose, &report.model]);
+        params.extend([
+            &request as Param<'_>,
+            &report.idempotency.hash,
+            &report.result,
+            &purpose,
+            &report.model,
+        ]);
         params.extend(used.iter().map(|tokens| tokens as Param<'_>));
         params.extend([&payload as Param<'_>, &message, &info, &measured]);
         match self.database.write(&Query::new(RECORD, params)).await {
-            Ok(rows) => rows.first().map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1))).transpose(),
+            Ok(rows) => rows
+                .first()
+                .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
+                .transpose(),
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }

@@ -10,8 +10,8 @@ pub const FIRST_REVISION: i64 = 1;
 /// Bits of a version's number for the transcript. Those above are for the configuration.
 const TRANSCRIPT_BITS: u32 = 32;
 
-/// What a prompt is made of, in numbers that only grow. The transcript has three: compactions and appends move the first, owners the
-/// others.
+/// What a prompt is made of, in numbers that only grow. The transcript has three: compactions and
+/// appends move the first, owners the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     /// Version of the context.
@@ -25,7 +25,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// As one number above 0 that clients send back. It is the same only where neither transcript nor configuration has changed.
+    /// As one number above 0 that clients send back. It is the same only where neither transcript
+    /// nor configuration has changed.
     pub fn number(self) -> i64 {
         ((self.revision - FIRST_REVISION) << TRANSCRIPT_BITS) + self.transcript()
     }
@@ -57,12 +58,33 @@ mod tests {
 
     #[test]
     fn a_number_tells_transcripts_and_configurations_apart() {
-        let first = Version { context: 3, epoch: 2, op: 7, revision: FIRST_REVISION };
-        assert_eq!((first.number(), first.transcript()), (13, 13), "the configuration did not change");
-        let changed = Version { revision: FIRST_REVISION + 1, ..first };
+        let first = Version {
+            context: 3,
+            epoch: 2,
+            op: 7,
+            revision: FIRST_REVISION,
+        };
+        assert_eq!(
+            (first.number(), first.transcript()),
+            (13, 13),
+            "the configuration did not change"
+        );
+        let changed = Version {
+            revision: FIRST_REVISION + 1,
+            ..first
+        };
         assert!(changed.number() > first.number());
-        assert_eq!((transcript_of(changed.number()), transcript_of(first.number())), (13, 13));
-        let appended = Version { context: 4, ..changed };
+        assert_eq!(
+            (
+                transcript_of(changed.number()),
+                transcript_of(first.number())
+            ),
+            (13, 13)
+        );
+        let appended = Version {
+            context: 4,
+            ..changed
+        };
         assert_eq!(appended.number(), changed.number() + 1);
     }
 }

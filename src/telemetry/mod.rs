@@ -1,4 +1,5 @@
-//! Where logs go. No content of messages is ever in them. (Traces and metrics come later; nothing is exported yet.)
+//! Where logs go. No content of messages is ever in them. (Traces and metrics come later; nothing
+//! is exported yet.)
 
 use std::io::IsTerminal;
 
@@ -29,8 +30,14 @@ pub fn init(config: &TelemetryConfig) -> Result<(), TelemetryError> {
     }
     let lines = match config.log_format {
         LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(EnvFilter::try_new(&config.log)?)).try_init()?;
+    tracing_subscriber::registry()
+        .with(lines.with_filter(EnvFilter::try_new(&config.log)?))
+        .try_init()?;
     Ok(())
 }

@@ -30,7 +30,8 @@ impl Progress {
         Self::new(drop)
     }
 
-    /// Steps go to stderr, in the form of the log; the ready line goes to stdout, and nothing else does.
+    /// Steps go to stderr, in the form of the log; the ready line goes to stdout, and nothing else
+    /// does.
     pub fn to_terminal(format: LogFormat) -> Self {
         Self::new(move |notice| match (notice, format) {
             (Notice::Step(step), LogFormat::Text) => eprintln!("contextd: {step}"),

@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// Requests with the content of media that are written at once for hosts; each holds as many bytes of it as a prompt may.
+/// Requests with the content of media that are written at once for hosts; each holds as many bytes
+/// of it as a prompt may.
 const RENDERINGS: usize = 4;
 
 /// Everything that turns need; one per replica.
@@ -46,7 +47,13 @@ pub struct Engine {
 
 impl Engine {
     /// Joins the parts.
-    pub fn new(store: Store, models: Registry, rules: Rules, hub: Hub, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(
+        store: Store,
+        models: Registry,
+        rules: Rules,
+        hub: Hub,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
         let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
             store,
@@ -98,26 +105,35 @@ impl Engine {
         &self.draining
     }
 
-    /// Lets turns come to a step boundary, for at most `patience`, and hands the rest over. Ends when nothing runs any more.
+    /// Lets turns come to a step boundary, for at most `patience`, and hands the rest over. Ends
+    /// when nothing runs any more.
     pub async fn drain(&self, patience: Duration) {
         self.draining.cancel();
         self.tasks.close();
-        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(patience, self.tasks.wait())
+            .await
+            .is_err()
+        {
             self.aborting.cancel();
-            // Handing over is one statement per turn; a database that gives no answer must not hold the process.
+            // Handing over is one statement per turn; a database that gives no answer must not hold
+            // the process.
             let _ = tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await;
         }
         // What the last calls taught, which only this replica knows.
         match tokio::time::timeout(Duration::from_secs(5), self.keep_lessons()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "what calls taught about sizes was not written"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "what calls taught about sizes was not written")
+            }
             Err(_) => tracing::warn!("what calls taught about sizes was not written in time"),
         }
     }
 
     /// The model that a reference names.
     pub fn model(&self, reference: &str) -> Result<Resolved, Error> {
-        self.models.resolve(reference).ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
+        self.models
+            .resolve(reference)
+            .ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
     }
 
     /// The models that providers know by name, in order of their references.
@@ -127,14 +143,20 @@ impl Engine {
 
     /// The policy of a session, with its changes.
     pub fn policy(&self, config: &SessionConfig) -> Result<Policy, Error> {
-        let named =
-            self.rules.policies.get(&config.policy).ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
+        let named = self
+            .rules
+            .policies
+            .get(&config.policy)
+            .ok_or_else(|| Error::PolicyNotFound(config.policy.clone()))?;
         Ok(named.with(&config.overrides))
     }
 
     /// The same; where the policy is no longer configured, the server's default.
     pub(super) fn policy_or_default(&self, config: &SessionConfig) -> Result<Policy, Error> {
-        let default = || SessionConfig { policy: DEFAULT_POLICY.to_owned(), ..config.clone() };
+        let default = || SessionConfig {
+            policy: DEFAULT_POLICY.to_owned(),
+            ..config.clone()
+        };
         self.policy(config).or_else(|_| self.policy(&default()))
     }
 
@@ -148,6 +170,9 @@ impl Engine {
         &self,
         deed: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.tasks.spawn(deed).await.map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
+        self.tasks
+            .spawn(deed)
+            .await
+            .map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
     }
 }

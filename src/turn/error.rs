@@ -2,7 +2,8 @@
 
 use crate::{
     model::{
-        BlobId, CallId, CompactionId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw, ledger::Occupant,
+        BlobId, CallId, CompactionId, MessageId, RequestId, Seq, SessionId, TurnId, import::Flaw,
+        ledger::Occupant,
     },
     provider, store,
 };
@@ -71,7 +72,9 @@ pub enum Error {
         last: Seq,
     },
     /// Events that a stream has shown are lost.
-    #[error("the database lost events that this stream has shown; the session's newest seq is {last}")]
+    #[error(
+        "the database lost events that this stream has shown; the session's newest seq is {last}"
+    )]
     EventsLost {
         /// The newest seq of the session.
         last: Seq,

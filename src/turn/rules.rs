@@ -46,11 +46,13 @@ pub const DEFAULT_POLICY: &str = "default";
 pub struct Retention {
     /// Idempotency keys, from their request on.
     pub request_ids: Duration,
-    /// Queued messages that ended, from their end on. Not shorter than `request_ids`: a repeated request is answered from them.
+    /// Queued messages that ended, from their end on. Not shorter than `request_ids`: a repeated
+    /// request is answered from them.
     pub queue: Duration,
     /// Events, from when they happened on. `None` means for as long as their session.
     pub events: Option<Duration>,
-    /// Sessions, from their last use on. `None` means until they are deleted, or for their own time to live.
+    /// Sessions, from their last use on. `None` means until they are deleted, or for their own
+    /// time to live.
     pub sessions: Option<Duration>,
     /// Tool sets to which no configuration refers any more, from when that was first seen on.
     pub tool_sets: Duration,

@@ -1,4 +1,5 @@
-//! The loop: read what is committed, decide, do it, commit. One step after the other, until the turn ends or waits for tools.
+//! The loop: read what is committed, decide, do it, commit. One step after the other, until the
+//! turn ends or waits for tools.
 
 pub mod answer;
 pub mod cancel;
@@ -27,8 +28,9 @@ use futures_util::future::try_join;
 use crate::{
     context::prompt,
     model::{
-        CancelOutcome, Closed, CompletionReason, Ending, FinishReason, Message, MessageId, Part, Payload, SessionKey,
-        TakeMode, Transcript, TurnFence, derive, event::StepPosition, transcript::NotClosed,
+        CancelOutcome, Closed, CompletionReason, Ending, FinishReason, Message, MessageId, Part,
+        Payload, SessionKey, TakeMode, Transcript, TurnFence, derive, event::StepPosition,
+        transcript::NotClosed,
     },
     provider::{Finish, assemble::Assembled, error::Kind},
     store::{
@@ -66,7 +68,8 @@ use crate::{
     },
 };
 
-/// How often the beginning of a step makes room for a configuration that changed; then it begins as it was made.
+/// How often the beginning of a step makes room for a configuration that changed; then it begins as
+/// it was made.
 const BEGIN_TRIES: u32 = 10;
 
 /// How long the first pause is when a turn cannot be read; each further one is twice as long.
@@ -74,7 +77,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// How long a pause gets.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or leaves it to the next owner.
+/// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or
+/// leaves it to the next owner.
 pub(in crate::turn) async fn run(
     engine: &Arc<Engine>,
     key: &SessionKey,
@@ -129,14 +133,24 @@ impl Run<'_> {
         }
         let read = Instant::now();
         let (owned, seen) = self.look().await?;
-        let Some(owned) = owned else { return Ok(Flow::Over) };
+        let Some(owned) = owned else {
+            return Ok(Flow::Over);
+        };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
-        if seen.context_version.is_some_and(|version| version != owned.context_version) {
+        if seen
+            .context_version
+            .is_some_and(|version| version != owned.context_version)
+        {
             return Ok(Flow::On); // the context was made another one between the two looks
         }
-        if let Some(patience) = owned.request.cancel_after.filter(|_| !std::mem::replace(&mut self.attended, true)) {
-            self.patiently(|| self.engine.store.attend(self.key, self.turn, patience)).await?;
+        if let Some(patience) = owned
+            .request
+            .cancel_after
+            .filter(|_| !std::mem::replace(&mut self.attended, true))
+        {
+            self.patiently(|| self.engine.store.attend(self.key, self.turn, patience))
+                .await?;
         }
         let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
@@ -144,14 +158,22 @@ impl Run<'_> {
             Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
         };
         let config = &owned.made_for.config;
-        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let model = self
+            .engine
+            .model(owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = match &owned.request.tools {
             _ if owned.late => NO_TOOLS,
             Some(tools) => tools,
             None => &config.tools,
         };
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
-        let call = PromptCall { config, tools, request: &owned.request, step: owned.step, model: (&model).into() };
+        let call = PromptCall {
+            config,
+            tools,
+            request: &owned.request,
+            step: owned.step,
+            model: (&model).into(),
+        };
         let context = call.size((&owned).into(), messages);
         let scene = Scene {
             owned: &owned,
@@ -164,35 +186,51 @@ impl Run<'_> {
             model: &model,
             tools,
             hides: seen.context_version != Some(0),
-            at: StepPosition { step: owned.step, attempt: owned.attempt },
+            at: StepPosition {
+                step: owned.step,
+                attempt: owned.attempt,
+            },
             read,
         };
-        self.is_worth_pruning = owned.context_tokens >= i64::from(scene.policy.context.prune.minimum_tokens);
+        self.is_worth_pruning =
+            owned.context_tokens >= i64::from(scene.policy.context.prune.minimum_tokens);
         if let Some(transcript) = &transcript
             && self.prune(&scene, transcript).await?
         {
             self.making.pruned = Some(owned.step);
             return Ok(Flow::On);
         }
-        match (next_step(&self.facts(&scene, transcript.as_ref())), transcript) {
-            (Step::Call, Some(transcript)) => match self.make_room(&scene, transcript.messages()).await? {
-                Room::Fits => self.call(&scene, transcript).await,
-                Room::Changed => Ok(Flow::On),
-                Room::Over(ending) => self.stop(&scene, Self::no_rows(&scene), None, ending, None).await,
-            },
+        match (
+            next_step(&self.facts(&scene, transcript.as_ref())),
+            transcript,
+        ) {
+            (Step::Call, Some(transcript)) => {
+                match self.make_room(&scene, transcript.messages()).await? {
+                    Room::Fits => self.call(&scene, transcript).await,
+                    Room::Changed => Ok(Flow::On),
+                    Room::Over(ending) => {
+                        self.stop(&scene, Self::no_rows(&scene), None, ending, None)
+                            .await
+                    }
+                }
+            }
             (Step::Begin, Some(transcript)) => self.begin(&owned, transcript.messages()).await,
-            (Step::Take { advance }, Some(transcript)) => self.take(&scene, transcript.messages(), advance).await,
+            (Step::Take { advance }, Some(transcript)) => {
+                self.take(&scene, transcript.messages(), advance).await
+            }
             (Step::Finish, Some(transcript)) => {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
-                self.finish(&scene, Self::no_rows(&scene), None, finish).await
+                self.finish(&scene, Self::no_rows(&scene), None, finish)
+                    .await
             }
             (Step::Stop(ending), _) => {
                 let ending = self.undoing(ending, owned.cancel.as_ref(), None).await?;
-                self.stop(&scene, Self::no_rows(&scene), None, ending, None).await
+                self.stop(&scene, Self::no_rows(&scene), None, ending, None)
+                    .await
             }
-            (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => {
-                Err(Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()))
-            }
+            (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => Err(
+                Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()),
+            ),
         }
     }
 
@@ -200,12 +238,18 @@ impl Run<'_> {
     async fn look(&self) -> Result<(Option<Owned>, Seen), Error> {
         let store = &self.engine.store;
         // Only the owner writes messages, so the two need not be one snapshot.
-        let both = || try_join(store.owned(self.key, self.turn, self.fence.epoch), store.transcript(self.key));
+        let both = || {
+            try_join(
+                store.owned(self.key, self.turn, self.fence.epoch),
+                store.transcript(self.key),
+            )
+        };
         self.patiently(both).await
     }
 
-    /// Asks the database again while it cannot be reached, for as long as the lease may last: a turn outlives a restart of its database,
-    /// and what its model has answered is not lost with a connection.
+    /// Asks the database again while it cannot be reached, for as long as the lease may last: a
+    /// turn outlives a restart of its database, and what its model has answered is not lost
+    /// with a connection.
     async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, store::Error>>,
@@ -233,12 +277,16 @@ impl Run<'_> {
             takeovers: owned.takeovers,
             max_takeovers: self.engine.rules.max_takeovers,
             open_calls: owned.open_calls,
-            cancel: owned.cancel.as_ref().map(|cancel| (cancel.cause, cancel.reason.clone())),
+            cancel: owned
+                .cancel
+                .as_ref()
+                .map(|cancel| (cancel.cause, cancel.reason.clone())),
             time_left: owned.time_left,
             grace_left: scene.grace_left(),
             late: owned.late,
             spent: owned.totals,
-            // Whether there is a next step is a matter of the configuration that it would be made for.
+            // Whether there is a next step is a matter of the configuration that it would be made
+            // for.
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
             waiting: owned.waiting,
@@ -250,20 +298,31 @@ impl Run<'_> {
     /// Whether the newest message of the transcript is one that this turn took from the queue.
     fn ends_in_taken(&self, transcript: &Closed) -> bool {
         let newest = transcript.messages().last();
-        newest.is_some_and(|newest| newest.turn.as_ref() == Some(self.turn) && !newest.queued.is_empty())
+        newest.is_some_and(|newest| {
+            newest.turn.as_ref() == Some(self.turn) && !newest.queued.is_empty()
+        })
     }
 
     /// Calls the model and commits what it said.
     async fn call(&mut self, scene: &Scene<'_>, transcript: Closed) -> Result<Flow, Error> {
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
-        self.calls = (scene.at.step, if self.calls.0 == scene.at.step { self.calls.1 + 1 } else { 1 });
+        self.calls = (
+            scene.at.step,
+            if self.calls.0 == scene.at.step {
+                self.calls.1 + 1
+            } else {
+                1
+            },
+        );
         let mut taken = call_ids(transcript.messages());
         if scene.hides {
             taken.extend(self.engine.store.call_ids(self.key).await?);
         }
-        let (owned, config) = (scene.owned, &scene.owned.made_for.config);
-        let (generation, _) = wishes::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
+        let owned = scene.owned;
+        let config = &scene.owned.made_for.config;
+        let (generation, _) =
+            wishes::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
         let asked = prompt::Asked {
             model: &scene.model.info.name,
             supports_tools: scene.model.info.supports_tools,
@@ -281,24 +340,32 @@ impl Run<'_> {
             time_left: scene.time_left(),
             room: Self::room_for_answer(scene),
             flush: self.engine.rules.delta_flush,
-            audience: Audience { channel: self.channel, turn: self.turn, after: self.seq, at: scene.at },
+            audience: Audience {
+                channel: self.channel,
+                turn: self.turn,
+                after: self.seq,
+                at: scene.at,
+            },
         };
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
         match end {
             End::Complete(assembled) => {
-                // Before the call teaches: what it reports is compared with what was known when it was made.
+                // Before the call teaches: what it reports is compared with what was known when it
+                // was made.
                 let ratio = self.engine.ratio(&scene.model.reference).await;
                 if let Some(usage) = &assembled.finish.usage {
                     self.engine.learn(scene.model, prompt, usage.input);
                 }
-                self.commit(scene, &message, assembled, timing, (of_loop, ratio)).await
+                self.commit(scene, &message, assembled, timing, (of_loop, ratio))
+                    .await
             }
             End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }
     }
 
-    /// Commits an answer: with calls the turn waits for their results or goes on, without any it ends.
+    /// Commits an answer: with calls the turn waits for their results or goes on, without any it
+    /// ends.
     async fn commit(
         &mut self,
         scene: &Scene<'_>,
@@ -307,29 +374,51 @@ impl Run<'_> {
         timing: Timing,
         (of_loop, ratio): (u32, f64),
     ) -> Result<Flow, Error> {
-        let Assembled { parts, calls, finish } = answer;
+        let Assembled {
+            parts,
+            calls,
+            finish,
+        } = answer;
         let mut rows = self.told(scene);
         let response = response(scene.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response, scene.estimator);
-        let measured = finish.usage.as_ref().map(|usage| window::measured(scene, usage, &answer, of_loop));
+        let measured = finish
+            .usage
+            .as_ref()
+            .map(|usage| window::measured(scene, usage, &answer, of_loop));
         if !parts.is_empty() {
             rows.message(answer, scene.at);
         }
         let written = (!parts.is_empty()).then_some(message);
-        let usage = finish.usage.as_ref().map(|usage| (usage, &scene.size.count));
-        rows.event(&usage_recorded(scene.model, usage, ratio, written), scene.at);
+        let usage = finish
+            .usage
+            .as_ref()
+            .map(|usage| (usage, &scene.size.count));
+        rows.event(
+            &usage_recorded(scene.model, usage, ratio, written),
+            scene.at,
+        );
         self.last_usage.clone_from(&finish.usage);
-        let cost =
-            StepCost { model: &scene.model.reference, call: Some(finish.usage.as_ref()), message: written, measured };
+        let cost = StepCost {
+            model: &scene.model.reference,
+            call: Some(finish.usage.as_ref()),
+            message: written,
+            measured,
+        };
         if calls.is_empty() {
             return match ending_of(finish.reason) {
                 Step::Finish if scene.owned.late => {
                     let ending = Ending::Completed(CompletionReason::Deadline);
-                    self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await
+                    self.stop(scene, rows, Some(cost), ending, Some(finish.reason))
+                        .await
                 }
-                Step::Stop(ending) => self.stop(scene, rows, Some(cost), ending, Some(finish.reason)).await,
+                Step::Stop(ending) => {
+                    self.stop(scene, rows, Some(cost), ending, Some(finish.reason))
+                        .await
+                }
                 Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
-                    self.finish(scene, rows, Some(cost), Some(finish.reason)).await
+                    self.finish(scene, rows, Some(cost), Some(finish.reason))
+                        .await
                 }
             };
         }
@@ -343,15 +432,32 @@ impl Run<'_> {
             estimator: scene.estimator,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
-        let written = self.engine.store.append(self.key, self.right(), &rows, &cost, Some(&batch)).await?;
+        let written = self
+            .engine
+            .store
+            .append(self.key, self.right(), &rows, &cost, Some(&batch))
+            .await?;
         self.after(written)
     }
 
     /// A call that failed: the step is repeated where that may help, else the turn ends.
-    async fn failed(&mut self, scene: &Scene<'_>, message: &MessageId, broken: Broken) -> Result<Flow, Error> {
-        let Broken { error, phase, shown } = broken;
+    async fn failed(
+        &mut self,
+        scene: &Scene<'_>,
+        message: &MessageId,
+        broken: Broken,
+    ) -> Result<Flow, Error> {
+        let Broken {
+            error,
+            phase,
+            shown,
+        } = broken;
         let failure = error.to_failure(phase);
-        let cost = StepCost { model: &scene.model.reference, call: Some(None), ..StepCost::default() };
+        let cost = StepCost {
+            model: &scene.model.reference,
+            call: Some(None),
+            ..StepCost::default()
+        };
         let mut rows = Self::no_rows(scene);
         let ratio = self.engine.ratio(&scene.model.reference).await;
         rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
@@ -366,15 +472,29 @@ impl Run<'_> {
             jitter: derive::share(self.turn, scene.at),
         });
         let Some(delay) = wait else {
-            return self.stop(scene, rows, Some(cost), Ending::Failed(failure), None).await;
+            return self
+                .stop(scene, rows, Some(cost), Ending::Failed(failure), None)
+                .await;
         };
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
             ?delay, %error, "retrying a failed model call"
         );
         let next_attempt = scene.at.attempt + 1;
-        rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
-        let written = self.engine.store.retry(self.key, self.right(), &rows, &cost).await?;
+        rows.event(
+            &Payload::TurnRetrying {
+                failure,
+                next_attempt,
+                delay,
+                voided,
+            },
+            scene.at,
+        );
+        let written = self
+            .engine
+            .store
+            .retry(self.key, self.right(), &rows, &cost)
+            .await?;
         let flow = self.after(written)?;
         if flow == Flow::On {
             self.wait(delay).await;
@@ -407,18 +527,43 @@ impl Run<'_> {
             Cut::Full => return self.restart(scene, message).await,
             Cut::Deadline => Ending::Completed(CompletionReason::Deadline),
             Cut::Cancelled => {
-                let owned = || self.engine.store.owned(self.key, self.turn, self.fence.epoch);
+                let owned = || {
+                    self.engine
+                        .store
+                        .owned(self.key, self.turn, self.fence.epoch)
+                };
                 let owned = self.patiently(owned).await?;
                 let request = owned.and_then(|owned| owned.cancel);
-                let Some(request) = request else { return Ok(Flow::On) };
-                let outcome = if partial.is_empty() { CancelOutcome::None } else { CancelOutcome::PartialAssistant };
-                let (cause, reason) = (request.cause, request.reason.clone());
-                let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
-                self.undoing(ending, Some(&request), (!partial.is_empty()).then_some(message)).await?
+                let Some(request) = request else {
+                    return Ok(Flow::On);
+                };
+                let outcome = if partial.is_empty() {
+                    CancelOutcome::None
+                } else {
+                    CancelOutcome::PartialAssistant
+                };
+                let cause = request.cause;
+                let reason = request.reason.clone();
+                let ending = Ending::Cancelled {
+                    cause,
+                    outcome,
+                    reason,
+                    undone: None,
+                };
+                self.undoing(
+                    ending,
+                    Some(&request),
+                    (!partial.is_empty()).then_some(message),
+                )
+                .await?
             }
         };
         let written = (!partial.is_empty()).then_some(message);
-        let mut rows = if written.is_some() { self.told(scene) } else { Self::no_rows(scene) };
+        let mut rows = if written.is_some() {
+            self.told(scene)
+        } else {
+            Self::no_rows(scene)
+        };
         if written.is_some() {
             let finish = Finish {
                 reason: FinishReason::Cancelled,
@@ -428,24 +573,48 @@ impl Run<'_> {
                 response_id: String::new(),
             };
             let response = response(scene.model, &finish, timing);
-            rows.message(assistant(message, partial, response, scene.estimator), scene.at);
+            rows.message(
+                assistant(message, partial, response, scene.estimator),
+                scene.at,
+            );
         }
         let ratio = self.engine.ratio(&scene.model.reference).await;
         rows.event(&usage_recorded(scene.model, None, ratio, written), scene.at);
-        let cost = StepCost { model: &scene.model.reference, call: Some(None), message: written, measured: None };
-        self.stop(scene, rows, Some(cost), ending, written.map(|_| FinishReason::Cancelled)).await
+        let cost = StepCost {
+            model: &scene.model.reference,
+            call: Some(None),
+            message: written,
+            measured: None,
+        };
+        self.stop(
+            scene,
+            rows,
+            Some(cost),
+            ending,
+            written.map(|_| FinishReason::Cancelled),
+        )
+        .await
     }
 
-    /// Begins the next step, under the configuration in force. One that changes again and again only holds it up for so long.
+    /// Begins the next step, under the configuration in force. One that changes again and again
+    /// only holds it up for so long.
     async fn begin(&mut self, owned: &Owned, messages: &[Message]) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
-        let model = self.engine.model(owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let model = self
+            .engine
+            .model(owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = match &owned.request.tools {
             _ if owned.time_left.is_zero() => NO_TOOLS,
             Some(tools) => tools,
             None => &config.tools,
         };
-        let call = PromptCall { config, tools, request: &owned.request, step: owned.step + 1, model: (&model).into() };
+        let call = PromptCall {
+            config,
+            tools,
+            request: &owned.request,
+            step: owned.step + 1,
+            model: (&model).into(),
+        };
         let size = call.size(owned.into(), messages);
         let budget = budget(&self.engine.policy(config)?.context, &model).ok();
         let started = step_started(&model, *number, size.size().count, budget);
@@ -455,7 +624,12 @@ impl Run<'_> {
             started: &crate::codec::event::encode(&started).payload,
             size_offset: size.offset(),
         };
-        match self.engine.store.begin_step(self.key, self.right(), &step).await? {
+        match self
+            .engine
+            .store
+            .begin_step(self.key, self.right(), &step)
+            .await?
+        {
             Begun::Applied(ack) => {
                 self.moved = 0;
                 self.after(Written::Applied(ack))
@@ -472,14 +646,22 @@ impl Run<'_> {
     fn after(&mut self, written: Written) -> Result<Flow, Error> {
         match written {
             Written::Fenced => Ok(Flow::Over),
-            Written::Applied(Ack { state, cancelled: _, last_seq }) => {
+            Written::Applied(Ack {
+                state,
+                cancelled: _,
+                last_seq,
+            }) => {
                 self.fence = self.fence.next();
                 self.seq = last_seq;
                 self.close_message();
                 self.channel.advance(last_seq);
                 self.engine.wake(Wakeup::News(self.key.clone()));
                 self.is_over = state == SessionState::Idle;
-                Ok(if state == SessionState::Running { Flow::On } else { Flow::Over })
+                Ok(if state == SessionState::Running {
+                    Flow::On
+                } else {
+                    Flow::Over
+                })
             }
         }
     }
@@ -501,7 +683,10 @@ impl Run<'_> {
 
     /// What the next statement carries.
     fn right(&self) -> TurnFence<'_> {
-        TurnFence { turn: self.turn, fence: self.fence }
+        TurnFence {
+            turn: self.turn,
+            fence: self.fence,
+        }
     }
 
     fn no_rows(scene: &Scene<'_>) -> Rows {

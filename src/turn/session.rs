@@ -1,4 +1,5 @@
-//! Sessions: created, changed, forked, imported, deleted; their uploads, and how long they are kept.
+//! Sessions: created, changed, forked, imported, deleted; their uploads, and how long they are
+//! kept.
 
 pub mod append;
 pub mod create;

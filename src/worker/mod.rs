@@ -1,5 +1,5 @@
-//! The hands of contextd: long-running loops, all alike. Each waits, does one round, and stops when told to; a round that fails is
-//! told once and tried again at the next.
+//! The hands of contextd: long-running loops, all alike. Each waits, does one round, and stops when
+//! told to; a round that fails is told once and tried again at the next.
 
 use std::{
     future::Future,
@@ -28,8 +28,9 @@ const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
 
-/// The share of the poll interval after which a poll comes at the soonest, and at the latest. The rest is for doing what was found, so
-/// that the interval bounds both; what is between is drawn, so that replicas do not all look at the same moment.
+/// The share of the poll interval after which a poll comes at the soonest, and at the latest. The
+/// rest is for doing what was found, so that the interval bounds both; what is between is drawn, so
+/// that replicas do not all look at the same moment.
 const POLL_SHARE: (f64, f64) = (0.7, 0.9);
 
 /// When a loop does its next round, from the last one on.
@@ -58,18 +59,35 @@ fn drawn() -> f64 {
     RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
-/// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns that are still being drained.
-pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &CancellationToken) -> TaskTracker {
+/// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns
+/// that are still being drained.
+pub fn start(
+    engine: &Arc<Engine>,
+    stop: &CancellationToken,
+    done: &CancellationToken,
+) -> TaskTracker {
     let tasks = TaskTracker::new();
     let poll = Pace::Within(engine.rules().poll_interval);
     let beat = Pace::Each(engine.store().lease() / BEATS_PER_LEASE);
     let look = Pace::Each(engine.store().lease() / LOOKS_PER_LEASE);
     let each = |engine: &Arc<Engine>| Arc::clone(engine);
-    tasks.spawn(every("heartbeat", beat, done.clone(), each(engine), |engine| async move { engine.beat().await }));
-    tasks.spawn(every("leases", look, done.clone(), each(engine), |engine| async move {
-        engine.expire();
-        Ok(())
-    }));
+    tasks.spawn(every(
+        "heartbeat",
+        beat,
+        done.clone(),
+        each(engine),
+        |engine| async move { engine.beat().await },
+    ));
+    tasks.spawn(every(
+        "leases",
+        look,
+        done.clone(),
+        each(engine),
+        |engine| async move {
+            engine.expire();
+            Ok(())
+        },
+    ));
     tasks.spawn(every(
         "cancels",
         poll,
@@ -77,10 +95,20 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         each(engine),
         |engine| async move { engine.look_for_cancels().await },
     ));
-    tasks.spawn(every("news", poll, done.clone(), each(engine), |engine| async move { engine.look_for_news().await }));
-    tasks.spawn(every("lost events", poll, done.clone(), each(engine), |engine| async move {
-        engine.look_for_lost_events().await
-    }));
+    tasks.spawn(every(
+        "news",
+        poll,
+        done.clone(),
+        each(engine),
+        |engine| async move { engine.look_for_news().await },
+    ));
+    tasks.spawn(every(
+        "lost events",
+        poll,
+        done.clone(),
+        each(engine),
+        |engine| async move { engine.look_for_lost_events().await },
+    ));
     tasks.spawn(every(
         "readers",
         poll,
@@ -88,29 +116,65 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         each(engine),
         |engine| async move { engine.look_for_readers().await },
     ));
-    tasks.spawn(every("queues", poll, stop.clone(), each(engine), |engine| async move { engine.tend_queues().await }));
-    tasks.spawn(every("compactions", poll, stop.clone(), each(engine), |engine| async move {
-        engine.tend_compactions().await
-    }));
-    tasks.spawn(every("takeover", poll, stop.clone(), each(engine), |engine| async move { engine.take_over().await }));
-    tasks.spawn(every("uploads", Pace::Each(SWEEP), stop.clone(), each(engine), |engine| async move {
-        engine.sweep_uploads().await
-    }));
-    tasks.spawn(every("blobs", Pace::Each(SWEEP_BLOBS), stop.clone(), each(engine), |engine| async move {
-        engine.sweep_blobs().await
-    }));
-    tasks.spawn(every("lessons", Pace::Each(LESSONS), done.clone(), each(engine), |engine| async move {
-        engine.keep_lessons().await
-    }));
+    tasks.spawn(every(
+        "queues",
+        poll,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.tend_queues().await },
+    ));
+    tasks.spawn(every(
+        "compactions",
+        poll,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.tend_compactions().await },
+    ));
+    tasks.spawn(every(
+        "takeover",
+        poll,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.take_over().await },
+    ));
+    tasks.spawn(every(
+        "uploads",
+        Pace::Each(SWEEP),
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.sweep_uploads().await },
+    ));
+    tasks.spawn(every(
+        "blobs",
+        Pace::Each(SWEEP_BLOBS),
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.sweep_blobs().await },
+    ));
+    tasks.spawn(every(
+        "lessons",
+        Pace::Each(LESSONS),
+        done.clone(),
+        each(engine),
+        |engine| async move { engine.keep_lessons().await },
+    ));
     if let Some(share) = engine.rules().share_interval {
         tasks.spawn(Arc::clone(engine).tell_wakeups(done.clone()));
         tasks.spawn(Arc::clone(engine).hear_wakeups(done.clone()));
-        tasks.spawn(every("share", Pace::Each(share), done.clone(), each(engine), |engine| async move {
-            engine.share().await
-        }));
-        tasks.spawn(every("chunks", Pace::Each(SWEEP), stop.clone(), each(engine), |engine| async move {
-            engine.sweep_chunks().await
-        }));
+        tasks.spawn(every(
+            "share",
+            Pace::Each(share),
+            done.clone(),
+            each(engine),
+            |engine| async move { engine.share().await },
+        ));
+        tasks.spawn(every(
+            "chunks",
+            Pace::Each(SWEEP),
+            stop.clone(),
+            each(engine),
+            |engine| async move { engine.sweep_chunks().await },
+        ));
     }
     let retention = Pace::Within(engine.rules().retention.interval);
     tasks.spawn(every(
@@ -121,7 +185,13 @@ pub fn start(engine: &Arc<Engine>, stop: &CancellationToken, done: &Cancellation
         |engine| async move { engine.retain().await },
     ));
     let purge = Pace::Each(engine.stay());
-    tasks.spawn(every("purge", purge, stop.clone(), each(engine), |engine| async move { engine.purge().await }));
+    tasks.spawn(every(
+        "purge",
+        purge,
+        stop.clone(),
+        each(engine),
+        |engine| async move { engine.purge().await },
+    ));
     tasks.close();
     tasks
 }
@@ -164,9 +234,16 @@ mod tests {
     fn a_poll_leaves_time_to_do_what_it_finds_and_polls_are_spread() {
         let interval = Duration::from_secs(1);
         let pauses: Vec<Duration> = (0..1000).map(|_| Pace::Within(interval).pause()).collect();
-        let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
-        assert!(*least >= interval.mul_f64(0.7) && *most <= interval.mul_f64(0.9), "{least:?} to {most:?}");
-        assert!(*most - *least > interval.mul_f64(0.15), "{least:?} to {most:?}");
+        let least = pauses.iter().min().unwrap();
+        let most = pauses.iter().max().unwrap();
+        assert!(
+            *least >= interval.mul_f64(0.7) && *most <= interval.mul_f64(0.9),
+            "{least:?} to {most:?}"
+        );
+        assert!(
+            *most - *least > interval.mul_f64(0.15),
+            "{least:?} to {most:?}"
+        );
         assert_eq!(Pace::Each(interval).pause(), interval);
     }
 }

@@ -1,5 +1,6 @@
-//! What the events of a session account for, compared with what is stored: the totals of turns, and which results are pruned. Pure functions,
-//! so that a test of the test command shows that each violation is found (`tests/it/chaos_checks.rs`).
+//! What the events of a session account for, compared with what is stored: the totals of turns, and
+//! which results are pruned. Pure functions, so that a test of the test command shows that each
+//! violation is found (`tests/it/chaos_checks.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ pub(crate) struct Marks {
     pub(crate) past: BTreeSet<(String, i64, i64)>,
 }
 
-/// Turns whose terminal event has other totals than their `usage_recorded` events, compactions included, add up to.
+/// Turns whose terminal event has other totals than their `usage_recorded` events, compactions
+/// included, add up to.
 pub(crate) fn totals(listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let ended = listed.values().filter_map(|event| {
         let result = match &event.payload {
@@ -25,8 +27,15 @@ pub(crate) fn totals(listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
             Some(Payload::TurnFailed(end)) => &end.result,
             _ => return None,
         };
-        let reported = result.as_ref().and_then(|result| result.total_usage).unwrap_or_default();
-        Some((&event.turn_id, reported, accounted(listed.values(), &event.turn_id)))
+        let reported = result
+            .as_ref()
+            .and_then(|result| result.total_usage)
+            .unwrap_or_default();
+        Some((
+            &event.turn_id,
+            reported,
+            accounted(listed.values(), &event.turn_id),
+        ))
     });
     ended
         .filter(|(_, reported, accounted)| reported != accounted)
@@ -41,8 +50,12 @@ fn told(listed: &BTreeMap<i64, pb::Event>) -> Marks {
     let mut marks = Marks::default();
     for (seq, event) in listed {
         match &event.payload {
-            Some(Payload::ContextPruned(pb::ContextPruned { report: Some(report) })) => {
-                marks.in_force.extend(report.call_ids.iter().map(|call| (call.clone(), *seq)));
+            Some(Payload::ContextPruned(pb::ContextPruned {
+                report: Some(report),
+            })) => {
+                marks
+                    .in_force
+                    .extend(report.call_ids.iter().map(|call| (call.clone(), *seq)));
             }
             Some(Payload::ContextRestored(back)) => {
                 for call in &back.call_ids {
@@ -76,7 +89,9 @@ pub(crate) fn prunes(listed: &BTreeMap<i64, pb::Event>, stored: &Marks) -> Vec<S
             "is said by events and not stored"
         };
         let (call, pruned, restored) = past;
-        wrong.push(format!("that {call}, pruned at {pruned}, was restored at {restored} {by}"));
+        wrong.push(format!(
+            "that {call}, pruned at {pruned}, was restored at {restored} {by}"
+        ));
     }
     wrong
 }

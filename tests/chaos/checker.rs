@@ -1,7 +1,8 @@
-//! What is left, read by somebody who knows nothing of how it came about: every event once and without a gap, every turn ended once,
-//! every call closed, every acknowledged input there once, every acknowledged message of the queue there once or ended otherwise once,
-//! totals and prunes as [`accounts`] reads them,
-//! compactions as [`overlays`] reads them, counters that a recount gives too, and a transcript that every dialect takes.
+//! What is left, read by somebody who knows nothing of how it came about: every event once and
+//! without a gap, every turn ended once, every call closed, every acknowledged input there once,
+//! every acknowledged message of the queue there once or ended otherwise once, totals and prunes as
+//! [`accounts`] reads them, compactions as [`overlays`] reads them, counters that a recount gives
+//! too, and a transcript that every dialect takes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -136,26 +137,54 @@ pub(crate) async fn check(
     for (name, session) in clients.sessions() {
         // What was asked for and never acknowledged may have come late.
         clients.bring_to_rest(&name, &mut random).await;
-        let mut after = (1..).take_while(|seq| session.seen.contains_key(seq)).last().unwrap_or_default();
-        let rest = reader::follow(clients, try_channel(address).await.unwrap(), &name, &mut after, false, None).await;
+        let mut after = (1..)
+            .take_while(|seq| session.seen.contains_key(seq))
+            .last()
+            .unwrap_or_default();
+        let rest = reader::follow(
+            clients,
+            try_channel(address).await.unwrap(),
+            &name,
+            &mut after,
+            false,
+            None,
+        )
+        .await;
         wrong.extend(rest.err().map(|status| format!("{name}: {status:?}")));
     }
     for (what, sql) in NEVER {
-        let found = look.query(sql, &[]).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        wrong.extend(found.iter().map(|row| format!("{what}: {}", row.get::<_, String>(0))));
+        let found = look
+            .query(sql, &[])
+            .await
+            .unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        wrong.extend(
+            found
+                .iter()
+                .map(|row| format!("{what}: {}", row.get::<_, String>(0))),
+        );
     }
     let sessions = clients.sessions();
-    let (mut inputs, mut happened) = ([0, 0], BTreeMap::new());
+    let mut inputs = [0, 0];
+    let mut happened = BTreeMap::new();
     for (name, session) in &sessions {
         inputs[0] += session.inputs.len();
         inputs[1] += session.queued.len();
         let listed = listed(address, name).await;
         wrong.extend(told(name, session, &listed));
         wrong.extend(said(&look, name, session, &listed).await);
-        let spent_and_pruned =
-            [accounts::totals(&listed), accounts::prunes(&listed, &marks(&look, name).await)].concat();
-        wrong.extend(spent_and_pruned.into_iter().map(|wrong| format!("{name}: {wrong}")));
-        wrong.extend(overlays::check(&look, address, name, clients, session, &listed, &mut random).await);
+        let spent_and_pruned = [
+            accounts::totals(&listed),
+            accounts::prunes(&listed, &marks(&look, name).await),
+        ]
+        .concat();
+        wrong.extend(
+            spent_and_pruned
+                .into_iter()
+                .map(|wrong| format!("{name}: {wrong}")),
+        );
+        wrong.extend(
+            overlays::check(&look, address, name, clients, session, &listed, &mut random).await,
+        );
         count(&mut happened, &listed);
     }
     service.is_well();
@@ -170,14 +199,19 @@ pub(crate) async fn check(
     }
     wrong.extend(clients.violations());
     wrong.extend(service.violations());
-    let missing = HAPPENS.iter().filter(|what| plan.kills >= LONG && !happened.contains_key(*what));
+    let missing = HAPPENS
+        .iter()
+        .filter(|what| plan.kills >= LONG && !happened.contains_key(*what));
     wrong.extend(missing.map(|what| format!("never seen: {what}")));
     println!(
         "checked: {} sessions, {} inputs of turns, {} queued messages, {} events, {} model calls",
         sessions.len(),
         inputs[0],
         inputs[1],
-        sessions.values().map(|session| session.seen.len()).sum::<usize>(),
+        sessions
+            .values()
+            .map(|session| session.seen.len())
+            .sum::<usize>(),
         service.calls()
     );
     println!("what happened: {happened:?}");
@@ -190,10 +224,18 @@ async fn listed(address: SocketAddr, name: &str) -> BTreeMap<i64, pb::Event> {
     let mut turns = try_turns(address).await.unwrap();
     let mut after_seq = 0;
     loop {
-        let request =
-            pb::ListEventsRequest { session_id: name.to_owned(), after_seq, page_size: 1000, ..Default::default() };
+        let request = pb::ListEventsRequest {
+            session_id: name.to_owned(),
+            after_seq,
+            page_size: 1000,
+            ..Default::default()
+        };
         let page = turns.list_events(request).await.unwrap().into_inner();
-        listed.extend(page.events.into_iter().map(|event| (event.seq, as_told_first(event))));
+        listed.extend(
+            page.events
+                .into_iter()
+                .map(|event| (event.seq, as_told_first(event))),
+        );
         if page.next_after_seq == page.last_seq {
             return listed;
         }
@@ -206,9 +248,14 @@ fn told(name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Opt
     if *listed == session.seen {
         return None;
     }
-    let differ = listed.iter().find(|(seq, event)| session.seen.get(seq) != Some(event));
-    let (shown, all) = (session.seen.len(), listed.len());
-    Some(format!("{name}: shown {shown} events, listed {all}; the first that differs: {differ:?}"))
+    let differ = listed
+        .iter()
+        .find(|(seq, event)| session.seen.get(seq) != Some(event));
+    let shown = session.seen.len();
+    let all = listed.len();
+    Some(format!(
+        "{name}: shown {shown} events, listed {all}; the first that differs: {differ:?}"
+    ))
 }
 
 /// The marks of a session's pruned results, by call.
@@ -219,8 +266,14 @@ async fn marks(look: &Client, name: &str) -> Marks {
     let in_force = look.query(in_force, &[&name]).await.unwrap();
     let past = look.query(past, &[&name]).await.unwrap();
     Marks {
-        in_force: in_force.iter().map(|row| (row.get(0), row.get(1))).collect(),
-        past: past.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect(),
+        in_force: in_force
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect(),
+        past: past
+            .iter()
+            .map(|row| (row.get(0), row.get(1), row.get(2)))
+            .collect(),
     }
 }
 
@@ -232,10 +285,13 @@ fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb
         *happened.entry(kind(event)).or_default() += 1;
         match (&event.payload, &mut beside) {
             (Some(Payload::CompactionStarted(_)), _) => {
-                let begun = overlays::about(event).filter(|it| it.trigger() == CompactionTrigger::Threshold);
+                let begun = overlays::about(event)
+                    .filter(|it| it.trigger() == CompactionTrigger::Threshold);
                 beside = begun.map(|compaction| (&compaction.compaction_id, false));
             }
-            (Some(Payload::StepStarted(_) | Payload::MessageCommitted(_)), Some((_, went_on))) => *went_on = true,
+            (Some(Payload::StepStarted(_) | Payload::MessageCommitted(_)), Some((_, went_on))) => {
+                *went_on = true
+            }
             (Some(Payload::CompactionCompleted(_)), Some((id, true)))
                 if overlays::about(event).is_some_and(|it| it.compaction_id == **id) =>
             {
@@ -244,17 +300,25 @@ fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb
             _ => {}
         }
         let also = match &event.payload {
-            Some(Payload::TurnCancelled(end)) if end.mode() == pb::CancelMode::Rollback => "rolled back",
-            Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::Interrupted => "interrupted",
+            Some(Payload::TurnCancelled(end)) if end.mode() == pb::CancelMode::Rollback => {
+                "rolled back"
+            }
+            Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::Interrupted => {
+                "interrupted"
+            }
             Some(Payload::MessagesApplied(applied)) if applied.coalesced => "coalesced",
             Some(Payload::CompactionCompleted(told)) => {
-                let summarised = told.compaction.as_ref().is_some_and(|compaction| compaction.was_summarized);
+                let summarised = told
+                    .compaction
+                    .as_ref()
+                    .is_some_and(|compaction| compaction.was_summarized);
                 *happened.entry("summarised").or_default() += usize::from(summarised);
                 set_off_by(event)
             }
-            Some(Payload::TurnFailed(end)) => {
-                end.failure.as_ref().map_or("no reason", |why| why.reason().as_str_name())
-            }
+            Some(Payload::TurnFailed(end)) => end
+                .failure
+                .as_ref()
+                .map_or("no reason", |why| why.reason().as_str_name()),
             _ => continue,
         };
         *happened.entry(also).or_default() += 1;
@@ -281,7 +345,8 @@ enum End {
     Otherwise,
 }
 
-/// How messages of the queue ended by the events, each of which should once; and the messages that rollbacks took back.
+/// How messages of the queue ended by the events, each of which should once; and the messages that
+/// rollbacks took back.
 fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSet<&str>) {
     let (mut ends, mut void): (BTreeMap<&str, Vec<End>>, _) = (BTreeMap::new(), BTreeSet::new());
     for event in listed.values() {
@@ -289,7 +354,9 @@ fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSe
             Some(Payload::MessagesApplied(applied)) => {
                 for message in &applied.messages {
                     let end = End::Applied(applied.message_id.clone());
-                    ends.entry(&message.queued_message_id).or_default().push(end);
+                    ends.entry(&message.queued_message_id)
+                        .or_default()
+                        .push(end);
                 }
                 continue;
             }
@@ -307,28 +374,43 @@ fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSe
     (ends, void)
 }
 
-/// Every acknowledged input is in the transcript once; every acknowledged message of the queue is, or it ended once otherwise. What a
-/// rollback took back is marked, and nothing else.
-async fn said(look: &Client, name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
+/// Every acknowledged input is in the transcript once; every acknowledged message of the queue is,
+/// or it ended once otherwise. What a rollback took back is marked, and nothing else.
+async fn said(
+    look: &Client,
+    name: &str,
+    session: &Session,
+    listed: &BTreeMap<i64, pb::Event>,
+) -> Vec<String> {
     let holds = "select m.message_id, m.voided_at_seq is not null from messages m join parts p using (tenant_id, session_id, message_id)
                   where m.session_id = $1 and m.role = 2 and not m.is_summary and p.body like $2";
     let waited = "select message_id from queue where session_id = $1 and request_id = $2";
     let (ends, void) = ends(listed);
     let twice = ends.iter().filter(|(_, ends)| ends.len() > 1);
-    let mut wrong: Vec<String> = twice.map(|(id, ends)| format!("{name}: {id} ended as {ends:?}")).collect();
-    let mut acknowledged: Vec<(&String, Option<String>)> =
-        session.queued.iter().map(|(id, words)| (words, Some(id.clone()))).collect();
+    let mut wrong: Vec<String> = twice
+        .map(|(id, ends)| format!("{name}: {id} ended as {ends:?}"))
+        .collect();
+    let mut acknowledged: Vec<(&String, Option<String>)> = session
+        .queued
+        .iter()
+        .map(|(id, words)| (words, Some(id.clone())))
+        .collect();
     for (words, request) in &session.inputs {
         let row = look.query_opt(waited, &[&name, request]).await.unwrap();
         acknowledged.push((words, row.map(|row| row.get(0))));
     }
     for (words, queued) in acknowledged {
-        let rows = look.query(holds, &[&name, &format!("%{words}%")]).await.unwrap();
+        let rows = look
+            .query(holds, &[&name, &format!("%{words}%")])
+            .await
+            .unwrap();
         let found: Vec<(String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
         let right = match &queued {
             None => found.len() == 1,
             Some(id) => match ends.get(id.as_str()).map(Vec::as_slice) {
-                Some([End::Applied(message)]) => matches!(&found[..], [(found, _)] if found == message),
+                Some([End::Applied(message)]) => {
+                    matches!(&found[..], [(found, _)] if found == message)
+                }
                 Some([End::Otherwise]) => found.is_empty(),
                 Some(_) | None => false,
             },
@@ -337,8 +419,12 @@ async fn said(look: &Client, name: &str, session: &Session, listed: &BTreeMap<i6
             let end = queued.as_ref().map(|id| (id, ends.get(id.as_str())));
             wrong.push(format!("{words} is in {found:?}; in the queue: {end:?}"));
         }
-        let marked = found.iter().filter(|(message, is_void)| *is_void != void.contains(message.as_str()));
-        wrong.extend(marked.map(|found| format!("{words}: a rollback and its mark do not agree: {found:?}")));
+        let marked = found
+            .iter()
+            .filter(|(message, is_void)| *is_void != void.contains(message.as_str()));
+        wrong.extend(
+            marked.map(|found| format!("{words}: a rollback and its mark do not agree: {found:?}")),
+        );
     }
     wrong
 }
@@ -349,11 +435,20 @@ async fn taken(address: SocketAddr, sessions: &BTreeMap<String, Session>) -> Vec
     for name in sessions.keys() {
         for dialect in DIALECTS {
             let request = turn(name, &format!("{dialect}/m"), "words=1 tools=0 pace=0");
-            let mut stream = try_turns(address).await.unwrap().execute_turn(request).await.unwrap().into_inner();
+            let mut stream = try_turns(address)
+                .await
+                .unwrap()
+                .execute_turn(request)
+                .await
+                .unwrap()
+                .into_inner();
             let seen = all(&mut stream).await;
             let end = seen.last().map(kind);
             if end != Some("turn_completed") {
-                wrong.push(format!("{name}: a last turn over {dialect} ended as {:?}", seen.last()));
+                wrong.push(format!(
+                    "{name}: a last turn over {dialect} ended as {:?}",
+                    seen.last()
+                ));
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Clients: each has one session after the other, in which it runs turns while a meddler interferes and a reader reads. What they
-//! share: what was acknowledged, what they were shown, and what they complain of.
+//! Clients: each has one session after the other, in which it runs turns while a meddler interferes
+//! and a reader reads. What they share: what was acknowledged, what they were shown, and what they
+//! complain of.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +47,8 @@ pub(crate) enum Phase {
     Committing,
     /// It waits for results of tools.
     AwaitingTools,
-    /// It goes on with a turn: the last results are on their way to it, or it has taken the turn over.
+    /// It goes on with a turn: the last results are on their way to it, or it has taken the turn
+    /// over.
     Resuming,
     /// It has a summary written, or puts it in force.
     Compacting,
@@ -54,8 +56,13 @@ pub(crate) enum Phase {
 
 impl Phase {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Streaming, Self::Committing, Self::AwaitingTools, Self::Resuming, Self::Compacting];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Streaming,
+        Self::Committing,
+        Self::AwaitingTools,
+        Self::Resuming,
+        Self::Compacting,
+    ];
 }
 
 /// A replica was seen in a phase.
@@ -76,7 +83,8 @@ pub(crate) struct Moment {
 /// What one session was told and shown.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Session {
-    /// Words that nobody else said, of inputs of turns that were acknowledged, and the request of each.
+    /// Words that nobody else said, of inputs of turns that were acknowledged, and the request of
+    /// each.
     pub(crate) inputs: BTreeMap<String, String>,
     /// The same of messages that were queued, by their ids.
     pub(crate) queued: BTreeMap<String, String>,
@@ -102,25 +110,45 @@ impl Clients {
     /// None yet.
     pub(crate) fn new(fleet: &Arc<Fleet>, service: &Service, seed: u64) -> Self {
         let moments = broadcast::Sender::new(1024);
-        let (mut answers, told) = (service.answers.subscribe(), moments.clone());
+        let mut answers = service.answers.subscribe();
+        let told = moments.clone();
         tokio::spawn(async move {
             loop {
                 match answers.recv().await {
-                    Ok(Answer { replica, mark, whole, last, summary }) => {
+                    Ok(Answer {
+                        replica,
+                        mark,
+                        whole,
+                        last,
+                        summary,
+                    }) => {
                         let phase = match (summary, whole) {
                             (true, _) => Phase::Compacting,
                             (false, true) => Phase::Committing,
                             (false, false) => Phase::Streaming,
                         };
-                        let (mark, last) = (whole.then_some(mark), whole && last);
-                        let _ = told.send(Moment { phase, replica, at: Instant::now(), mark, last });
+                        let mark = whole.then_some(mark);
+                        let last = whole && last;
+                        let _ = told.send(Moment {
+                            phase,
+                            replica,
+                            at: Instant::now(),
+                            mark,
+                            last,
+                        });
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return,
                 }
             }
         });
-        Self { fleet: Arc::clone(fleet), moments, sessions: Arc::default(), violations: Arc::default(), seed }
+        Self {
+            fleet: Arc::clone(fleet),
+            moments,
+            sessions: Arc::default(),
+            violations: Arc::default(),
+            seed,
+        }
     }
 
     /// Moments from now on.
@@ -140,7 +168,13 @@ impl Clients {
 
     /// A replica was met in a phase.
     pub(crate) fn tell(&self, phase: Phase, replica: usize) {
-        let _ = self.moments.send(Moment { phase, replica, at: Instant::now(), mark: None, last: false });
+        let _ = self.moments.send(Moment {
+            phase,
+            replica,
+            at: Instant::now(),
+            mark: None,
+            last: false,
+        });
     }
 
     /// Something was wrong.
@@ -150,16 +184,27 @@ impl Clients {
 
     /// Notes something about a session.
     pub(crate) fn note(&self, session: &str, note: impl FnOnce(&mut Session)) {
-        note(self.sessions.lock().unwrap().entry(session.to_owned()).or_default());
+        note(
+            self.sessions
+                .lock()
+                .unwrap()
+                .entry(session.to_owned())
+                .or_default(),
+        );
     }
 
     /// Notes a durable event that was shown; the same seq never carries another.
     pub(crate) fn see(&self, session: &str, event: &pb::Event) {
         let event = as_told_first(event.clone());
         let mut before = None;
-        self.note(session, |known| before = known.seen.insert(event.seq, event.clone()));
+        self.note(session, |known| {
+            before = known.seen.insert(event.seq, event.clone())
+        });
         if let Some(before) = before.filter(|before| *before != event) {
-            self.complain(format!("{session}: two events have the seq {}: {before:?}, {event:?}", event.seq));
+            self.complain(format!(
+                "{session}: two events have the seq {}: {before:?}, {event:?}",
+                event.seq
+            ));
         }
     }
 
@@ -171,12 +216,19 @@ impl Clients {
     /// A connection to a replica.
     pub(crate) async fn reach(&self, replica: usize) -> Result<Channel, Status> {
         let address = self.fleet.replicas[replica].clients.address;
-        timeout(CALL, try_channel(address)).await.unwrap_or_else(|_| Err(Status::unavailable("no connection")))
+        timeout(CALL, try_channel(address))
+            .await
+            .unwrap_or_else(|_| Err(Status::unavailable("no connection")))
     }
 
-    /// Repeats a call, at whichever replica, until it is answered. None: it was refused as something that another time is not; any
-    /// other refusal is complained of.
-    pub(crate) async fn insist<T, F>(&self, who: &str, random: &mut Random, call: impl Fn(Channel) -> F) -> Option<T>
+    /// Repeats a call, at whichever replica, until it is answered. None: it was refused as
+    /// something that another time is not; any other refusal is complained of.
+    pub(crate) async fn insist<T, F>(
+        &self,
+        who: &str,
+        random: &mut Random,
+        call: impl Fn(Channel) -> F,
+    ) -> Option<T>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
@@ -197,16 +249,22 @@ impl Clients {
         let begun = Instant::now();
         while begun.elapsed() < LONGEST_TURN {
             let answer = match self.reach(self.any(random)).await {
-                Ok(channel) => {
-                    timeout(CALL, call(channel)).await.unwrap_or_else(|_| Err(Status::unavailable("no answer")))
-                }
+                Ok(channel) => timeout(CALL, call(channel))
+                    .await
+                    .unwrap_or_else(|_| Err(Status::unavailable("no answer"))),
                 Err(status) => Err(status),
             };
             match answer {
                 Ok(answer) => return Some(answer.into_inner()),
                 Err(status) if passes(&status) => pause(random, 5, 60).await,
-                Err(status) if [Code::Aborted, Code::ResourceExhausted].contains(&status.code()) => return None,
-                Err(status) if reasons.iter().any(|reason| is_refused_as(&status, reason)) => return None,
+                Err(status)
+                    if [Code::Aborted, Code::ResourceExhausted].contains(&status.code()) =>
+                {
+                    return None;
+                }
+                Err(status) if reasons.iter().any(|reason| is_refused_as(&status, reason)) => {
+                    return None;
+                }
                 Err(status) => {
                     self.complain(format!("{who}: {status:?}"));
                     return None;
@@ -221,13 +279,18 @@ impl Clients {
     pub(crate) async fn bring_to_rest(&self, name: &str, random: &mut Random) {
         let begun = Instant::now();
         while begun.elapsed() < LONGEST_TURN {
-            let clear = pb::ClearQueueRequest { session_id: name.to_owned(), request_id: fresh_id() };
+            let clear = pb::ClearQueueRequest {
+                session_id: name.to_owned(),
+                request_id: fresh_id(),
+            };
             self.insist(name, random, |channel| {
                 let clear = clear.clone();
                 async move { QueueServiceClient::new(channel).clear_queue(clear).await }
             })
             .await;
-            let get = pb::GetSessionRequest { session_id: name.to_owned() };
+            let get = pb::GetSessionRequest {
+                session_id: name.to_owned(),
+            };
             let found = self
                 .insist(name, random, |channel| {
                     let get = get.clone();
@@ -247,14 +310,21 @@ impl Clients {
     }
 }
 
-/// An event without what is only known later: that a message was voided, a result cleared, and that this is a repetition.
+/// An event without what is only known later: that a message was voided, a result cleared, and that
+/// this is a repetition.
 pub(crate) fn as_told_first(mut event: pb::Event) -> pb::Event {
     event.replay = false;
     match event.payload.as_mut() {
-        Some(Payload::MessageCommitted(pb::MessageCommitted { message: Some(message), .. })) => {
+        Some(Payload::MessageCommitted(pb::MessageCommitted {
+            message: Some(message),
+            ..
+        })) => {
             unmark(message);
         }
-        Some(Payload::ToolCallCompleted(pb::ToolCallCompleted { result: Some(result), .. })) => {
+        Some(Payload::ToolCallCompleted(pb::ToolCallCompleted {
+            result: Some(result),
+            ..
+        })) => {
             result.prune_mark = None;
         }
         _ => {}
@@ -276,7 +346,10 @@ pub(crate) fn unmark(message: &mut pb::Message) {
 
 /// Whether a call was refused for this reason.
 pub(crate) fn is_refused_as(status: &Status, reason: &str) -> bool {
-    status.get_error_details().error_info().is_some_and(|info| info.reason == reason)
+    status
+        .get_error_details()
+        .error_info()
+        .is_some_and(|info| info.reason == reason)
 }
 
 /// A key that no other request has.
@@ -286,7 +359,10 @@ pub(crate) fn fresh_id() -> String {
 
 /// A pause of so many milliseconds, and up to so many more.
 pub(crate) async fn pause(random: &mut Random, least: usize, more: usize) {
-    tokio::time::sleep(Duration::from_millis(u64::try_from(least + random.below(more)).unwrap_or_default())).await;
+    tokio::time::sleep(Duration::from_millis(
+        u64::try_from(least + random.below(more)).unwrap_or_default(),
+    ))
+    .await;
 }
 
 /// One client's life: sessions of a few turns each.
@@ -297,16 +373,33 @@ pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToke
         session += 1;
         let name = format!("client-{number}-{session}");
         create(&clients, &name, &mut random).await;
-        let (over, at_rest) = (CancellationToken::new(), CancellationToken::new());
-        let meddler = tokio::spawn(meddler::meddle(clients.clone(), name.clone(), random.other(), over.clone()));
-        let reader = tokio::spawn(reader::read(clients.clone(), name.clone(), random.other(), at_rest.clone()));
+        let over = CancellationToken::new();
+        let at_rest = CancellationToken::new();
+        let meddler = tokio::spawn(meddler::meddle(
+            clients.clone(),
+            name.clone(),
+            random.other(),
+            over.clone(),
+        ));
+        let reader = tokio::spawn(reader::read(
+            clients.clone(),
+            name.clone(),
+            random.other(),
+            at_rest.clone(),
+        ));
         for turn in 0..1 + random.below(6) {
             if stop.is_cancelled() {
                 break;
             }
             let mut visit = Visit::new(&clients, &name, turn, &mut random);
-            if timeout(LONGEST_TURN, visit.until_the_end(&mut random)).await.is_err() {
-                clients.complain(format!("{name}: turn {turn} never ended; seen: {:?}", visit.kinds()));
+            if timeout(LONGEST_TURN, visit.until_the_end(&mut random))
+                .await
+                .is_err()
+            {
+                clients.complain(format!(
+                    "{name}: turn {turn} never ended; seen: {:?}",
+                    visit.kinds()
+                ));
             }
         }
         over.cancel();
@@ -325,11 +418,18 @@ async fn create(clients: &Clients, name: &str, random: &mut Random) {
         policy_overrides: Some(policy::any(random)),
         ..pb::Session::default()
     };
-    let request = pb::CreateSessionRequest { session: Some(session), request_id: fresh_id() };
+    let request = pb::CreateSessionRequest {
+        session: Some(session),
+        request_id: fresh_id(),
+    };
     clients
         .insist(name, random, |channel| {
             let request = request.clone();
-            async move { SessionServiceClient::new(channel).create_session(request).await }
+            async move {
+                SessionServiceClient::new(channel)
+                    .create_session(request)
+                    .await
+            }
         })
         .await;
 }

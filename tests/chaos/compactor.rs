@@ -1,4 +1,5 @@
-//! A meddler compacts a context by hand, in any way, and takes compactions back; each now and then by the same request again.
+//! A meddler compacts a context by hand, in any way, and takes compactions back; each now and then
+//! by the same request again.
 
 use contextd::pb::{self, CompactionState, context_service_client::ContextServiceClient};
 
@@ -11,7 +12,8 @@ use crate::{
 
 /// Why there may be nothing to compact.
 const NO_GAIN: [&str; 1] = ["COMPACTION_NO_GAIN"];
-/// Why a compaction may not be there to be taken back: another one was made meanwhile, or this one was taken back with its turn.
+/// Why a compaction may not be there to be taken back: another one was made meanwhile, or this one
+/// was taken back with its turn.
 const NOT_NEWEST: [&str; 2] = ["COMPACTION_SUPERSEDED", "COMPACTION_NOT_FOUND"];
 /// How many of the newest compactions are looked at.
 const NEWEST: i32 = 5;
@@ -20,7 +22,11 @@ impl Meddler {
     /// Compacts by the policy or to a size, waiting for it or not.
     pub(crate) async fn compact(&mut self) {
         let random = &mut self.random;
-        let target = if random.happens(50) { 150 + random.below(400) } else { 0 };
+        let target = if random.happens(50) {
+            150 + random.below(400)
+        } else {
+            0
+        };
         let mut request = pb::CompactRequest {
             session_id: self.session.clone(),
             request_id: fresh_id(),
@@ -30,8 +36,12 @@ impl Meddler {
         };
         for _ in 0..1 + usize::from(self.random.happens(40)) {
             request.wait = self.random.happens(50);
-            let Some(made) = compact(&self.clients, &request, &mut self.random).await else { return };
-            self.clients.note(&self.session, |session| session.compactions.push((request.clone(), made)));
+            let Some(made) = compact(&self.clients, &request, &mut self.random).await else {
+                return;
+            };
+            self.clients.note(&self.session, |session| {
+                session.compactions.push((request.clone(), made))
+            });
             if !request.wait && self.random.happens(50) {
                 self.prune().await; // what is being made is of another context by then
             }
@@ -46,29 +56,61 @@ impl Meddler {
             page_size: NEWEST,
             page_token: String::new(),
         };
-        let answer = self.clients.insist(&self.session, &mut self.random, |channel| {
-            let list = list.clone();
-            async move { ContextServiceClient::new(channel).list_compactions(list).await }
-        });
-        let Some(listed) = answer.await.map(|answer| answer.compactions) else { return };
-        let newest = listed.iter().find(|compaction| compaction.state() == CompactionState::Applied);
+        let answer = self
+            .clients
+            .insist(&self.session, &mut self.random, |channel| {
+                let list = list.clone();
+                async move {
+                    ContextServiceClient::new(channel)
+                        .list_compactions(list)
+                        .await
+                }
+            });
+        let Some(listed) = answer.await.map(|answer| answer.compactions) else {
+            return;
+        };
+        let newest = listed
+            .iter()
+            .find(|compaction| compaction.state() == CompactionState::Applied);
         let other = (!listed.is_empty()).then(|| self.random.of(&listed));
-        let Some(chosen) = newest.filter(|_| self.random.happens(80)).or(other) else { return };
+        let Some(chosen) = newest.filter(|_| self.random.happens(80)).or(other) else {
+            return;
+        };
         let request = pb::RevertCompactionRequest {
             session_id: self.session.clone(),
             compaction_id: chosen.compaction_id.clone(),
-            request_id: if self.random.happens(50) { fresh_id() } else { String::new() },
+            request_id: if self.random.happens(50) {
+                fresh_id()
+            } else {
+                String::new()
+            },
         };
         for _ in 0..1 + usize::from(self.random.happens(40)) {
-            let answer = self.clients.insist_unless(&NOT_NEWEST, &self.session, &mut self.random, |channel| {
-                let request = request.clone();
-                async move { ContextServiceClient::new(channel).revert_compaction(request).await }
-            });
-            let Some(reverted) = answer.await.and_then(|answer| answer.compaction) else { return };
-            if reverted.state() != CompactionState::Reverted || reverted.compaction_id != request.compaction_id {
-                self.clients.complain(format!("{}: taken back is {reverted:?}", self.session));
+            let answer = self.clients.insist_unless(
+                &NOT_NEWEST,
+                &self.session,
+                &mut self.random,
+                |channel| {
+                    let request = request.clone();
+                    async move {
+                        ContextServiceClient::new(channel)
+                            .revert_compaction(request)
+                            .await
+                    }
+                },
+            );
+            let Some(reverted) = answer.await.and_then(|answer| answer.compaction) else {
+                return;
+            };
+            if reverted.state() != CompactionState::Reverted
+                || reverted.compaction_id != request.compaction_id
+            {
+                self.clients
+                    .complain(format!("{}: taken back is {reverted:?}", self.session));
             }
-            self.clients.note(&self.session, |session| session.reverted.extend([reverted.compaction_id]));
+            self.clients.note(&self.session, |session| {
+                session.reverted.extend([reverted.compaction_id])
+            });
         }
     }
 }

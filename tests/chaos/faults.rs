@@ -27,8 +27,15 @@ const SOON: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The ways to break a connection.
-const CUTS: [Cut; 7] =
-    [Cut::Database, Cut::DatabaseDies, Cut::BehindCommit, Cut::BeforeCommit, Cut::Client, Cut::ClientDies, Cut::Model];
+const CUTS: [Cut; 7] = [
+    Cut::Database,
+    Cut::DatabaseDies,
+    Cut::BehindCommit,
+    Cut::BeforeCommit,
+    Cut::Client,
+    Cut::ClientDies,
+    Cut::Model,
+];
 
 /// A way to break a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +60,10 @@ pub(crate) struct Tally {
 impl Tally {
     /// Whether everything that was planned was done, and every phase was met.
     pub(crate) fn is_whole(&self, plan: &Plan) -> bool {
-        let met = Phase::ALL.iter().all(|phase| self.kills.contains_key(phase)) || plan.kills < Phase::ALL.len();
+        let met = Phase::ALL
+            .iter()
+            .all(|phase| self.kills.contains_key(phase))
+            || plan.kills < Phase::ALL.len();
         met && self.killed() >= plan.kills && self.broken() >= plan.cuts
     }
 
@@ -73,7 +83,10 @@ impl fmt::Display for Tally {
             writeln!(f, "  {phase:?}: {times}")?;
         }
         for (phase, [lost, landed]) in &self.landed {
-            writeln!(f, "  of those {phase:?} whose answer was whole, {landed} had landed and {lost} had not")?;
+            writeln!(
+                f,
+                "  of those {phase:?} whose answer was whole, {landed} had landed and {lost} had not"
+            )?;
         }
         writeln!(f, "connections broken: {}", self.broken())?;
         for (cut, times) in &self.cuts {
@@ -84,15 +97,25 @@ impl fmt::Display for Tally {
 }
 
 /// Kills replicas, each time at a moment of the phase that was met least.
-pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDatabase, plan: &Plan, tally: &mut Tally) {
+pub(crate) async fn kill(
+    fleet: &Fleet,
+    clients: &Clients,
+    database: &TestDatabase,
+    plan: &Plan,
+    tally: &mut Tally,
+) {
     let mut random = Random::new(plan.seed, 2_000_000);
     let look = database.client().await;
     let mut moments = clients.moments();
     let begun = Instant::now();
     while tally.killed() < plan.kills {
-        let wanted =
-            *Phase::ALL.iter().min_by_key(|phase| tally.kills.get(phase).copied().unwrap_or_default()).unwrap();
-        let Some(moment) = next_moment(&mut moments, fleet, wanted).await else { continue };
+        let wanted = *Phase::ALL
+            .iter()
+            .min_by_key(|phase| tally.kills.get(phase).copied().unwrap_or_default())
+            .unwrap();
+        let Some(moment) = next_moment(&mut moments, fleet, wanted).await else {
+            continue;
+        };
         let replica = &fleet.replicas[moment.replica];
         let pause = match moment.phase {
             // What ends a turn or puts a summary in force is a transaction whose COMMIT can be met.
@@ -106,16 +129,28 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
             Phase::Resuming => random.below(15_000),
             Phase::Streaming | Phase::AwaitingTools | Phase::Compacting => random.below(30_000),
         };
-        tokio::time::sleep(Duration::from_micros(u64::try_from(pause).unwrap_or_default())).await;
+        tokio::time::sleep(Duration::from_micros(
+            u64::try_from(pause).unwrap_or_default(),
+        ))
+        .await;
         replica.kill().await;
         *tally.kills.entry(moment.phase).or_default() += 1;
         if let Some(mark) = &moment.mark {
             let sql = "select exists(select from parts where body like $1)";
-            let landed: bool = look.query_one(sql, &[&format!("%{mark}%")]).await.unwrap().get(0);
+            let landed: bool = look
+                .query_one(sql, &[&format!("%{mark}%")])
+                .await
+                .unwrap()
+                .get(0);
             tally.landed.entry(moment.phase).or_default()[usize::from(landed)] += 1;
         }
         if tally.killed().is_multiple_of(50) {
-            println!("{} kills after {:?}: {:?}", tally.killed(), begun.elapsed(), tally.kills);
+            println!(
+                "{} kills after {:?}: {:?}",
+                tally.killed(),
+                begun.elapsed(),
+                tally.kills
+            );
         }
     }
 }
@@ -123,8 +158,17 @@ pub(crate) async fn kill(fleet: &Fleet, clients: &Clients, database: &TestDataba
 /// Lets the next commit come as far as its COMMIT and no answer back. False: there was none.
 async fn met_at_commit(link: &Link, random: &mut Random) -> bool {
     let before = link.times_cut();
-    link.strand_at(COMMIT, if random.happens(50) { Landed::Yes } else { Landed::No });
-    let met = tokio::time::timeout(SOON, link.was_cut(before + 1)).await.is_ok();
+    link.strand_at(
+        COMMIT,
+        if random.happens(50) {
+            Landed::Yes
+        } else {
+            Landed::No
+        },
+    );
+    let met = tokio::time::timeout(SOON, link.was_cut(before + 1))
+        .await
+        .is_ok();
     if !met {
         link.spare();
     }
@@ -132,7 +176,11 @@ async fn met_at_commit(link: &Link, random: &mut Random) -> bool {
 }
 
 /// A moment that has just come, at a replica that can be spared.
-async fn next_moment(moments: &mut Receiver<Moment>, fleet: &Fleet, wanted: Phase) -> Option<Moment> {
+async fn next_moment(
+    moments: &mut Receiver<Moment>,
+    fleet: &Fleet,
+    wanted: Phase,
+) -> Option<Moment> {
     let begun = Instant::now();
     loop {
         let moment = match tokio::time::timeout(PATIENCE, moments.recv()).await {
@@ -168,7 +216,8 @@ pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
         if tally.broken().is_multiple_of(100) {
             println!("{} cuts after {:?}", tally.broken(), begun.elapsed());
         }
-        let pause = Duration::from_millis(u64::try_from(40 + random.below(160)).unwrap_or_default());
+        let pause =
+            Duration::from_millis(u64::try_from(40 + random.below(160)).unwrap_or_default());
         tokio::time::sleep(pause).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Three replicas, each a process with links of its own to PostgreSQL, to its clients and to the model service.
+//! Three replicas, each a process with links of its own to PostgreSQL, to its clients and to the
+//! model service.
 
 use std::{
     net::SocketAddr,
@@ -87,7 +88,10 @@ impl Fleet {
 
     /// How many are not dead.
     pub(crate) fn alive(&self) -> usize {
-        self.replicas.iter().filter(|replica| replica.is_alive()).count()
+        self.replicas
+            .iter()
+            .filter(|replica| replica.is_alive())
+            .count()
     }
 
     /// Makes every link whole, and waits until every replica serves.

@@ -1,10 +1,20 @@
-//! Chaos: three replicas of the built program over one PostgreSQL, killed with kill -9 and cut off at every link, while clients run
-//! turns, come and go, answer twice and cancel, and others queue messages, interrupt, roll back, prune and compact. Then an independent
-//! checker reads what is left.
+//! Chaos: three replicas of the built program over one PostgreSQL, killed with kill -9 and cut off
+//! at every link, while clients run turns, come and go, answer twice and cancel, and others queue
+//! messages, interrupt, roll back, prune and compact. Then an independent checker reads what is
+//! left.
 //!
-//! `script/chaos --kills 1000 --cuts 1000` makes a long run; `cargo test` a short one. docs/reliability.md says what is counted.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a program for people at a terminal")]
-#![allow(clippy::wildcard_enum_match_arm, reason = "it names the variants it looks for")]
+//! `script/chaos --kills 1000 --cuts 1000` makes a long run; `cargo test` a short one.
+//! docs/reliability.md says what is counted.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a program for people at a terminal"
+)]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "it names the variants it looks for"
+)]
 
 mod accounts;
 mod checker;
@@ -40,15 +50,31 @@ struct Plan {
 }
 
 /// What `cargo test` runs.
-const SHORT: Plan = Plan { kills: 8, cuts: 16, clients: 8, seed: 1 };
+const SHORT: Plan = Plan {
+    kills: 8,
+    cuts: 16,
+    clients: 8,
+    seed: 1,
+};
 
 /// Options of the usual test runner that come with a value.
-const WITH_VALUE: [&str; 5] = ["--test-threads", "--skip", "--color", "--format", "--logfile"];
+const WITH_VALUE: [&str; 5] = [
+    "--test-threads",
+    "--skip",
+    "--color",
+    "--format",
+    "--logfile",
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some(plan) = plan(&arguments) else { return ExitCode::SUCCESS };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let Some(plan) = plan(&arguments) else {
+        return ExitCode::SUCCESS;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(run(plan))
 }
 
@@ -57,7 +83,12 @@ fn plan(arguments: &[String]) -> Option<Plan> {
     let mut plan = SHORT;
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().and_then(|value| value.parse().ok()).expect("a number");
+        let mut number = || {
+            arguments
+                .next()
+                .and_then(|value| value.parse().ok())
+                .expect("a number")
+        };
         match argument.as_str() {
             "--kills" => plan.kills = number(),
             "--cuts" => plan.cuts = number(),
@@ -80,7 +111,8 @@ async fn run(plan: Plan) -> ExitCode {
     let service = Service::start(plan.seed).await;
     let fleet = Arc::new(Fleet::start(&database, &service).await);
     let clients = Clients::new(&fleet, &service, plan.seed);
-    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
     for number in 0..plan.clients {
         tasks.spawn(client::live(clients.clone(), number, stop.clone()));
     }
@@ -98,5 +130,9 @@ async fn run(plan: Plan) -> ExitCode {
         println!("VIOLATION: {violation}");
     }
     println!("violations: {}", violations.len());
-    if violations.is_empty() && tally.is_whole(&plan) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if violations.is_empty() && tally.is_whole(&plan) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

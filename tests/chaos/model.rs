@@ -1,5 +1,5 @@
-//! A model service over HTTP that speaks as it is asked to, fails now and then, and looks at every request as the strictest of the
-//! real ones would.
+//! A model service over HTTP that speaks as it is asked to, fails now and then, and looks at every
+//! request as the strictest of the real ones would.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,9 @@ use std::{
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::broadcast};
@@ -88,7 +90,11 @@ impl Service {
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
             }
         });
-        Self { address, answers: answered, shared }
+        Self {
+            address,
+            answers: answered,
+            shared,
+        }
     }
 
     /// From now on it does not fail.
@@ -117,12 +123,22 @@ enum Piece {
     Cut,
 }
 
-async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Infallible> {
+async fn respond(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let mut path = head.uri.path().split('/').skip(1);
-    let replica: usize = path.next().and_then(|number| number.parse().ok()).unwrap_or_default();
+    let replica: usize = path
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default();
     let dialect = path.next().unwrap_or_default().to_owned();
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
     let Ok(asked) = serde_json::from_slice::<Value>(&body) else {
         return Ok(status(400)); // its sender left in the middle
     };
@@ -130,11 +146,16 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
     let messages = asked["messages"].as_array().cloned().unwrap_or_default();
     let flaws = flaws(&messages, &dialect);
     if !flaws.is_empty() {
-        shared.violations.lock().unwrap().push(format!("{dialect} would refuse: {}: {messages:?}", flaws.join("; ")));
+        shared.violations.lock().unwrap().push(format!(
+            "{dialect} would refuse: {}: {messages:?}",
+            flaws.join("; ")
+        ));
         return Ok(status(400));
     }
-    let (summary, mark) = (asked["model"] == SUMMARISER, format!("mark-{number}."));
-    let (last, tokens) = (summary || tools_wished(&messages) == 0, body.len() / BYTES_PER_TOKEN);
+    let summary = asked["model"] == SUMMARISER;
+    let mark = format!("mark-{number}.");
+    let last = summary || tools_wished(&messages) == 0;
+    let tokens = body.len() / BYTES_PER_TOKEN;
     let pieces = {
         let mut random = shared.random.lock().unwrap();
         let faulty = shared.faulty.load(Ordering::Relaxed);
@@ -146,12 +167,27 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
         }
         let cut = faulty && random.happens(3);
         let random = faulty.then_some(&mut *random);
-        if summary { self::summary(&mark, tokens, cut, random) } else { answer(&messages, &mark, tokens, cut) }
+        if summary {
+            self::summary(&mark, tokens, cut, random)
+        } else {
+            answer(&messages, &mark, tokens, cut)
+        }
     };
-    let playing = Playing { pieces: pieces.into_iter(), shared, replica, mark, last, summary };
-    let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
+    let playing = Playing {
+        pieces: pieces.into_iter(),
+        shared,
+        replica,
+        mark,
+        last,
+        summary,
+    };
+    let frames = stream::unfold(playing, |mut playing| async move {
+        Some((playing.next().await?, playing))
+    });
     let response = Response::builder().header("content-type", "text/event-stream");
-    Ok(response.body(StreamBody::new(frames).boxed_unsync()).unwrap())
+    Ok(response
+        .body(StreamBody::new(frames).boxed_unsync())
+        .unwrap())
 }
 
 /// An answer that is being sent.
@@ -171,8 +207,19 @@ impl Playing {
                 Piece::Bytes(bytes) => return Some(Ok(Frame::data(Bytes::from(bytes)))),
                 Piece::Wait(pause) => tokio::time::sleep(pause).await,
                 Piece::Told(whole) => {
-                    let Self { replica, last, summary, .. } = *self;
-                    let answer = Answer { replica, mark: self.mark.clone(), whole, last, summary };
+                    let Self {
+                        replica,
+                        last,
+                        summary,
+                        ..
+                    } = *self;
+                    let answer = Answer {
+                        replica,
+                        mark: self.mark.clone(),
+                        whole,
+                        last,
+                        summary,
+                    };
                     drop(self.shared.answered.send(answer));
                 }
                 Piece::Cut => return Some(Err(io::Error::other("cut"))),
@@ -191,26 +238,49 @@ fn too_long() -> Response<Body> {
     let error = json!({ "error": { "message": "too long", "type": "invalid_request_error", "code": "context_length_exceeded" } });
     let frame = Ok(Frame::data(Bytes::from(error.to_string())));
     let body = StreamBody::new(stream::iter([frame])).boxed_unsync();
-    Response::builder().status(400).header("content-type", "application/json").body(body).unwrap()
+    Response::builder()
+        .status(400)
+        .header("content-type", "application/json")
+        .body(body)
+        .unwrap()
 }
 
 /// The number that the last words of the user give for this.
 fn wished(messages: &[Value], key: &str) -> usize {
-    let asked = messages.iter().rfind(|message| message["role"] == "user").map(text).unwrap_or_default();
-    let value = asked.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    value.and_then(|value| value.parse().ok()).unwrap_or_default()
+    let asked = messages
+        .iter()
+        .rfind(|message| message["role"] == "user")
+        .map(text)
+        .unwrap_or_default();
+    let value = asked
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_default()
 }
 
 /// How many tools are to be called now: none where there are results.
 fn tools_wished(messages: &[Value]) -> usize {
-    let answered = messages.last().is_some_and(|message| message["role"] == "tool");
-    if answered { 0 } else { wished(messages, "tools") }
+    let answered = messages
+        .last()
+        .is_some_and(|message| message["role"] == "tool");
+    if answered {
+        0
+    } else {
+        wished(messages, "tools")
+    }
 }
 
 /// What the last words of the user ask for: words, then calls unless there were some.
 fn answer(messages: &[Value], mark: &str, tokens: usize, cut: bool) -> Vec<Piece> {
     let tools = tools_wished(messages);
-    let mut pieces = spoken(wished(messages, "words").max(1), wished(messages, "pace"), 1, cut);
+    let mut pieces = spoken(
+        wished(messages, "words").max(1),
+        wished(messages, "pace"),
+        1,
+        cut,
+    );
     if cut {
         return pieces;
     }
@@ -220,28 +290,44 @@ fn answer(messages: &[Value], mark: &str, tokens: usize, cut: bool) -> Vec<Piece
         let call = json!({ "index": index, "id": format!("call_{}{index}", mark.trim_end_matches('.')), "type": "function", "function": function });
         pieces.push(Piece::Bytes(event(&json!({ "tool_calls": [call] }))));
     }
-    pieces.push(Piece::Bytes(finished(if tools > 0 { "tool_calls" } else { "stop" }, tokens)));
+    pieces.push(Piece::Bytes(finished(
+        if tools > 0 { "tool_calls" } else { "stop" },
+        tokens,
+    )));
     pieces.push(Piece::Told(true));
     pieces
 }
 
 /// A summary. Where chance may, it is cut short or says nothing now and then.
 fn summary(mark: &str, tokens: usize, cut: bool, mut random: Option<&mut Random>) -> Vec<Piece> {
-    let mut chance = |percent| random.as_mut().is_some_and(|random| random.happens(percent));
-    let (empty, short) = (chance(5), chance(5));
-    let mut pieces = if empty { Vec::new() } else { spoken(12, 15, 6, cut) };
+    let mut chance = |percent| {
+        random
+            .as_mut()
+            .is_some_and(|random| random.happens(percent))
+    };
+    let empty = chance(5);
+    let short = chance(5);
+    let mut pieces = if empty {
+        Vec::new()
+    } else {
+        spoken(12, 15, 6, cut)
+    };
     if cut {
         return pieces;
     }
     if !empty {
         pieces.push(Piece::Bytes(event(&json!({ "content": mark }))));
     }
-    pieces.push(Piece::Bytes(finished(if short { "length" } else { "stop" }, tokens)));
+    pieces.push(Piece::Bytes(finished(
+        if short { "length" } else { "stop" },
+        tokens,
+    )));
     pieces.push(Piece::Told(true));
     pieces
 }
 
-/// So many words with pauses of so many milliseconds, told of now and then, and whether they break off in the middle.
+/// So many words with pauses of so many milliseconds, told of now and then, and whether they break
+/// off in the middle.
 fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
     let pause = Duration::from_millis(u64::try_from(pace).unwrap_or_default());
     let mut pieces = Vec::new();
@@ -250,7 +336,9 @@ fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
             pieces.push(Piece::Cut);
             return pieces;
         }
-        pieces.push(Piece::Bytes(event(&json!({ "content": format!("word-{n} ") }))));
+        pieces.push(Piece::Bytes(event(
+            &json!({ "content": format!("word-{n} ") }),
+        )));
         pieces.push(Piece::Wait(pause));
         if n > 0 && n % told == 0 {
             pieces.push(Piece::Told(false));
@@ -261,9 +349,12 @@ fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
 
 /// The end of an answer to a prompt of so many tokens: why, usage, and the marker.
 fn finished(reason: &str, tokens: usize) -> Vec<u8> {
-    let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }], "usage": null });
-    let (spoken, total) = (20, tokens + 20);
-    let usage = json!({ "prompt_tokens": tokens, "completion_tokens": spoken, "total_tokens": total });
+    let end =
+        json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }], "usage": null });
+    let spoken = 20;
+    let total = tokens + 20;
+    let usage =
+        json!({ "prompt_tokens": tokens, "completion_tokens": spoken, "total_tokens": total });
     let usage = json!({ "choices": [], "usage": usage });
     format!("data: {end}\n\ndata: {usage}\n\ndata: [DONE]\n\n").into_bytes()
 }
@@ -271,7 +362,10 @@ fn finished(reason: &str, tokens: usize) -> Vec<u8> {
 fn text(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
         _ => String::new(),
     }
 }
@@ -285,18 +379,25 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
     for (place, message) in messages.iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
         if role != "tool" && !open.is_empty() {
-            flaws.push(format!("messages[{place}] stands before the results of {open:?}"));
+            flaws.push(format!(
+                "messages[{place}] stands before the results of {open:?}"
+            ));
             open.clear();
         }
         match role {
             "tool" => {
                 let id = message["tool_call_id"].as_str().unwrap_or_default();
                 if !open.remove(id) {
-                    flaws.push(format!("messages[{place}] is a result that nothing waits for: {id}"));
+                    flaws.push(format!(
+                        "messages[{place}] is a result that nothing waits for: {id}"
+                    ));
                 }
             }
             "assistant" => {
-                let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+                let calls = message["tool_calls"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
                 if calls.is_empty() && text(message).is_empty() {
                     flaws.push(format!("messages[{place}] says nothing"));
                 }
@@ -306,19 +407,29 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
                         flaws.push(format!("messages[{place}] has a call with the id {id:?}"));
                     }
                     let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
-                    if !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()) {
-                        flaws.push(format!("messages[{place}] has a call with the arguments {arguments:?}"));
+                    if !serde_json::from_str::<Value>(arguments)
+                        .is_ok_and(|value| value.is_object())
+                    {
+                        flaws.push(format!(
+                            "messages[{place}] has a call with the arguments {arguments:?}"
+                        ));
                     }
                     if !known.insert(id.clone()) {
-                        flaws.push(format!("messages[{place}] has a call that there was before: {id}"));
+                        flaws.push(format!(
+                            "messages[{place}] has a call that there was before: {id}"
+                        ));
                     }
                     open.insert(id);
                 }
             }
             "user" if dialect == "mistral" && before == "tool" => {
-                flaws.push(format!("messages[{place}] is the user's right behind a result"));
+                flaws.push(format!(
+                    "messages[{place}] is the user's right behind a result"
+                ));
             }
-            "user" if text(message).is_empty() => flaws.push(format!("messages[{place}] says nothing")),
+            "user" if text(message).is_empty() => {
+                flaws.push(format!("messages[{place}] says nothing"))
+            }
             "user" | "system" | "developer" => {}
             other => flaws.push(format!("messages[{place}] has the role {other:?}")),
         }
@@ -337,6 +448,8 @@ fn right_id(id: &str, dialect: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric();
     match dialect {
         "mistral" => id.len() == 9 && id.chars().all(plain),
-        _ => !id.is_empty() && id.len() <= 40 && id.chars().all(|c| plain(c) || c == '_' || c == '-'),
+        _ => {
+            !id.is_empty() && id.len() <= 40 && id.chars().all(|c| plain(c) || c == '_' || c == '-')
+        }
     }
 }

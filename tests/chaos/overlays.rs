@@ -1,6 +1,7 @@
-//! What compactions left, read by somebody who knows nothing of how they came about: each began and ended once, one at a time; what the
-//! model sees is at each moment the newest one in force and what it does not stand for, never both and never neither; every message reads
-//! back as it was told; who asked again was told of the same; and what they cost is accounted for once.
+//! What compactions left, read by somebody who knows nothing of how they came about: each began and
+//! ended once, one at a time; what the model sees is at each moment the newest one in force and
+//! what it does not stand for, never both and never neither; every message reads back as it was
+//! told; who asked again was told of the same; and what they cost is accounted for once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,8 +9,8 @@ use std::{
 };
 
 use contextd::pb::{
-    self, CompactionState, MessageView, context_service_client::ContextServiceClient, event::Payload,
-    session_service_client::SessionServiceClient,
+    self, CompactionState, MessageView, context_service_client::ContextServiceClient,
+    event::Payload, session_service_client::SessionServiceClient,
 };
 use tokio_postgres::Client;
 
@@ -56,14 +57,18 @@ pub(crate) async fn check(
     listed: &BTreeMap<i64, pb::Event>,
     random: &mut Random,
 ) -> Vec<String> {
-    let (overlays, said) = (overlays(look, name).await, messages(look, name).await);
+    let overlays = overlays(look, name).await;
+    let said = messages(look, name).await;
     let mut wrong = told(&overlays, listed);
     wrong.extend(stacked(&overlays, listed));
     wrong.extend(seen(address, name, &overlays, &said, listed, random).await);
     wrong.extend(whole(address, name, session, random).await);
     wrong.extend(repeated(clients, session, &overlays, random).await);
     wrong.extend(spent(look, address, name).await);
-    wrong.into_iter().map(|wrong| format!("{name}: {wrong}")).collect()
+    wrong
+        .into_iter()
+        .map(|wrong| format!("{name}: {wrong}"))
+        .collect()
 }
 
 async fn overlays(look: &Client, name: &str) -> Vec<Overlay> {
@@ -84,8 +89,7 @@ async fn overlays(look: &Client, name: &str) -> Vec<Overlay> {
 }
 
 async fn messages(look: &Client, name: &str) -> Vec<Said> {
-    let sql =
-        "select seq, message_id, is_summary, pinned, voided_at_seq from messages where session_id = $1 order by seq";
+    let sql = "select seq, message_id, is_summary, pinned, voided_at_seq from messages where session_id = $1 order by seq";
     let rows = look.query(sql, &[&name]).await.unwrap();
     let said = |row: &tokio_postgres::Row| Said {
         seq: row.get(0),
@@ -108,13 +112,18 @@ pub(crate) fn about(event: &pb::Event) -> Option<&pb::Compaction> {
     }
 }
 
-/// Each compaction began once, then ended once, as its row says, and the next one began behind that.
+/// Each compaction began once, then ended once, as its row says, and the next one began behind
+/// that.
 fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let mut stories: BTreeMap<&str, Vec<(i64, &str)>> = BTreeMap::new();
-    let (mut wrong, mut open) = (Vec::new(), None);
+    let mut wrong = Vec::new();
+    let mut open = None;
     for (seq, event) in listed {
-        let Some(compaction) = about(event) else { continue };
-        let (id, kind) = (compaction.compaction_id.as_str(), kind(event));
+        let Some(compaction) = about(event) else {
+            continue;
+        };
+        let id = compaction.compaction_id.as_str();
+        let kind = kind(event);
         stories.entry(id).or_default().push((*seq, kind));
         match kind {
             "compaction_started" => {
@@ -122,7 +131,9 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
                 open = Some(id);
             }
             "compaction_completed" | "compaction_failed" if open == Some(id) => open = None,
-            "compaction_completed" | "compaction_failed" => wrong.push(format!("{id} ended without a beginning")),
+            "compaction_completed" | "compaction_failed" => {
+                wrong.push(format!("{id} ended without a beginning"))
+            }
             _ => {}
         }
     }
@@ -134,20 +145,40 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
             if end.mode() == pb::CancelMode::Rollback);
         let right = match (overlay.status, kinds.as_slice()) {
             (FAILED, ["compaction_started", "compaction_failed"]) => true,
-            (APPLIED, ["compaction_started", "compaction_completed"]) => Some(story[1].0) == overlay.active_from,
-            (REVERTED, ["compaction_started", "compaction_completed", "compaction_reverted"]) => {
+            (APPLIED, ["compaction_started", "compaction_completed"]) => {
+                Some(story[1].0) == overlay.active_from
+            }
+            (
+                REVERTED,
+                [
+                    "compaction_started",
+                    "compaction_completed",
+                    "compaction_reverted",
+                ],
+            ) => {
                 // The end of a turn is its last event; what was taken back with it is told behind.
                 let told = Some(story[2].0);
-                let in_time = if with_its_turn { told > overlay.reverted_at } else { told == overlay.reverted_at };
+                let in_time = if with_its_turn {
+                    told > overlay.reverted_at
+                } else {
+                    told == overlay.reverted_at
+                };
                 Some(story[1].0) == overlay.active_from && in_time
             }
             _ => false,
         };
         if !right {
-            wrong.push(format!("{} has the status {} and the story {story:?}", overlay.id, overlay.status));
+            wrong.push(format!(
+                "{} has the status {} and the story {story:?}",
+                overlay.id, overlay.status
+            ));
         }
     }
-    wrong.extend(stories.keys().map(|id| format!("{id} is told of and not stored")));
+    wrong.extend(
+        stories
+            .keys()
+            .map(|id| format!("{id} is told of and not stored")),
+    );
     wrong
 }
 
@@ -155,7 +186,10 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
 fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let (mut stack, mut wrong): (Vec<&Overlay>, Vec<String>) = (Vec::new(), Vec::new());
     for seq in listed.keys() {
-        let back = overlays.iter().filter(|overlay| overlay.reverted_at == Some(*seq)).count();
+        let back = overlays
+            .iter()
+            .filter(|overlay| overlay.reverted_at == Some(*seq))
+            .count();
         let left = stack.len().saturating_sub(back);
         wrong.extend(
             stack
@@ -163,16 +197,28 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
                 .filter(|overlay| overlay.reverted_at != Some(*seq))
                 .map(|overlay| format!("at {seq} one was taken back under {}", overlay.id)),
         );
-        for overlay in overlays.iter().filter(|overlay| overlay.active_from == Some(*seq)) {
+        for overlay in overlays
+            .iter()
+            .filter(|overlay| overlay.active_from == Some(*seq))
+        {
             let before = stack.last().map(|before| &before.id);
             if overlay.predecessor.as_ref() != before {
-                wrong.push(format!("{} stands upon {:?}, not {before:?}", overlay.id, overlay.predecessor));
+                wrong.push(format!(
+                    "{} stands upon {:?}, not {before:?}",
+                    overlay.id, overlay.predecessor
+                ));
             }
             let covers = |lower: &&Overlay| {
-                lower.range.zip(overlay.range).is_some_and(|(low, high)| high.0 <= low.0 && low.1 <= high.1)
+                lower
+                    .range
+                    .zip(overlay.range)
+                    .is_some_and(|(low, high)| high.0 <= low.0 && low.1 <= high.1)
             };
             if !stack.last().is_none_or(covers) {
-                wrong.push(format!("{} stands for {:?}, less than {before:?}", overlay.id, overlay.range));
+                wrong.push(format!(
+                    "{} stands for {:?}, less than {before:?}",
+                    overlay.id, overlay.range
+                ));
             }
             stack.push(overlay);
         }
@@ -180,14 +226,19 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
     wrong
 }
 
-/// What the model sees as of a seq: the summary in force, and every message that is not void and that it does not stand for.
+/// What the model sees as of a seq: the summary in force, and every message that is not void and
+/// that it does not stand for.
 fn visible<'a>(overlays: &'a [Overlay], said: &'a [Said], at: i64) -> Vec<&'a str> {
-    let applied = overlays.iter().filter(|overlay| overlay.active_from.is_some_and(|from| from <= at));
+    let applied = overlays
+        .iter()
+        .filter(|overlay| overlay.active_from.is_some_and(|from| from <= at));
     let in_force = applied.filter(|overlay| overlay.reverted_at.is_none_or(|back| back > at));
     let newest = in_force.max_by_key(|overlay| overlay.active_from);
     let hides = |said: &Said| {
         newest.is_some_and(|newest| {
-            newest.range.is_some_and(|(from, to)| (from..=to).contains(&said.seq))
+            newest
+                .range
+                .is_some_and(|(from, to)| (from..=to).contains(&said.seq))
                 && !said.pinned
                 && !newest.kept.contains(&said.seq)
         })
@@ -195,18 +246,24 @@ fn visible<'a>(overlays: &'a [Overlay], said: &'a [Said], at: i64) -> Vec<&'a st
     let mut visible: Vec<(i64, &str)> = said
         .iter()
         .filter(|said| {
-            !said.is_summary && said.seq <= at && said.voided_at.is_none_or(|void| void > at) && !hides(said)
+            !said.is_summary
+                && said.seq <= at
+                && said.voided_at.is_none_or(|void| void > at)
+                && !hides(said)
         })
         .map(|said| (said.seq, said.id.as_str()))
         .collect();
-    if let Some((summary, (from, _))) = newest.and_then(|newest| newest.summary.as_deref().zip(newest.range)) {
+    if let Some((summary, (from, _))) =
+        newest.and_then(|newest| newest.summary.as_deref().zip(newest.range))
+    {
         visible.push((from, summary));
     }
     visible.sort_by_key(|(place, _)| *place);
     visible.into_iter().map(|(_, id)| id).collect()
 }
 
-/// Before and behind every compaction and every return from one, the list of what the model sees is that, in pages of any size.
+/// Before and behind every compaction and every return from one, the list of what the model sees is
+/// that, in pages of any size.
 async fn seen(
     address: SocketAddr,
     name: &str,
@@ -215,16 +272,28 @@ async fn seen(
     listed: &BTreeMap<i64, pb::Event>,
     random: &mut Random,
 ) -> Vec<String> {
-    let edges = overlays.iter().flat_map(|overlay| [overlay.active_from, overlay.reverted_at]).flatten();
+    let edges = overlays
+        .iter()
+        .flat_map(|overlay| [overlay.active_from, overlay.reverted_at])
+        .flatten();
     let last = listed.keys().next_back().copied();
-    let moments: BTreeSet<i64> = edges.flat_map(|edge| [edge - 1, edge]).chain(last).filter(|at| *at > 0).collect();
+    let moments: BTreeSet<i64> = edges
+        .flat_map(|edge| [edge - 1, edge])
+        .chain(last)
+        .filter(|at| *at > 0)
+        .collect();
     let mut wrong = Vec::new();
     for at in moments {
         let live = list(address, name, MessageView::Live, at, random).await;
-        let shown: Vec<&str> = live.iter().map(|message| message.message_id.as_str()).collect();
+        let shown: Vec<&str> = live
+            .iter()
+            .map(|message| message.message_id.as_str())
+            .collect();
         let expected = visible(overlays, said, at);
         if shown != expected {
-            wrong.push(format!("at {at} the model sees {shown:?}, not {expected:?}"));
+            wrong.push(format!(
+                "at {at} the model sees {shown:?}, not {expected:?}"
+            ));
         }
     }
     wrong
@@ -247,7 +316,11 @@ async fn list(
     };
     let mut messages = Vec::new();
     loop {
-        let page = sessions.list_messages(request.clone()).await.unwrap().into_inner();
+        let page = sessions
+            .list_messages(request.clone())
+            .await
+            .unwrap()
+            .into_inner();
         messages.extend(page.messages);
         if page.next_page_token.is_empty() {
             return messages;
@@ -257,10 +330,18 @@ async fn list(
 }
 
 /// Every message that was told of reads back as it was told, and no other one but summaries.
-async fn whole(address: SocketAddr, name: &str, session: &Session, random: &mut Random) -> Vec<String> {
+async fn whole(
+    address: SocketAddr,
+    name: &str,
+    session: &Session,
+    random: &mut Random,
+) -> Vec<String> {
     let mut told = BTreeMap::new();
     for event in session.seen.values() {
-        if let Some(Payload::MessageCommitted(pb::MessageCommitted { message: Some(message) })) = &event.payload {
+        if let Some(Payload::MessageCommitted(pb::MessageCommitted {
+            message: Some(message),
+        })) = &event.payload
+        {
             told.insert(message.message_id.clone(), message.clone());
         }
     }
@@ -272,27 +353,44 @@ async fn whole(address: SocketAddr, name: &str, session: &Session, random: &mut 
             wrong.push(format!("{message:?} was told as {known:?}"));
         }
     }
-    wrong.extend(told.into_keys().map(|id| format!("{id} cannot be read any more")));
+    wrong.extend(
+        told.into_keys()
+            .map(|id| format!("{id} cannot be read any more")),
+    );
     wrong
 }
 
 /// Who asks again is told of the same compaction, and what was told of it stays true.
-async fn repeated(clients: &Clients, session: &Session, overlays: &[Overlay], random: &mut Random) -> Vec<String> {
+async fn repeated(
+    clients: &Clients,
+    session: &Session,
+    overlays: &[Overlay],
+    random: &mut Random,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for (request, told) in &session.compactions {
-        let again = compactor::compact(clients, request, random).await.unwrap_or_default();
+        let again = compactor::compact(clients, request, random)
+            .await
+            .unwrap_or_default();
         let stays = match told.state() {
             CompactionState::Running => again.state() != CompactionState::Running,
-            CompactionState::Applied => [CompactionState::Applied, CompactionState::Reverted].contains(&again.state()),
+            CompactionState::Applied => {
+                [CompactionState::Applied, CompactionState::Reverted].contains(&again.state())
+            }
             other => again.state() == other,
         };
-        let stored = overlays.iter().any(|overlay| overlay.id == told.compaction_id);
+        let stored = overlays
+            .iter()
+            .any(|overlay| overlay.id == told.compaction_id);
         if !stays || !stored || again.compaction_id != told.compaction_id {
             wrong.push(format!("{told:?} was told, later {again:?}"));
         }
     }
     for id in &session.reverted {
-        if !overlays.iter().any(|overlay| overlay.id == *id && overlay.status == REVERTED) {
+        if !overlays
+            .iter()
+            .any(|overlay| overlay.id == *id && overlay.status == REVERTED)
+        {
             wrong.push(format!("{id} was said to be taken back"));
         }
     }
@@ -302,12 +400,29 @@ async fn repeated(clients: &Clients, session: &Session, overlays: &[Overlay], ra
 /// The calls of all compactions are what the session was charged for them.
 async fn spent(look: &Client, address: SocketAddr, name: &str) -> Option<String> {
     let mut contexts = ContextServiceClient::new(try_channel(address).await.unwrap());
-    let (mut usage, mut page_token) = ((0, 0, 0), String::new());
+    let mut usage = (0, 0, 0);
+    let mut page_token = String::new();
     loop {
-        let request = pb::ListCompactionsRequest { session_id: name.to_owned(), page_size: 3, page_token };
-        let page = contexts.list_compactions(request).await.unwrap().into_inner();
-        for cost in page.compactions.iter().filter_map(|compaction| compaction.usage.as_ref()) {
-            usage = (usage.0 + cost.calls, usage.1 + cost.input_tokens, usage.2 + cost.output_tokens);
+        let request = pb::ListCompactionsRequest {
+            session_id: name.to_owned(),
+            page_size: 3,
+            page_token,
+        };
+        let page = contexts
+            .list_compactions(request)
+            .await
+            .unwrap()
+            .into_inner();
+        for cost in page
+            .compactions
+            .iter()
+            .filter_map(|compaction| compaction.usage.as_ref())
+        {
+            usage = (
+                usage.0 + cost.calls,
+                usage.1 + cost.input_tokens,
+                usage.2 + cost.output_tokens,
+            );
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -318,6 +433,9 @@ async fn spent(look: &Client, address: SocketAddr, name: &str) -> Option<String>
                  from usage_totals where session_id = $1 and purpose = 2";
     let row = look.query_one(sql, &[&name]).await.unwrap();
     let charged = (row.get(0), row.get(1), row.get(2));
-    (usage != charged)
-        .then(|| format!("compactions cost {usage:?} (calls, input, output), and {charged:?} is accounted for"))
+    (usage != charged).then(|| {
+        format!(
+            "compactions cost {usage:?} (calls, input, output), and {charged:?} is accounted for"
+        )
+    })
 }

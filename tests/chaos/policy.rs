@@ -1,4 +1,5 @@
-//! How sessions are kept: any way to clear old results, to take what waits, and to compact within a small window.
+//! How sessions are kept: any way to clear old results, to take what waits, and to compact within a
+//! small window.
 
 use contextd::pb::{self, CompactionStrategy, ContextGuard, PruneMode, TakeMode};
 
@@ -26,7 +27,11 @@ pub(crate) fn any(random: &mut Random) -> pb::Policy {
 }
 
 fn prune(random: &mut Random) -> pb::PrunePolicy {
-    let modes = [PruneMode::Always, PruneMode::WhenItPays, PruneMode::OnOverflow];
+    let modes = [
+        PruneMode::Always,
+        PruneMode::WhenItPays,
+        PruneMode::OnOverflow,
+    ];
     pb::PrunePolicy {
         mode: (*random.of(&modes)).into(),
         minimum_tokens: Some(1),
@@ -37,8 +42,16 @@ fn prune(random: &mut Random) -> pb::PrunePolicy {
 }
 
 fn queue(random: &mut Random) -> pb::QueuePolicy {
-    let takes = [TakeMode::All, TakeMode::All, TakeMode::OneAtATime, TakeMode::Latest];
-    pb::QueuePolicy { max_pending: None, take: (*random.of(&takes)).into() }
+    let takes = [
+        TakeMode::All,
+        TakeMode::All,
+        TakeMode::OneAtATime,
+        TakeMode::Latest,
+    ];
+    pb::QueuePolicy {
+        max_pending: None,
+        take: (*random.of(&takes)).into(),
+    }
 }
 
 fn compaction(random: &mut Random) -> pb::CompactionPolicy {
@@ -68,6 +81,10 @@ pub(crate) fn any_strategy(random: &mut Random) -> CompactionStrategy {
 
 /// The scripted summariser, or one over HTTP.
 fn any_summariser(random: &mut Random) -> String {
-    let provider = if random.happens(20) { "scripted" } else { random.of(&DIALECTS) };
+    let provider = if random.happens(20) {
+        "scripted"
+    } else {
+        random.of(&DIALECTS)
+    };
     format!("{provider}/{SUMMARISER}")
 }

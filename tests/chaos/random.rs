@@ -1,4 +1,5 @@
-//! Chance that a seed fixes: what is chosen is the same in every run with it, when it happens is not.
+//! Chance that a seed fixes: what is chosen is the same in every run with it, when it happens is
+//! not.
 
 /// A generator (splitmix64).
 #[derive(Debug, Clone)]

@@ -1,4 +1,5 @@
-//! A reader of a session: it follows everything from the first event on, leaves in the middle and comes back elsewhere.
+//! A reader of a session: it follows everything from the first event on, leaves in the middle and
+//! comes back elsewhere.
 
 use contextd::pb::{self, turn_service_client::TurnServiceClient};
 use tokio::time::timeout;
@@ -12,13 +13,26 @@ use crate::{
 };
 
 /// Reads until the session is at rest.
-pub(crate) async fn read(clients: Clients, session: String, mut random: Random, at_rest: CancellationToken) {
+pub(crate) async fn read(
+    clients: Clients,
+    session: String,
+    mut random: Random,
+    at_rest: CancellationToken,
+) {
     let mut after = 0;
     while !at_rest.is_cancelled() {
         let replica = clients.any(&mut random);
         let stay = async {
             let channel = clients.reach(replica).await?;
-            follow(&clients, channel, &session, &mut after, true, Some(&mut random)).await
+            follow(
+                &clients,
+                channel,
+                &session,
+                &mut after,
+                true,
+                Some(&mut random),
+            )
+            .await
         };
         let left = tokio::select! {
             () = at_rest.cancelled() => return,
@@ -33,7 +47,8 @@ pub(crate) async fn read(clients: Clients, session: String, mut random: Random, 
     }
 }
 
-/// One stream behind a seq, to its end or for as long as chance wants. The next event is always the next number.
+/// One stream behind a seq, to its end or for as long as chance wants. The next event is always the
+/// next number.
 pub(crate) async fn follow(
     clients: &Clients,
     channel: Channel,
@@ -50,13 +65,22 @@ pub(crate) async fn follow(
     };
     let mut turns = TurnServiceClient::new(channel);
     let opened = timeout(CALL, turns.watch_events(request)).await;
-    let mut stream = opened.unwrap_or_else(|_| Err(Status::unavailable("no answer")))?.into_inner();
+    let mut stream = opened
+        .unwrap_or_else(|_| Err(Status::unavailable("no answer")))?
+        .into_inner();
     loop {
-        let next = timeout(SILENCE, stream.message()).await.unwrap_or_else(|_| Err(Status::unavailable("silence")))?;
-        let Some(event) = next.and_then(|message| message.event) else { return Ok(()) };
+        let next = timeout(SILENCE, stream.message())
+            .await
+            .unwrap_or_else(|_| Err(Status::unavailable("silence")))?;
+        let Some(event) = next.and_then(|message| message.event) else {
+            return Ok(());
+        };
         if event.seq > 0 {
             if event.seq != *after + 1 {
-                clients.complain(format!("{session}: a reader is shown {} behind {}", event.seq, *after));
+                clients.complain(format!(
+                    "{session}: a reader is shown {} behind {}",
+                    event.seq, *after
+                ));
             }
             *after = event.seq;
             clients.see(session, &event);

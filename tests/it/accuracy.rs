@@ -1,4 +1,5 @@
-//! Predictions against what providers reported for recorded requests: the goals, whatever the prices in the table.
+//! Predictions against what providers reported for recorded requests: the goals, whatever the
+//! prices in the table.
 
 #[path = "../../examples/accuracy/cases.rs"]
 mod cases;
@@ -39,20 +40,25 @@ fn prompts_of_which_nothing_was_reported_are_predicted_within_the_goal() {
 #[test]
 fn prompts_that_continue_a_reported_one_are_predicted_closer() {
     let cases = recorded();
-    let pairs: Vec<Pair> = score::anchored(&cases).into_iter().map(|(_, pair)| pair).collect();
+    let pairs: Vec<Pair> = score::anchored(&cases)
+        .into_iter()
+        .map(|(_, pair)| pair)
+        .collect();
     let score = Score::of(&pairs);
     assert!(score.count >= 80, "{score:?}");
     assert!(score.median <= 0.5 && score.p90 <= 5.0, "{score:?}");
     assert!(score.bias.abs() <= 0.5, "{score:?}");
 }
 
-/// What a family says of its own accuracy must not be wishful: nearly every family with enough recordings keeps its margin.
+/// What a family says of its own accuracy must not be wishful: nearly every family with enough
+/// recordings keeps its margin.
 #[test]
 fn families_keep_their_margins() {
     let cases = recorded();
     for template in Template::all() {
         let own = |case: &&cases::Case| {
-            Template::of(case.service(), &case.recorded.model).name == template.name && !case.is_superseded()
+            Template::of(case.service(), &case.recorded.model).name == template.name
+                && !case.is_superseded()
         };
         let pairs: Vec<Pair> = cases.iter().filter(own).map(score::cold).collect();
         if pairs.len() >= 10 {
@@ -99,10 +105,15 @@ fn role(role: Role) -> pb::Role {
 
 fn said(message: &Message) -> pb::InputMessage {
     let parts = message.parts.iter().map(codec::part::to_pb).collect();
-    pb::InputMessage { role: role(message.role).into(), parts, ..pb::InputMessage::default() }
+    pb::InputMessage {
+        role: role(message.role).into(),
+        parts,
+        ..pb::InputMessage::default()
+    }
 }
 
-/// What is said of a recorded request before any call: by GetContextStats, by CountTokens, and by the step that would send it.
+/// What is said of a recorded request before any call: by GetContextStats, by CountTokens, and by
+/// the step that would send it.
 struct Sizes {
     stats: Pair,
     counted: Pair,
@@ -116,29 +127,58 @@ async fn sizes(host: &Host, case: &cases::Case) -> Option<Sizes> {
         session_id,
         model: format!("{}/{}", case.service(), recorded.model),
         system_prompt: prompt.system.clone(),
-        tools: Some(codec::tools::to_pb(&ToolSet { tools: prompt.tools.clone() })),
+        tools: Some(codec::tools::to_pb(&ToolSet {
+            tools: prompt.tools.clone(),
+        })),
         generation: codec::generation::to_stored(&prompt.generation),
         ..pb::Session::default()
     };
     let taken = |status: tonic::Status| {
-        assert_eq!(status.code(), Code::InvalidArgument, "{}: {status:?}", recorded.id);
+        assert_eq!(
+            status.code(),
+            Code::InvalidArgument,
+            "{}: {status:?}",
+            recorded.id
+        );
         None::<Sizes>
     };
     let create = |id: &str| {
-        let request = pb::CreateSessionRequest { session: Some(made(id.to_owned())), request_id: String::new() };
+        let request = pb::CreateSessionRequest {
+            session: Some(made(id.to_owned())),
+            request_id: String::new(),
+        };
         async { host.sessions().create_session(request).await }
     };
     if let Err(status) = create(&recorded.id).await {
         return taken(status);
     }
     let messages: Vec<pb::InputMessage> = prompt.transcript.messages().iter().map(said).collect();
-    if let Err(status) = host.sessions().append_messages(append(&recorded.id, messages.clone())).await {
+    if let Err(status) = host
+        .sessions()
+        .append_messages(append(&recorded.id, messages.clone()))
+        .await
+    {
         return taken(status);
     }
     let stats = host.stats(&recorded.id).await;
-    let request = pb::CountTokensRequest { session_id: recorded.id.clone(), ..pb::CountTokensRequest::default() };
-    let counted = host.contexts().count_tokens(request).await.unwrap().into_inner().total.unwrap();
-    let total: i32 = stats.categories.iter().filter(|share| share.in_total).map(|share| share.tokens).sum();
+    let request = pb::CountTokensRequest {
+        session_id: recorded.id.clone(),
+        ..pb::CountTokensRequest::default()
+    };
+    let counted = host
+        .contexts()
+        .count_tokens(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .total
+        .unwrap();
+    let total: i32 = stats
+        .categories
+        .iter()
+        .filter(|share| share.in_total)
+        .map(|share| share.tokens)
+        .sum();
     let pair = |count: &pb::TokenCount| Pair {
         predicted: count.tokens.cast_unsigned(),
         margin: count.margin.cast_unsigned(),
@@ -151,59 +191,118 @@ async fn sizes(host: &Host, case: &cases::Case) -> Option<Sizes> {
             let id = format!("{}-turn", recorded.id);
             create(&id).await.unwrap();
             if !before.is_empty() {
-                host.sessions().append_messages(append(&id, before.to_vec())).await.unwrap();
+                host.sessions()
+                    .append_messages(append(&id, before.to_vec()))
+                    .await
+                    .unwrap();
             }
-            let events = host.run(pb::ExecuteTurnRequest { input: Some(last.clone()), ..turn(&id, "", "") }).await;
+            let events = host
+                .run(pb::ExecuteTurnRequest {
+                    input: Some(last.clone()),
+                    ..turn(&id, "", "")
+                })
+                .await;
             events.iter().find_map(|event| match &event.payload {
-                Some(Payload::StepStarted(step)) => Some(step.context_tokens.as_ref().unwrap().tokens),
+                Some(Payload::StepStarted(step)) => {
+                    Some(step.context_tokens.as_ref().unwrap().tokens)
+                }
                 _ => None,
             })
         }
         _ => None,
     };
-    Some(Sizes { stats: pair(&used), counted: pair(&counted), started })
+    Some(Sizes {
+        stats: pair(&used),
+        counted: pair(&counted),
+        started,
+    })
 }
 
 /// Rows A11 and I6
 #[tokio::test(flavor = "multi_thread")]
 async fn context_stats_and_steps_before_the_first_call_are_as_close_as_count_tokens() {
     let cases = recorded();
-    let services: BTreeMap<String, ()> = cases.iter().map(|case| (case.service().to_owned(), ())).collect();
-    let mut options = Options { call_attempts: 1, workers: false, ..Options::default() };
+    let services: BTreeMap<String, ()> = cases
+        .iter()
+        .map(|case| (case.service().to_owned(), ()))
+        .collect();
+    let mut options = Options {
+        call_attempts: 1,
+        workers: false,
+        ..Options::default()
+    };
     for service in services.into_keys() {
         options = options.provider(&service.clone(), Arc::new(Mute(service)));
     }
     let host = Host::with(options).await;
     let host = &host;
     let sized = |case| async move { (case, sizes(host, case).await) };
-    let measured: Vec<(&cases::Case, Option<Sizes>)> = stream::iter(&cases).map(sized).buffered(4).collect().await;
-    let measured: Vec<_> = measured.into_iter().filter_map(|(case, sizes)| Some((case, sizes?))).collect();
+    let measured: Vec<(&cases::Case, Option<Sizes>)> =
+        stream::iter(&cases).map(sized).buffered(4).collect().await;
+    let measured: Vec<_> = measured
+        .into_iter()
+        .filter_map(|(case, sizes)| Some((case, sizes?)))
+        .collect();
     let mut steps = 0;
-    for (case, Sizes { stats, counted: _, started }) in &measured {
+    for (
+        case,
+        Sizes {
+            stats,
+            counted: _,
+            started,
+        },
+    ) in &measured
+    {
         steps += started.iter().count();
         let same = started.is_none_or(|started| started.cast_unsigned() == stats.predicted);
-        assert!(same, "{}: the step says {started:?}, the statistics {stats:?}", case.recorded.id);
+        assert!(
+            same,
+            "{}: the step says {started:?}, the statistics {stats:?}",
+            case.recorded.id
+        );
     }
     let with_tools = |tools: bool| {
-        let chosen = move |(case, _): &&(&cases::Case, Sizes)| !tools || !case.prompt.tools.is_empty();
-        let stats: Vec<Pair> = measured.iter().filter(chosen).map(|(_, sizes)| sizes.stats).collect();
-        let counted: Vec<Pair> = measured.iter().filter(chosen).map(|(_, sizes)| sizes.counted).collect();
+        let chosen =
+            move |(case, _): &&(&cases::Case, Sizes)| !tools || !case.prompt.tools.is_empty();
+        let stats: Vec<Pair> = measured
+            .iter()
+            .filter(chosen)
+            .map(|(_, sizes)| sizes.stats)
+            .collect();
+        let counted: Vec<Pair> = measured
+            .iter()
+            .filter(chosen)
+            .map(|(_, sizes)| sizes.counted)
+            .collect();
         (Score::of(&stats), Score::of(&counted))
     };
     for (tools, least) in [(false, 600), (true, 350)] {
         let (stats, counted) = with_tools(tools);
-        assert!(stats.count >= least && steps >= 300, "{stats:?}, {steps} steps");
+        assert!(
+            stats.count >= least && steps >= 300,
+            "{stats:?}, {steps} steps"
+        );
         // Each part is rounded by itself where it is stored: a median of none may be that.
-        assert!(stats.median <= counted.median * 1.2 + 0.02, "{stats:?}, {counted:?}");
+        assert!(
+            stats.median <= counted.median * 1.2 + 0.02,
+            "{stats:?}, {counted:?}"
+        );
         assert!(stats.p90 <= counted.p90 * 1.2, "{stats:?}, {counted:?}");
-        assert!(100.0 - stats.close <= (100.0 - counted.close) * 1.2, "{stats:?}, {counted:?}");
+        assert!(
+            100.0 - stats.close <= (100.0 - counted.close) * 1.2,
+            "{stats:?}, {counted:?}"
+        );
     }
 }
 
 /// The score itself, on numbers that can be checked by hand.
 #[test]
 fn a_score_tells_the_error_as_it_is() {
-    let pair = |predicted, actual| Pair { predicted, margin: 5, actual };
+    let pair = |predicted, actual| Pair {
+        predicted,
+        margin: 5,
+        actual,
+    };
     let pairs = [pair(100, 100), pair(110, 100), pair(1000, 1250), pair(9, 6)];
     let score = Score::of(&pairs);
     assert_eq!((score.count, score.median, score.largest), (4, 15.0, 50.0));

@@ -1,5 +1,6 @@
-//! Services whose chat template may be strict: no two messages of one role in a row, instructions at the beginning only, an assistant between
-//! results and the user. Whatever a session went through, its next request keeps to that.
+//! Services whose chat template may be strict: no two messages of one role in a row, instructions
+//! at the beginning only, an assistant between results and the user. Whatever a session went
+//! through, its next request keeps to that.
 
 use std::sync::Arc;
 
@@ -23,14 +24,20 @@ use crate::harness::{
     upstream::{Reply, Upstream, event, finished, said as answer},
 };
 
-/// A replica with a service for each of these dialects, named like it, whose model `m` takes pictures.
+/// A replica with a service for each of these dialects, named like it, whose model `m` takes
+/// pictures.
 async fn services(dialects: &[&'static Dialect]) -> (Vec<Upstream>, Host) {
-    let (mut upstreams, mut options) = (Vec::new(), Options::default());
+    let mut upstreams = Vec::new();
+    let mut options = Options::default();
     for dialect in dialects {
         let upstream = Upstream::start().await;
-        let declared = Declared { input_media: Some(vec!["image/*".to_owned()]), ..Declared::default() };
+        let declared = Declared {
+            input_media: Some(vec!["image/*".to_owned()]),
+            ..Declared::default()
+        };
         let models = [("m".to_owned(), declared)].into();
-        let provider = OpenAi::new(dialect.name, upstream.settings(), Some(dialect), models).unwrap();
+        let provider =
+            OpenAi::new(dialect.name, upstream.settings(), Some(dialect), models).unwrap();
         options = options.provider(dialect.name, Arc::new(provider));
         upstreams.push(upstream);
     }
@@ -38,40 +45,93 @@ async fn services(dialects: &[&'static Dialect]) -> (Vec<Upstream>, Host) {
 }
 
 fn roles(messages: &Value) -> Vec<&str> {
-    messages.as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect()
+    messages
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["role"].as_str().unwrap())
+        .collect()
 }
 
 fn calls_look() -> Reply {
-    let calls = json!([{"index": 0, "id": "call00001", "function": {"name": "look", "arguments": "{}"}}]);
+    let calls =
+        json!([{"index": 0, "id": "call00001", "function": {"name": "look", "arguments": "{}"}}]);
     Reply::events([event(&json!({"tool_calls": calls})), finished("tool_calls")].concat())
 }
 
 fn picture(call: &pb::ToolCall) -> pb::ToolResult {
     let source = Some(Source::Data(b"GIF89a\x40\x01\xf0\x00 a picture".to_vec()));
-    let media = pb::Media { media_type: "image/gif".to_owned(), source, ..pb::Media::default() };
-    let part = pb::Part { content: Some(Content::Media(media)), ..pb::Part::default() };
-    pb::ToolResult { parts: vec![part], ..result(&call.call_id, "") }
+    let media = pb::Media {
+        media_type: "image/gif".to_owned(),
+        source,
+        ..pb::Media::default()
+    };
+    let part = pb::Part {
+        content: Some(Content::Media(media)),
+        ..pb::Part::default()
+    };
+    pb::ToolResult {
+        parts: vec![part],
+        ..result(&call.call_id, "")
+    }
 }
 
 /// Compacts the session of that name.
 async fn compact(host: &Host, session: &str) {
-    let request =
-        pb::CompactRequest { session_id: session.into(), request_id: "c".into(), wait: true, ..Default::default() };
+    let request = pb::CompactRequest {
+        session_id: session.into(),
+        request_id: "c".into(),
+        wait: true,
+        ..Default::default()
+    };
     host.contexts().compact(request).await.unwrap();
 }
 
-/// What a session goes through, one after the other; the upstream fails the test if any request is out of order.
+/// What a session goes through, one after the other; the upstream fails the test if any request is
+/// out of order.
 async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream, host: &Host) {
     upstream.strict();
-    let (name, model) = (dialect.name, format!("{}/m", dialect.name));
-    let asks = |words: &str| pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(name, &model, words) };
-    let session = pb::Session { session_id: name.to_owned(), model: model.clone(), ..pb::Session::default() };
-    host.create(pb::Session { system_prompt: "Be brief.".to_owned(), ..session }).await;
-    host.append(name, vec![says(pb::Role::Assistant, "Welcome."), says(pb::Role::Assistant, "What is it?")]).await;
-    for call in ["call10001", "call10002", "call10003", "call10004", "call10005"] {
+    let name = dialect.name;
+    let model = format!("{}/m", dialect.name);
+    let asks = |words: &str| pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        ..turn(name, &model, words)
+    };
+    let session = pb::Session {
+        session_id: name.to_owned(),
+        model: model.clone(),
+        ..pb::Session::default()
+    };
+    host.create(pb::Session {
+        system_prompt: "Be brief.".to_owned(),
+        ..session
+    })
+    .await;
+    host.append(
+        name,
+        vec![
+            says(pb::Role::Assistant, "Welcome."),
+            says(pb::Role::Assistant, "What is it?"),
+        ],
+    )
+    .await;
+    for call in [
+        "call10001",
+        "call10002",
+        "call10003",
+        "call10004",
+        "call10005",
+    ] {
         host.append(name, one_turn(call, 1_000)).await;
     }
-    host.append(name, vec![says(pb::Role::System, "Now in French."), says(pb::Role::User, "Oui?")]).await;
+    host.append(
+        name,
+        vec![
+            says(pb::Role::System, "Now in French."),
+            says(pb::Role::User, "Oui?"),
+        ],
+    )
+    .await;
     let said = |words: &str| upstream.answer(Reply::events(answer(&[words])));
     said("Here.");
     completed(&host.run(asks("One.")).await);
@@ -90,7 +150,11 @@ async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream
     completed(&host.run_with(asks("Five."), picture).await);
     upstream.answer(calls_look());
     upstream.answer(Reply::error(400, "invalid", "No."));
-    failed(&host.run_with(asks("Six."), |call| result(&call.call_id, "seen")).await);
+    failed(
+        &host
+            .run_with(asks("Six."), |call| result(&call.call_id, "seen"))
+            .await,
+    );
     said("Seen.");
     completed(&host.run(asks("Seven.")).await);
 
@@ -103,21 +167,45 @@ async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream
     let requests = upstream.requests();
     let last = &requests.last().unwrap().json["messages"];
     assert_eq!(roles(last)[..2], ["system", "user"], "{name}: {last}");
-    assert!(last[1]["content"].to_string().contains("[Previous conversation summary]"), "{last}");
+    assert!(
+        last[1]["content"]
+            .to_string()
+            .contains("[Previous conversation summary]"),
+        "{last}"
+    );
     assert_eq!(requests.len(), 11, "{name}");
 
     // What RenderContext shows is what was sent.
-    let at_seq = events.iter().find(|event| kind(event) == "step_started").unwrap().seq;
+    let at_seq = events
+        .iter()
+        .find(|event| kind(event) == "step_started")
+        .unwrap()
+        .seq;
     let format = pb::PromptFormat::Native.into();
-    let request = pb::RenderContextRequest { session_id: name.into(), at_seq, format, ..Default::default() };
-    let shown = host.contexts().render_context(request).await.unwrap().into_inner().prompt.unwrap();
+    let request = pb::RenderContextRequest {
+        session_id: name.into(),
+        at_seq,
+        format,
+        ..Default::default()
+    };
+    let shown = host
+        .contexts()
+        .render_context(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .prompt
+        .unwrap();
     assert_eq!(shown.request_json, requests.last().unwrap().body, "{name}");
 }
 
 /// Row S11
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_a_strict_template_takes_every_request_of_a_long_session() {
-    let strict: Vec<&Dialect> = DIALECTS.iter().filter(|dialect| dialect.turns == Turns::Strict).collect();
+    let strict: Vec<&Dialect> = DIALECTS
+        .iter()
+        .filter(|dialect| dialect.turns == Turns::Strict)
+        .collect();
     let (upstreams, host) = services(&strict).await;
     for (dialect, upstream) in strict.into_iter().zip(&upstreams) {
         lives_through_everything(dialect, upstream, &host).await;
@@ -130,9 +218,21 @@ async fn a_summary_and_the_users_next_words_are_one_message_where_two_are_refuse
     let dialects: Vec<&Dialect> = DIALECTS.iter().collect();
     let (upstreams, host) = services(&dialects).await;
     for (dialect, upstream) in dialects.into_iter().zip(&upstreams) {
-        let (name, model) = (dialect.name, format!("{}/m", dialect.name));
-        host.create(pb::Session { session_id: name.into(), model: model.clone(), ..pb::Session::default() }).await;
-        for call in ["call10001", "call10002", "call10003", "call10004", "call10005"] {
+        let name = dialect.name;
+        let model = format!("{}/m", dialect.name);
+        host.create(pb::Session {
+            session_id: name.into(),
+            model: model.clone(),
+            ..pb::Session::default()
+        })
+        .await;
+        for call in [
+            "call10001",
+            "call10002",
+            "call10003",
+            "call10004",
+            "call10005",
+        ] {
             host.append(name, one_turn(call, 1_000)).await;
         }
         upstream.answer(Reply::events(answer(&["In short: they looked."])));
@@ -155,22 +255,49 @@ async fn what_a_strict_service_gets_beside_the_messages_is_counted_with_them() {
     let (_upstreams, host) = services(&dialects).await;
     let count = async |dialect: &Dialect, messages: Vec<pb::InputMessage>| {
         let model = format!("{}/m", dialect.name);
-        let request = pb::CountTokensRequest { model, messages, ..Default::default() };
-        host.contexts().count_tokens(request).await.unwrap().into_inner().total.unwrap().tokens
+        let request = pb::CountTokensRequest {
+            model,
+            messages,
+            ..Default::default()
+        };
+        host.contexts()
+            .count_tokens(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .total
+            .unwrap()
+            .tokens
     };
     let user = |words: &str| says(pb::Role::User, words);
-    let looked = || vec![user("Look."), calls(&["call00001"]), results(&["call00001"])];
+    let looked = || {
+        vec![
+            user("Look."),
+            calls(&["call00001"]),
+            results(&["call00001"]),
+        ]
+    };
     for dialect in dialects {
         let name = dialect.name;
         let between = count(dialect, [looked(), vec![user("And?")]].concat()).await;
-        let noted = [looked(), vec![says(pb::Role::Assistant, "OK"), user("And?")]].concat();
+        let noted = [
+            looked(),
+            vec![says(pb::Role::Assistant, "OK"), user("And?")],
+        ]
+        .concat();
         let noted = count(dialect, noted).await;
-        assert_eq!(between == noted, dialect.turns == Turns::Strict, "{name}: {between}, {noted}");
-        let (two, joined) =
-            (count(dialect, vec![user("One."), user("Two.")]).await, count(dialect, vec![user("One.\n\nTwo.")]).await);
+        assert_eq!(
+            between == noted,
+            dialect.turns == Turns::Strict,
+            "{name}: {between}, {noted}"
+        );
+        let two = count(dialect, vec![user("One."), user("Two.")]).await;
+        let joined = count(dialect, vec![user("One.\n\nTwo.")]).await;
         match dialect.turns {
             Turns::Any => assert!(two > joined, "{name}: {two}, {joined}"),
-            Turns::Joined | Turns::Strict => assert!(two.abs_diff(joined) <= 1, "{name}: {two}, {joined}"),
+            Turns::Joined | Turns::Strict => {
+                assert!(two.abs_diff(joined) <= 1, "{name}: {two}, {joined}")
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The whole API as it is published: what is built answers, what is not says so by name, and nothing is forgotten.
+//! The whole API as it is published: what is built answers, what is not says so by name, and
+//! nothing is forgotten.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,9 @@ use contextd::pb::{self, DESCRIPTOR_SET};
 use prost::Message;
 use prost_types::{Duration, FileDescriptorSet};
 use tonic::{Code, Request, Status};
-use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 use tonic_reflection::pb::{v1, v1alpha};
 
 use crate::harness::{
@@ -70,16 +73,25 @@ fn files() -> FileDescriptorSet {
 
 /// The services of the proto, in full.
 fn services() -> BTreeSet<String> {
-    let files = files().file.into_iter().filter(|file| file.package() == "contextd.v1");
-    files.flat_map(|file| file.service).map(|service| format!("contextd.v1.{}", service.name())).collect()
+    let files = files()
+        .file
+        .into_iter()
+        .filter(|file| file.package() == "contextd.v1");
+    files
+        .flat_map(|file| file.service)
+        .map(|service| format!("contextd.v1.{}", service.name()))
+        .collect()
 }
 
 /// The RPCs of the proto, in full.
 fn rpcs() -> BTreeSet<String> {
     let services = files().file.into_iter().flat_map(|file| file.service);
     let named = |service: prost_types::ServiceDescriptorProto| {
-        let rpcs: Vec<String> =
-            service.method.iter().map(|rpc| format!("contextd.v1.{}/{}", service.name(), rpc.name())).collect();
+        let rpcs: Vec<String> = service
+            .method
+            .iter()
+            .map(|rpc| format!("contextd.v1.{}/{}", service.name(), rpc.name()))
+            .collect();
         rpcs
     };
     services.flat_map(named).collect()
@@ -91,7 +103,10 @@ fn not_built(rpc: &str, field: Option<&str>) -> Refusal {
     Refusal {
         code: Code::Unimplemented,
         reason: "NOT_IMPLEMENTED".to_owned(),
-        metadata: metadata.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect(),
+        metadata: metadata
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())))
+            .collect(),
         fields: Vec::new(),
     }
 }
@@ -104,7 +119,11 @@ struct Ask {
 }
 
 fn ask(rpc: &'static str, request: &impl Message, field: impl Into<String>) -> Ask {
-    Ask { rpc, request: request.encode_to_vec(), field: field.into() }
+    Ask {
+        rpc,
+        request: request.encode_to_vec(),
+        field: field.into(),
+    }
 }
 
 /// A turn with something changed.
@@ -116,9 +135,18 @@ fn execute(field: &str, change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> Ask
 
 /// A session, made by itself, with a turn, and of another one.
 fn sessions(field: &str, session: pb::Session) -> [Ask; 3] {
-    let create = pb::CreateSessionRequest { session: Some(session.clone()), request_id: String::new() };
-    let changed = pb::Session { session_id: "s".to_owned(), ..session.clone() };
-    let update = pb::UpdateSessionRequest { session: Some(changed), ..pb::UpdateSessionRequest::default() };
+    let create = pb::CreateSessionRequest {
+        session: Some(session.clone()),
+        request_id: String::new(),
+    };
+    let changed = pb::Session {
+        session_id: "s".to_owned(),
+        ..session.clone()
+    };
+    let update = pb::UpdateSessionRequest {
+        session: Some(changed),
+        ..pb::UpdateSessionRequest::default()
+    };
     let field = format!("session.{field}");
     [
         ask(CREATE_SESSION, &create, field.as_str()),
@@ -129,14 +157,32 @@ fn sessions(field: &str, session: pb::Session) -> [Ask; 3] {
 
 /// Each part of a policy that is not built.
 fn policies() -> [(&'static str, pb::Policy); 1] {
-    let cancel_wait = pb::ToolPolicy { cancel_wait: Some(Duration::default()), ..Default::default() };
-    [("tools.cancel_wait", pb::Policy { tools: Some(cancel_wait), ..Default::default() })]
+    let cancel_wait = pb::ToolPolicy {
+        cancel_wait: Some(Duration::default()),
+        ..Default::default()
+    };
+    [(
+        "tools.cancel_wait",
+        pb::Policy {
+            tools: Some(cancel_wait),
+            ..Default::default()
+        },
+    )]
 }
 
 /// Tools that a later version takes, each with its field.
 fn toolsets() -> [(&'static str, pb::ToolSet); 1] {
-    let search = pb::ProviderTool { provider: "anthropic".to_owned(), definition_json: "{}".to_owned() };
-    [("tools.provider_tools", pb::ToolSet { provider_tools: vec![search], ..Default::default() })]
+    let search = pb::ProviderTool {
+        provider: "anthropic".to_owned(),
+        definition_json: "{}".to_owned(),
+    };
+    [(
+        "tools.provider_tools",
+        pb::ToolSet {
+            provider_tools: vec![search],
+            ..Default::default()
+        },
+    )]
 }
 
 /// What a session may not yet hold.
@@ -144,12 +190,27 @@ fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
     let mut sessions_of: Vec<(String, pb::Session)> = Vec::new();
     for (field, it) in policies() {
-        sessions_of.push((format!("policy_overrides.{field}"), pb::Session { policy_overrides: Some(it), ..none() }));
+        sessions_of.push((
+            format!("policy_overrides.{field}"),
+            pb::Session {
+                policy_overrides: Some(it),
+                ..none()
+            },
+        ));
     }
     for (field, it) in toolsets() {
-        sessions_of.push((field.to_owned(), pb::Session { tools: Some(it), ..none() }));
+        sessions_of.push((
+            field.to_owned(),
+            pb::Session {
+                tools: Some(it),
+                ..none()
+            },
+        ));
     }
-    sessions_of.into_iter().flat_map(|(field, session)| sessions(&field, session)).collect()
+    sessions_of
+        .into_iter()
+        .flat_map(|(field, session)| sessions(&field, session))
+        .collect()
 }
 
 /// What turns, prompts and counts may not yet ask for.
@@ -157,13 +218,24 @@ fn turn_asks() -> Vec<Ask> {
     let mut asks = Vec::new();
     use pb::PromptFormat as F;
     for format in [F::OpenaiResponses, F::Anthropic, F::Gemini, F::AiSdk].map(i32::from) {
-        let render = pb::RenderContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
+        let render = pb::RenderContextRequest {
+            session_id: "s".to_owned(),
+            format,
+            ..Default::default()
+        };
         asks.push(ask(RENDER_CONTEXT, &render, "format"));
-        let prepare = pb::PrepareContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
+        let prepare = pb::PrepareContextRequest {
+            session_id: "s".to_owned(),
+            format,
+            ..Default::default()
+        };
         asks.push(ask(PREPARE_CONTEXT, &prepare, "format"));
     }
     for (field, it) in toolsets() {
-        let count = pb::CountTokensRequest { tools: Some(it.clone()), ..Default::default() };
+        let count = pb::CountTokensRequest {
+            tools: Some(it.clone()),
+            ..Default::default()
+        };
         asks.push(ask(COUNT_TOKENS, &count, field));
         asks.push(execute(field, |request| request.tools = Some(it)));
     }
@@ -173,29 +245,62 @@ fn turn_asks() -> Vec<Ask> {
 
 /// What appended messages may not yet hold.
 fn append_asks() -> Vec<Ask> {
-    let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
-    let cited = pb::Part { citations: vec![pb::Citation::default()], ..text("It is so.") };
+    let part = |content| pb::Part {
+        content: Some(content),
+        ..pb::Part::default()
+    };
+    let cited = pb::Part {
+        citations: vec![pb::Citation::default()],
+        ..text("It is so.")
+    };
     let parts = [
         ("citations", cited),
-        ("provider_item", part(pb::part::Content::ProviderItem(pb::ProviderItem::default()))),
-        ("step_start", part(pb::part::Content::StepStart(pb::StepStart { step: 1 }))),
+        (
+            "provider_item",
+            part(pb::part::Content::ProviderItem(pb::ProviderItem::default())),
+        ),
+        (
+            "step_start",
+            part(pb::part::Content::StepStart(pb::StepStart { step: 1 })),
+        ),
     ];
-    let append = || pb::AppendMessagesRequest { session_id: "s".to_owned(), ..Default::default() };
-    let answer = |parts| pb::InputMessage { role: pb::Role::Assistant.into(), parts, ..Default::default() };
+    let append = || pb::AppendMessagesRequest {
+        session_id: "s".to_owned(),
+        ..Default::default()
+    };
+    let answer = |parts| pb::InputMessage {
+        role: pb::Role::Assistant.into(),
+        parts,
+        ..Default::default()
+    };
     let mut asks: Vec<Ask> = parts
         .into_iter()
         .flat_map(|(field, part)| {
             let messages = vec![answer(vec![text("So:"), part])];
             let field = format!("messages[0].parts[1].{field}");
-            let count = pb::CountTokensRequest { messages: messages.clone(), ..Default::default() };
+            let count = pb::CountTokensRequest {
+                messages: messages.clone(),
+                ..Default::default()
+            };
             [
-                ask(APPEND_MESSAGES, &pb::AppendMessagesRequest { messages, ..append() }, field.as_str()),
+                ask(
+                    APPEND_MESSAGES,
+                    &pb::AppendMessagesRequest {
+                        messages,
+                        ..append()
+                    },
+                    field.as_str(),
+                ),
                 ask(COUNT_TOKENS, &count, field),
             ]
         })
         .collect();
     let format = pb::PromptFormat::OpenaiChat.into();
-    let json = pb::AppendMessagesRequest { messages_json: "[]".to_owned(), messages_format: format, ..append() };
+    let json = pb::AppendMessagesRequest {
+        messages_json: "[]".to_owned(),
+        messages_format: format,
+        ..append()
+    };
     asks.push(ask(APPEND_MESSAGES, &json, "messages_json"));
     asks
 }
@@ -215,7 +320,10 @@ async fn what_is_built_answers() {
     for rpc in BUILT {
         if let Err(status) = raw::call(channel.clone(), rpc, Vec::new()).await {
             let reason = refusal(&status).reason;
-            assert!(["INVALID_REQUEST", "NO_INPUT"].contains(&reason.as_str()), "{rpc}: {status:?}");
+            assert!(
+                ["INVALID_REQUEST", "NO_INPUT"].contains(&reason.as_str()),
+                "{rpc}: {status:?}"
+            );
         }
     }
 }
@@ -224,8 +332,14 @@ async fn what_is_built_answers() {
 async fn an_rpc_or_service_that_never_was_says_so_by_name() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
-    for rpc in ["contextd.v1.TurnService/Sing", "contextd.v2.TurnService/ExecuteTurn", "nobody/knows"] {
-        let status = raw::call(channel.clone(), rpc, Vec::new()).await.expect_err(rpc);
+    for rpc in [
+        "contextd.v1.TurnService/Sing",
+        "contextd.v2.TurnService/ExecuteTurn",
+        "nobody/knows",
+    ] {
+        let status = raw::call(channel.clone(), rpc, Vec::new())
+            .await
+            .expect_err(rpc);
         assert_eq!(refusal(&status), not_built(rpc, None), "{status:?}");
     }
 }
@@ -235,8 +349,15 @@ async fn a_field_that_is_not_built_says_so_by_name() {
     let (database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
     let before = database.row_counts().await;
-    for Ask { rpc, request, field } in session_asks().into_iter().chain(turn_asks()) {
-        let status = raw::call(channel.clone(), rpc, request).await.expect_err(&field);
+    for Ask {
+        rpc,
+        request,
+        field,
+    } in session_asks().into_iter().chain(turn_asks())
+    {
+        let status = raw::call(channel.clone(), rpc, request)
+            .await
+            .expect_err(&field);
         assert_eq!(refusal(&status), not_built(rpc, Some(&field)), "{status:?}");
     }
     assert_eq!(database.row_counts().await, before);
@@ -249,17 +370,30 @@ macro_rules! reflected {
             ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
             server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
         };
-        let request = |it| ServerReflectionRequest { host: String::new(), message_request: Some(it) };
+        let request = |it| ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(it),
+        };
         let requests = [
             request(MessageRequest::ListServices(String::new())),
-            request(MessageRequest::FileContainingSymbol("contextd.v1.TurnService".to_owned())),
+            request(MessageRequest::FileContainingSymbol(
+                "contextd.v1.TurnService".to_owned(),
+            )),
             // What clients such as grpcurl ask for to show the details of an error.
-            request(MessageRequest::FileContainingSymbol("google.rpc.ErrorInfo".to_owned())),
-            request(MessageRequest::FileContainingSymbol("google.rpc.BadRequest".to_owned())),
+            request(MessageRequest::FileContainingSymbol(
+                "google.rpc.ErrorInfo".to_owned(),
+            )),
+            request(MessageRequest::FileContainingSymbol(
+                "google.rpc.BadRequest".to_owned(),
+            )),
         ];
         let requests_count = requests.len();
         let mut client = ServerReflectionClient::new($channel);
-        let mut answers = client.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
+        let mut answers = client
+            .server_reflection_info(tokio_stream::iter(requests))
+            .await
+            .unwrap()
+            .into_inner();
         let Some(MessageResponse::ListServicesResponse(list)) =
             answers.message().await.unwrap().unwrap().message_response
         else {
@@ -267,10 +401,15 @@ macro_rules! reflected {
         };
         for _ in 1..requests_count {
             let answer = answers.message().await.unwrap().unwrap().message_response;
-            let Some(MessageResponse::FileDescriptorResponse(file)) = answer else { panic!("no file: {answer:?}") };
+            let Some(MessageResponse::FileDescriptorResponse(file)) = answer else {
+                panic!("no file: {answer:?}")
+            };
             assert!(!file.file_descriptor_proto.is_empty());
         }
-        list.service.into_iter().map(|service| service.name).collect::<BTreeSet<String>>()
+        list.service
+            .into_iter()
+            .map(|service| service.name)
+            .collect::<BTreeSet<String>>()
     }};
 }
 
@@ -278,16 +417,26 @@ macro_rules! reflected {
 async fn both_versions_of_reflection_know_every_service_and_the_details_of_errors() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
-    for listed in [reflected!(v1, channel.clone()), reflected!(v1alpha, channel)] {
+    for listed in [
+        reflected!(v1, channel.clone()),
+        reflected!(v1alpha, channel),
+    ] {
         assert!(listed.is_superset(&services()), "{listed:?}");
         assert!(listed.contains("grpc.health.v1.Health"), "{listed:?}");
     }
 }
 
 /// What `Watch` says of a service, until it says what is wanted.
-async fn watch_until(stream: &mut tonic::Streaming<tonic_health::pb::HealthCheckResponse>, wanted: ServingStatus) {
+async fn watch_until(
+    stream: &mut tonic::Streaming<tonic_health::pb::HealthCheckResponse>,
+    wanted: ServingStatus,
+) {
     loop {
-        let answer = tokio::time::timeout(PATIENCE, stream.message()).await.expect("nothing changed").unwrap().unwrap();
+        let answer = tokio::time::timeout(PATIENCE, stream.message())
+            .await
+            .expect("nothing changed")
+            .unwrap()
+            .unwrap();
         if answer.status() == wanted {
             return;
         }
@@ -295,7 +444,9 @@ async fn watch_until(stream: &mut tonic::Streaming<tonic_health::pb::HealthCheck
 }
 
 fn service(name: &str) -> HealthCheckRequest {
-    HealthCheckRequest { service: name.to_owned() }
+    HealthCheckRequest {
+        service: name.to_owned(),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,7 +454,9 @@ async fn health_knows_the_server_each_service_and_the_process() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let mut health = HealthClient::new(replica.channel().await);
     let services: Vec<String> = services().into_iter().collect();
-    let names = ["", "readiness", "liveness"].into_iter().chain(services.iter().map(String::as_str));
+    let names = ["", "readiness", "liveness"]
+        .into_iter()
+        .chain(services.iter().map(String::as_str));
     for name in names {
         let mut stream = health.watch(service(name)).await.unwrap().into_inner();
         watch_until(&mut stream, ServingStatus::Serving).await;
@@ -313,7 +466,10 @@ async fn health_knows_the_server_each_service_and_the_process() {
     let unknown = || service("contextd.v1.Nothing");
     let checked: Status = health.check(unknown()).await.unwrap_err();
     let watched: Status = health.watch(unknown()).await.unwrap_err();
-    assert_eq!((checked.code(), watched.code()), (Code::NotFound, Code::NotFound));
+    assert_eq!(
+        (checked.code(), watched.code()),
+        (Code::NotFound, Code::NotFound)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,10 +477,18 @@ async fn a_watch_of_health_tells_of_the_drain() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let mut health = HealthClient::new(replica.channel().await);
     for name in ["", "contextd.v1.TurnService"] {
-        watch_until(&mut health.watch(service(name)).await.unwrap().into_inner(), ServingStatus::Serving).await;
+        watch_until(
+            &mut health.watch(service(name)).await.unwrap().into_inner(),
+            ServingStatus::Serving,
+        )
+        .await;
     }
     let mut whole = health.watch(service("")).await.unwrap().into_inner();
-    let mut turns = health.watch(service("contextd.v1.TurnService")).await.unwrap().into_inner();
+    let mut turns = health
+        .watch(service("contextd.v1.TurnService"))
+        .await
+        .unwrap()
+        .into_inner();
     replica.drain(PATIENCE).await;
     watch_until(&mut whole, ServingStatus::NotServing).await;
     watch_until(&mut turns, ServingStatus::NotServing).await;
@@ -337,8 +501,18 @@ async fn a_server_that_drains_refuses_new_turns_and_says_when_to_come_again() {
     let mut turns = replica.turns().await;
     replica.engine.drain(PATIENCE).await;
     let before = database.row_counts().await;
-    let status = turns.execute_turn(Request::new(turn("chat", "scripted/demo", "Hello"))).await.unwrap_err();
-    assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::Unavailable, "DRAINING"));
-    assert!(status.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
+    let status = turns
+        .execute_turn(Request::new(turn("chat", "scripted/demo", "Hello")))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), refusal(&status).reason.as_str()),
+        (Code::Unavailable, "DRAINING")
+    );
+    assert!(
+        status
+            .get_details_retry_info()
+            .is_some_and(|retry| retry.retry_delay.is_some())
+    );
     assert_eq!(database.row_counts().await, before);
 }

@@ -1,5 +1,5 @@
-//! Everything a caller can get wrong: each mistake is refused before admission, named by code, reason and fields, and leaves the
-//! database as it was.
+//! Everything a caller can get wrong: each mistake is refused before admission, named by code,
+//! reason and fields, and leaves the database as it was.
 
 mod answers;
 mod context;
@@ -26,8 +26,17 @@ async fn every_mistake_is_named_and_changes_nothing() {
     let client = database.client().await;
     let before = database.contents(&client).await;
     let table = table(&scene);
-    assert!(table.len() >= 190, "{} rows are left of the table", table.len());
-    for Row { what, call, expected } in table {
+    assert!(
+        table.len() >= 190,
+        "{} rows are left of the table",
+        table.len()
+    );
+    for Row {
+        what,
+        call,
+        expected,
+    } in table
+    {
         let status = call.await.expect_err(what);
         assert_eq!(refusal(&status), expected, "{what}: {status:?}");
         assert_eq!(database.contents(&client).await, before, "{what}");
@@ -37,22 +46,44 @@ async fn every_mistake_is_named_and_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_25_mistakes_are_counted() {
     let (_database, _replica, scene) = Box::pin(Scene::set()).await;
-    let nameless = pb::ToolSet { host_tools: vec![pb::Tool::default(); 30], ..Default::default() };
-    let status = scene.execute(|it| it.tools = Some(nameless)).await.unwrap_err();
-    assert_eq!(status.message(), "tools.host_tools[0].name: must be set (and 29 more, 5 of them not listed)");
+    let nameless = pb::ToolSet {
+        host_tools: vec![pb::Tool::default(); 30],
+        ..Default::default()
+    };
+    let status = scene
+        .execute(|it| it.tools = Some(nameless))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        status.message(),
+        "tools.host_tools[0].name: must be set (and 29 more, 5 of them not listed)"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_to_a_finished_call_is_stale_and_changes_nothing() {
     let (database, replica, scene) = Box::pin(Scene::set()).await;
     let mut turns = replica.turns().await;
-    let cancel = pb::CancelTurnRequest { session_id: "waits".to_owned(), ..pb::CancelTurnRequest::default() };
+    let cancel = pb::CancelTurnRequest {
+        session_id: "waits".to_owned(),
+        ..pb::CancelTurnRequest::default()
+    };
     turns.cancel_turn(cancel).await.unwrap();
     let client = database.client().await;
     let before = database.contents(&client).await;
     let answer = submit("waits", vec![result(&scene.open, "too late")]);
-    let receipts = turns.submit_tool_results(answer).await.unwrap().into_inner();
-    let stale = pb::AnswerReceipt { call_id: scene.open, status: pb::AnswerStatus::Stale.into() };
-    assert_eq!((receipts.receipts, receipts.pending_call_ids), (vec![stale], vec![]));
+    let receipts = turns
+        .submit_tool_results(answer)
+        .await
+        .unwrap()
+        .into_inner();
+    let stale = pb::AnswerReceipt {
+        call_id: scene.open,
+        status: pb::AnswerStatus::Stale.into(),
+    };
+    assert_eq!(
+        (receipts.receipts, receipts.pending_call_ids),
+        (vec![stale], vec![])
+    );
     assert_eq!(database.contents(&client).await, before);
 }

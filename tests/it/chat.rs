@@ -1,4 +1,5 @@
-//! `contextd chat`, the built program, with a server that is a process of its own: in scripts, at a terminal, through a restart.
+//! `contextd chat`, the built program, with a server that is a process of its own: in scripts, at a
+//! terminal, through a restart.
 
 use contextd::pb;
 use serde_json::{Value, json};
@@ -24,26 +25,61 @@ fn slow() -> Value {
 
 /// The words of the answer on a screen, without what is told beside them.
 fn words_of(screen: &str) -> Vec<&str> {
-    screen.lines().filter(|line| !is_aside(line)).flat_map(str::split_whitespace).collect()
+    screen
+        .lines()
+        .filter(|line| !is_aside(line))
+        .flat_map(str::split_whitespace)
+        .collect()
 }
 
 fn is_aside(line: &str) -> bool {
-    ["(", "-> ", "<- ", "context: ", "to go on: ", "Let me count."].iter().any(|start| line.starts_with(start))
+    [
+        "(",
+        "-> ",
+        "<- ",
+        "context: ",
+        "to go on: ",
+        "Let me count.",
+    ]
+    .iter()
+    .any(|start| line.starts_with(start))
 }
 
 async fn messages(served: &Served, session: &str) -> Vec<pb::Message> {
-    let request = pb::ListMessagesRequest { session_id: session.to_owned(), ..pb::ListMessagesRequest::default() };
-    served.sessions().await.list_messages(request).await.unwrap().into_inner().messages
+    let request = pb::ListMessagesRequest {
+        session_id: session.to_owned(),
+        ..pb::ListMessagesRequest::default()
+    };
+    served
+        .sessions()
+        .await
+        .list_messages(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .messages
 }
 
 async fn newest_turn(served: &Served, session: &str) -> pb::Turn {
-    let request = pb::ListTurnsRequest { session_id: session.to_owned(), ..pb::ListTurnsRequest::default() };
-    served.turns().await.list_turns(request).await.unwrap().into_inner().turns.remove(0)
+    let request = pb::ListTurnsRequest {
+        session_id: session.to_owned(),
+        ..pb::ListTurnsRequest::default()
+    };
+    served
+        .turns()
+        .await
+        .list_turns(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .turns
+        .remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demos_turn_with_two_tools_runs_in_a_script() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
     let question = "What is the weather and time in Paris?";
     let output = chat_output(served.address, &["--session", "trip", "--once", question]).await;
@@ -58,13 +94,25 @@ Local time: 14:05 in Paris (made-up demo data)
 Have a good trip!
 ";
     assert_eq!(
-        (output.status.code(), String::from_utf8(output.stdout).unwrap().as_str()),
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap().as_str()
+        ),
         (Some(0), answer),
         "{aside}"
     );
     let lines: Vec<&str> = aside.lines().collect();
-    assert_eq!(lines[0], "The user asks about Paris. Weather and time can be looked up at once.");
-    assert_eq!(lines[1..3], ["-> get_weather {\"city\":\"Paris\"}", "-> get_time {\"city\":\"Paris\"}"]);
+    assert_eq!(
+        lines[0],
+        "The user asks about Paris. Weather and time can be looked up at once."
+    );
+    assert_eq!(
+        lines[1..3],
+        [
+            "-> get_weather {\"city\":\"Paris\"}",
+            "-> get_time {\"city\":\"Paris\"}"
+        ]
+    );
     let mut results = lines[3..5].to_vec();
     results.sort_unstable();
     let made_up = [
@@ -72,26 +120,59 @@ Have a good trip!
         "<- get_weather: 18 °C and sunny in Paris (made-up demo data)",
     ];
     assert_eq!(results, made_up);
-    let used = newest_turn(&served, "trip").await.result.unwrap().last_step_usage.unwrap();
-    let (total, input, output) = (used.total_tokens, used.input_tokens, used.output_tokens);
-    let holds = format!("context: {total} of 16,000 tokens (1%); last call {input} in, {output} out; 4 messages");
-    assert_eq!(lines[5..], [holds.as_str(), "to go on: contextd chat --session trip"]);
+    let used = newest_turn(&served, "trip")
+        .await
+        .result
+        .unwrap()
+        .last_step_usage
+        .unwrap();
+    let total = used.total_tokens;
+    let input = used.input_tokens;
+    let output = used.output_tokens;
+    let holds = format!(
+        "context: {total} of 16,000 tokens (1%); last call {input} in, {output} out; 4 messages"
+    );
+    assert_eq!(
+        lines[5..],
+        [holds.as_str(), "to go on: contextd chat --session trip"]
+    );
 
     let again = chat_output(served.address, &["--session", "trip", "--once", "Hello"]).await;
-    assert!(String::from_utf8(again.stdout).unwrap().starts_with("Hello! I am the demo of contextd"));
-    assert!(String::from_utf8(again.stderr).unwrap().contains("; 6 messages\n"));
+    assert!(
+        String::from_utf8(again.stdout)
+            .unwrap()
+            .starts_with("Hello! I am the demo of contextd")
+    );
+    assert!(
+        String::from_utf8(again.stderr)
+            .unwrap()
+            .contains("; 6 messages\n")
+    );
     assert_eq!(messages(&served, "trip").await.len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_in_mid_answer_and_comes_back_finishes_the_answer_on_the_same_screen() {
+async fn a_server_that_is_killed_in_mid_answer_and_comes_back_finishes_the_answer_on_the_same_screen()
+ {
     let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let served = place.serve().await;
     let address = served.address;
-    let mut terminal = Terminal::chat(address, &["--session", "count", "--model", "scripted/slow", "--once", "Count"]);
+    let mut terminal = Terminal::chat(
+        address,
+        &[
+            "--session",
+            "count",
+            "--model",
+            "scripted/slow",
+            "--once",
+            "Count",
+        ],
+    );
     terminal.shows("three").await;
     served.kill_9().await;
-    terminal.shows("(the connection is lost; reconnecting ...)").await;
+    terminal
+        .shows("(the connection is lost; reconnecting ...)")
+        .await;
     let served = place.serve_at(address).await;
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(0), "{screen}");
@@ -105,20 +186,39 @@ async fn a_server_that_is_killed_in_mid_answer_and_comes_back_finishes_the_answe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let served = place.serve_over(&database).await;
-    let mut terminal =
-        Terminal::chat(served.address, &["--session", "count", "--model", "scripted/slow", "--once", "Count"]);
+    let mut terminal = Terminal::chat(
+        served.address,
+        &[
+            "--session",
+            "count",
+            "--model",
+            "scripted/slow",
+            "--once",
+            "Count",
+        ],
+    );
     terminal.shows("three").await;
     terminal.interrupt();
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(1), "{screen}");
-    assert!(screen.contains("(cancelling; Ctrl-C again leaves)\n") && screen.contains("(cancelled)\n"), "{screen}");
+    assert!(
+        screen.contains("(cancelling; Ctrl-C again leaves)\n") && screen.contains("(cancelled)\n"),
+        "{screen}"
+    );
     let turn = newest_turn(&served, "count").await;
-    assert_eq!((turn.state(), turn.cancel_cause()), (pb::TurnState::Cancelled, pb::CancelCause::Requested));
+    assert_eq!(
+        (turn.state(), turn.cancel_cause()),
+        (pb::TurnState::Cancelled, pb::CancelCause::Requested)
+    );
     let kept = said(&messages(&served, "count").await[1]);
     assert_eq!(words_of(&screen).join(" "), kept.trim_end(), "{screen}");
-    assert!(WORDS.starts_with(&kept) && kept.len() < WORDS.len(), "{kept}");
+    assert!(
+        WORDS.starts_with(&kept) && kept.len() < WORDS.len(),
+        "{kept}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +226,10 @@ async fn ctrl_c_leaves_when_it_is_pressed_twice_although_the_server_is_gone() {
     let stall = json!({ "steps": [{ "say": [{ "text": "Hm." }, { "stall": true }] }] });
     let place = Place::new(SHORT_LEASE).script("stall", &stall);
     let served = place.serve().await;
-    let mut terminal = Terminal::chat(served.address, &["--model", "scripted/stall", "--once", "Count"]);
+    let mut terminal = Terminal::chat(
+        served.address,
+        &["--model", "scripted/stall", "--once", "Count"],
+    );
     terminal.shows("Hm.").await;
     served.kill_9().await;
     terminal.shows("reconnecting").await;
@@ -135,21 +238,40 @@ async fn ctrl_c_leaves_when_it_is_pressed_twice_although_the_server_is_gone() {
     terminal.interrupt();
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(130), "{screen}");
-    assert!(screen.contains("(the turn goes on without you)\nto go on: contextd chat --session "), "{screen}");
+    assert!(
+        screen.contains("(the turn goes on without you)\nto go on: contextd chat --session "),
+        "{screen}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_talks_looks_back_and_leaves() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
-    let mut terminal = Terminal::chat(served.address, &["--session", "talk", "--system", "Be brief."]);
+    let mut terminal = Terminal::chat(
+        served.address,
+        &["--session", "talk", "--system", "Be brief."],
+    );
     let dialogue: [(&str, &[&str]); 9] = [
-        ("What is the time in Rome?", &["Have a good trip!\n", "; 4 messages\n"]),
-        ("/history", &["you: What is the time in Rome?\n", "\ntools: <- get_"]),
-        ("/model scripted/nobody", &["(from the next message on: scripted/nobody)\n"]),
+        (
+            "What is the time in Rome?",
+            &["Have a good trip!\n", "; 4 messages\n"],
+        ),
+        (
+            "/history",
+            &["you: What is the time in Rome?\n", "\ntools: <- get_"],
+        ),
+        (
+            "/model scripted/nobody",
+            &["(from the next message on: scripted/nobody)\n"],
+        ),
         ("Are you there?", &["(MODEL_NOT_FOUND)\n"]),
         ("/nonsense", &["no such command: /nonsense"]),
-        ("/model scripted/demo", &["(from the next message on: scripted/demo)\n"]),
+        (
+            "/model scripted/demo",
+            &["(from the next message on: scripted/demo)\n"],
+        ),
         ("Hello", &["; 6 messages\n"]),
         ("/stats", &["Context of scripted/demo\n", "Computed from "]),
         ("/new", &["(a new conversation)\n"]),
@@ -169,43 +291,79 @@ async fn a_person_talks_looks_back_and_leaves() {
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(0), "{screen}");
     let last = screen.lines().last().unwrap();
-    assert!(last.starts_with("to go on: contextd chat --session ") && !last.ends_with("talk"), "{screen}");
+    assert!(
+        last.starts_with("to go on: contextd chat --session ") && !last.ends_with("talk"),
+        "{screen}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_in_which_a_turn_runs_is_followed_first() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let served = place.serve_over(&database).await;
     let mut turns = served.turns().await;
-    let request = pb::ExecuteTurnRequest { model: "scripted/slow".to_owned(), ..turn("busy", "", "Count") };
+    let request = pb::ExecuteTurnRequest {
+        model: "scripted/slow".to_owned(),
+        ..turn("busy", "", "Count")
+    };
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
     stream.message().await.unwrap();
     let output = chat_output(served.address, &["--session", "busy", "--once", "Hello"]).await;
-    let (answer, aside) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let answer = String::from_utf8(output.stdout).unwrap();
+    let aside = String::from_utf8(output.stderr).unwrap();
     assert!(aside.starts_with("(a turn is running here)\n"), "{aside}");
-    assert!(answer.starts_with(&format!("{WORDS}\nHello! I am the demo")), "{answer} {aside}");
+    assert!(
+        answer.starts_with(&format!("{WORDS}\nHello! I am the demo")),
+        "{answer} {aside}"
+    );
     assert_eq!(messages(&served, "busy").await.len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_script_cannot_do_is_told_with_exit_code_1() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
     let address = served.address;
     let told = async |args: &[&str]| {
         let output = chat_output(address, args).await;
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(1), 0),
+            "{output:?}"
+        );
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(told(&["--once", "Hello", "--model", "nobody/knows"]).await.contains("(MODEL_NOT_FOUND)"));
-    assert!(told(&["--once", "Hello", "--session", "not an id"]).await.contains("session_id: "));
-    assert!(told(&["--once", " "]).await.contains("there is nothing to say"));
-    assert!(told(&[]).await.contains("there is nothing to say"), "stdin is empty");
+    assert!(
+        told(&["--once", "Hello", "--model", "nobody/knows"])
+            .await
+            .contains("(MODEL_NOT_FOUND)")
+    );
+    assert!(
+        told(&["--once", "Hello", "--session", "not an id"])
+            .await
+            .contains("session_id: ")
+    );
+    assert!(
+        told(&["--once", " "])
+            .await
+            .contains("there is nothing to say")
+    );
+    assert!(
+        told(&[]).await.contains("there is nothing to say"),
+        "stdin is empty"
+    );
     served.stop().await;
-    assert!(told(&["--once", "Hello"]).await.contains(&format!("cannot reach {address}")));
+    assert!(
+        told(&["--once", "Hello"])
+            .await
+            .contains(&format!("cannot reach {address}"))
+    );
 }
 
-// --- Typing while the agent works ------------------------------------------------------------------------------------
+// --- Typing while the agent works
+// ------------------------------------------------------------------------------------
 
 /// Says its words slowly, unless it is asked about tests.
 fn slow_unless_asked() -> Value {
@@ -217,22 +375,32 @@ fn slow_unless_asked() -> Value {
 
 /// Whether texts stand on a screen in this order.
 fn in_order(screen: &str, texts: &[&str]) -> bool {
-    texts.is_sorted_by_key(|text| screen.find(text).unwrap_or_else(|| panic!("{text} is not on {screen}")))
+    texts.is_sorted_by_key(|text| {
+        screen
+            .find(text)
+            .unwrap_or_else(|| panic!("{text} is not on {screen}"))
+    })
 }
 
 /// Row D10: typed while the agent works, taken by the same turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_types_while_the_agent_works_is_queued_and_taken() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow_unless_asked()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
     let served = place.serve_over(&database).await;
-    let mut terminal = Terminal::chat(served.address, &["--session", "type", "--model", "scripted/slow"]);
+    let mut terminal = Terminal::chat(
+        served.address,
+        &["--session", "type", "--model", "scripted/slow"],
+    );
     terminal.asks(1).await;
     terminal.types("Count");
     terminal.shows("three").await;
     terminal.types("Look at the tests too");
     terminal.shows("(queued, number 1)\n").await;
     terminal.types("/stats");
-    terminal.shows("(while a turn runs only messages are taken, and /quit)\n").await;
+    terminal
+        .shows("(while a turn runs only messages are taken, and /quit)\n")
+        .await;
     terminal.shows("; 4 messages\n").await;
     terminal.asks(4).await;
     terminal.presses("\x04");
@@ -248,23 +416,32 @@ async fn what_a_person_types_while_the_agent_works_is_queued_and_taken() {
     assert!(in_order(&screen, &order), "{screen}");
     assert_eq!(screen.matches("(queued").count(), 1, "{screen}");
     let messages = messages(&served, "type").await;
-    assert_eq!(messages.iter().map(said).collect::<Vec<_>>()[1..3], [WORDS, "Look at the tests too"]);
+    assert_eq!(
+        messages.iter().map(said).collect::<Vec<_>>()[1..3],
+        [WORDS, "Look at the tests too"]
+    );
     assert_eq!(messages[0].turn_id, messages[3].turn_id, "one turn");
 }
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_typed_before_a_turn_was_cancelled_goes_with_the_next_one() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow_unless_asked()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
     let served = place.serve_over(&database).await;
-    let mut terminal = Terminal::chat(served.address, &["--session", "stop", "--model", "scripted/slow"]);
+    let mut terminal = Terminal::chat(
+        served.address,
+        &["--session", "stop", "--model", "scripted/slow"],
+    );
     terminal.asks(1).await;
     terminal.types("Count");
     terminal.shows("two").await;
     terminal.types("Look at the tests too");
     terminal.shows("(queued, number 1)\n").await;
     terminal.interrupt();
-    terminal.shows("(a queued message waits; it goes with your next one)\n").await;
+    terminal
+        .shows("(a queued message waits; it goes with your next one)\n")
+        .await;
     terminal.asks(3).await;
     terminal.types("Go on");
     terminal.shows("(taken now: Look at the tests too)\n").await;
@@ -279,11 +456,15 @@ async fn what_was_typed_before_a_turn_was_cancelled_goes_with_the_next_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_typed_and_did_not_arrive_is_named_to_who_leaves() {
     let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
-    for (begun, expected) in
-        [(false, "\nnot sent: Look at the tests too\n"), (true, "\nperhaps not sent: Look at the tests too\n")]
-    {
+    for (begun, expected) in [
+        (false, "\nnot sent: Look at the tests too\n"),
+        (true, "\nperhaps not sent: Look at the tests too\n"),
+    ] {
         let served = place.serve().await;
-        let mut terminal = Terminal::chat(served.address, &["--session", "leave", "--model", "scripted/slow"]);
+        let mut terminal = Terminal::chat(
+            served.address,
+            &["--session", "leave", "--model", "scripted/slow"],
+        );
         terminal.asks(1).await;
         if begun {
             terminal.types("Count");
@@ -293,7 +474,9 @@ async fn what_was_typed_and_did_not_arrive_is_named_to_who_leaves() {
             served.kill_9().await;
             terminal.types("Count");
         }
-        terminal.shows("(the connection is lost; reconnecting ...)\n").await;
+        terminal
+            .shows("(the connection is lost; reconnecting ...)\n")
+            .await;
         terminal.types("Look at the tests too");
         terminal.shows("(kept until the server is back)\n").await;
         terminal.interrupt();
@@ -307,14 +490,17 @@ async fn what_was_typed_and_did_not_arrive_is_named_to_who_leaves() {
 /// What the demo's manual tells to try.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_takes_a_hint_while_it_speaks() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
     let mut terminal = Terminal::chat(served.address, &["--session", "hint"]);
     terminal.asks(1).await;
     terminal.types("Tell me slowly about Rome.");
     terminal.shows("Rome is worth").await;
     terminal.types("Keep it short, please.");
-    terminal.shows("(taken now: Keep it short, please.)\n").await;
+    terminal
+        .shows("(taken now: Keep it short, please.)\n")
+        .await;
     terminal.shows("In short: ").await;
     terminal.asks(3).await;
     terminal.types("/quit");
@@ -322,15 +508,20 @@ async fn the_demo_takes_a_hint_while_it_speaks() {
     assert_eq!(code, Some(0), "{screen}");
 }
 
-// --- Approvals -----------------------------------------------------------------------------------------------------
+// --- Approvals
+// -----------------------------------------------------------------------------------------------------
 
 const BOTH: &str = "What is the weather and time in Paris?";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_lets_one_call_run_and_not_the_other() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
-    let mut terminal = Terminal::chat(served.address, &["--session", "ask", "--approve-tools", "--once", BOTH]);
+    let mut terminal = Terminal::chat(
+        served.address,
+        &["--session", "ask", "--approve-tools", "--once", BOTH],
+    );
     terminal.asks(1).await;
     terminal.types("perhaps");
     terminal.asks(2).await;
@@ -346,16 +537,29 @@ async fn a_person_lets_one_call_run_and_not_the_other() {
         "?  get_time {\"city\":\"Paris\"} needs approval\n",
         "<- get_time denied: ",
     ];
-    assert!(order.is_sorted_by_key(|text| screen.find(text).expect(text)), "{screen}");
-    assert!(screen.contains("-> get_weather ") && !screen.contains("-> get_time "), "{screen}");
-    assert!(screen.contains("\nWeather: 18 °C and sunny in Paris (made-up demo data)\n"), "{screen}");
-    assert!(screen.contains("It is late.\n\nHave a good trip!\n"), "the model is told why: {screen}");
+    assert!(
+        order.is_sorted_by_key(|text| screen.find(text).expect(text)),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("-> get_weather ") && !screen.contains("-> get_time "),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("\nWeather: 18 °C and sunny in Paris (made-up demo data)\n"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("It is late.\n\nHave a good trip!\n"),
+        "the model is told why: {screen}"
+    );
     assert_eq!(messages(&served, "ask").await.len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_changes_the_arguments_of_a_call() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
     let question = "What is the weather in Paris?";
     let mut terminal = Terminal::chat(served.address, &["--approve-tools", "--once", question]);
@@ -372,20 +576,37 @@ async fn a_person_changes_the_arguments_of_a_call() {
     terminal.types("");
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(0), "{screen}");
-    assert!(screen.contains("-> get_weather {\"city\":\"Rome\"} (arguments edited)\n"), "{screen}");
-    assert!(screen.contains("18 °C and sunny in Rome (made-up demo data)\n"), "{screen}");
-    assert!(screen.contains("The user does not want this call to run."), "{screen}");
+    assert!(
+        screen.contains("-> get_weather {\"city\":\"Rome\"} (arguments edited)\n"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("18 °C and sunny in Rome (made-up demo data)\n"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("The user does not want this call to run."),
+        "{screen}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_a_call_is_denied_and_the_turn_goes_on() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
     let output = chat_output(served.address, &["--approve-tools", "--once", BOTH]).await;
-    let (answer, aside) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let answer = String::from_utf8(output.stdout).unwrap();
+    let aside = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{aside}");
     assert!(!aside.contains("-> "), "a tool ran: {aside}");
-    assert_eq!(answer.matches("There is no terminal at which this call could be approved.").count(), 2, "{answer}");
+    assert_eq!(
+        answer
+            .matches("There is no terminal at which this call could be approved.")
+            .count(),
+        2,
+        "{answer}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,7 +614,10 @@ async fn a_server_may_be_killed_while_a_person_thinks() {
     let place = Place::new(SHORT_LEASE);
     let served = place.serve().await;
     let address = served.address;
-    let mut terminal = Terminal::chat(address, &["--session", "think", "--approve-tools", "--once", BOTH]);
+    let mut terminal = Terminal::chat(
+        address,
+        &["--session", "think", "--approve-tools", "--once", BOTH],
+    );
     terminal.asks(1).await;
     served.kill_9().await;
     let served = place.serve_at(address).await;
@@ -402,8 +626,14 @@ async fn a_server_may_be_killed_while_a_person_thinks() {
     terminal.types("yes");
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(0), "{screen}");
-    for once in ["?  get_weather", "?  get_time", "-> get_weather", "-> get_time", "Let me look.", "Have a good trip!"]
-    {
+    for once in [
+        "?  get_weather",
+        "?  get_time",
+        "-> get_weather",
+        "-> get_time",
+        "Let me look.",
+        "Have a good trip!",
+    ] {
         assert_eq!(screen.matches(once).count(), 1, "{once}: {screen}");
     }
     assert_eq!(messages(&served, "think").await.len(), 4);

@@ -1,12 +1,13 @@
-//! What waited becomes one message: the table of all shapes, as the JSON that the model's service is sent.
+//! What waited becomes one message: the table of all shapes, as the JSON that the model's service
+//! is sent.
 
 use std::collections::BTreeMap;
 
 use contextd::{
     context::{coalesce::coalesce, estimate, prompt},
     model::{
-        Content, Contents, Generation, InputMessage, Media, Message, MessageId, NewContent, Part, Role, Seq,
-        SessionConfig, ToolSet, Transcript,
+        Content, Contents, Generation, InputMessage, Media, Message, MessageId, NewContent, Part,
+        Role, Seq, SessionConfig, ToolSet, Transcript,
         media::{Kept, Source},
         message::StoredPart,
     },
@@ -17,7 +18,8 @@ use contextd::{
 };
 use serde_json::Value;
 
-/// The table: by kind and number of messages, the parts that the service is sent, or the text alone.
+/// The table: by kind and number of messages, the parts that the service is sent, or the text
+/// alone.
 const TABLE: &str = include_str!("../fixtures/coalescing.json");
 
 /// How many messages wait.
@@ -26,8 +28,16 @@ const NUMBERS: [usize; 4] = [1, 2, 3, 12];
 fn medium(media_type: &str, name: String, contents: &mut Contents) -> Part {
     let content = NewContent::new(media_type.to_owned(), name.clone().into_bytes());
     contents.insert(content.id().clone(), content.bytes().into());
-    let source = Source::Blob(Kept { id: content.id().clone(), bytes: content.bytes().len() as u64, pixels: None });
-    Part::new(Content::Media(Media { media_type: media_type.to_owned(), source, filename: name }))
+    let source = Source::Blob(Kept {
+        id: content.id().clone(),
+        bytes: content.bytes().len() as u64,
+        pixels: None,
+    });
+    Part::new(Content::Media(Media {
+        media_type: media_type.to_owned(),
+        source,
+        filename: name,
+    }))
 }
 
 /// The n-th message of a kind.
@@ -37,14 +47,25 @@ fn message(kind: &str, n: usize, contents: &mut Contents) -> InputMessage {
     let parts = match kind {
         "text" => vec![said()],
         "images" => vec![said(), picture()],
-        "files" => vec![said(), medium("application/pdf", format!("{n}.pdf"), contents)],
+        "files" => vec![
+            said(),
+            medium("application/pdf", format!("{n}.pdf"), contents),
+        ],
         "mixed" if n % 3 == 1 => vec![said()],
         "mixed" if n % 3 == 2 => vec![picture(), said(), Part::text("And more.")],
         "mixed" => vec![medium("application/pdf", format!("{n}.pdf"), contents)],
-        "images only" => vec![picture(), medium("image/jpeg", format!("{n}.jpeg"), contents)],
+        "images only" => vec![
+            picture(),
+            medium("image/jpeg", format!("{n}.jpeg"), contents),
+        ],
         other => panic!("no kind {other}"),
     };
-    InputMessage { role: Role::User, parts, pinned: false, metadata: BTreeMap::new() }
+    InputMessage {
+        role: Role::User,
+        parts,
+        pinned: false,
+        metadata: BTreeMap::new(),
+    }
 }
 
 /// What the service is sent of a message.
@@ -74,10 +95,24 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
     };
     let transcript = Transcript::new(vec![message]).close().unwrap();
     let generation = Generation::default();
-    let asked = prompt::Asked { model: "gpt-4o", supports_tools: false, max_output_tokens: None, generation };
-    let mut prompt = prompt::build(&SessionConfig::default(), &ToolSet::default(), transcript, &asked);
+    let asked = prompt::Asked {
+        model: "gpt-4o",
+        supports_tools: false,
+        max_output_tokens: None,
+        generation,
+    };
+    let mut prompt = prompt::build(
+        &SessionConfig::default(),
+        &ToolSet::default(),
+        transcript,
+        &asked,
+    );
     prompt.contents = contents;
-    let form = Form { dialect: dialect::named("openai").unwrap(), provider: "main", developer: false };
+    let form = Form {
+        dialect: dialect::named("openai").unwrap(),
+        provider: "main",
+        developer: false,
+    };
     let mut body: Value = serde_json::from_slice(&encode::body(&prompt, form)).unwrap();
     assert_eq!(body["messages"].as_array().unwrap().len(), 1);
     assert_eq!(body["messages"][0]["role"], "user");
@@ -91,13 +126,18 @@ fn each_shape_of_waiting_messages_is_sent_as_the_table_says() {
     for kind in ["text", "images", "files", "mixed", "images only"] {
         for number in NUMBERS {
             let mut contents = Contents::default();
-            let waiting: Vec<InputMessage> = (1..=number).map(|n| message(kind, n, &mut contents)).collect();
+            let waiting: Vec<InputMessage> = (1..=number)
+                .map(|n| message(kind, n, &mut contents))
+                .collect();
             let merged = coalesce(waiting).unwrap();
             shapes.insert(format!("{kind}, {number:02}"), sent(merged, contents));
         }
     }
     let table: BTreeMap<String, Value> = serde_json::from_str(TABLE).unwrap();
-    assert_eq!(shapes.keys().collect::<Vec<_>>(), table.keys().collect::<Vec<_>>());
+    assert_eq!(
+        shapes.keys().collect::<Vec<_>>(),
+        table.keys().collect::<Vec<_>>()
+    );
     for (shape, sent) in &shapes {
         assert_eq!(*sent, table[shape], "{shape}: {sent:#}");
     }

@@ -1,4 +1,5 @@
-//! How often a turn is committed, counted by the server: by the commit records in its WAL and by its own statistics of statements.
+//! How often a turn is committed, counted by the server: by the commit records in its WAL and by
+//! its own statistics of statements.
 
 use std::{path::PathBuf, process::Command, sync::Arc};
 
@@ -27,7 +28,10 @@ const LIBRARY: &str = "pg_stat_statements";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_answers_are() {
     let server = Quiet::start().await;
-    let mut options = Options { workers: false, ..Options::default() };
+    let mut options = Options {
+        workers: false,
+        ..Options::default()
+    };
     for steps in 0..=MOST_STEPS {
         for words in WORDS {
             options = options.script(&format!("say-{steps}-{words}"), script(steps, words));
@@ -39,18 +43,31 @@ async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_ans
         for words in WORDS {
             let session = format!("chat-{steps}-{words}");
             for request in ["of a new session", "of an existing session"] {
-                let (admission, whole) = commits_of_turn(&server, &replica, &session, steps, words, request).await;
-                let what = format!("{steps} steps with tools, answers of {words} words, a turn {request}");
+                let (admission, whole) =
+                    commits_of_turn(&server, &replica, &session, steps, words, request).await;
+                let what =
+                    format!("{steps} steps with tools, answers of {words} words, a turn {request}");
                 assert_eq!(admission, 1, "commits before the model is called: {what}");
                 assert_eq!(whole, 1 + 2 * steps + 1, "commits: {what}");
                 statements.push(server.statements().await);
-                if let Some(committed) = statements.last().unwrap().as_ref().map(Statements::commits) {
-                    assert_eq!(committed, whole, "commits by {LIBRARY}: {what}: {statements:#?}");
+                if let Some(committed) =
+                    statements.last().unwrap().as_ref().map(Statements::commits)
+                {
+                    assert_eq!(
+                        committed, whole,
+                        "commits by {LIBRARY}: {what}: {statements:#?}"
+                    );
                 }
             }
         }
-        assert_eq!(statements[0], statements[2], "statements of short and of long answers, new session");
-        assert_eq!(statements[1], statements[3], "statements of short and of long answers, existing session");
+        assert_eq!(
+            statements[0], statements[2],
+            "statements of short and of long answers, new session"
+        );
+        assert_eq!(
+            statements[1], statements[3],
+            "statements of short and of long answers, existing session"
+        );
     }
 }
 
@@ -59,22 +76,36 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
     let server = Quiet::start().await;
     let calls = json!([{ "tool_call": { "name": "probe" } }, { "tool_call": { "name": "probe" } }, { "tool_call": { "name": "probe" } }]);
     let script = json!({ "steps": [{ "when": { "call": 0 }, "say": calls }, { "say": [{ "text": "Done." }] }] });
-    let options = Options { workers: false, ..Options::default() }.script("three", script.to_string());
+    let options = Options {
+        workers: false,
+        ..Options::default()
+    }
+    .script("three", script.to_string());
     let replica = Replica::start(&server.database, options).await;
     let mut turns = replica.turns().await;
     let host_tools = vec![careful("probe")];
     let request = pb::ExecuteTurnRequest {
-        tools: Some(pb::ToolSet { host_tools, provider_tools: Vec::new() }),
+        tools: Some(pb::ToolSet {
+            host_tools,
+            provider_tools: Vec::new(),
+        }),
         session: one_by_one(),
         ..turn("chat", "scripted/three", "Go")
     };
     let begun = server.position().await;
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
     let (head, _) = until_action(&mut stream).await;
-    assert_eq!(server.commits_since(&begun).await, 2, "the admission, and the step with its calls");
+    assert_eq!(
+        server.commits_since(&begun).await,
+        2,
+        "the admission, and the step with its calls"
+    );
     let made = calls_made(&head);
     for (n, call) in made.iter().enumerate() {
-        for answer in [decide("chat", vec![approve(call)]), submit("chat", vec![result(call, "fine")])] {
+        for answer in [
+            decide("chat", vec![approve(call)]),
+            submit("chat", vec![result(call, "fine")]),
+        ] {
             let before = server.position().await;
             let is_last = n + 1 == made.len() && !answer.results.is_empty();
             turns.submit_tool_results(answer).await.unwrap();
@@ -84,54 +115,111 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
             }
         }
     }
-    until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
     let submissions = 2 * made.len();
     assert_eq!(server.commits_since(&begun).await, 2 + submissions + 1);
 }
 
-/// Whether the turn is asked for with an input, or started by a message that is queued, and however many wait.
+/// Whether the turn is asked for with an input, or started by a message that is queued, and however
+/// many wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_messages_queued_the_model_is_called_after_two_commits() {
     let server = Quiet::start().await;
-    let wait =
-        |session: &str| json!({ "steps": [{ "say": [{ "wait_for": session }, { "text": "Done." }] }] }).to_string();
-    let cases = [("asked-1", 1, true), ("asked-12", 12, true), ("started-0", 0, false), ("started-12", 12, false)];
-    let options = Options { workers: false, ..Options::default() };
-    let options = cases.iter().fold(options, |options, (name, ..)| options.script(name, wait(name)));
+    let wait = |session: &str| {
+        json!({ "steps": [{ "say": [{ "wait_for": session }, { "text": "Done." }] }] }).to_string()
+    };
+    let cases = [
+        ("asked-1", 1, true),
+        ("asked-12", 12, true),
+        ("started-0", 0, false),
+        ("started-12", 12, false),
+    ];
+    let options = Options {
+        workers: false,
+        ..Options::default()
+    };
+    let options = cases.iter().fold(options, |options, (name, ..)| {
+        options.script(name, wait(name))
+    });
     let replica = Replica::start(&server.database, options).await;
     let mut turns = replica.turns().await;
     let mut queue = QueueServiceClient::new(replica.channel().await);
     for (session, held, asked) in cases {
         let model = format!("scripted/{session}");
-        let own = pb::Session { session_id: session.to_owned(), model: model.clone(), ..pb::Session::default() };
-        let request = pb::CreateSessionRequest { session: Some(own), request_id: String::new() };
-        replica.sessions().await.create_session(request).await.unwrap();
+        let own = pb::Session {
+            session_id: session.to_owned(),
+            model: model.clone(),
+            ..pb::Session::default()
+        };
+        let request = pb::CreateSessionRequest {
+            session: Some(own),
+            request_id: String::new(),
+        };
+        replica
+            .sessions()
+            .await
+            .create_session(request)
+            .await
+            .unwrap();
         for n in 0..held {
-            queue.enqueue_message(enqueue(session, &format!("message {n}"))).await.unwrap();
+            queue
+                .enqueue_message(enqueue(session, &format!("message {n}")))
+                .await
+                .unwrap();
         }
-        let watch = pb::WatchEventsRequest { session_id: session.to_owned(), follow: true, ..Default::default() };
+        let watch = pb::WatchEventsRequest {
+            session_id: session.to_owned(),
+            follow: true,
+            ..Default::default()
+        };
         let mut events = turns.watch_events(watch).await.unwrap().into_inner();
-        let (before, begun) = (replica.scripted.prompts().last().cloned(), server.position().await);
+        let before = replica.scripted.prompts().last().cloned();
+        let begun = server.position().await;
         let starts = pb::IdleAction::StartTurn.into();
         let stream = match asked {
-            true => Some(turns.execute_turn(turn(session, &model, "And this.")).await.unwrap()),
+            true => Some(
+                turns
+                    .execute_turn(turn(session, &model, "And this."))
+                    .await
+                    .unwrap(),
+            ),
             false => {
-                let request = pb::EnqueueMessageRequest { on_idle: starts, ..enqueue(session, "And this.") };
+                let request = pb::EnqueueMessageRequest {
+                    on_idle: starts,
+                    ..enqueue(session, "And this.")
+                };
                 queue.enqueue_message(request).await.unwrap();
                 None
             }
         };
-        let seen = until(&mut events, |payload| matches!(payload, Payload::MessagesApplied(_))).await;
+        let seen = until(&mut events, |payload| {
+            matches!(payload, Payload::MessagesApplied(_))
+        })
+        .await;
         called_since(&replica, before.as_ref()).await;
-        assert_eq!(server.commits_since(&begun).await, 2, "the admission, and the messages: {session}");
+        assert_eq!(
+            server.commits_since(&begun).await,
+            2,
+            "the admission, and the messages: {session}"
+        );
         let taken = seen.iter().find_map(|event| match &event.payload {
             Some(Payload::MessagesApplied(applied)) => Some(applied.messages.len()),
             _ => None,
         });
         assert_eq!(taken, Some(held + usize::from(!asked)));
         replica.scripted.release(session);
-        until(&mut events, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
-        assert_eq!(server.commits_since(&begun).await, 3, "and the end: {session}");
+        until(&mut events, |payload| {
+            matches!(payload, Payload::TurnCompleted(_))
+        })
+        .await;
+        assert_eq!(
+            server.commits_since(&begun).await,
+            3,
+            "and the end: {session}"
+        );
         drop(stream);
     }
 }
@@ -143,7 +231,8 @@ async fn called_since(replica: &Replica, before: Option<&Arc<Prompt>>) {
     }
 }
 
-/// Waits until it is told to go on; then speaks so many words in each step, and calls a tool in all but the last.
+/// Waits until it is told to go on; then speaks so many words in each step, and calls a tool in all
+/// but the last.
 fn script(steps: usize, words: usize) -> String {
     let said = json!({ "repeat": { "text": "word ", "times": words } });
     let wait = json!({ "wait_for": "{{user}}" });
@@ -173,17 +262,34 @@ async fn commits_of_turn(
     let begun = server.position().await;
     let asked = replica.scripted.prompts().last().cloned();
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
-    until(&mut stream, |payload| matches!(payload, Payload::StepStarted(_))).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::StepStarted(_))
+    })
+    .await;
     called_since(replica, asked.as_ref()).await;
     let admission = server.commits_since(&begun).await;
     replica.scripted.release(&go);
     for _ in 0..steps {
-        let events = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+        let events = until(&mut stream, |payload| {
+            matches!(payload, Payload::ActionRequired(_))
+        })
+        .await;
         let call = crate::harness::events::requested(&events).remove(0);
-        turns.submit_tool_results(submit(session, vec![result(&call, "fine")])).await.unwrap();
+        turns
+            .submit_tool_results(submit(session, vec![result(&call, "fine")]))
+            .await
+            .unwrap();
     }
-    let events = until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
-    assert_eq!(said(messages(&events).last().unwrap()).split_whitespace().count(), words);
+    let events = until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
+    assert_eq!(
+        said(messages(&events).last().unwrap())
+            .split_whitespace()
+            .count(),
+        words
+    );
     (admission, server.commits_since(&begun).await)
 }
 
@@ -204,11 +310,15 @@ impl Quiet {
     async fn start() -> Self {
         let installed = database::connect(&database::server().await.config("postgres"))
             .await
-            .query_opt("select from pg_available_extensions where name = $1", &[&LIBRARY])
+            .query_opt(
+                "select from pg_available_extensions where name = $1",
+                &[&LIBRARY],
+            )
             .await
             .unwrap();
         let statistics = installed.is_some();
-        // What is committed is written before it is acknowledged, so that it can be read back from the files.
+        // What is committed is written before it is acknowledged, so that it can be read back from
+        // the files.
         let mut settings = vec![("autovacuum", "off"), ("synchronous_commit", "on")];
         match statistics {
             true => settings.push(("shared_preload_libraries", LIBRARY)),
@@ -218,9 +328,17 @@ impl Quiet {
         let database = TestDatabase::migrated(&postgres, "commits").await;
         let admin = database::connect(&postgres.config("postgres")).await;
         if statistics {
-            admin.batch_execute(&format!("create extension if not exists {LIBRARY}")).await.unwrap();
+            admin
+                .batch_execute(&format!("create extension if not exists {LIBRARY}"))
+                .await
+                .unwrap();
         }
-        Self { database, admin, statistics, _postgres: postgres }
+        Self {
+            database,
+            admin,
+            statistics,
+            _postgres: postgres,
+        }
     }
 
     async fn text(&self, query: &str) -> String {
@@ -238,22 +356,47 @@ impl Quiet {
         if end == start {
             return 0;
         }
-        let programs = PathBuf::from(self.text("select setting from pg_config where name = 'BINDIR'").await);
+        let programs = PathBuf::from(
+            self.text("select setting from pg_config where name = 'BINDIR'")
+                .await,
+        );
         let wal = PathBuf::from(self.text("show data_directory").await).join("pg_wal");
         let mut dump = Command::new(programs.join("pg_waldump"));
-        dump.arg("--path").arg(wal).args(["--start", start, "--end", &end, "--rmgr", "Transaction"]);
-        let output = tokio::task::spawn_blocking(move || dump.output()).await.unwrap().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().lines().filter(|line| line.contains("desc: COMMIT")).count()
+        dump.arg("--path").arg(wal).args([
+            "--start",
+            start,
+            "--end",
+            &end,
+            "--rmgr",
+            "Transaction",
+        ]);
+        let output = tokio::task::spawn_blocking(move || dump.output())
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .filter(|line| line.contains("desc: COMMIT"))
+            .count()
     }
 
     async fn forget_statements(&self) {
         if self.statistics {
-            self.admin.execute("select pg_stat_statements_reset()", &[]).await.unwrap();
+            self.admin
+                .execute("select pg_stat_statements_reset()", &[])
+                .await
+                .unwrap();
         }
     }
 
-    /// What was written on the database since then. How often events are read depends on how they come together.
+    /// What was written on the database since then. How often events are read depends on how they
+    /// come together.
     async fn statements(&self) -> Option<Statements> {
         const ALL: &str = "select split_part(query, E'\\n', 1), sum(calls)::bigint from pg_stat_statements s
             join pg_database d on d.oid = s.dbid where d.datname = 'commits'
@@ -262,7 +405,9 @@ impl Quiet {
             return None;
         }
         let rows = self.admin.query(ALL, &[]).await.unwrap();
-        Some(Statements(rows.iter().map(|row| (row.get(0), row.get(1))).collect()))
+        Some(Statements(
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        ))
     }
 }
 
@@ -270,8 +415,13 @@ impl Statements {
     /// Transactions, and writing statements that are one by themselves.
     fn commits(&self) -> usize {
         const ALONE: [&str; 2] = ["-- store::admission::admit:", "-- store::turn::append:"];
-        let counted = |name: &str| name == "commit" || ALONE.iter().any(|alone| name.starts_with(alone));
-        let calls = self.0.iter().filter(|(name, _)| counted(name)).map(|(_, calls)| calls);
+        let counted =
+            |name: &str| name == "commit" || ALONE.iter().any(|alone| name.starts_with(alone));
+        let calls = self
+            .0
+            .iter()
+            .filter(|(name, _)| counted(name))
+            .map(|(_, calls)| calls);
         usize::try_from(calls.sum::<i64>()).unwrap()
     }
 }

@@ -2,7 +2,9 @@
 
 use contextd::{
     model::{Prompt, config::ContextPolicy},
-    pb::{self, CompactionState, CompactionStrategy, CompactionTrigger, MessageView, event::Payload},
+    pb::{
+        self, CompactionState, CompactionStrategy, CompactionTrigger, MessageView, event::Payload,
+    },
 };
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -15,7 +17,8 @@ use crate::harness::{
     transcripts::one_turn,
 };
 
-/// The calls that are accounted for: the compaction that each was for, and the message that it wrote.
+/// The calls that are accounted for: the compaction that each was for, and the message that it
+/// wrote.
 async fn accounts(host: &Host) -> Vec<(String, String)> {
     let events = host.events("s", "", 0, 1_000).await;
     let calls = events.into_iter().filter_map(|event| match event.payload {
@@ -35,8 +38,14 @@ pub(crate) fn options(summary: &Value) -> Options {
 
 /// The same with a model that answers like this.
 pub(crate) fn answering(answers: &[Value], summary: &Value) -> Options {
-    let sum = json!({"context_window": 100_000, "max_output": 4_000, "steps": [{"say": summary}]}).to_string();
-    Options { context: ContextPolicy::default(), ..Options::default() }.script("it", script(answers)).script("sum", sum)
+    let sum = json!({"context_window": 100_000, "max_output": 4_000, "steps": [{"say": summary}]})
+        .to_string();
+    Options {
+        context: ContextPolicy::default(),
+        ..Options::default()
+    }
+    .script("it", script(answers))
+    .script("sum", sum)
 }
 
 pub(crate) fn in_short() -> Value {
@@ -47,9 +56,18 @@ async fn host() -> Host {
     Host::with(options(&in_short())).await
 }
 
-/// A session whose context is compacted by this policy within a window of so many tokens, with a turn for each size.
-pub(crate) async fn session(host: &Host, window: i32, policy: pb::CompactionPolicy, sizes: &[usize]) {
-    let compaction = pb::CompactionPolicy { summary_model: SUMMARISER.to_owned(), ..policy };
+/// A session whose context is compacted by this policy within a window of so many tokens, with a
+/// turn for each size.
+pub(crate) async fn session(
+    host: &Host,
+    window: i32,
+    policy: pb::CompactionPolicy,
+    sizes: &[usize],
+) {
+    let compaction = pb::CompactionPolicy {
+        summary_model: SUMMARISER.to_owned(),
+        ..policy
+    };
     let policy = pb::Policy {
         compaction: Some(compaction),
         context_window: Some(window),
@@ -69,31 +87,63 @@ pub(crate) async fn session(host: &Host, window: i32, policy: pb::CompactionPoli
 }
 
 pub(crate) fn request(id: &str) -> pb::CompactRequest {
-    pb::CompactRequest { session_id: "s".to_owned(), request_id: id.to_owned(), wait: true, ..Default::default() }
+    pb::CompactRequest {
+        session_id: "s".to_owned(),
+        request_id: id.to_owned(),
+        wait: true,
+        ..Default::default()
+    }
 }
 
-pub(crate) async fn try_compact(host: &Host, request: pb::CompactRequest) -> Result<pb::Compaction, Status> {
-    Ok(host.contexts().compact(request).await?.into_inner().compaction.unwrap())
+pub(crate) async fn try_compact(
+    host: &Host,
+    request: pb::CompactRequest,
+) -> Result<pb::Compaction, Status> {
+    Ok(host
+        .contexts()
+        .compact(request)
+        .await?
+        .into_inner()
+        .compaction
+        .unwrap())
 }
 
 async fn compact(host: &Host, id: &str) -> pb::Compaction {
     try_compact(host, request(id)).await.unwrap()
 }
 
-async fn try_revert(host: &Host, id: &str, request: &str) -> Result<pb::RevertCompactionResponse, Status> {
+async fn try_revert(
+    host: &Host,
+    id: &str,
+    request: &str,
+) -> Result<pb::RevertCompactionResponse, Status> {
     let request = pb::RevertCompactionRequest {
         session_id: "s".to_owned(),
         compaction_id: id.to_owned(),
         request_id: request.to_owned(),
     };
-    Ok(host.contexts().revert_compaction(request).await?.into_inner())
+    Ok(host
+        .contexts()
+        .revert_compaction(request)
+        .await?
+        .into_inner())
 }
 
 pub(crate) async fn listed(host: &Host) -> Vec<pb::Compaction> {
-    let (mut all, mut page_token) = (Vec::new(), String::new());
+    let mut all = Vec::new();
+    let mut page_token = String::new();
     loop {
-        let request = pb::ListCompactionsRequest { session_id: "s".to_owned(), page_size: 1, page_token };
-        let page = host.contexts().list_compactions(request).await.unwrap().into_inner();
+        let request = pb::ListCompactionsRequest {
+            session_id: "s".to_owned(),
+            page_size: 1,
+            page_token,
+        };
+        let page = host
+            .contexts()
+            .list_compactions(request)
+            .await
+            .unwrap()
+            .into_inner();
         all.extend(page.compactions);
         if page.next_page_token.is_empty() {
             return all;
@@ -105,7 +155,9 @@ pub(crate) async fn listed(host: &Host) -> Vec<pb::Compaction> {
 /// What the model sees, in words.
 pub(crate) async fn seen(host: &Host) -> Vec<String> {
     let live = host.listed("s", MessageView::Live, 0, false, 3).await;
-    live.iter().map(|message| format!("{:?}: {}", message.role(), said(message))).collect()
+    live.iter()
+        .map(|message| format!("{:?}: {}", message.role(), said(message)))
+        .collect()
 }
 
 /// What is stored of a session, the compactions and the log left out.
@@ -116,18 +168,32 @@ async fn stored(host: &Host) -> (String, String) {
     let counters = "select (to_jsonb(c) || jsonb_build_object('ctx', r.ctx_tokens))::text
                       from session_context c join session_run r using (tenant_id, session_id) where session_id = 's'";
     let messages = client.query_one(messages, &[]).await.unwrap().get(0);
-    (messages, client.query_one(counters, &[]).await.unwrap().get(0))
+    (
+        messages,
+        client.query_one(counters, &[]).await.unwrap().get(0),
+    )
 }
 
 /// Fails unless the counters are what the model's view adds up to.
 pub(crate) async fn assert_recount(host: &Host, session: &str) {
-    let live = host.listed(session, MessageView::Live, 0, false, 1_000).await;
-    let tokens: i64 = live.iter().map(|message| i64::from(message.tokens.as_ref().unwrap().tokens)).sum();
+    let live = host
+        .listed(session, MessageView::Live, 0, false, 1_000)
+        .await;
+    let tokens: i64 = live
+        .iter()
+        .map(|message| i64::from(message.tokens.as_ref().unwrap().tokens))
+        .sum();
     let sql = "select r.ctx_tokens, c.messages::bigint,
                       c.overhead_tokens + c.user_tokens + c.assistant_tokens + c.reasoning_tokens + c.tool_call_tokens
                       + c.tool_result_tokens + c.media_tokens + c.summary_tokens + c.pinned_tokens
                  from session_context c join session_run r using (tenant_id, session_id) where session_id = $1";
-    let row = host.database.client().await.query_one(sql, &[&session]).await.unwrap();
+    let row = host
+        .database
+        .client()
+        .await
+        .query_one(sql, &[&session])
+        .await
+        .unwrap();
     let kept: [i64; 3] = std::array::from_fn(|column| row.get(column));
     assert_eq!(kept, [tokens, i64::try_from(live.len()).unwrap(), tokens]);
 }
@@ -143,7 +209,11 @@ pub(crate) fn first_words(prompt: &Prompt) -> String {
 /// The conversations that were given to the summariser, oldest first.
 fn asked(host: &Host) -> Vec<String> {
     let prompts = host.replica.scripted.prompts();
-    prompts.iter().filter(|prompt| prompt.model == "sum").map(|prompt| first_words(prompt)).collect()
+    prompts
+        .iter()
+        .filter(|prompt| prompt.model == "sum")
+        .map(|prompt| first_words(prompt))
+        .collect()
 }
 
 /// Rows D12, S11, S16, S19 and A7
@@ -153,34 +223,94 @@ async fn a_summary_stands_for_older_messages_and_these_stay_readable() {
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let before = host.stats("s").await.used.unwrap();
     let made = compact(&host, "once").await;
-    assert_eq!((made.state(), made.strategy()), (CompactionState::Applied, CompactionStrategy::ReactiveOverflow));
-    assert_eq!((made.trigger(), made.was_summarized), (CompactionTrigger::Manual, true));
-    assert_eq!((made.messages_compacted, made.messages_before, made.messages_after), (12, 20, 9));
-    assert_eq!((made.summary.as_str(), made.summary_model.as_str()), ("In short: they looked.", SUMMARISER));
+    assert_eq!(
+        (made.state(), made.strategy()),
+        (
+            CompactionState::Applied,
+            CompactionStrategy::ReactiveOverflow
+        )
+    );
+    assert_eq!(
+        (made.trigger(), made.was_summarized),
+        (CompactionTrigger::Manual, true)
+    );
+    assert_eq!(
+        (
+            made.messages_compacted,
+            made.messages_before,
+            made.messages_after
+        ),
+        (12, 20, 9)
+    );
+    assert_eq!(
+        (made.summary.as_str(), made.summary_model.as_str()),
+        ("In short: they looked.", SUMMARISER)
+    );
     assert_eq!(made.tokens_before.as_ref(), Some(&before));
     let after = host.stats("s").await;
-    assert_eq!(made.tokens_after.as_ref().unwrap().tokens, after.used.as_ref().unwrap().tokens);
+    assert_eq!(
+        made.tokens_after.as_ref().unwrap().tokens,
+        after.used.as_ref().unwrap().tokens
+    );
     assert!(after.used.as_ref().unwrap().tokens < before.tokens - 2_900);
-    assert_eq!((after.compacted_count, after.recent_compactions.len()), (12, 1));
+    assert_eq!(
+        (after.compacted_count, after.recent_compactions.len()),
+        (12, 1)
+    );
     assert_eq!(after.recent_compactions[0], listed(&host).await[0]);
-    let usage: Vec<_> = after.usage.iter().map(|spent| (spent.purpose(), spent.model.as_str())).collect();
+    let usage: Vec<_> = after
+        .usage
+        .iter()
+        .map(|spent| (spent.purpose(), spent.model.as_str()))
+        .collect();
     assert_eq!(usage, [(pb::UsagePurpose::Compaction, SUMMARISER)]);
-    assert_eq!((made.referenced_tools.as_slice(), made.unreferenced_tools.len()), (&["look".to_owned()][..], 0));
+    assert_eq!(
+        (
+            made.referenced_tools.as_slice(),
+            made.unreferenced_tools.len()
+        ),
+        (&["look".to_owned()][..], 0)
+    );
     let live = seen(&host).await;
-    assert_eq!((live.len(), live[0].as_str()), (9, "User: [Previous conversation summary]\n\nIn short: they looked."));
+    assert_eq!(
+        (live.len(), live[0].as_str()),
+        (
+            9,
+            "User: [Previous conversation summary]\n\nIn short: they looked."
+        )
+    );
     assert_recount(&host, "s").await;
     let all = host.messages("s").await;
-    let marked = all.iter().filter(|message| message.compacted_by == made.compaction_id).count();
+    let marked = all
+        .iter()
+        .filter(|message| message.compacted_by == made.compaction_id)
+        .count();
     assert_eq!((all.len(), marked), (21, 12));
     host.ask("s", "Well?").await;
     let prompts = host.replica.scripted.prompts();
     let newest = prompts.last().unwrap();
-    assert_eq!((newest.transcript.messages().len(), newest.model.as_str()), (10, "it"));
-    assert_eq!(first_words(newest), "[Previous conversation summary]\n\nIn short: they looked.");
+    assert_eq!(
+        (newest.transcript.messages().len(), newest.model.as_str()),
+        (10, "it")
+    );
+    assert_eq!(
+        first_words(newest),
+        "[Previous conversation summary]\n\nIn short: they looked."
+    );
     let kinds = kinds(&host.events("s", "", 0, 100).await);
-    let about: Vec<_> =
-        kinds.iter().filter(|kind| kind.starts_with("compaction") || **kind == "usage_recorded").collect();
-    assert_eq!(about, [&"compaction_started", &"compaction_completed", &"usage_recorded", &"usage_recorded"]);
+    let about: Vec<_> = kinds
+        .iter()
+        .filter(|kind| kind.starts_with("compaction") || **kind == "usage_recorded")
+        .collect();
+    assert_eq!(
+        about,
+        [
+            &"compaction_started",
+            &"compaction_completed",
+            &"usage_recorded",
+            &"usage_recorded"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,13 +319,22 @@ async fn the_same_request_is_told_of_the_same_compaction() {
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let first = compact(&host, "once").await;
     assert_eq!(compact(&host, "once").await, first);
-    let other = pb::CompactRequest { target_tokens: 7, ..request("once") };
+    let other = pb::CompactRequest {
+        target_tokens: 7,
+        ..request("once")
+    };
     let status = try_compact(&host, other).await.unwrap_err();
     assert_eq!(refusal(&status, "").1, "IDEMPOTENCY_MISMATCH");
     let status = try_compact(&host, request("twice")).await.unwrap_err();
     let (code, reason, before) = refusal(&status, "tokens_before");
-    assert_eq!((code, reason.as_str()), (Code::FailedPrecondition, "COMPACTION_NO_GAIN"));
-    assert_eq!(before, host.stats("s").await.used.unwrap().tokens.to_string());
+    assert_eq!(
+        (code, reason.as_str()),
+        (Code::FailedPrecondition, "COMPACTION_NO_GAIN")
+    );
+    assert_eq!(
+        before,
+        host.stats("s").await.used.unwrap().tokens.to_string()
+    );
     assert_eq!((listed(&host).await.len(), asked(&host).len()), (1, 1));
 }
 
@@ -204,14 +343,38 @@ async fn a_look_at_what_would_be_compacted_changes_nothing() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let before = stored(&host).await;
-    let planned = try_compact(&host, pb::CompactRequest { validate_only: true, ..request("dry") }).await.unwrap();
-    assert_eq!((planned.state(), planned.compaction_id.as_str()), (CompactionState::Planned, ""));
-    assert_eq!((planned.messages_compacted, planned.messages_after), (12, 9));
+    let planned = try_compact(
+        &host,
+        pb::CompactRequest {
+            validate_only: true,
+            ..request("dry")
+        },
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (planned.state(), planned.compaction_id.as_str()),
+        (CompactionState::Planned, "")
+    );
+    assert_eq!(
+        (planned.messages_compacted, planned.messages_after),
+        (12, 9)
+    );
     assert!(planned.usage.unwrap().input_tokens > 3_000);
     let after = planned.tokens_after.unwrap().tokens;
-    assert_eq!((stored(&host).await, listed(&host).await.len(), asked(&host).len()), (before, 0, 0));
+    assert_eq!(
+        (
+            stored(&host).await,
+            listed(&host).await.len(),
+            asked(&host).len()
+        ),
+        (before, 0, 0)
+    );
     let made = compact(&host, "dry").await;
-    assert!(made.tokens_after.unwrap().tokens <= after, "a summary was reckoned at its cap");
+    assert!(
+        made.tokens_after.unwrap().tokens <= after,
+        "a summary was reckoned at its cap"
+    );
 }
 
 /// Row I5
@@ -219,57 +382,112 @@ async fn a_look_at_what_would_be_compacted_changes_nothing() {
 async fn what_is_taken_back_leaves_what_was_stored() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
-    let (before, live) = (stored(&host).await, seen(&host).await);
+    let before = stored(&host).await;
+    let live = seen(&host).await;
     let first = compact(&host, "1").await;
     let between = stored(&host).await;
     host.append("s", one_turn("c8", 1_000)).await;
     host.append("s", one_turn("c9", 1_000)).await;
-    let (appended, two) = (stored(&host).await, seen(&host).await);
+    let appended = stored(&host).await;
+    let two = seen(&host).await;
     let second = compact(&host, "2").await;
-    assert_eq!((second.predecessor_id.as_str(), second.messages_compacted), (first.compaction_id.as_str(), 20));
-    let status = try_revert(&host, &first.compaction_id, "").await.unwrap_err();
+    assert_eq!(
+        (second.predecessor_id.as_str(), second.messages_compacted),
+        (first.compaction_id.as_str(), 20)
+    );
+    let status = try_revert(&host, &first.compaction_id, "")
+        .await
+        .unwrap_err();
     let newest = second.compaction_id.clone();
-    assert_eq!(refusal(&status, "compaction_id"), (Code::FailedPrecondition, "COMPACTION_SUPERSEDED".into(), newest));
-    let reverted = try_revert(&host, &second.compaction_id, "back").await.unwrap();
-    assert_eq!(reverted.compaction.as_ref().unwrap().state(), CompactionState::Reverted);
+    assert_eq!(
+        refusal(&status, "compaction_id"),
+        (
+            Code::FailedPrecondition,
+            "COMPACTION_SUPERSEDED".into(),
+            newest
+        )
+    );
+    let reverted = try_revert(&host, &second.compaction_id, "back")
+        .await
+        .unwrap();
+    assert_eq!(
+        reverted.compaction.as_ref().unwrap().state(),
+        CompactionState::Reverted
+    );
     assert_eq!(reverted.context_tokens, host.stats("s").await.used);
     assert_eq!((stored(&host).await, seen(&host).await), (appended, two));
-    assert_eq!(try_revert(&host, &second.compaction_id, "back").await.unwrap(), reverted, "told the same");
-    assert_eq!(try_revert(&host, &second.compaction_id, "").await.unwrap(), reverted, "twice changes nothing");
+    assert_eq!(
+        try_revert(&host, &second.compaction_id, "back")
+            .await
+            .unwrap(),
+        reverted,
+        "told the same"
+    );
+    assert_eq!(
+        try_revert(&host, &second.compaction_id, "").await.unwrap(),
+        reverted,
+        "twice changes nothing"
+    );
     try_revert(&host, &first.compaction_id, "").await.unwrap();
     assert_eq!(seen(&host).await[..20], live);
     assert_recount(&host, "s").await;
     assert_ne!(before, between);
-    let states: Vec<_> = listed(&host).await.iter().map(pb::Compaction::state).collect();
+    let states: Vec<_> = listed(&host)
+        .await
+        .iter()
+        .map(pb::Compaction::state)
+        .collect();
     assert_eq!(states, [CompactionState::Reverted; 2]);
     let status = try_revert(&host, "nothing", "").await.unwrap_err();
-    assert_eq!((status.code(), refusal(&status, "").1.as_str()), (Code::NotFound, "COMPACTION_NOT_FOUND"));
+    assert_eq!(
+        (status.code(), refusal(&status, "").1.as_str()),
+        (Code::NotFound, "COMPACTION_NOT_FOUND")
+    );
 }
 
 /// Rows S9, S10 and D12
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_summary_is_made_of_the_one_before_and_what_is_new() {
     let host = host().await;
-    let wishes = pb::CompactionPolicy { instructions: "Keep all ticket numbers.".to_owned(), ..Default::default() };
+    let wishes = pb::CompactionPolicy {
+        instructions: "Keep all ticket numbers.".to_owned(),
+        ..Default::default()
+    };
     session(&host, 100_000, wishes, &[1_000; 4]).await;
     compact(&host, "1").await;
     host.append("s", one_turn("c9", 900)).await;
-    let extra = pb::CompactRequest { instructions: "In verse.".to_owned(), ..request("2") };
+    let extra = pb::CompactRequest {
+        instructions: "In verse.".to_owned(),
+        ..request("2")
+    };
     try_compact(&host, extra).await.unwrap();
     let asked = asked(&host);
     assert_eq!(asked.len(), 2);
     assert!(!asked[0].contains("<summary>"));
     assert_eq!(asked[0].matches("User:\nLook.").count(), 2, "{}", asked[0]);
     assert!(
-        asked[0].contains(&format!("[look result: {}... (3500 more characters)]", "x".repeat(500))),
+        asked[0].contains(&format!(
+            "[look result: {}... (3500 more characters)]",
+            "x".repeat(500)
+        )),
         "{}",
         asked[0]
     );
     assert!(asked[1].contains("<summary>\nIn short: they looked.\n</summary>"));
-    assert_eq!(asked[1].matches("User:\nLook.").count(), 1, "only what the first one does not stand for");
+    assert_eq!(
+        asked[1].matches("User:\nLook.").count(),
+        1,
+        "only what the first one does not stand for"
+    );
     let prompts = host.replica.scripted.prompts();
-    let systems: Vec<&str> = prompts.iter().map(|prompt| prompt.system.as_str()).collect();
-    assert!(systems[0].contains("Wishes for this summary:\nKeep all ticket numbers.") && !systems[0].contains("verse"));
+    let systems: Vec<&str> = prompts
+        .iter()
+        .map(|prompt| prompt.system.as_str())
+        .collect();
+    assert!(
+        systems[0].contains("Wishes for this summary:\nKeep all ticket numbers.")
+            && !systems[0].contains("verse")
+    );
     assert!(systems[1].contains("Keep all ticket numbers.") && systems[1].contains("In verse."));
 }
 
@@ -280,17 +498,43 @@ async fn a_turn_that_does_not_fit_is_compacted_before_its_first_call() {
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let events = host.run(turn("s", "", "Well?")).await;
     let all = kinds(&events);
-    let about: Vec<_> = all.iter().filter(|kind| kind.starts_with("compaction") || kind.starts_with("turn_")).collect();
-    assert_eq!(about, [&"turn_started", &"compaction_started", &"compaction_completed", &"turn_completed"]);
+    let about: Vec<_> = all
+        .iter()
+        .filter(|kind| kind.starts_with("compaction") || kind.starts_with("turn_"))
+        .collect();
+    assert_eq!(
+        about,
+        [
+            &"turn_started",
+            &"compaction_started",
+            &"compaction_completed",
+            &"turn_completed"
+        ]
+    );
     let completed = events.iter().find_map(|event| match &event.payload {
         Some(Payload::CompactionCompleted(it)) => it.compaction.clone(),
         _ => None,
     });
     let completed = completed.unwrap();
-    assert_eq!((completed.trigger(), completed.limit_tokens), (CompactionTrigger::Overflow, 5_000));
-    assert_eq!(Some(&completed.compaction_id), listed(&host).await.first().map(|it| &it.compaction_id));
-    assert!(completed.tokens_after.unwrap().tokens <= 2_500, "it has to last for a while");
-    let calls: Vec<_> = host.replica.scripted.prompts().iter().map(|prompt| prompt.model.clone()).collect();
+    assert_eq!(
+        (completed.trigger(), completed.limit_tokens),
+        (CompactionTrigger::Overflow, 5_000)
+    );
+    assert_eq!(
+        Some(&completed.compaction_id),
+        listed(&host).await.first().map(|it| &it.compaction_id)
+    );
+    assert!(
+        completed.tokens_after.unwrap().tokens <= 2_500,
+        "it has to last for a while"
+    );
+    let calls: Vec<_> = host
+        .replica
+        .scripted
+        .prompts()
+        .iter()
+        .map(|prompt| prompt.model.clone())
+        .collect();
     assert_eq!(calls, ["sum", "it"]);
     assert!(seen(&host).await.contains(&"User: Well?".to_owned()));
     assert_recount(&host, "s").await;
@@ -302,16 +546,31 @@ async fn a_share_of_the_window_sets_off_the_strategies_that_have_one() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold};
     for (strategy, window, calls) in [(ProactiveThreshold, 10_000, 1), (MiddleRemoval, 6_900, 0)] {
         let host = host().await;
-        let policy = pb::CompactionPolicy { strategy: strategy.into(), ..Default::default() };
+        let policy = pb::CompactionPolicy {
+            strategy: strategy.into(),
+            ..Default::default()
+        };
         session(&host, window, policy, &[1_000; 5]).await;
         host.ask("s", "Well?").await;
         let made = listed(&host).await;
         assert_eq!((made.len(), asked(&host).len()), (1, calls), "{strategy:?}");
-        assert_eq!((made[0].strategy(), made[0].trigger()), (strategy, CompactionTrigger::Threshold));
+        assert_eq!(
+            (made[0].strategy(), made[0].trigger()),
+            (strategy, CompactionTrigger::Threshold)
+        );
         assert_recount(&host, "s").await;
     }
     let host = host().await;
-    session(&host, 10_000, pb::CompactionPolicy { enabled: Some(false), ..Default::default() }, &[1_000; 5]).await;
+    session(
+        &host,
+        10_000,
+        pb::CompactionPolicy {
+            enabled: Some(false),
+            ..Default::default()
+        },
+        &[1_000; 5],
+    )
+    .await;
     host.ask("s", "Well?").await;
     assert!(listed(&host).await.is_empty());
 }
@@ -321,11 +580,20 @@ async fn a_share_of_the_window_sets_off_the_strategies_that_have_one() {
 async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
     let long = json!([{"repeat": {"text": "word ", "times": 30_000}}]);
     let bad = [
-        ("fails", json!([{"error": {"kind": "bad_request", "message": "no"}}])),
+        (
+            "fails",
+            json!([{"error": {"kind": "bad_request", "message": "no"}}]),
+        ),
         ("says nothing", json!([{"text": " "}])),
-        ("is cut off", json!([{"text": "In sh"}, {"finish": {"reason": "length"}}])),
+        (
+            "is cut off",
+            json!([{"text": "In sh"}, {"finish": {"reason": "length"}}]),
+        ),
         ("says more than it read", long),
-        ("breaks off", json!([{"text": "In"}, {"end_without_finish": true}])),
+        (
+            "breaks off",
+            json!([{"text": "In"}, {"end_without_finish": true}]),
+        ),
     ];
     for (what, summary) in bad {
         let host = Host::with(options(&summary)).await;
@@ -333,18 +601,36 @@ async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
         let events = host.run(turn("s", "", "Well?")).await;
         assert_eq!(kinds(&events).last(), Some(&"turn_completed"), "{what}");
         let made = listed(&host).await;
-        assert_eq!((made.len(), made[0].state()), (1, CompactionState::Applied), "{what}");
-        assert_eq!((made[0].strategy(), made[0].was_summarized), (CompactionStrategy::MiddleRemoval, false), "{what}");
+        assert_eq!(
+            (made.len(), made[0].state()),
+            (1, CompactionState::Applied),
+            "{what}"
+        );
+        assert_eq!(
+            (made[0].strategy(), made[0].was_summarized),
+            (CompactionStrategy::MiddleRemoval, false),
+            "{what}"
+        );
         assert_eq!(made[0].usage.unwrap().calls, 1, "{what}");
         assert_recount(&host, "s").await;
         // What need not become smaller is left alone rather than cut.
         let relaxed = Host::with(options(&summary)).await;
-        session(&relaxed, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
+        session(
+            &relaxed,
+            100_000,
+            pb::CompactionPolicy::default(),
+            &[1_000; 5],
+        )
+        .await;
         let before = stored(&relaxed).await;
         let failed = compact(&relaxed, "").await;
         assert_eq!(failed.state(), CompactionState::Failed, "{what}");
         assert!(!failed.failure.clone().unwrap().message.is_empty());
-        assert_eq!(accounts(&relaxed).await, [(failed.compaction_id, String::new())], "{what}");
+        assert_eq!(
+            accounts(&relaxed).await,
+            [(failed.compaction_id, String::new())],
+            "{what}"
+        );
         assert_eq!(stored(&relaxed).await, before, "{what}");
     }
 }
@@ -354,17 +640,40 @@ async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
 async fn what_was_compacted_in_vain_is_let_be_until_it_has_to_become_smaller() {
     let answers = [json!([call("look")]), json!([{"text": "Fine."}])];
     let host = Host::with(answering(&answers, &json!([{"text": " "}]))).await;
-    let policy = pb::CompactionPolicy { strategy: CompactionStrategy::ProactiveThreshold.into(), ..Default::default() };
+    let policy = pb::CompactionPolicy {
+        strategy: CompactionStrategy::ProactiveThreshold.into(),
+        ..Default::default()
+    };
     session(&host, 10_000, policy, &[1_000; 5]).await;
     for _ in 0..2 {
-        let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", "", "Well?") };
-        host.run_with(asks, |call| result(&call.call_id, "There.")).await;
+        let asks = pb::ExecuteTurnRequest {
+            tools: tools(&["look"]),
+            ..turn("s", "", "Well?")
+        };
+        host.run_with(asks, |call| result(&call.call_id, "There."))
+            .await;
     }
-    let states = async || listed(&host).await.iter().map(pb::Compaction::state).collect::<Vec<_>>();
-    assert_eq!(states().await, [CompactionState::Failed], "four calls, and one try");
+    let states = async || {
+        listed(&host)
+            .await
+            .iter()
+            .map(pb::Compaction::state)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        states().await,
+        [CompactionState::Failed],
+        "four calls, and one try"
+    );
     host.append("s", one_turn("c9", 3_500)).await;
-    host.run_with(turn("s", "", "Well?"), |call| result(&call.call_id, "There.")).await;
-    assert_eq!(states().await, [CompactionState::Applied, CompactionState::Failed]);
+    host.run_with(turn("s", "", "Well?"), |call| {
+        result(&call.call_id, "There.")
+    })
+    .await;
+    assert_eq!(
+        states().await,
+        [CompactionState::Applied, CompactionState::Failed]
+    );
     assert_recount(&host, "s").await;
 }
 
@@ -374,25 +683,60 @@ async fn what_does_not_fit_the_summarisers_window_is_folded_in_pieces() {
     let small =
         json!({"context_window": 3_000, "max_output": 300, "steps": [{"say": [{"text": "In short."}]}]}).to_string();
     let fine = json!({"steps": [{"say": [{"text": "Fine."}]}]}).to_string();
-    let options = Options { context: ContextPolicy::default(), ..Options::default() };
+    let options = Options {
+        context: ContextPolicy::default(),
+        ..Options::default()
+    };
     let host = Host::with(options.script("it", fine).script("sum", small)).await;
-    session(&host, 100_000, pb::CompactionPolicy { keep_turns: Some(1), ..Default::default() }, &[]).await;
-    let words = |n: usize| crate::harness::transcripts::says(pb::Role::User, &format!("{n} {}", "word ".repeat(1_000)));
+    session(
+        &host,
+        100_000,
+        pb::CompactionPolicy {
+            keep_turns: Some(1),
+            ..Default::default()
+        },
+        &[],
+    )
+    .await;
+    let words = |n: usize| {
+        crate::harness::transcripts::says(pb::Role::User, &format!("{n} {}", "word ".repeat(1_000)))
+    };
     for n in 0..8 {
-        host.append("s", vec![words(n), crate::harness::transcripts::says(pb::Role::Assistant, "Yes.")]).await;
+        host.append(
+            "s",
+            vec![
+                words(n),
+                crate::harness::transcripts::says(pb::Role::Assistant, "Yes."),
+            ],
+        )
+        .await;
     }
     let made = compact(&host, "").await;
     let asked = asked(&host);
     assert_eq!(
         (made.state(), made.usage.unwrap().calls),
-        (CompactionState::Applied, i64::try_from(asked.len()).unwrap())
+        (
+            CompactionState::Applied,
+            i64::try_from(asked.len()).unwrap()
+        )
     );
     assert!(asked.len() > 4, "{}", asked.len());
     for n in 0..7 {
-        assert_eq!(asked.iter().filter(|asked| asked.contains(&format!("User:\n{n} word"))).count(), 1, "{n}");
+        assert_eq!(
+            asked
+                .iter()
+                .filter(|asked| asked.contains(&format!("User:\n{n} word")))
+                .count(),
+            1,
+            "{n}"
+        );
     }
     let prompts = host.replica.scripted.prompts();
-    assert!(prompts.iter().all(|prompt| prompt.size.tokens + 300 <= 3_000));
+    assert!(
+        prompts
+            .iter()
+            .all(|prompt| prompt.size.tokens + 300 <= 3_000)
+    );
 }
 
 /// Rows S14 and S18
@@ -402,19 +746,40 @@ async fn messages_that_come_while_a_context_is_compacted_are_in_the_very_next_ca
     let host = Host::with(options(&waits)).await;
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let mut stream = host.execute(turn("s", "", "Well?")).await;
-    until(&mut stream, |payload| matches!(payload, Payload::CompactionStarted(_))).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::CompactionStarted(_))
+    })
+    .await;
     assert!(host.session("s").await.currently_compacting);
     let status = try_compact(&host, request("another")).await.unwrap_err();
-    assert_eq!((status.code(), refusal(&status, "").1.as_str()), (Code::Aborted, "COMPACTION_IN_PROGRESS"));
+    assert_eq!(
+        (status.code(), refusal(&status, "").1.as_str()),
+        (Code::Aborted, "COMPACTION_IN_PROGRESS")
+    );
     host.enqueue(enqueue("s", "And the tests?")).await;
     host.release("go");
-    until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
     let live = seen(&host).await;
-    assert!(live.contains(&"User: And the tests?".to_owned()), "{live:?}");
+    assert!(
+        live.contains(&"User: And the tests?".to_owned()),
+        "{live:?}"
+    );
     let calls = host.replica.scripted.prompts();
-    assert_eq!(calls.iter().map(|prompt| prompt.model.as_str()).collect::<Vec<_>>(), ["sum", "it"]);
+    assert_eq!(
+        calls
+            .iter()
+            .map(|prompt| prompt.model.as_str())
+            .collect::<Vec<_>>(),
+        ["sum", "it"]
+    );
     let session = host.session("s").await;
-    assert_eq!((session.compaction_count, session.currently_compacting), (1, false));
+    assert_eq!(
+        (session.compaction_count, session.currently_compacting),
+        (1, false)
+    );
     assert!(session.last_compaction_time.is_some());
     assert_recount(&host, "s").await;
 }
@@ -423,7 +788,15 @@ async fn messages_that_come_while_a_context_is_compacted_are_in_the_very_next_ca
 async fn what_cannot_come_in_force_is_paid_for_once() {
     let host = Host::with(options(&json!([{"wait_for": "go"}, {"text": "In short."}]))).await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
-    try_compact(&host, pb::CompactRequest { wait: false, ..request("once") }).await.unwrap();
+    try_compact(
+        &host,
+        pb::CompactRequest {
+            wait: false,
+            ..request("once")
+        },
+    )
+    .await
+    .unwrap();
     let prune = pb::PruneToolOutputsRequest {
         session_id: "s".to_owned(),
         minimum_tokens: Some(1),
@@ -433,9 +806,15 @@ async fn what_cannot_come_in_force_is_paid_for_once() {
     host.contexts().prune_tool_outputs(prune).await.unwrap();
     host.release("go");
     let made = compact(&host, "once").await;
-    assert_eq!((made.state(), made.usage.as_ref().unwrap().calls), (CompactionState::Failed, 1));
+    assert_eq!(
+        (made.state(), made.usage.as_ref().unwrap().calls),
+        (CompactionState::Failed, 1)
+    );
     let spent = host.stats("s").await.usage;
-    assert_eq!(spent.iter().map(|spent| spent.usage).collect::<Vec<_>>(), [made.usage]);
+    assert_eq!(
+        spent.iter().map(|spent| spent.usage).collect::<Vec<_>>(),
+        [made.usage]
+    );
 }
 
 /// Rows D18 and F38
@@ -444,9 +823,15 @@ async fn a_cancel_ends_a_turn_that_is_being_compacted() {
     let host = Host::with(options(&json!([{"stall": true}]))).await;
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let mut stream = host.execute(turn("s", "", "Well?")).await;
-    let head = until(&mut stream, |payload| matches!(payload, Payload::CompactionStarted(_))).await;
+    let head = until(&mut stream, |payload| {
+        matches!(payload, Payload::CompactionStarted(_))
+    })
+    .await;
     host.cancel("s", &head[0].turn_id).await;
-    let rest = until(&mut stream, |payload| matches!(payload, Payload::TurnCancelled(_))).await;
+    let rest = until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnCancelled(_))
+    })
+    .await;
     assert!(kinds(&rest).contains(&"compaction_failed"));
     assert_eq!(listed(&host).await[0].state(), CompactionState::Failed);
     assert_recount(&host, "s").await;
@@ -459,37 +844,88 @@ async fn a_rollback_takes_back_what_was_compacted_of_its_turn_and_says_so() {
     let host = Host::with(answering(&looks, &in_short())).await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let outside = compact(&host, "outside").await.compaction_id;
-    let (before, live) = (stored(&host).await, seen(&host).await);
-    let mut stream = host.execute(pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", "", "Look!") }).await;
+    let before = stored(&host).await;
+    let live = seen(&host).await;
+    let mut stream = host
+        .execute(pb::ExecuteTurnRequest {
+            tools: tools(&["look"]),
+            ..turn("s", "", "Look!")
+        })
+        .await;
     for page in ["one ", "two ", "three "] {
-        until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
-        host.submit("s", vec![result(&host.pending("s").await[0], &page.repeat(2_000))]).await;
+        until(&mut stream, |payload| {
+            matches!(payload, Payload::ActionRequired(_))
+        })
+        .await;
+        host.submit(
+            "s",
+            vec![result(&host.pending("s").await[0], &page.repeat(2_000))],
+        )
+        .await;
     }
-    until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
-    let newest_third =
-        pb::CompactRequest { strategy: CompactionStrategy::ProactiveThreshold.into(), ..request("inside") };
-    let inside = try_compact(&host, newest_third).await.unwrap().compaction_id;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
+    let newest_third = pb::CompactRequest {
+        strategy: CompactionStrategy::ProactiveThreshold.into(),
+        ..request("inside")
+    };
+    let inside = try_compact(&host, newest_third)
+        .await
+        .unwrap()
+        .compaction_id;
     let mode = pb::CancelMode::Rollback.into();
-    let wish = pb::CancelTurnRequest { session_id: "s".to_owned(), mode, ..Default::default() };
+    let wish = pb::CancelTurnRequest {
+        session_id: "s".to_owned(),
+        mode,
+        ..Default::default()
+    };
     host.turns().cancel_turn(wish).await.unwrap();
 
-    assert_eq!(kinds(&all(&mut stream).await).last(), Some(&"turn_cancelled"), "a turn ends with its end");
+    assert_eq!(
+        kinds(&all(&mut stream).await).last(),
+        Some(&"turn_cancelled"),
+        "a turn ends with its end"
+    );
     let events = host.events("s", "", 0, 1_000).await;
-    let end = events.iter().position(|event| matches!(event.payload, Some(Payload::TurnCancelled(_)))).unwrap();
-    let told: Vec<_> = events[end + 1..].iter().map(|event| (event.turn_id.as_str(), event.payload.clone())).collect();
+    let end = events
+        .iter()
+        .position(|event| matches!(event.payload, Some(Payload::TurnCancelled(_))))
+        .unwrap();
+    let told: Vec<_> = events[end + 1..]
+        .iter()
+        .map(|event| (event.turn_id.as_str(), event.payload.clone()))
+        .collect();
     let reverted = pb::Compaction {
         compaction_id: inside.clone(),
         session_id: "s".to_owned(),
         state: CompactionState::Reverted.into(),
         ..pb::Compaction::default()
     };
-    let reverted = Payload::CompactionReverted(pb::CompactionReverted { compaction: Some(reverted) });
+    let reverted = Payload::CompactionReverted(pb::CompactionReverted {
+        compaction: Some(reverted),
+    });
     assert_eq!(told, [("", Some(reverted))]);
     assert_eq!(host.session("s").await.last_seq, events.last().unwrap().seq);
-    let states: Vec<_> = listed(&host).await.into_iter().map(|it| (it.compaction_id.clone(), it.state())).collect();
-    assert_eq!(states, [(inside, CompactionState::Reverted), (outside, CompactionState::Applied)]);
+    let states: Vec<_> = listed(&host)
+        .await
+        .into_iter()
+        .map(|it| (it.compaction_id.clone(), it.state()))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            (inside, CompactionState::Reverted),
+            (outside, CompactionState::Applied)
+        ]
+    );
     assert_eq!(seen(&host).await, live);
-    assert_eq!(stored(&host).await.1, before.1, "the counters are what they were");
+    assert_eq!(
+        stored(&host).await.1,
+        before.1,
+        "the counters are what they were"
+    );
     assert_recount(&host, "s").await;
 }
 
@@ -503,23 +939,53 @@ async fn a_compaction_whose_replica_dies_leaves_the_old_context_in_force_and_is_
     let other = host.beside(options(&waits)).await;
     other.release("go");
     let mut stream = host.execute(turn("s", "", "Well?")).await;
-    until(&mut stream, |payload| matches!(payload, Payload::CompactionStarted(_))).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::CompactionStarted(_))
+    })
+    .await;
     host.dies().await;
     assert_eq!(seen(&other).await[..20], before);
-    let expire = "update compactions set lease_until = now() - interval '1 second' where status = 1";
-    host.database.client().await.execute(expire, &[]).await.unwrap();
+    let expire =
+        "update compactions set lease_until = now() - interval '1 second' where status = 1";
+    host.database
+        .client()
+        .await
+        .execute(expire, &[])
+        .await
+        .unwrap();
     let mut watch = other.watch("s", "", 0).await;
-    let events = until(&mut watch, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    let events = until(&mut watch, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
     let all = kinds(&events);
-    let about: Vec<_> = all.iter().filter(|kind| kind.starts_with("compaction")).collect();
-    assert_eq!(about, [&"compaction_started", &"compaction_failed", &"compaction_started", &"compaction_completed"]);
-    let states: Vec<_> = listed(&other).await.iter().map(pb::Compaction::state).collect();
+    let about: Vec<_> = all
+        .iter()
+        .filter(|kind| kind.starts_with("compaction"))
+        .collect();
+    assert_eq!(
+        about,
+        [
+            &"compaction_started",
+            &"compaction_failed",
+            &"compaction_started",
+            &"compaction_completed"
+        ]
+    );
+    let states: Vec<_> = listed(&other)
+        .await
+        .iter()
+        .map(pb::Compaction::state)
+        .collect();
     assert_eq!(states, [CompactionState::Applied, CompactionState::Failed]);
     // The one that was lost wakes up, and cannot come in force.
     host.release("go");
     host.at_rest().await;
     assert_recount(&other, "s").await;
-    assert_eq!(other.stats("s").await.compacted_count, listed(&other).await[0].messages_compacted);
+    assert_eq!(
+        other.stats("s").await.compacted_count,
+        listed(&other).await[0].messages_compacted
+    );
 }
 
 /// Row D12
@@ -527,8 +993,18 @@ async fn a_compaction_whose_replica_dies_leaves_the_old_context_in_force_and_is_
 async fn pinned_messages_stay_word_for_word() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[]).await;
-    let pinned = pb::InputMessage { pinned: true, ..crate::harness::transcripts::says(pb::Role::User, "Never push.") };
-    host.append("s", vec![pinned, crate::harness::transcripts::says(pb::Role::Assistant, "Never.")]).await;
+    let pinned = pb::InputMessage {
+        pinned: true,
+        ..crate::harness::transcripts::says(pb::Role::User, "Never push.")
+    };
+    host.append(
+        "s",
+        vec![
+            pinned,
+            crate::harness::transcripts::says(pb::Role::Assistant, "Never."),
+        ],
+    )
+    .await;
     for n in 0..4 {
         host.append("s", one_turn(&format!("c{n}"), 1_000)).await;
     }
@@ -536,7 +1012,10 @@ async fn pinned_messages_stay_word_for_word() {
     let live = seen(&host).await;
     assert_eq!(
         live[..2],
-        ["User: Never push.".to_owned(), "User: [Previous conversation summary]\n\nIn short: they looked.".to_owned()]
+        [
+            "User: Never push.".to_owned(),
+            "User: [Previous conversation summary]\n\nIn short: they looked.".to_owned()
+        ]
     );
     assert_recount(&host, "s").await;
 }
@@ -547,11 +1026,16 @@ async fn a_fork_has_what_its_source_was_compacted_to() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let made = compact(&host, "").await;
-    host.try_fork(crate::harness::transcripts::fork("s", 0, "f")).await.unwrap();
+    host.try_fork(crate::harness::transcripts::fork("s", 0, "f"))
+        .await
+        .unwrap();
     assert_recount(&host, "f").await;
     let live = host.listed("f", MessageView::Live, 0, false, 100).await;
     assert_eq!((live.len(), live[0].is_summary), (9, true));
-    assert_eq!(host.stats("f").await.compacted_count, made.messages_compacted);
+    assert_eq!(
+        host.stats("f").await.compacted_count,
+        made.messages_compacted
+    );
 }
 
 /// Rows S12 and D14
@@ -559,7 +1043,11 @@ async fn a_fork_has_what_its_source_was_compacted_to() {
 async fn a_preparation_compacts_what_does_not_fit_and_reports_it() {
     let host = host().await;
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
-    host.append("s", vec![crate::harness::transcripts::says(pb::Role::User, "Well?")]).await;
+    host.append(
+        "s",
+        vec![crate::harness::transcripts::says(pb::Role::User, "Well?")],
+    )
+    .await;
     let before = host.stats("s").await.used;
     let prepare = async |request: &str| {
         let request = pb::PrepareContextRequest {
@@ -567,17 +1055,35 @@ async fn a_preparation_compacts_what_does_not_fit_and_reports_it() {
             request_id: request.to_owned(),
             ..pb::PrepareContextRequest::default()
         };
-        let answer = host.contexts().prepare_context(request).await.unwrap().into_inner();
+        let answer = host
+            .contexts()
+            .prepare_context(request)
+            .await
+            .unwrap()
+            .into_inner();
         (answer.prompt.unwrap(), answer.report.unwrap())
     };
     let (prompt, report) = prepare("once").await;
-    assert_eq!((&report.tokens_before, &report.tokens_after_prune), (&before, &before));
-    assert_eq!((&report.tokens_after_compaction, &report.tokens_final), (&prompt.tokens, &prompt.tokens));
+    assert_eq!(
+        (&report.tokens_before, &report.tokens_after_prune),
+        (&before, &before)
+    );
+    assert_eq!(
+        (&report.tokens_after_compaction, &report.tokens_final),
+        (&prompt.tokens, &prompt.tokens)
+    );
     let made = report.compaction.clone().unwrap();
-    assert_eq!((made.state(), made.trigger()), (CompactionState::Applied, CompactionTrigger::Overflow));
+    assert_eq!(
+        (made.state(), made.trigger()),
+        (CompactionState::Applied, CompactionTrigger::Overflow)
+    );
     assert_eq!(listed(&host).await, [made]);
     assert!(prompt.messages[0].is_summary && prompt.tokens.unwrap().tokens < 2_600);
-    assert_eq!(prepare("once").await.1, report, "the same request is told the same");
+    assert_eq!(
+        prepare("once").await.1,
+        report,
+        "the same request is told the same"
+    );
     assert_eq!(prepare("twice").await.1.compaction, None);
     assert_eq!(asked(&host).len(), 1);
     assert_recount(&host, "s").await;
@@ -596,22 +1102,57 @@ fn notices(events: &[pb::Event], code: pb::NoticeCode) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_follows_a_turn_is_told_that_the_context_is_nearly_full() {
     let host = host().await;
-    session(&host, 11_000, pb::CompactionPolicy::default(), &[4_600, 4_600]).await;
-    assert!(host.stats("s").await.approaching_limit, "the statistics say the same");
+    session(
+        &host,
+        11_000,
+        pb::CompactionPolicy::default(),
+        &[4_600, 4_600],
+    )
+    .await;
+    assert!(
+        host.stats("s").await.approaching_limit,
+        "the statistics say the same"
+    );
     let events = host.ask("s", "Well?").await;
-    let [step] = events.iter().filter_map(step_started).collect::<Vec<_>>()[..] else { panic!("not one step") };
-    assert_eq!((step.context_window, step.output_reserve), (11_000, 1_000), "of the policy");
+    let [step] = events.iter().filter_map(step_started).collect::<Vec<_>>()[..] else {
+        panic!("not one step")
+    };
+    assert_eq!(
+        (step.context_window, step.output_reserve),
+        (11_000, 1_000),
+        "of the policy"
+    );
     let used = step.context_tokens.as_ref().unwrap().tokens;
     assert!((9_001..=10_000).contains(&used), "{used}");
     let told = notices(&events, pb::NoticeCode::ContextNearlyFull);
-    assert_eq!(told, [format!("The context is nearly full: {used} of 10000 tokens")]);
+    assert_eq!(
+        told,
+        [format!(
+            "The context is nearly full: {used} of 10000 tokens"
+        )]
+    );
     // What happened before a stream began is told by its events alone.
     let mut replay = host.watch("s", &events[0].turn_id, 0).await;
-    assert_eq!(notices(&all(&mut replay).await, pb::NoticeCode::ContextNearlyFull), [""; 0]);
+    assert_eq!(
+        notices(&all(&mut replay).await, pb::NoticeCode::ContextNearlyFull),
+        [""; 0]
+    );
 
     let roomy = self::host().await;
-    session(&roomy, 12_000, pb::CompactionPolicy::default(), &[4_600, 4_600]).await;
-    assert_eq!(notices(&roomy.ask("s", "Well?").await, pb::NoticeCode::ContextNearlyFull), [""; 0]);
+    session(
+        &roomy,
+        12_000,
+        pb::CompactionPolicy::default(),
+        &[4_600, 4_600],
+    )
+    .await;
+    assert_eq!(
+        notices(
+            &roomy.ask("s", "Well?").await,
+            pb::NoticeCode::ContextNearlyFull
+        ),
+        [""; 0]
+    );
 }
 
 fn step_started(event: &pb::Event) -> Option<&pb::StepStarted> {
@@ -626,22 +1167,48 @@ fn step_started(event: &pb::Event) -> Option<&pb::StepStarted> {
 async fn a_target_is_kept_by_every_strategy_or_nothing_is_changed() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow, Truncation};
     // A summary of 1,100 tokens, however few it may have.
-    let host = Host::with(options(&json!([{"repeat": {"text": "word", "times": 1_100}}]))).await;
+    let host = Host::with(options(
+        &json!([{"repeat": {"text": "word", "times": 1_100}}]),
+    ))
+    .await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[300; 12]).await;
-    for strategy in [ReactiveOverflow, ProactiveThreshold, MiddleRemoval, Truncation] {
+    for strategy in [
+        ReactiveOverflow,
+        ProactiveThreshold,
+        MiddleRemoval,
+        Truncation,
+    ] {
         for target in [600, 1_200, 1_800, 2_400, 3_000] {
             let of = format!("{strategy:?}{target}");
-            host.try_fork(crate::harness::transcripts::fork("s", 0, &of)).await.unwrap();
+            host.try_fork(crate::harness::transcripts::fork("s", 0, &of))
+                .await
+                .unwrap();
             let wish = pb::CompactRequest {
                 session_id: of.clone(),
                 strategy: strategy.into(),
                 target_tokens: target,
                 ..request("")
             };
-            let planned = try_compact(&host, pb::CompactRequest { validate_only: true, ..wish.clone() }).await.unwrap();
+            let planned = try_compact(
+                &host,
+                pb::CompactRequest {
+                    validate_only: true,
+                    ..wish.clone()
+                },
+            )
+            .await
+            .unwrap();
             let made = try_compact(&host, wish).await.unwrap();
-            assert_eq!(made.state(), CompactionState::Applied, "{of}: {:?}", made.failure);
-            for (what, size) in [("planned", planned.tokens_after), ("made", made.tokens_after)] {
+            assert_eq!(
+                made.state(),
+                CompactionState::Applied,
+                "{of}: {:?}",
+                made.failure
+            );
+            for (what, size) in [
+                ("planned", planned.tokens_after),
+                ("made", made.tokens_after),
+            ] {
                 let size = size.unwrap().tokens;
                 assert!(size <= target, "{of}: {what} {size}");
             }
@@ -651,11 +1218,20 @@ async fn a_target_is_kept_by_every_strategy_or_nothing_is_changed() {
         }
     }
     let before = stored(&host).await;
-    let impossible = pb::CompactRequest { target_tokens: 5, ..request("") };
+    let impossible = pb::CompactRequest {
+        target_tokens: 5,
+        ..request("")
+    };
     let status = try_compact(&host, impossible.clone()).await.unwrap_err();
     let (code, reason, after) = refusal(&status, "tokens_after");
-    assert_eq!((code, reason.as_str()), (Code::FailedPrecondition, "COMPACTION_NO_GAIN"));
-    assert!((6..100).contains(&after.parse::<i32>().unwrap()), "as small as it gets: {after}");
+    assert_eq!(
+        (code, reason.as_str()),
+        (Code::FailedPrecondition, "COMPACTION_NO_GAIN")
+    );
+    assert!(
+        (6..100).contains(&after.parse::<i32>().unwrap()),
+        "as small as it gets: {after}"
+    );
     assert_eq!(stored(&host).await, before);
     assert_eq!(listed(&host).await, [], "none was begun");
 }
@@ -665,11 +1241,29 @@ async fn a_target_is_kept_by_every_strategy_or_nothing_is_changed() {
 async fn a_summary_may_have_what_the_target_leaves_for_it() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[300; 12]).await;
-    let made = try_compact(&host, pb::CompactRequest { target_tokens: 900, ..request("") }).await.unwrap();
-    assert_eq!((made.state(), made.strategy()), (CompactionState::Applied, CompactionStrategy::ReactiveOverflow));
+    let made = try_compact(
+        &host,
+        pb::CompactRequest {
+            target_tokens: 900,
+            ..request("")
+        },
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (made.state(), made.strategy()),
+        (
+            CompactionState::Applied,
+            CompactionStrategy::ReactiveOverflow
+        )
+    );
     assert!(made.tokens_after.unwrap().tokens <= 900);
     let prompts = host.replica.scripted.prompts();
     let most = prompts[0].max_output_tokens.unwrap();
     assert!((100..900).contains(&most), "{most}");
-    assert!(prompts[0].system.contains(&most.to_string()), "{}", prompts[0].system);
+    assert!(
+        prompts[0].system.contains(&most.to_string()),
+        "{}",
+        prompts[0].system
+    );
 }

@@ -19,24 +19,43 @@ const SUMMARY: &str = "User: [Previous conversation summary]\n\nIn short.";
 
 /// A model that answers like this, and one that summarises once it may.
 async fn host(answers: &[Value]) -> Host {
-    Host::with(answering(answers, &json!([{"wait_for": "go"}, {"text": "In short."}]))).await
+    Host::with(answering(
+        answers,
+        &json!([{"wait_for": "go"}, {"text": "In short."}]),
+    ))
+    .await
 }
 
 /// A session that has four fifths of what would be compacted, and more.
 async fn nearly_full(host: &Host, background: bool) {
-    let policy = pb::CompactionPolicy { background: Some(background), ..Default::default() };
+    let policy = pb::CompactionPolicy {
+        background: Some(background),
+        ..Default::default()
+    };
     session(host, 10_000, policy, &[1_000; 7]).await;
 }
 
 fn look() -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("s", "", "Well?") }
+    pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        ..turn("s", "", "Well?")
+    }
 }
 
 /// How many summaries each call of the model was given, in order.
 fn summaries(host: &Host) -> Vec<usize> {
     let prompts = host.replica.scripted.prompts();
     let given = prompts.iter().filter(|prompt| prompt.model == "it");
-    given.map(|prompt| prompt.transcript.messages().iter().filter(|message| message.is_summary).count()).collect()
+    given
+        .map(|prompt| {
+            prompt
+                .transcript
+                .messages()
+                .iter()
+                .filter(|message| message.is_summary)
+                .count()
+        })
+        .collect()
 }
 
 /// Rows D11 and S14
@@ -46,19 +65,32 @@ async fn a_turn_goes_on_while_its_context_is_summarised_and_sees_the_summary_fro
     nearly_full(&host, true).await;
     let mut stream = host.execute(look()).await;
     let (head, [calls, _]) = until_action(&mut stream).await;
-    let about =
-        |events: &[pb::Event]| kinds(events).into_iter().filter(|it| it.starts_with("compaction")).collect::<Vec<_>>();
+    let about = |events: &[pb::Event]| {
+        kinds(events)
+            .into_iter()
+            .filter(|it| it.starts_with("compaction"))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(about(&head), ["compaction_started"]);
     assert!(host.session("s").await.currently_compacting);
     host.release("go");
     let mut watch = host.watch("s", "", 0).await;
-    until(&mut watch, |payload| matches!(payload, Payload::CompactionCompleted(_))).await;
+    until(&mut watch, |payload| {
+        matches!(payload, Payload::CompactionCompleted(_))
+    })
+    .await;
     host.submit("s", vec![result(&calls[0], "There.")]).await;
-    let rest = until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    let rest = until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
     assert_eq!(about(&rest), ["compaction_completed"]);
     assert_eq!(summaries(&host), [0, 1]);
     let made = &listed(&host).await[0];
-    assert_eq!((made.state(), made.trigger()), (CompactionState::Applied, CompactionTrigger::Threshold));
+    assert_eq!(
+        (made.state(), made.trigger()),
+        (CompactionState::Applied, CompactionTrigger::Threshold)
+    );
     let live = seen(&host).await;
     assert_eq!(live[0], SUMMARY);
     assert_eq!(live.last().unwrap(), "Assistant: Fine.");
@@ -74,7 +106,10 @@ async fn a_summary_that_is_not_ready_when_the_turn_ends_comes_in_force_after_it(
     assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
     host.release("go");
     let mut watch = host.watch("s", "", 0).await;
-    until(&mut watch, |payload| matches!(payload, Payload::CompactionCompleted(_))).await;
+    until(&mut watch, |payload| {
+        matches!(payload, Payload::CompactionCompleted(_))
+    })
+    .await;
     assert_eq!(seen(&host).await[0], SUMMARY);
     assert_recount(&host, "s").await;
 }
@@ -86,10 +121,17 @@ async fn what_no_longer_fits_waits_for_the_summary_that_is_being_written() {
     nearly_full(&host, true).await;
     let mut stream = host.execute(look()).await;
     let (_, [calls, _]) = until_action(&mut stream).await;
-    host.submit("s", vec![result(&calls[0], &"x".repeat(8_000))]).await;
-    until(&mut stream, |payload| matches!(payload, Payload::StepStarted(_))).await;
+    host.submit("s", vec![result(&calls[0], &"x".repeat(8_000))])
+        .await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::StepStarted(_))
+    })
+    .await;
     host.release("go");
-    until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
     assert_eq!(summaries(&host), [0, 1]);
     assert_eq!(listed(&host).await.len(), 1);
     assert_recount(&host, "s").await;
@@ -98,26 +140,51 @@ async fn what_no_longer_fits_waits_for_the_summary_that_is_being_written() {
 /// Rows D11 and D17
 #[tokio::test(flavor = "multi_thread")]
 async fn old_results_stay_while_a_summary_of_them_is_written() {
-    let host = host(&[json!([call("look")]), json!([call("look")]), json!([{"text": "Fine."}])]).await;
+    let host = host(&[
+        json!([call("look")]),
+        json!([call("look")]),
+        json!([{"text": "Fine."}]),
+    ])
+    .await;
     nearly_full(&host, true).await;
     let prune = clears(pb::PruneMode::Always, 7_200);
     let mut stream = host.execute(look()).await;
     let (_, [calls, _]) = until_action(&mut stream).await;
-    let policy_overrides = host.session("s").await.policy_overrides.map(|it| pb::Policy { prune: Some(prune), ..it });
+    let policy_overrides = host
+        .session("s")
+        .await
+        .policy_overrides
+        .map(|it| pb::Policy {
+            prune: Some(prune),
+            ..it
+        });
     let update = pb::UpdateSessionRequest {
-        session: Some(pb::Session { session_id: "s".to_owned(), policy_overrides, ..pb::Session::default() }),
-        update_mask: Some(prost_types::FieldMask { paths: vec!["policy_overrides".to_owned()] }),
+        session: Some(pb::Session {
+            session_id: "s".to_owned(),
+            policy_overrides,
+            ..pb::Session::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["policy_overrides".to_owned()],
+        }),
         ..Default::default()
     };
     host.sessions().update_session(update).await.unwrap();
-    host.submit("s", vec![result(&calls[0], &"x".repeat(2_000))]).await;
+    host.submit("s", vec![result(&calls[0], &"x".repeat(2_000))])
+        .await;
     let (head, [calls, _]) = until_action(&mut stream).await;
     assert!(!kinds(&head).contains(&"context_pruned"));
     host.release("go");
     let mut watch = host.watch("s", "", 0).await;
-    until(&mut watch, |payload| matches!(payload, Payload::CompactionCompleted(_))).await;
+    until(&mut watch, |payload| {
+        matches!(payload, Payload::CompactionCompleted(_))
+    })
+    .await;
     host.submit("s", vec![result(&calls[0], "There.")]).await;
-    until(&mut stream, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
     assert_eq!(listed(&host).await[0].state(), CompactionState::Applied);
     assert_recount(&host, "s").await;
 }
@@ -129,6 +196,13 @@ async fn nothing_is_summarised_ahead_of_need_where_the_policy_does_not_say_so() 
     nearly_full(&host, false).await;
     host.run(turn("s", "", "Well?")).await;
     assert!(listed(&host).await.is_empty());
-    host.append("s", vec![says(pb::Role::User, "And?"), says(pb::Role::Assistant, "So.")]).await;
+    host.append(
+        "s",
+        vec![
+            says(pb::Role::User, "And?"),
+            says(pb::Role::Assistant, "So."),
+        ],
+    )
+    .await;
     assert_recount(&host, "s").await;
 }

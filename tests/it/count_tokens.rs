@@ -43,7 +43,8 @@ impl Provider for Silent {
 }
 
 async fn service() -> (TestDatabase, Replica, ContextServiceClient<Channel>) {
-    let openai = Arc::new(Silent(Catalog::new("api.openai.com", BTreeMap::new()))) as Arc<dyn Provider>;
+    let openai =
+        Arc::new(Silent(Catalog::new("api.openai.com", BTreeMap::new()))) as Arc<dyn Provider>;
     let (database, replica) = Replica::alone(Options::default().provider("openai", openai)).await;
     let contexts = ContextServiceClient::new(replica.channel().await);
     (database, replica, contexts)
@@ -55,14 +56,22 @@ async fn count(
 ) -> (pb::TokenCount, pb::CountTokensResponse) {
     let counts = contexts.count_tokens(request).await.unwrap().into_inner();
     let total = counts.total.clone().unwrap();
-    let parts: i32 = counts.categories.iter().map(|category| category.tokens).sum();
+    let parts: i32 = counts
+        .categories
+        .iter()
+        .map(|category| category.tokens)
+        .sum();
     assert_eq!(parts, total.tokens, "{counts:?}");
     (total, counts)
 }
 
 fn hello() -> pb::CountTokensRequest {
     let messages = vec![says(pb::Role::User, "Hello, world!")];
-    pb::CountTokensRequest { model: "openai/gpt-4o".to_owned(), messages, ..Default::default() }
+    pb::CountTokensRequest {
+        model: "openai/gpt-4o".to_owned(),
+        messages,
+        ..Default::default()
+    }
 }
 
 /// Rows L1, S5, S6
@@ -74,9 +83,15 @@ async fn a_model_is_counted_with_its_own_vocabulary_and_overhead() {
     assert_eq!((total.tokens, total.basis()), (11, TokenBasis::Tokenizer));
     assert_eq!(total.estimator, "o200k+gpt-4-chat");
     assert_eq!(counts.message_tokens[0].tokens, 8);
-    let unknown = pb::CountTokensRequest { model: "scripted/demo".to_owned(), ..hello() };
+    let unknown = pb::CountTokensRequest {
+        model: "scripted/demo".to_owned(),
+        ..hello()
+    };
     let (total, _) = count(&mut contexts, unknown).await;
-    assert_eq!((total.basis(), total.estimator.as_str()), (TokenBasis::Heuristic, "o200k+unknown"));
+    assert_eq!(
+        (total.basis(), total.estimator.as_str()),
+        (TokenBasis::Heuristic, "o200k+unknown")
+    );
     assert!(total.margin * 10 >= total.tokens, "{total:?}");
 }
 
@@ -84,7 +99,11 @@ async fn a_model_is_counted_with_its_own_vocabulary_and_overhead() {
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_a_model_reads_is_counted_where_it_belongs() {
     let (_database, _replica, mut contexts) = service().await;
-    let messages = vec![says(pb::Role::User, "Look twice."), calls(&["c1", "c2"]), results(&["c1", "c2"])];
+    let messages = vec![
+        says(pb::Role::User, "Look twice."),
+        calls(&["c1", "c2"]),
+        results(&["c1", "c2"]),
+    ];
     let request = pb::CountTokensRequest {
         system_prompt: "Be brief.".to_owned(),
         tools: tools(&["look", "feel"]),
@@ -92,7 +111,11 @@ async fn everything_that_a_model_reads_is_counted_where_it_belongs() {
         ..hello()
     };
     let (total, counts) = count(&mut contexts, request.clone()).await;
-    let found: Vec<_> = counts.categories.iter().map(|it| (it.category(), it.count, it.tokens > 0)).collect();
+    let found: Vec<_> = counts
+        .categories
+        .iter()
+        .map(|it| (it.category(), it.count, it.tokens > 0))
+        .collect();
     let expected = [
         (ContextCategory::SystemPrompt, 1, true),
         (ContextCategory::Tools, 2, true),
@@ -102,7 +125,10 @@ async fn everything_that_a_model_reads_is_counted_where_it_belongs() {
     ];
     assert_eq!(found, expected);
     assert_eq!(counts.message_tokens.len(), 3);
-    let without = pb::CountTokensRequest { tools: None, ..request };
+    let without = pb::CountTokensRequest {
+        tools: None,
+        ..request
+    };
     assert!(count(&mut contexts, without).await.0.tokens < total.tokens);
 }
 
@@ -111,16 +137,37 @@ async fn everything_that_a_model_reads_is_counted_where_it_belongs() {
 async fn messages_are_added_to_a_sessions_next_prompt_and_nothing_is_stored() {
     let (database, replica, mut contexts) = service().await;
     let request = turn("s", "scripted/demo", "Hello");
-    all(&mut replica.turns().await.execute_turn(request).await.unwrap().into_inner()).await;
+    all(&mut replica
+        .turns()
+        .await
+        .execute_turn(request)
+        .await
+        .unwrap()
+        .into_inner())
+    .await;
     let client = database.client().await;
     let before = database.contents(&client).await;
-    let of = |messages| pb::CountTokensRequest { session_id: "s".to_owned(), messages, ..Default::default() };
+    let of = |messages| pb::CountTokensRequest {
+        session_id: "s".to_owned(),
+        messages,
+        ..Default::default()
+    };
     let (alone, _) = count(&mut contexts, of(vec![])).await;
     let (longer, counts) = count(&mut contexts, of(vec![says(pb::Role::User, "And then?")])).await;
     // The answer that was measured stands in a message from now on: 4 tokens.
-    assert_eq!(longer.tokens - alone.tokens, 4 + counts.message_tokens[0].tokens);
+    assert_eq!(
+        longer.tokens - alone.tokens,
+        4 + counts.message_tokens[0].tokens
+    );
     assert_eq!(counts.message_tokens.len(), 1, "only what was given");
-    let (switched, _) = count(&mut contexts, pb::CountTokensRequest { model: hello().model, ..of(vec![]) }).await;
+    let (switched, _) = count(
+        &mut contexts,
+        pb::CountTokensRequest {
+            model: hello().model,
+            ..of(vec![])
+        },
+    )
+    .await;
     assert_eq!(switched.estimator, "o200k+gpt-4-chat");
     assert_eq!(database.contents(&client).await, before);
 }
@@ -129,33 +176,69 @@ async fn messages_are_added_to_a_sessions_next_prompt_and_nothing_is_stored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_learnt_of_a_model_corrects_its_counts() {
     let (database, _replica, mut contexts) = service().await;
-    let long = pb::CountTokensRequest { messages: vec![says(pb::Role::User, &"hello ".repeat(500))], ..hello() };
+    let long = pb::CountTokensRequest {
+        messages: vec![says(pb::Role::User, &"hello ".repeat(500))],
+        ..hello()
+    };
     let (plain, _) = count(&mut contexts, long.clone()).await;
     let learnt = "insert into calibration (model, ratio, calls) values ('openai/gpt-4o', 1.5, 9)";
     database.client().await.batch_execute(learnt).await.unwrap();
     let (corrected, _) = count(&mut contexts, long).await;
     assert_eq!(corrected.basis(), TokenBasis::Calibrated);
-    assert_eq!(corrected.tokens, (f64::from(plain.tokens) * 1.5).round() as i32);
+    assert_eq!(
+        corrected.tokens,
+        (f64::from(plain.tokens) * 1.5).round() as i32
+    );
 }
 
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_teach_how_large_prompts_are() {
     let says = r#"{"steps": [{"say": [{"text": "Fine."}, {"finish": {"usage": {"input": 1000, "output": 2}}}]}]}"#;
-    let (database, replica) =
-        Replica::alone(Options { workers: false, ..Options::default() }.script("large", says)).await;
+    let (database, replica) = Replica::alone(
+        Options {
+            workers: false,
+            ..Options::default()
+        }
+        .script("large", says),
+    )
+    .await;
     let request = turn("s", "scripted/large", &"hello ".repeat(594));
-    all(&mut replica.turns().await.execute_turn(request).await.unwrap().into_inner()).await;
+    all(&mut replica
+        .turns()
+        .await
+        .execute_turn(request)
+        .await
+        .unwrap()
+        .into_inner())
+    .await;
     // What is learnt aside is there when nothing runs any more.
     replica.drain(PATIENCE).await;
     replica.engine.keep_lessons().await.unwrap();
-    let row = database.client().await.query_one("select model, ratio, calls from calibration", &[]).await.unwrap();
+    let row = database
+        .client()
+        .await
+        .query_one("select model, ratio, calls from calibration", &[])
+        .await
+        .unwrap();
     let (model, ratio, calls): (&str, f64, i64) = (row.get(0), row.get(1), row.get(2));
     assert_eq!((model, calls), ("scripted/large", 1));
     assert!((1.6..1.7).contains(&ratio), "{ratio}");
-    let again = [("scripted/large".to_owned(), Learnt { ratio: 9.0, calls: 4 })].into();
+    let again = [(
+        "scripted/large".to_owned(),
+        Learnt {
+            ratio: 9.0,
+            calls: 4,
+        },
+    )]
+    .into();
     replica.engine.store().learn(&again).await.unwrap();
-    let learnt = replica.engine.store().calibrations(&["scripted/large", "other"]).await.unwrap();
+    let learnt = replica
+        .engine
+        .store()
+        .calibrations(&["scripted/large", "other"])
+        .await
+        .unwrap();
     // Five calls, four of them at the bound.
     assert_eq!(learnt.len(), 1);
     assert_eq!(learnt["scripted/large"].calls, 5);
@@ -166,7 +249,11 @@ async fn calls_teach_how_large_prompts_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_counts_is_asked_where_the_count_shall_be_exact() {
     let tables = [
-        ("vllm", vec![json!({"count": 321, "max_model_len": 4096})], vec!["/tokenize"]),
+        (
+            "vllm",
+            vec![json!({"count": 321, "max_model_len": 4096})],
+            vec!["/tokenize"],
+        ),
         (
             "llamacpp",
             vec![json!({"prompt": "<s>Hello"}), json!({"tokens": [1, 2, 3]})],
@@ -177,22 +264,40 @@ async fn a_server_that_counts_is_asked_where_the_count_shall_be_exact() {
         let upstream = Upstream::start().await;
         let (_database, replica) = Replica::alone(upstream.options(dialect)).await;
         let mut contexts = ContextServiceClient::new(replica.channel().await);
-        let request =
-            pb::CountTokensRequest { model: "main/small".to_owned(), exact: true, tools: tools(&["look"]), ..hello() };
+        let request = pb::CountTokensRequest {
+            model: "main/small".to_owned(),
+            exact: true,
+            tools: tools(&["look"]),
+            ..hello()
+        };
         for answer in &answers {
             upstream.answer(Reply::json(200, answer));
         }
         let (total, _) = count(&mut contexts, request.clone()).await;
         let expected = if dialect == "vllm" { 321 } else { 3 };
-        assert_eq!((total.tokens, total.basis(), total.margin), (expected, TokenBasis::Actual, 0), "{dialect}");
+        assert_eq!(
+            (total.tokens, total.basis(), total.margin),
+            (expected, TokenBasis::Actual, 0),
+            "{dialect}"
+        );
         assert_eq!(total.estimator, "");
         let asked = upstream.requests();
-        assert_eq!(asked.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), paths, "{dialect}");
+        assert_eq!(
+            asked.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(),
+            paths,
+            "{dialect}"
+        );
         assert_eq!(asked[0].json["messages"][0]["content"], "Hello, world!");
         assert_eq!(asked[0].json["tools"][0]["function"]["name"], "look");
         upstream.answer(Reply::error(400, "broken", "No."));
         let refused = refusal(&contexts.count_tokens(request).await.unwrap_err());
-        assert_eq!((refused.reason.as_str(), refused.metadata["provider"].as_str()), ("PROVIDER_FAILED", "main"));
+        assert_eq!(
+            (
+                refused.reason.as_str(),
+                refused.metadata["provider"].as_str()
+            ),
+            ("PROVIDER_FAILED", "main")
+        );
     }
 }
 
@@ -200,6 +305,9 @@ async fn a_server_that_counts_is_asked_where_the_count_shall_be_exact() {
 async fn an_exact_count_of_a_provider_that_does_not_count_is_a_prediction() {
     let (_database, _replica, mut contexts) = service().await;
     let (predicted, _) = count(&mut contexts, hello()).await;
-    let exact = pb::CountTokensRequest { exact: true, ..hello() };
+    let exact = pb::CountTokensRequest {
+        exact: true,
+        ..hello()
+    };
     assert_eq!(count(&mut contexts, exact).await.0, predicted);
 }

@@ -1,5 +1,5 @@
-//! Deadlines of callers, as the server answers them. Generated stubs would answer by themselves at the same moment, so that the
-//! requests here are plain HTTP/2.
+//! Deadlines of callers, as the server answers them. Generated stubs would answer by themselves at
+//! the same moment, so that the requests here are plain HTTP/2.
 
 use contextd::pb::{self, event::Payload};
 use prost::bytes::Bytes;
@@ -17,50 +17,113 @@ use crate::harness::{
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
 /// Calls an RPC as a client with that deadline does.
-async fn call(replica: &Replica, rpc: &str, message: &impl prost::Message, timeout: &str) -> reqwest::Response {
+async fn call(
+    replica: &Replica,
+    rpc: &str,
+    message: &impl prost::Message,
+    timeout: &str,
+) -> reqwest::Response {
     let encoded = message.encode_to_vec();
     let mut body = vec![0];
     body.extend(u32::try_from(encoded.len()).unwrap().to_be_bytes());
     body.extend(encoded);
-    let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let client = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
     let request = client
         .post(format!("http://{}/{rpc}", replica.address))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("grpc-timeout", timeout)
         .body(Bytes::from(body));
-    tokio::time::timeout(PATIENCE, request.send()).await.expect("no answer").unwrap()
+    tokio::time::timeout(PATIENCE, request.send())
+        .await
+        .expect("no answer")
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unary_call_past_its_deadline_gets_deadline_exceeded_with_its_reason() {
     let (database, replica) = Replica::alone(Options::default()).await;
     let lock = database.client().await;
-    lock.batch_execute("begin; lock table sessions, session_run in access exclusive mode").await.unwrap();
-    let request = pb::GetSessionRequest { session_id: "chat".to_owned() };
-    let response = call(&replica, "contextd.v1.SessionService/GetSession", &request, "300m").await;
+    lock.batch_execute("begin; lock table sessions, session_run in access exclusive mode")
+        .await
+        .unwrap();
+    let request = pb::GetSessionRequest {
+        session_id: "chat".to_owned(),
+    };
+    let response = call(
+        &replica,
+        "contextd.v1.SessionService/GetSession",
+        &request,
+        "300m",
+    )
+    .await;
     let status = Status::from_header_map(response.headers()).expect("no status");
-    assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
+    assert_eq!(
+        (status.code(), refusal(&status).reason.as_str()),
+        (Code::DeadlineExceeded, "DEADLINE_EXCEEDED")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_ends_the_stream_and_not_the_turn() {
     // It waits for the results of tools, for as long as nobody sends any.
-    let (_database, replica) = Replica::alone(Options::default().script("tools", two_tools().to_string())).await;
-    let response = call(&replica, EXECUTE_TURN, &asking("scripted/tools", "chat"), "400m").await;
-    assert!(Status::from_header_map(response.headers()).is_none(), "the stream never began");
-    let body = tokio::time::timeout(PATIENCE, response.bytes()).await.expect("the stream goes on").unwrap();
+    let (_database, replica) =
+        Replica::alone(Options::default().script("tools", two_tools().to_string())).await;
+    let response = call(
+        &replica,
+        EXECUTE_TURN,
+        &asking("scripted/tools", "chat"),
+        "400m",
+    )
+    .await;
+    assert!(
+        Status::from_header_map(response.headers()).is_none(),
+        "the stream never began"
+    );
+    let body = tokio::time::timeout(PATIENCE, response.bytes())
+        .await
+        .expect("the stream goes on")
+        .unwrap();
     assert!(!body.is_empty());
 
-    let list = pb::ListEventsRequest { session_id: "chat".to_owned(), page_size: 1000, ..Default::default() };
-    let told = replica.turns().await.list_events(list.clone()).await.unwrap().into_inner().events;
+    let list = pb::ListEventsRequest {
+        session_id: "chat".to_owned(),
+        page_size: 1000,
+        ..Default::default()
+    };
+    let told = replica
+        .turns()
+        .await
+        .list_events(list.clone())
+        .await
+        .unwrap()
+        .into_inner()
+        .events;
     let calls: Vec<String> = told.iter().flat_map(waiting_calls).collect();
     assert_eq!(calls.len(), 2, "{told:?}");
     let results = calls.iter().map(|call| result(call, "fine")).collect();
-    replica.turns().await.submit_tool_results(submit("chat", results)).await.unwrap();
+    replica
+        .turns()
+        .await
+        .submit_tool_results(submit("chat", results))
+        .await
+        .unwrap();
     until("the turn's end", || async {
-        let events = replica.turns().await.list_events(list.clone()).await.unwrap().into_inner().events;
-        matches!(events.last().unwrap().payload, Some(Payload::TurnCompleted(_)))
+        let events = replica
+            .turns()
+            .await
+            .list_events(list.clone())
+            .await
+            .unwrap()
+            .into_inner()
+            .events;
+        matches!(
+            events.last().unwrap().payload,
+            Some(Payload::TurnCompleted(_))
+        )
     })
     .await;
 }

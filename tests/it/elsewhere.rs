@@ -1,4 +1,5 @@
-//! Readers on other replicas than the one that runs the turn, and readers that are slow: they miss no event and no word, and see none twice.
+//! Readers on other replicas than the one that runs the turn, and readers that are slow: they miss
+//! no event and no word, and see none twice.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,10 @@ use tonic::{Streaming, transport::Channel};
 
 use crate::harness::{
     Host, Options, Replica,
-    events::{Pulse, completed, content, kind, messages, next, requested, said, seqs, until, until_written, written},
+    events::{
+        Pulse, completed, content, kind, messages, next, requested, said, seqs, until,
+        until_written, written,
+    },
     host::{MODEL, answering, call, until as eventually},
     requests::{result, tools, turn},
 };
@@ -32,29 +36,60 @@ impl Screen {
     fn show(&mut self, event: &pb::Event) {
         self.pulse.feel(event);
         if event.seq > 0 {
-            assert_eq!(event.seq, self.cursor + 1, "a gap or a double: {}", kind(event));
+            assert_eq!(
+                event.seq,
+                self.cursor + 1,
+                "a gap or a double: {}",
+                kind(event)
+            );
             self.cursor = event.seq;
         }
         match event.payload.as_ref().unwrap() {
-            Payload::TextDelta(delta) => self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+            Payload::TextDelta(delta) => self.add(
+                &delta.message_id,
+                delta.part_index,
+                delta.byte_offset,
+                &delta.text,
+            ),
             Payload::ReasoningDelta(delta) => {
-                self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text);
+                self.add(
+                    &delta.message_id,
+                    delta.part_index,
+                    delta.byte_offset,
+                    &delta.text,
+                );
             }
             Payload::ToolInputDelta(delta) => {
-                self.add(&delta.message_id, delta.part_index, delta.byte_offset, &delta.text);
+                self.add(
+                    &delta.message_id,
+                    delta.part_index,
+                    delta.byte_offset,
+                    &delta.text,
+                );
             }
             Payload::Sync(sync) => {
                 self.open.clear();
                 let message = sync.open_message.iter();
-                let parts =
-                    message.flat_map(|it| it.parts.iter().enumerate().map(|(n, part)| (&it.message_id, n, part)));
-                self.open.extend(parts.map(|(id, n, part)| ((id.clone(), n), content(part).to_owned())));
+                let parts = message.flat_map(|it| {
+                    it.parts
+                        .iter()
+                        .enumerate()
+                        .map(|(n, part)| (&it.message_id, n, part))
+                });
+                self.open
+                    .extend(parts.map(|(id, n, part)| ((id.clone(), n), content(part).to_owned())));
             }
-            Payload::MessageCommitted(committed) => self.commit(committed.message.as_ref().unwrap()),
+            Payload::MessageCommitted(committed) => {
+                self.commit(committed.message.as_ref().unwrap())
+            }
             Payload::TurnRetrying(void) => self.void(&void.voided_message_id),
             Payload::TurnRecovered(void) => self.void(&void.voided_message_id),
             Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => {
-                assert!(self.open.is_empty(), "words that nobody settled: {:?}", self.open);
+                assert!(
+                    self.open.is_empty(),
+                    "words that nobody settled: {:?}",
+                    self.open
+                );
                 self.over = true;
             }
             _ => {}
@@ -62,16 +97,32 @@ impl Screen {
     }
 
     fn add(&mut self, message: &str, part: i32, offset: i32, text: &str) {
-        assert!(self.open.keys().all(|(open, _)| open == message), "two messages are open");
-        let so_far = self.open.entry((message.to_owned(), usize::try_from(part).unwrap())).or_default();
-        assert_eq!(usize::try_from(offset), Ok(so_far.len()), "words are lost or doubled before {text:?}");
+        assert!(
+            self.open.keys().all(|(open, _)| open == message),
+            "two messages are open"
+        );
+        let so_far = self
+            .open
+            .entry((message.to_owned(), usize::try_from(part).unwrap()))
+            .or_default();
+        assert_eq!(
+            usize::try_from(offset),
+            Ok(so_far.len()),
+            "words are lost or doubled before {text:?}"
+        );
         so_far.push_str(text);
     }
 
     fn commit(&mut self, message: &pb::Message) {
         for ((id, part), so_far) in std::mem::take(&mut self.open) {
-            assert_eq!(id, message.message_id, "the words of another message were shown");
-            assert!(content(&message.parts[part]).starts_with(&so_far), "{so_far:?} was never said");
+            assert_eq!(
+                id, message.message_id,
+                "the words of another message were shown"
+            );
+            assert!(
+                content(&message.parts[part]).starts_with(&so_far),
+                "{so_far:?} was never said"
+            );
             self.shown += so_far.len();
         }
     }
@@ -83,10 +134,15 @@ impl Screen {
 
 async fn chunks(host: &Host) -> i64 {
     let client = host.database.client().await;
-    client.query_one("select count(*) from partial_chunks", &[]).await.unwrap().get(0)
+    client
+        .query_one("select count(*) from partial_chunks", &[])
+        .await
+        .unwrap()
+        .get(0)
 }
 
-/// Nothing is left of what was written down, once what was on its way when its message was committed is swept.
+/// Nothing is left of what was written down, once what was on its way when its message was
+/// committed is swept.
 async fn none_left(host: &Host) {
     eventually("the chunks to be gone", || async {
         host.replica.engine.sweep_chunks().await.unwrap();
@@ -101,20 +157,35 @@ fn open(screen: &Screen) -> Vec<&str> {
 }
 
 /// Reads on until the open message has these texts.
-async fn read_until(stream: &mut Streaming<pb::WatchEventsResponse>, screen: &mut Screen, texts: &[&str]) {
+async fn read_until(
+    stream: &mut Streaming<pb::WatchEventsResponse>,
+    screen: &mut Screen,
+    texts: &[&str],
+) {
     while open(screen) != texts {
-        screen.show(&next(stream).await.unwrap().expect("the stream ended too early"));
+        screen.show(
+            &next(stream)
+                .await
+                .unwrap()
+                .expect("the stream ended too early"),
+        );
     }
 }
 
 /// Reads on to the end of the turn.
 async fn read_to_end(stream: &mut Streaming<pb::WatchEventsResponse>, screen: &mut Screen) {
     while !screen.over {
-        screen.show(&next(stream).await.unwrap().expect("the stream ended too early"));
+        screen.show(
+            &next(stream)
+                .await
+                .unwrap()
+                .expect("the stream ended too early"),
+        );
     }
 }
 
-// --- Other replicas ------------------------------------------------------------------------------------------------
+// --- Other replicas
+// ------------------------------------------------------------------------------------------------
 
 fn speaks() -> Options {
     answering(&[
@@ -127,7 +198,10 @@ fn speaks() -> Options {
 }
 
 fn asks(session: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(session, MODEL, "Go") }
+    pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        ..turn(session, MODEL, "Go")
+    }
 }
 
 /// Row D3
@@ -137,15 +211,31 @@ async fn a_reader_on_another_replica_sees_the_words_as_they_come() {
     let other = host.beside(speaks()).await;
     let mut own = host.execute(asks("s")).await;
     let mut seen = until_written(&mut own, "One ☂").await;
-    let (mut stream, mut screen) = (other.watch("s", "", 0).await, Screen::default());
+    let mut stream = other.watch("s", "", 0).await;
+    let mut screen = Screen::default();
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
     host.release("more");
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂ and more", "{}"]).await;
-    assert_eq!(host.messages("s").await.len(), 1, "nothing but the input is committed");
+    assert_eq!(
+        host.messages("s").await.len(),
+        1,
+        "nothing but the input is committed"
+    );
     host.release("end");
-    seen.extend(until(&mut own, |payload| matches!(payload, Payload::ActionRequired(_))).await);
-    assert_eq!(chunks(&host).await, 0, "what was written down, as the other replica saw, is gone with the commit");
-    other.submit("s", vec![result(&requested(&seen)[0], "fine")]).await;
+    seen.extend(
+        until(&mut own, |payload| {
+            matches!(payload, Payload::ActionRequired(_))
+        })
+        .await,
+    );
+    assert_eq!(
+        chunks(&host).await,
+        0,
+        "what was written down, as the other replica saw, is gone with the commit"
+    );
+    other
+        .submit("s", vec![result(&requested(&seen)[0], "fine")])
+        .await;
     read_to_end(&mut stream, &mut screen).await;
     assert!(screen.shown > 0);
     none_left(&host).await;
@@ -160,24 +250,44 @@ async fn a_newcomer_on_another_replica_gets_the_text_so_far_and_then_what_follow
     until_written(&mut own, "One ☂").await;
     // The first reader on another replica makes the owner write the text down.
     let _first = other.watch("s", "", 0).await;
-    eventually("the text to be written down", || async { chunks(&host).await > 0 }).await;
-    let (mut stream, mut screen) = (other.watch("s", "", 0).await, Screen::default());
+    eventually("the text to be written down", || async {
+        chunks(&host).await > 0
+    })
+    .await;
+    let mut stream = other.watch("s", "", 0).await;
+    let mut screen = Screen::default();
     let head = until(&mut stream, |payload| matches!(payload, Payload::Sync(_))).await;
-    let Some(Payload::Sync(sync)) = &head.last().unwrap().payload else { unreachable!() };
+    let Some(Payload::Sync(sync)) = &head.last().unwrap().payload else {
+        unreachable!()
+    };
     assert!(sync.open_message.is_some(), "no text so far");
-    assert_eq!((sync.last_seq, sync.state()), (3, pb::SessionState::Running));
+    assert_eq!(
+        (sync.last_seq, sync.state()),
+        (3, pb::SessionState::Running)
+    );
     head.iter().for_each(|event| screen.show(event));
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
     let request = pb::WatchEventsRequest {
         session_id: "s".to_owned(),
         follow: true,
-        stream: Some(pb::StreamOptions { omit_deltas: true, ..pb::StreamOptions::default() }),
+        stream: Some(pb::StreamOptions {
+            omit_deltas: true,
+            ..pb::StreamOptions::default()
+        }),
         ..pb::WatchEventsRequest::default()
     };
-    let mut plain = other.turns().watch_events(request).await.unwrap().into_inner();
+    let mut plain = other
+        .turns()
+        .watch_events(request)
+        .await
+        .unwrap()
+        .into_inner();
     host.release("more");
     host.release("end");
-    let whole = until(&mut plain, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let whole = until(&mut plain, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
     assert_eq!(written(&whole), BTreeMap::new(), "deltas were not wanted");
     while screen.cursor < *seqs(&whole).last().unwrap() {
         screen.show(&next(&mut stream).await.unwrap().unwrap());
@@ -191,7 +301,10 @@ async fn text_is_written_down_only_while_another_replica_has_a_reader() {
     let host = Host::with(speaks()).await;
     let other = host.beside(speaks()).await;
     for host in [&host, &other] {
-        eventually("the replica to hear wake-ups", || async { host.replica.engine.hears_wakeups() }).await;
+        eventually("the replica to hear wake-ups", || async {
+            host.replica.engine.hears_wakeups()
+        })
+        .await;
     }
     let mut own = host.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
@@ -199,23 +312,27 @@ async fn text_is_written_down_only_while_another_replica_has_a_reader() {
         host.replica.engine.share().await.unwrap();
         assert_eq!(chunks(&host).await, 0, "text is written down for no reader");
     }
-    let (mut stream, mut screen) = (other.watch("s", "", 0).await, Screen::default());
+    let mut stream = other.watch("s", "", 0).await;
+    let mut screen = Screen::default();
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
     assert!(chunks(&host).await > 0);
     host.release("more");
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂ and more", "{}"]).await;
 }
 
-/// Row D3: words that died with their replica are void, and those of its successor come in their place.
+/// Row D3: words that died with their replica are void, and those of its successor come in their
+/// place.
 #[tokio::test(flavor = "multi_thread")]
 async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
     let gone = Host::with(speaks()).await;
-    let (first, second) = (gone.beside(speaks()).await, gone.beside(speaks()).await);
+    let first = gone.beside(speaks()).await;
+    let second = gone.beside(speaks()).await;
     let mut own = gone.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
     let mut readers = Vec::new();
     for host in [&first, &second] {
-        let (mut stream, mut screen) = (host.watch("s", "", 0).await, Screen::default());
+        let mut stream = host.watch("s", "", 0).await;
+        let mut screen = Screen::default();
         read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
         readers.push((stream, screen));
     }
@@ -226,7 +343,11 @@ async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
             screen.show(&next(stream).await.unwrap().unwrap());
         }
         read_until(stream, screen, &["Hm.", "One ☂"]).await;
-        assert_ne!(screen.open.keys().next().unwrap().0, lost, "the words of the lost replica are still shown");
+        assert_ne!(
+            screen.open.keys().next().unwrap().0,
+            lost,
+            "the words of the lost replica are still shown"
+        );
     }
     for host in [&gone, &first, &second] {
         host.release("more");
@@ -237,26 +358,41 @@ async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
             screen.show(&next(stream).await.unwrap().unwrap());
         }
     }
-    assert_eq!(said(messages(&first.events("s", "", 0, 100).await)[1]), "One ☂ and more");
+    assert_eq!(
+        said(messages(&first.events("s", "", 0, 100).await)[1]),
+        "One ☂ and more"
+    );
     gone.at_rest().await;
     none_left(&first).await;
 }
 
-// --- Any point, any replica ----------------------------------------------------------------------------------------
+// --- Any point, any replica
+// ----------------------------------------------------------------------------------------
 
 /// A small generator of numbers below a bound, the same ones for the same seed.
 struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % bound
     }
 }
 
-/// A client that reads a few events, goes away, and comes back to some replica, until the turn is over.
-async fn restless(hosts: &[Host], session: &str, dice: &mut Dice, dies_after: Option<usize>) -> (Screen, usize) {
-    let (mut screen, mut visits, mut alive) = (Screen::default(), 0, 0);
+/// A client that reads a few events, goes away, and comes back to some replica, until the turn is
+/// over.
+async fn restless(
+    hosts: &[Host],
+    session: &str,
+    dice: &mut Dice,
+    dies_after: Option<usize>,
+) -> (Screen, usize) {
+    let mut screen = Screen::default();
+    let mut visits = 0;
+    let mut alive = 0;
     while !screen.over {
         if dies_after == Some(visits) {
             hosts[0].dies().await;
@@ -269,14 +405,17 @@ async fn restless(hosts: &[Host], session: &str, dice: &mut Dice, dies_after: Op
             let event = next(&mut stream).await.unwrap().unwrap();
             screen.show(&event);
             let calls = match &event.payload {
-                Some(Payload::Sync(sync)) => {
-                    sync.pending_calls.iter().map(|it| it.call.as_ref().unwrap().call_id.clone()).collect()
-                }
+                Some(Payload::Sync(sync)) => sync
+                    .pending_calls
+                    .iter()
+                    .map(|it| it.call.as_ref().unwrap().call_id.clone())
+                    .collect(),
                 Some(Payload::ActionRequired(action)) => action.result_call_ids.clone(),
                 _ => Vec::new(),
             };
             if !calls.is_empty() {
-                host.submit(session, calls.iter().map(|id| result(id, "fine")).collect()).await;
+                host.submit(session, calls.iter().map(|id| result(id, "fine")).collect())
+                    .await;
             }
             if screen.over {
                 break;
@@ -286,20 +425,27 @@ async fn restless(hosts: &[Host], session: &str, dice: &mut Dice, dies_after: Op
     (screen, visits)
 }
 
-/// Row D3: I1, with words. A seed that fails is named in the output; the timing of the run is not part of it.
+/// Row D3: I1, with words. A seed that fails is named in the output; the timing of the run is not
+/// part of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_event_and_no_word_is_lost_or_doubled_however_often_a_reader_moves_between_replicas() {
-    const WORDS: &str = "All the words of a long answer, one after the other — and not one of them twice ☂.";
+    const WORDS: &str =
+        "All the words of a long answer, one after the other — and not one of them twice ☂.";
     let options = || {
         answering(&[
             json!([{"reasoning": "Let me think.", "delay_ms": 2}, {"text": WORDS, "chunk_chars": 2, "delay_ms": 5}, call("look")]),
             json!([{"text": WORDS, "chunk_chars": 3, "delay_ms": 5}]),
         ])
     };
-    let (mut shown, mut most) = (0, 0);
+    let mut shown = 0;
+    let mut most = 0;
     for seed in 0..8 {
         let first = Host::with(options()).await;
-        let hosts = [first.beside(options()).await, first.beside(options()).await, first];
+        let hosts = [
+            first.beside(options()).await,
+            first.beside(options()).await,
+            first,
+        ];
         let mut dice = Dice(seed);
         // Every other time the replica that runs the turn dies on the way.
         let dies_after = (seed % 2 == 1).then(|| 1 + dice.below(6));
@@ -312,29 +458,52 @@ async fn no_event_and_no_word_is_lost_or_doubled_however_often_a_reader_moves_be
         shown += screen.shown;
         most = most.max(visits);
     }
-    assert!(shown > WORDS.len(), "words were shown before they were committed: {shown}");
+    assert!(
+        shown > WORDS.len(),
+        "words were shown before they were committed: {shown}"
+    );
     assert!(most > 8, "the readers moved: {most}");
 }
 
-// --- Slow readers --------------------------------------------------------------------------------------------------
+// --- Slow readers
+// --------------------------------------------------------------------------------------------------
 
 /// A connection over which a stream holds next to nothing that was not read.
 async fn narrow(replica: &Replica) -> TurnServiceClient<Channel> {
     let endpoint = Channel::from_shared(format!("http://{}", replica.address)).unwrap();
-    let endpoint = endpoint.initial_stream_window_size(1024).initial_connection_window_size(65_535);
+    let endpoint = endpoint
+        .initial_stream_window_size(1024)
+        .initial_connection_window_size(65_535);
     TurnServiceClient::new(endpoint.connect().await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_stalls_holds_nobody_up_and_gets_everything_later() {
     let long = json!([{"text": "Hear "}, {"repeat": {"text": "word ", "times": 20_000}}]);
-    let options = Options { reader: Waiting { events: 4, bytes: 4096 }, ..answering(&[long]) };
+    let options = Options {
+        reader: Waiting {
+            events: 4,
+            bytes: 4096,
+        },
+        ..answering(&[long])
+    };
     let host = Host::with(options).await;
     host.ask("s", "Hello").await;
     let mut stalled = Vec::new();
     for _ in 0..8 {
-        let request = pb::WatchEventsRequest { session_id: "s".to_owned(), follow: true, ..Default::default() };
-        stalled.push(narrow(&host.replica).await.watch_events(request).await.unwrap().into_inner());
+        let request = pb::WatchEventsRequest {
+            session_id: "s".to_owned(),
+            follow: true,
+            ..Default::default()
+        };
+        stalled.push(
+            narrow(&host.replica)
+                .await
+                .watch_events(request)
+                .await
+                .unwrap()
+                .into_inner(),
+        );
     }
     let mut quick = host.watch("s", "", 0).await;
     let mut screen = Screen::default();
@@ -364,13 +533,26 @@ async fn a_stream_on_which_nothing_happens_gives_a_sign_of_life() {
         after_seq: 6,
         follow: true,
         stream: Some(pb::StreamOptions {
-            heartbeat_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            heartbeat_interval: Some(prost_types::Duration {
+                seconds: 1,
+                nanos: 0,
+            }),
             ..pb::StreamOptions::default()
         }),
         ..pb::WatchEventsRequest::default()
     };
-    let mut stream = host.turns().watch_events(request).await.unwrap().into_inner();
-    let seen = until(&mut stream, |payload| matches!(payload, Payload::Heartbeat(_))).await;
-    let Some(Payload::Heartbeat(beat)) = &seen.last().unwrap().payload else { unreachable!() };
+    let mut stream = host
+        .turns()
+        .watch_events(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let seen = until(&mut stream, |payload| {
+        matches!(payload, Payload::Heartbeat(_))
+    })
+    .await;
+    let Some(Payload::Heartbeat(beat)) = &seen.last().unwrap().payload else {
+        unreachable!()
+    };
     assert_eq!((beat.last_seq, seqs(&seen)), (6, Vec::new()));
 }

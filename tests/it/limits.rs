@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use contextd::pb::{
-    self, CancelCause, CancelOutcome, CompletionReason, ToolCallCancelReason, ToolOutcome, TurnState, event::Payload,
+    self, CancelCause, CancelOutcome, CompletionReason, ToolCallCancelReason, ToolOutcome,
+    TurnState, event::Payload,
 };
 use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options,
     events::{
-        all, cancelled, closed, completed, kinds, messages, outline, requested, said, turn_id, until, until_written,
+        all, cancelled, closed, completed, kinds, messages, outline, requested, said, turn_id,
+        until, until_written,
     },
     host::{MODEL, answering, call, until as eventually},
     requests::{one_by_one, result, tools, turn},
@@ -27,12 +29,21 @@ fn asks(timeout: u64, grace: u64) -> pb::ExecuteTurnRequest {
         grace_period: Some(wire(grace)),
         ..pb::TurnLimits::default()
     };
-    pb::ExecuteTurnRequest { limits: Some(limits), tools: tools(&["look", "list"]), ..turn("s", MODEL, "Go") }
+    pb::ExecuteTurnRequest {
+        limits: Some(limits),
+        tools: tools(&["look", "list"]),
+        ..turn("s", MODEL, "Go")
+    }
 }
 
 /// How many tools the model was told of, call by call.
 fn offered(host: &Host) -> Vec<usize> {
-    host.replica.scripted.prompts().iter().map(|prompt| prompt.tools.len()).collect()
+    host.replica
+        .scripted
+        .prompts()
+        .iter()
+        .map(|prompt| prompt.tools.len())
+        .collect()
 }
 
 // --- Grace ---------------------------------------------------------------------------------------------------------
@@ -40,22 +51,40 @@ fn offered(host: &Host) -> Vec<usize> {
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_tools_are_late_may_conclude_without_them() {
-    let host =
-        Host::scripted(&[json!([{"text": "Hm."}, call("look"), call("list")]), json!([{"text": "In short."}])]).await;
+    let host = Host::scripted(&[
+        json!([{"text": "Hm."}, call("look"), call("list")]),
+        json!([{"text": "In short."}]),
+    ])
+    .await;
     let mut stream = host.execute(asks(600, 30_000)).await;
-    let head = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let head = until(&mut stream, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
     let calls = requested(&head);
     host.submit("s", vec![result(&calls[0], "fine")]).await;
     let rest = all(&mut stream).await;
     let end = completed(&rest);
-    assert_eq!((end.reason(), end.result.as_ref().unwrap().step_count), (CompletionReason::Deadline, 2));
+    assert_eq!(
+        (end.reason(), end.result.as_ref().unwrap().step_count),
+        (CompletionReason::Deadline, 2)
+    );
     assert_eq!(said(messages(&rest).last().unwrap()), "In short.");
     assert_eq!(offered(&host), [2, 0], "the last step has no tools");
     let stored = host.messages("s").await;
-    let Some(pb::part::Content::ToolResult(late)) = &stored[2].parts[1].content else { panic!("no result") };
+    let Some(pb::part::Content::ToolResult(late)) = &stored[2].parts[1].content else {
+        panic!("no result")
+    };
     assert_eq!(late.outcome(), ToolOutcome::TimedOut);
-    assert!(outline(&stored)[2].contains("\"fine\""), "the work done is kept: {:?}", outline(&stored));
-    assert_eq!(completed(&host.ask("s", "Again").await).reason(), CompletionReason::Stop);
+    assert!(
+        outline(&stored)[2].contains("\"fine\""),
+        "the work done is kept: {:?}",
+        outline(&stored)
+    );
+    assert_eq!(
+        completed(&host.ask("s", "Again").await).reason(),
+        CompletionReason::Stop
+    );
 }
 
 /// Row D29
@@ -71,40 +100,79 @@ async fn an_answer_on_its_way_comes_to_its_end_but_asks_for_no_tool() {
     let head = until_written(&mut stream, "Working").await;
     let sql = "select turn_deadline < now() from session_run where session_id = 's'";
     let client = host.database.client().await;
-    eventually("the turn's time to be up", || async { client.query_one(sql, &[]).await.unwrap().get(0) }).await;
+    eventually("the turn's time to be up", || async {
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    })
+    .await;
     host.release("late");
     let rest = all(&mut stream).await;
     assert_eq!(completed(&rest).reason(), CompletionReason::Deadline);
     let not_run = ("look".to_owned(), ToolCallCancelReason::TurnEnded);
-    assert_eq!((requested(&head), requested(&rest), closed(&rest)), (vec![], vec![], vec![not_run.clone(), not_run]));
+    assert_eq!(
+        (requested(&head), requested(&rest), closed(&rest)),
+        (vec![], vec![], vec![not_run.clone(), not_run])
+    );
     assert_eq!(offered(&host), [2, 0], "one last step, and no other");
     let stored = outline(&host.messages("s").await);
-    assert!(stored[1].starts_with("ASSISTANT: \"Working\"") && stored[3].starts_with("ASSISTANT: \"In short.\""));
+    assert!(
+        stored[1].starts_with("ASSISTANT: \"Working\"")
+            && stored[3].starts_with("ASSISTANT: \"In short.\"")
+    );
 }
 
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
 async fn the_prompt_that_is_shown_of_the_last_step_has_no_tools_either() {
-    let host = Host::scripted(&[json!([call("look")]), json!([{"text": "In short"}, {"wait_for": "go"}])]).await;
+    let host = Host::scripted(&[
+        json!([call("look")]),
+        json!([{"text": "In short"}, {"wait_for": "go"}]),
+    ])
+    .await;
     let mut stream = host.execute(asks(300, 30_000)).await;
     until_written(&mut stream, "In short").await;
     let shown = |format: pb::PromptFormat| {
-        let (contexts, format) = (host.contexts(), format.into());
-        let request = pb::RenderContextRequest { session_id: "s".to_owned(), format, ..Default::default() };
-        async move { contexts.clone().render_context(request).await.unwrap().into_inner().prompt.unwrap() }
+        let contexts = host.contexts();
+        let format = format.into();
+        let request = pb::RenderContextRequest {
+            session_id: "s".to_owned(),
+            format,
+            ..Default::default()
+        };
+        async move {
+            contexts
+                .clone()
+                .render_context(request)
+                .await
+                .unwrap()
+                .into_inner()
+                .prompt
+                .unwrap()
+        }
     };
     let neutral = shown(pb::PromptFormat::Neutral).await;
     assert_eq!(neutral.tools.unwrap().host_tools, []);
-    assert!(!shown(pb::PromptFormat::OpenaiChat).await.request_json.contains("\"tools\""));
+    assert!(
+        !shown(pb::PromptFormat::OpenaiChat)
+            .await
+            .request_json
+            .contains("\"tools\"")
+    );
     host.release("go");
-    assert_eq!(completed(&all(&mut stream).await).reason(), CompletionReason::Deadline);
+    assert_eq!(
+        completed(&all(&mut stream).await).reason(),
+        CompletionReason::Deadline
+    );
     assert_eq!(offered(&host), [2, 0]);
 }
 
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
 async fn grace_has_an_end_and_what_was_said_until_then_is_kept() {
-    let host = Host::scripted(&[json!([call("look")]), json!([{"text": "In sh"}, {"wait_for": "never"}])]).await;
+    let host = Host::scripted(&[
+        json!([call("look")]),
+        json!([{"text": "In sh"}, {"wait_for": "never"}]),
+    ])
+    .await;
     let seen = host.run(asks(300, 700)).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
     assert_eq!(said(messages(&seen).last().unwrap()), "In sh");
@@ -113,16 +181,23 @@ async fn grace_has_an_end_and_what_was_said_until_then_is_kept() {
 /// Row D29: a batch that is handed out one by one is closed as a whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_wait_for_their_turn_do_not_hold_the_last_step_up() {
-    let host =
-        Host::scripted(&[json!([call("look"), call("list"), call("look")]), json!([{"text": "In short."}])]).await;
-    let request = pb::ExecuteTurnRequest { session: one_by_one(), ..asks(400, 30_000) };
+    let host = Host::scripted(&[
+        json!([call("look"), call("list"), call("look")]),
+        json!([{"text": "In short."}]),
+    ])
+    .await;
+    let request = pb::ExecuteTurnRequest {
+        session: one_by_one(),
+        ..asks(400, 30_000)
+    };
     let seen = host.run(request).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
     assert_eq!(said(messages(&seen).last().unwrap()), "In short.");
     host.assert_counted("s").await;
 }
 
-// --- Without an owner ----------------------------------------------------------------------------------------------
+// --- Without an owner
+// ----------------------------------------------------------------------------------------------
 
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
@@ -131,15 +206,22 @@ async fn a_turn_that_nobody_owns_ends_when_its_time_is_up_also_on_another_replic
     let gone = Host::with(options()).await;
     let other = gone.beside(options()).await;
     let mut stream = gone.execute(asks(700, 0)).await;
-    let head = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let head = until(&mut stream, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
     gone.dies().await;
     let mut watch = other.watch("s", &turn_id(&head), 0).await;
     let seen = all(&mut watch).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
-    assert_eq!(closed(&seen), [("look".to_owned(), ToolCallCancelReason::TurnEnded)]);
+    assert_eq!(
+        closed(&seen),
+        [("look".to_owned(), ToolCallCancelReason::TurnEnded)]
+    );
 }
 
-// --- Every end -----------------------------------------------------------------------------------------------------
+// --- Every end
+// -----------------------------------------------------------------------------------------------------
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
@@ -161,27 +243,55 @@ async fn whatever_ends_a_turn_leaves_the_session_idle_and_nothing_behind() {
         ("Use tools", true, TurnState::Cancelled),
     ];
     for (words, cancel, state) in table {
-        let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..asks(if cancel { 60_000 } else { 500 }, 0) };
+        let request = pb::ExecuteTurnRequest {
+            tools: tools(&["look"]),
+            ..asks(if cancel { 60_000 } else { 500 }, 0)
+        };
         let input = turn("s", MODEL, words).input;
-        let mut stream = host.execute(pb::ExecuteTurnRequest { input, ..request }).await;
-        let mut head = until(&mut stream, |payload| matches!(payload, Payload::StepStarted(_))).await;
+        let mut stream = host
+            .execute(pb::ExecuteTurnRequest { input, ..request })
+            .await;
+        let mut head = until(&mut stream, |payload| {
+            matches!(payload, Payload::StepStarted(_))
+        })
+        .await;
         if cancel {
             head.extend(until_written(&mut stream, "So far").await);
             host.cancel("s", "").await;
         }
         all(&mut stream).await;
-        assert_eq!(host.turn("s", &turn_id(&head)).await.state(), state, "{words}");
-        assert_eq!(host.session("s").await.state(), pb::SessionState::Idle, "{words}");
+        assert_eq!(
+            host.turn("s", &turn_id(&head)).await.state(),
+            state,
+            "{words}"
+        );
+        assert_eq!(
+            host.session("s").await.state(),
+            pb::SessionState::Idle,
+            "{words}"
+        );
         host.assert_counted("s").await;
         host.at_rest().await;
         host.replica.engine.sweep_chunks().await.unwrap();
-        let left = host.database.client().await.query("select from partial_chunks", &[]).await.unwrap().len();
+        let left = host
+            .database
+            .client()
+            .await
+            .query("select from partial_chunks", &[])
+            .await
+            .unwrap()
+            .len();
         assert_eq!(left, 0, "{words}");
-        assert_eq!(completed(&host.ask("s", "And on").await).reason(), CompletionReason::Stop, "{words}");
+        assert_eq!(
+            completed(&host.ask("s", "And on").await).reason(),
+            CompletionReason::Stop,
+            "{words}"
+        );
     }
 }
 
-// --- Nobody reads --------------------------------------------------------------------------------------------------
+// --- Nobody reads
+// --------------------------------------------------------------------------------------------------
 
 fn read_by_somebody(first: Value) -> (Options, pb::ExecuteTurnRequest) {
     let request = pb::ExecuteTurnRequest {
@@ -193,7 +303,10 @@ fn read_by_somebody(first: Value) -> (Options, pb::ExecuteTurnRequest) {
 }
 
 async fn ends_as(host: &Host, turn: &str, state: TurnState) -> pb::Turn {
-    eventually("the turn to end", || async { host.turn("s", turn).await.state() == state }).await;
+    eventually("the turn to end", || async {
+        host.turn("s", turn).await.state() == state
+    })
+    .await;
     host.turn("s", turn).await
 }
 
@@ -201,8 +314,14 @@ async fn ends_as(host: &Host, turn: &str, state: TurnState) -> pb::Turn {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_nobody_reads_is_cancelled_if_it_asked_for_that() {
     for (first, outcome) in [
-        (json!([{"text": "So far"}, {"wait_for": "never"}]), CancelOutcome::PartialAssistant),
-        (json!([{"text": "So far"}, call("look")]), CancelOutcome::ToolsInProgress),
+        (
+            json!([{"text": "So far"}, {"wait_for": "never"}]),
+            CancelOutcome::PartialAssistant,
+        ),
+        (
+            json!([{"text": "So far"}, call("look")]),
+            CancelOutcome::ToolsInProgress,
+        ),
     ] {
         let (options, request) = read_by_somebody(first);
         let host = Host::with(options).await;
@@ -212,9 +331,19 @@ async fn a_turn_that_nobody_reads_is_cancelled_if_it_asked_for_that() {
         let turn = ends_as(&host, &turn_id(&head), TurnState::Cancelled).await;
         assert_eq!(turn.cancel_cause(), CancelCause::Disconnected);
         let events = host.events("s", "", 0, 100).await;
-        assert_eq!((cancelled(&events).cause(), cancelled(&events).outcome()), (CancelCause::Disconnected, outcome));
-        let left =
-            || async { host.database.client().await.query("select from attendance", &[]).await.unwrap().is_empty() };
+        assert_eq!(
+            (cancelled(&events).cause(), cancelled(&events).outcome()),
+            (CancelCause::Disconnected, outcome)
+        );
+        let left = || async {
+            host.database
+                .client()
+                .await
+                .query("select from attendance", &[])
+                .await
+                .unwrap()
+                .is_empty()
+        };
         eventually("it to be forgotten", left).await;
     }
 }
@@ -231,10 +360,15 @@ async fn a_reader_on_another_replica_keeps_a_turn_alive_and_so_does_one_who_come
     let mut watch = other.watch("s", &turn_id(&head), 0).await;
     drop(stream);
     let client = host.database.client().await;
-    let renewed =
-        "select seen_until > (select started_at + interval '2.5 s' from turns where session_id = 's') from attendance";
-    eventually("more time than that to pass", || async { client.query_one(renewed, &[]).await.unwrap().get(0) }).await;
-    assert_eq!(host.turn("s", &turn_id(&head)).await.state(), TurnState::Running);
+    let renewed = "select seen_until > (select started_at + interval '2.5 s' from turns where session_id = 's') from attendance";
+    eventually("more time than that to pass", || async {
+        client.query_one(renewed, &[]).await.unwrap().get(0)
+    })
+    .await;
+    assert_eq!(
+        host.turn("s", &turn_id(&head)).await.state(),
+        TurnState::Running
+    );
     host.release("go");
     let seen = all(&mut watch).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
@@ -243,20 +377,28 @@ async fn a_reader_on_another_replica_keeps_a_turn_alive_and_so_does_one_who_come
 /// Row D19: I8.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_cancels_nothing_unless_it_asked_for_that() {
-    let host = Host::scripted(&[json!([{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}])]).await;
+    let host =
+        Host::scripted(&[json!([{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}])])
+            .await;
     let mut stream = host.execute(turn("s", MODEL, "Go")).await;
     let head = until_written(&mut stream, "So far").await;
     drop(stream);
     let id = turn_id(&head);
     let channel = host.replica.engine.hub();
-    eventually("the client to be gone", || async { channel.channels().iter().all(|channel| !channel.has_readers()) })
-        .await;
+    eventually("the client to be gone", || async {
+        channel
+            .channels()
+            .iter()
+            .all(|channel| !channel.has_readers())
+    })
+    .await;
     host.release("go");
     ends_as(&host, &id, TurnState::Completed).await;
     assert_eq!(said(&host.messages("s").await[1]), "So far so good.");
 }
 
-// --- The service behind it -----------------------------------------------------------------------------------------
+// --- The service behind it
+// -----------------------------------------------------------------------------------------
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
@@ -269,5 +411,8 @@ async fn a_cancel_breaks_the_connection_to_the_model_service_off() {
     let answer = host.cancel("s", "").await;
     assert_eq!(answer.outcome(), CancelOutcome::PartialAssistant);
     upstream.left(1).await;
-    assert_eq!(kinds(&all(&mut stream).await), ["message_committed", "usage_recorded", "turn_cancelled"]);
+    assert_eq!(
+        kinds(&all(&mut stream).await),
+        ["message_committed", "usage_recorded", "turn_cancelled"]
+    );
 }

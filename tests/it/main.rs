@@ -1,6 +1,13 @@
 //! Integration tests, one binary.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on says where")]
-#![allow(clippy::wildcard_enum_match_arm, reason = "a test names the variants it looks for")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on says where"
+)]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test names the variants it looks for"
+)]
 
 mod harness;
 

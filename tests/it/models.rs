@@ -41,39 +41,78 @@ fn declared() -> BTreeMap<String, Declared> {
         json_schema: Some(false),
         ..Declared::default()
     };
-    let local = Declared { tools: Some(false), max_output: Some(512), ..Declared::default() };
+    let local = Declared {
+        tools: Some(false),
+        max_output: Some(512),
+        ..Declared::default()
+    };
     [("gpt-4o".to_owned(), best), ("local".to_owned(), local)].into()
 }
 
 /// A server with `scripted`, with OpenAI's models, and with a server of somebody's own.
 async fn service() -> (Replica, ModelServiceClient<Channel>) {
-    let provider = |host: &str, declared| Arc::new(Silent(Catalog::new(host, declared))) as Arc<dyn Provider>;
+    let provider =
+        |host: &str, declared| Arc::new(Silent(Catalog::new(host, declared))) as Arc<dyn Provider>;
     let providers = vec![
         ("openai".to_owned(), provider("api.openai.com", declared())),
-        ("own".to_owned(), provider("localhost", [("llama".to_owned(), Declared::default())].into())),
+        (
+            "own".to_owned(),
+            provider(
+                "localhost",
+                [("llama".to_owned(), Declared::default())].into(),
+            ),
+        ),
     ];
-    let (_, replica) = Replica::alone(Options { providers, ..Options::default() }).await;
+    let (_, replica) = Replica::alone(Options {
+        providers,
+        ..Options::default()
+    })
+    .await;
     let models = ModelServiceClient::new(replica.channel().await);
     (replica, models)
 }
 
 async fn get(models: &mut ModelServiceClient<Channel>, reference: &str) -> pb::Model {
-    let request = pb::GetModelRequest { model: reference.to_owned() };
-    models.get_model(request).await.unwrap().into_inner().model.unwrap()
+    let request = pb::GetModelRequest {
+        model: reference.to_owned(),
+    };
+    models
+        .get_model(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .model
+        .unwrap()
 }
 
 fn limit(tokens: i32, source: ModelSource) -> Option<pb::ModelLimit> {
-    Some(pb::ModelLimit { tokens, source: source.into() })
+    Some(pb::ModelLimit {
+        tokens,
+        source: source.into(),
+    })
 }
 
 /// All models of a provider, page by page.
-async fn list(models: &mut ModelServiceClient<Channel>, provider: &str, page_size: i32) -> Vec<pb::Model> {
+async fn list(
+    models: &mut ModelServiceClient<Channel>,
+    provider: &str,
+    page_size: i32,
+) -> Vec<pb::Model> {
     let mut all = Vec::new();
     let mut page_token = String::new();
     loop {
-        let request = pb::ListModelsRequest { page_size, page_token, provider: provider.to_owned() };
+        let request = pb::ListModelsRequest {
+            page_size,
+            page_token,
+            provider: provider.to_owned(),
+        };
         let page = models.list_models(request).await.unwrap().into_inner();
-        let (count, most) = (page.models.len(), if page_size == 0 { 50 } else { page_size as usize });
+        let count = page.models.len();
+        let most = if page_size == 0 {
+            50
+        } else {
+            page_size as usize
+        };
         all.extend(page.models);
         if page.next_page_token.is_empty() {
             return all;
@@ -86,7 +125,12 @@ async fn list(models: &mut ModelServiceClient<Channel>, provider: &str, page_siz
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_shows_what_is_known_of_it_and_who_said_it() {
     let (_replica, mut models) = service().await;
-    let efforts = |efforts: &[ReasoningEffort]| efforts.iter().map(|effort| (*effort).into()).collect::<Vec<i32>>();
+    let efforts = |efforts: &[ReasoningEffort]| {
+        efforts
+            .iter()
+            .map(|effort| (*effort).into())
+            .collect::<Vec<i32>>()
+    };
     let shipped = get(&mut models, "openai/gpt-5").await;
     let expected = pb::Model {
         model: "openai/gpt-5".to_owned(),
@@ -113,12 +157,27 @@ async fn a_model_shows_what_is_known_of_it_and_who_said_it() {
     assert_eq!(shipped, expected);
     assert!(!shipped.estimator.is_empty());
     let declared = get(&mut models, "openai/gpt-4o").await;
-    assert_eq!(declared.context_window, limit(100_000, ModelSource::Configured));
+    assert_eq!(
+        declared.context_window,
+        limit(100_000, ModelSource::Configured)
+    );
     assert_eq!(declared.max_output, limit(16_384, ModelSource::Shipped));
-    assert_eq!((declared.display_name.as_str(), declared.supports_json_schema), ("The best", false));
-    assert_eq!((declared.source(), declared.supports_tools), (ModelSource::Configured, true));
+    assert_eq!(
+        (
+            declared.display_name.as_str(),
+            declared.supports_json_schema
+        ),
+        ("The best", false)
+    );
+    assert_eq!(
+        (declared.source(), declared.supports_tools),
+        (ModelSource::Configured, true)
+    );
     let scripted = get(&mut models, "scripted/demo").await;
-    assert_eq!((scripted.provider_kind.as_str(), scripted.supports_tools), ("scripted", true));
+    assert_eq!(
+        (scripted.provider_kind.as_str(), scripted.supports_tools),
+        ("scripted", true)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,13 +194,36 @@ async fn an_alias_means_its_model() {
 async fn of_a_model_that_nobody_knows_nothing_is_claimed() {
     let (_replica, mut models) = service().await;
     let unknown = get(&mut models, "own/some/new-model").await;
-    assert_eq!((unknown.model.as_str(), unknown.source()), ("own/some/new-model", ModelSource::Assumed));
-    assert_eq!((unknown.context_window, unknown.max_output, unknown.input_media_types.len()), (None, None, 0));
-    assert!(unknown.supports_tools && !unknown.supports_json_schema && unknown.reasoning_efforts.is_empty());
+    assert_eq!(
+        (unknown.model.as_str(), unknown.source()),
+        ("own/some/new-model", ModelSource::Assumed)
+    );
+    assert_eq!(
+        (
+            unknown.context_window,
+            unknown.max_output,
+            unknown.input_media_types.len()
+        ),
+        (None, None, 0)
+    );
+    assert!(
+        unknown.supports_tools
+            && !unknown.supports_json_schema
+            && unknown.reasoning_efforts.is_empty()
+    );
     for reference in ["scripted/none", "nobody/gpt-5", "gpt-5", "openai/"] {
-        let status = models.get_model(pb::GetModelRequest { model: reference.to_owned() }).await.unwrap_err();
+        let status = models
+            .get_model(pb::GetModelRequest {
+                model: reference.to_owned(),
+            })
+            .await
+            .unwrap_err();
         let refusal = refusal(&status);
-        assert_eq!((refusal.code, refusal.reason.as_str()), (Code::NotFound, "MODEL_NOT_FOUND"), "{reference}");
+        assert_eq!(
+            (refusal.code, refusal.reason.as_str()),
+            (Code::NotFound, "MODEL_NOT_FOUND"),
+            "{reference}"
+        );
     }
 }
 
@@ -150,8 +232,16 @@ async fn models_are_listed_by_reference_page_by_page() {
     let (_replica, mut models) = service().await;
     let all = list(&mut models, "", 1_000).await;
     let references: Vec<&str> = all.iter().map(|model| model.model.as_str()).collect();
-    assert!(references.is_sorted() && references.len() > 100, "{references:?}");
-    for known in ["openai/gpt-4o", "openai/local", "own/llama", "scripted/demo"] {
+    assert!(
+        references.is_sorted() && references.len() > 100,
+        "{references:?}"
+    );
+    for known in [
+        "openai/gpt-4o",
+        "openai/local",
+        "own/llama",
+        "scripted/demo",
+    ] {
         assert!(references.contains(&known), "{known}");
     }
     assert!(!references.contains(&"openai/best"), "an alias is no model");
@@ -159,7 +249,11 @@ async fn models_are_listed_by_reference_page_by_page() {
         assert_eq!(list(&mut models, "", page_size).await, all, "{page_size}");
     }
     for model in &all {
-        assert_eq!(get(&mut models, &model.model).await, *model, "the list and the model are one");
+        assert_eq!(
+            get(&mut models, &model.model).await,
+            *model,
+            "the list and the model are one"
+        );
     }
 }
 
@@ -168,16 +262,37 @@ async fn only_the_models_of_one_provider_are_listed_where_one_is_asked_for() {
     let (_replica, mut models) = service().await;
     let of = async |models: &mut ModelServiceClient<Channel>, provider: &str| {
         let listed = list(models, provider, 20).await;
-        assert!(listed.iter().all(|model| model.provider == provider), "{provider}");
-        listed.into_iter().map(|model| model.model).collect::<Vec<_>>()
+        assert!(
+            listed.iter().all(|model| model.provider == provider),
+            "{provider}"
+        );
+        listed
+            .into_iter()
+            .map(|model| model.model)
+            .collect::<Vec<_>>()
     };
     assert!(of(&mut models, "openai").await.len() > 50);
     assert_eq!(of(&mut models, "own").await, ["own/llama"]);
     assert_eq!(of(&mut models, "scripted").await, ["scripted/demo"]);
     assert_eq!(of(&mut models, "nobody").await, Vec::<String>::new());
-    let page = pb::ListModelsRequest { page_size: 1, provider: "openai".to_owned(), ..Default::default() };
-    let page_token = models.list_models(page).await.unwrap().into_inner().next_page_token;
-    let other = pb::ListModelsRequest { page_token, ..pb::ListModelsRequest::default() };
+    let page = pb::ListModelsRequest {
+        page_size: 1,
+        provider: "openai".to_owned(),
+        ..Default::default()
+    };
+    let page_token = models
+        .list_models(page)
+        .await
+        .unwrap()
+        .into_inner()
+        .next_page_token;
+    let other = pb::ListModelsRequest {
+        page_token,
+        ..pb::ListModelsRequest::default()
+    };
     let refusal = refusal(&models.list_models(other).await.unwrap_err());
-    assert_eq!(refusal.reason, "PAGE_TOKEN_INVALID", "the token of another filter");
+    assert_eq!(
+        refusal.reason, "PAGE_TOKEN_INVALID",
+        "the token of another filter"
+    );
 }

@@ -1,4 +1,5 @@
-//! A prompt that does not fit: it is not sent, or made smaller once; and a turn that ends says what fills the window.
+//! A prompt that does not fit: it is not sent, or made smaller once; and a turn that ends says what
+//! fills the window.
 
 use contextd::{
     model::{Content, message::PRUNED_WORDS},
@@ -17,7 +18,8 @@ use crate::harness::{
 
 /// A model whose first so many answers are that the prompt is too long.
 async fn too_long(times: u32) -> Host {
-    let error = json!({"error": {"kind": "too_long", "message": "prompt is too long", "times": times}});
+    let error =
+        json!({"error": {"kind": "too_long", "message": "prompt is too long", "times": times}});
     Host::scripted(&[json!([error, {"text": "Fine."}])]).await
 }
 
@@ -35,8 +37,15 @@ async fn with_results(host: &Host) {
     host.create(session(pb::Policy::default())).await;
     for call in ["c1", "c2"] {
         let words = "x".repeat(8_000);
-        let part = pb::Part { content: Some(part::Content::ToolResult(result(call, &words))), ..Default::default() };
-        let said = [says(pb::Role::User, "Look."), calls(&[call]), message(pb::Role::Tool, vec![part])];
+        let part = pb::Part {
+            content: Some(part::Content::ToolResult(result(call, &words))),
+            ..Default::default()
+        };
+        let said = [
+            says(pb::Role::User, "Look."),
+            calls(&[call]),
+            message(pb::Role::Tool, vec![part]),
+        ];
         host.append("s", said.to_vec()).await;
     }
 }
@@ -52,17 +61,31 @@ async fn a_prompt_that_the_provider_finds_too_long_is_made_smaller_and_sent_agai
     with_results(&host).await;
     let events = host.run(turn("s", "", "Well?")).await;
     let all = kinds(&events);
-    let at = all.iter().position(|kind| *kind == "turn_retrying").unwrap_or_else(|| panic!("{all:?}"));
-    assert_eq!(all[at - 1..=at + 1], ["usage_recorded", "turn_retrying", "context_pruned"]);
+    let at = all
+        .iter()
+        .position(|kind| *kind == "turn_retrying")
+        .unwrap_or_else(|| panic!("{all:?}"));
+    assert_eq!(
+        all[at - 1..=at + 1],
+        ["usage_recorded", "turn_retrying", "context_pruned"]
+    );
     assert_eq!(all.last(), Some(&"turn_completed"));
     let prompts = host.replica.scripted.prompts();
     let cleared = |n: usize| {
-        let parts = prompts[n].transcript.messages().iter().flat_map(|message| &message.parts);
+        let parts = prompts[n]
+            .transcript
+            .messages()
+            .iter()
+            .flat_map(|message| &message.parts);
         parts
             .filter(|part| matches!(&part.part.content, Content::ToolResult(it) if it.texts().eq([PRUNED_WORDS])))
             .count()
     };
-    assert_eq!((prompts.len(), cleared(0), cleared(1)), (2, 0, 1), "the newest one stays");
+    assert_eq!(
+        (prompts.len(), cleared(0), cleared(1)),
+        (2, 0, 1),
+        "the newest one stays"
+    );
 }
 
 /// Rows D20 and I7
@@ -71,12 +94,28 @@ async fn it_is_tried_once_and_the_end_names_what_fills_the_window() {
     let host = too_long(9).await;
     with_results(&host).await;
     let events = host.run(turn("s", "", "Well?")).await;
-    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count(), 1);
+    assert_eq!(
+        kinds(&events)
+            .iter()
+            .filter(|kind| **kind == "turn_retrying")
+            .count(),
+        1
+    );
     assert_eq!(host.replica.scripted.prompts().len(), 2);
     let failure = failure(&events);
-    assert_eq!((failure.reason(), failure.recoverable), (pb::FailureReason::ContextOverflow, false));
-    assert_eq!(failure.categories[0].category(), ContextCategory::ToolResults);
-    let sizes: Vec<i32> = failure.categories.iter().map(|share| share.tokens).collect();
+    assert_eq!(
+        (failure.reason(), failure.recoverable),
+        (pb::FailureReason::ContextOverflow, false)
+    );
+    assert_eq!(
+        failure.categories[0].category(),
+        ContextCategory::ToolResults
+    );
+    let sizes: Vec<i32> = failure
+        .categories
+        .iter()
+        .map(|share| share.tokens)
+        .collect();
     assert!(sizes.is_sorted_by(|one, other| one >= other), "{sizes:?}");
     let turn = host.turn("s", &events[0].turn_id).await;
     assert_eq!(turn.failure, Some(failure), "and it is kept");
@@ -88,7 +127,10 @@ async fn where_nothing_can_be_cleared_the_turn_ends_at_once() {
     let host = too_long(9).await;
     let events = host.ask("s", "Hello").await;
     assert!(!kinds(&events).contains(&"turn_retrying"));
-    assert_eq!(failure(&events).reason(), pb::FailureReason::ContextOverflow);
+    assert_eq!(
+        failure(&events).reason(),
+        pb::FailureReason::ContextOverflow
+    );
     assert_eq!(host.replica.scripted.prompts().len(), 1);
 }
 
@@ -96,8 +138,15 @@ async fn where_nothing_can_be_cleared_the_turn_ends_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_window_cannot_hold_is_not_sent() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
-    let compaction = Some(pb::CompactionPolicy { enabled: Some(false), ..Default::default() });
-    let small = pb::Policy { context_window: Some(1_000), compaction, ..pb::Policy::default() };
+    let compaction = Some(pb::CompactionPolicy {
+        enabled: Some(false),
+        ..Default::default()
+    });
+    let small = pb::Policy {
+        context_window: Some(1_000),
+        compaction,
+        ..pb::Policy::default()
+    };
     host.create(session(small)).await;
     let fits = host.run(turn("s", "", &"x".repeat(4 * 900))).await;
     assert_eq!(kinds(&fits).last(), Some(&"turn_completed"));
@@ -107,12 +156,19 @@ async fn what_the_window_cannot_hold_is_not_sent() {
     assert_eq!(failure.categories[0].category(), ContextCategory::User);
     let total: i32 = failure.categories.iter().map(|share| share.tokens).sum();
     assert_eq!(total, host.stats("s").await.used.unwrap().tokens);
-    assert_eq!(host.replica.scripted.prompts().len(), 1, "the model was not asked");
+    assert_eq!(
+        host.replica.scripted.prompts().len(),
+        1,
+        "the model was not asked"
+    );
 }
 
 /// A host of a service that takes requests of so many bytes, or says so itself.
 async fn narrow(upstream: &Upstream, max_request_bytes: Option<usize>) -> Host {
-    let settings = contextd::provider::http::Settings { max_request_bytes, ..upstream.settings() };
+    let settings = contextd::provider::http::Settings {
+        max_request_bytes,
+        ..upstream.settings()
+    };
     let main = std::sync::Arc::new(provider("main", settings, "compatible"));
     let host = Host::with(answering(&[json!([{"text": "Fine."}])]).provider("main", main)).await;
     with_results(&host).await;
@@ -121,7 +177,12 @@ async fn narrow(upstream: &Upstream, max_request_bytes: Option<usize>) -> Host {
 
 /// How many results in a request are cleared.
 fn cleared(request: &Value) -> usize {
-    request["messages"].as_array().unwrap().iter().filter(|it| it["content"] == PRUNED_WORDS).count()
+    request["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|it| it["content"] == PRUNED_WORDS)
+        .count()
 }
 
 /// Row D20
@@ -141,7 +202,13 @@ async fn a_limit_in_bytes_that_the_service_tells_of_is_met_by_a_smaller_prompt()
         let events = host.run(turn("s", "main/gpt-4o", "Well?")).await;
         assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
         let requests = upstream.requests();
-        assert_eq!(requests.iter().map(|it| cleared(&it.json)).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(
+            requests
+                .iter()
+                .map(|it| cleared(&it.json))
+                .collect::<Vec<_>>(),
+            [0, 1]
+        );
     }
 }
 
@@ -152,10 +219,23 @@ async fn a_request_over_a_known_limit_in_bytes_is_not_sent() {
     let host = narrow(&upstream, Some(12_000)).await;
     upstream.answer(Reply::events(answer(&["Fine."])));
     let events = host.run(turn("s", "main/gpt-4o", "Well?")).await;
-    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "turn_retrying").count(), 1);
+    assert_eq!(
+        kinds(&events)
+            .iter()
+            .filter(|kind| **kind == "turn_retrying")
+            .count(),
+        1
+    );
     assert_eq!(kinds(&events).last(), Some(&"turn_completed"));
     let requests = upstream.requests();
-    assert_eq!(requests.iter().map(|it| cleared(&it.json)).collect::<Vec<_>>(), [1], "the first one was never sent");
+    assert_eq!(
+        requests
+            .iter()
+            .map(|it| cleared(&it.json))
+            .collect::<Vec<_>>(),
+        [1],
+        "the first one was never sent"
+    );
     assert!(requests[0].body.len() <= 12_000);
 }
 
@@ -166,8 +246,18 @@ async fn a_request_that_stays_over_the_limit_in_bytes_ends_the_turn_with_what_fi
     let host = narrow(&upstream, Some(1_500)).await;
     let events = host.run(turn("s", "main/gpt-4o", "Well?")).await;
     let failure = failure(&events);
-    assert_eq!((failure.reason(), failure.recoverable), (pb::FailureReason::ContextOverflow, false));
-    assert_eq!(failure.categories[0].category(), ContextCategory::ToolResults);
-    assert!(failure.message.contains("the service takes 1500"), "{}", failure.message);
+    assert_eq!(
+        (failure.reason(), failure.recoverable),
+        (pb::FailureReason::ContextOverflow, false)
+    );
+    assert_eq!(
+        failure.categories[0].category(),
+        ContextCategory::ToolResults
+    );
+    assert!(
+        failure.message.contains("the service takes 1500"),
+        "{}",
+        failure.message
+    );
     assert!(upstream.requests().is_empty());
 }

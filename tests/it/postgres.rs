@@ -24,7 +24,8 @@ const GUARD_PROGRAM: &str = "CONTEXTD_TEST_GUARD_PROGRAM";
 /// Tells the helper test below where to start a server.
 const HOLD_AT: &str = "CONTEXTD_TEST_HOLD_AT";
 
-/// A place for one cluster that the unprivileged user of a test run by root can reach. Removed after its server ended.
+/// A place for one cluster that the unprivileged user of a test run by root can reach. Removed
+/// after its server ended.
 struct Place {
     root: TempDir,
 }
@@ -41,11 +42,17 @@ impl Place {
     }
 
     fn settings(&self) -> Settings {
-        Settings { runtime_dir: Some(self.root.path().join("run")), ..settings_at(&self.data_dir()) }
+        Settings {
+            runtime_dir: Some(self.root.path().join("run")),
+            ..settings_at(&self.data_dir())
+        }
     }
 
     fn durable(&self) -> Settings {
-        Settings { durability: Durability::Durable, ..self.settings() }
+        Settings {
+            durability: Durability::Durable,
+            ..self.settings()
+        }
     }
 
     async fn start(&self) -> Postgres {
@@ -60,7 +67,12 @@ impl Place {
     }
 
     fn postmaster(&self) -> Option<i32> {
-        fs::read_to_string(self.data_dir().join("postmaster.pid")).ok()?.lines().next()?.parse().ok()
+        fs::read_to_string(self.data_dir().join("postmaster.pid"))
+            .ok()?
+            .lines()
+            .next()?
+            .parse()
+            .ok()
     }
 
     /// A directory that the server's user owns.
@@ -100,10 +112,13 @@ async fn failure(settings: Settings) -> String {
 
 fn server_user() -> (u32, u32) {
     let user = match geteuid().is_root() {
-        true => User::from_name("postgres").unwrap().or_else(|| User::from_name("nobody").unwrap()),
+        true => User::from_name("postgres")
+            .unwrap()
+            .or_else(|| User::from_name("nobody").unwrap()),
         false => User::from_uid(geteuid()).unwrap(),
     };
-    user.map(|user| (user.uid.as_raw(), user.gid.as_raw())).unwrap()
+    user.map(|user| (user.uid.as_raw(), user.gid.as_raw()))
+        .unwrap()
 }
 
 async fn connect(config: &Config) -> Client {
@@ -118,22 +133,39 @@ async fn text(client: &Client, query: &str) -> String {
 
 async fn remember(postgres: &Postgres, word: &str) {
     let client = connect(&postgres.config("contextd")).await;
-    client.batch_execute(&format!("create table memory as select '{word}'::text as word")).await.unwrap();
+    client
+        .batch_execute(&format!(
+            "create table memory as select '{word}'::text as word"
+        ))
+        .await
+        .unwrap();
 }
 
 async fn recall(postgres: &Postgres) -> String {
-    text(&connect(&postgres.config("contextd")).await, "select word from memory").await
+    text(
+        &connect(&postgres.config("contextd")).await,
+        "select word from memory",
+    )
+    .await
 }
 
 /// Zombies count as ended: where process 1 does not reap, an orphan stays one.
 fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 fn parent_of(pid: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
+    stat.rsplit_once(") ")
+        .unwrap()
+        .1
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 fn kill_9(pid: i32) {
@@ -151,7 +183,9 @@ async fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 #[tokio::test]
@@ -165,7 +199,10 @@ async fn an_empty_place_gets_a_utf8_cluster_with_checksums_on_a_private_socket_o
     assert_eq!(text(&client, "show lc_collate").await, "C");
     assert_eq!(text(&client, "show listen_addresses").await, "");
     let socket_dir = fs::metadata(postgres.socket_dir()).unwrap();
-    assert_eq!((socket_dir.uid(), socket_dir.mode() & 0o777), (server_user().0, 0o700));
+    assert_eq!(
+        (socket_dir.uid(), socket_dir.mode() & 0o777),
+        (server_user().0, 0o700)
+    );
     let path = postgres.socket_dir().to_owned();
     postgres.stop().await.unwrap();
     assert!(!path.exists());
@@ -177,7 +214,11 @@ async fn a_durable_server_flushes_what_it_acknowledges() {
     let postgres = start(place.durable()).await.unwrap();
     let client = connect(&postgres.config("contextd")).await;
     for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
-        assert_eq!(text(&client, &format!("show {setting}")).await, "on", "{setting}");
+        assert_eq!(
+            text(&client, &format!("show {setting}")).await,
+            "on",
+            "{setting}"
+        );
     }
 }
 
@@ -185,7 +226,13 @@ async fn a_durable_server_flushes_what_it_acknowledges() {
 async fn further_settings_reach_the_server() {
     let place = Place::new();
     let server_settings = vec![("work_mem".to_owned(), "7MB".to_owned())];
-    let postgres = start(Settings { server_settings, max_connections: 17, ..place.settings() }).await.unwrap();
+    let postgres = start(Settings {
+        server_settings,
+        max_connections: 17,
+        ..place.settings()
+    })
+    .await
+    .unwrap();
     let client = connect(&postgres.config("contextd")).await;
     assert_eq!(text(&client, "show work_mem").await, "7MB");
     assert_eq!(text(&client, "show max_connections").await, "17");
@@ -215,7 +262,12 @@ async fn a_dropped_server_stops_and_the_next_start_waits_for_that() {
 async fn a_server_outlives_the_runtime_it_was_started_from() {
     let place = Place::new();
     let settings = place.settings();
-    let other = std::thread::spawn(|| tokio::runtime::Runtime::new().unwrap().block_on(start(settings)).unwrap());
+    let other = std::thread::spawn(|| {
+        tokio::runtime::Runtime::new()
+            .unwrap()
+            .block_on(start(settings))
+            .unwrap()
+    });
     let postgres = other.join().unwrap();
     remember(&postgres, "still here").await;
     postgres.stop().await.unwrap();
@@ -226,7 +278,10 @@ async fn a_server_outlives_the_runtime_it_was_started_from() {
 async fn a_start_can_be_awaited_in_a_task_of_its_own() {
     let place = Place::new();
     let settings = place.settings();
-    let postgres = tokio::spawn(async move { Postgres::start(settings, &|_| {}).await }).await.unwrap().unwrap();
+    let postgres = tokio::spawn(async move { Postgres::start(settings, &|_| {}).await })
+        .await
+        .unwrap()
+        .unwrap();
     tokio::spawn(postgres.stop()).await.unwrap().unwrap();
 }
 
@@ -238,7 +293,10 @@ async fn after_kill_9_of_the_postmaster_the_end_is_noticed_and_the_next_start_re
     kill_9(place.postmaster().unwrap());
     soon("exited", postgres.exited()).await;
     drop(postgres);
-    assert_eq!(recall(&start(place.durable()).await.unwrap()).await, "recovered");
+    assert_eq!(
+        recall(&start(place.durable()).await.unwrap()).await,
+        "recovered"
+    );
 }
 
 #[tokio::test]
@@ -258,7 +316,10 @@ async fn after_kill_9_of_the_postmaster_busy_backends_hold_up_the_next_start_unt
     kill_9(place.postmaster().unwrap());
     soon("exited", postgres.exited()).await;
     drop(postgres);
-    assert_eq!(recall(&start(place.durable()).await.unwrap()).await, "recovered");
+    assert_eq!(
+        recall(&start(place.durable()).await.unwrap()).await,
+        "recovered"
+    );
     let _ = busy.await.unwrap(); // the old backend answered or not; it is gone
 }
 
@@ -285,10 +346,18 @@ async fn after_kill_9_of_the_guard_the_next_start_stops_the_orphan_and_says_so()
     drop(postgres);
     assert!(alive(orphan));
     let said = std::sync::Mutex::new(String::new());
-    let next = Postgres::start(place.settings(), &|line| said.lock().unwrap().push_str(line)).await.unwrap();
+    let next = Postgres::start(place.settings(), &|line| {
+        said.lock().unwrap().push_str(line)
+    })
+    .await
+    .unwrap();
     assert!(!alive(orphan));
     assert_eq!(recall(&next).await, "kept");
-    assert!(said.lock().unwrap().contains(&format!("run left (pid {orphan})")));
+    assert!(
+        said.lock()
+            .unwrap()
+            .contains(&format!("run left (pid {orphan})"))
+    );
 }
 
 #[tokio::test]
@@ -308,7 +377,10 @@ fn the_guard_ends_its_program_when_the_pipe_closes_and_not_before() {
     let mut guard = guard_of(&["-", "/bin/sleep", "600"]);
     assert!(guard.try_wait().unwrap().is_none());
     drop(guard.stdin.take());
-    assert_eq!(guard.wait().unwrap().code(), Some(128 + Signal::SIGINT as i32));
+    assert_eq!(
+        guard.wait().unwrap().code(),
+        Some(128 + Signal::SIGINT as i32)
+    );
 }
 
 #[test]
@@ -320,34 +392,58 @@ fn the_guard_ends_with_its_program() {
 
 fn guard_of(args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-    command.arg("__postgres-guard").args(args).stdin(Stdio::piped()).spawn().unwrap()
+    command
+        .arg("__postgres-guard")
+        .args(args)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// Not a test: the program that the tests below kill. It starts a server and holds it until then.
 #[tokio::test]
 #[ignore = "run by other tests, as a process of its own"]
 async fn hold() {
-    let Some(data_dir) = std::env::var_os(HOLD_AT).map(PathBuf::from) else { return };
+    let Some(data_dir) = std::env::var_os(HOLD_AT).map(PathBuf::from) else {
+        return;
+    };
     let guard_program = std::env::var_os(GUARD_PROGRAM).map(PathBuf::from).unwrap();
     let runtime_dir = data_dir.parent().map(PathBuf::from);
-    let _postgres = start(Settings { guard_program, runtime_dir, ..settings_at(&data_dir) }).await.unwrap();
+    let _postgres = start(Settings {
+        guard_program,
+        runtime_dir,
+        ..settings_at(&data_dir)
+    })
+    .await
+    .unwrap();
     eprintln!("{HOLDING}");
     std::future::pending().await
 }
 
-/// A program, copied there by another process: one that is forked here while a copy is open for writing would hold it open for a moment
-/// longer, and a program that is open for writing cannot be run.
+/// A program, copied there by another process: one that is forked here while a copy is open for
+/// writing would hold it open for a moment longer, and a program that is open for writing cannot be
+/// run.
 fn copied(program: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(program.file_name().unwrap());
-    assert!(Command::new("cp").args([program, copy.as_path()]).status().unwrap().success());
+    assert!(
+        Command::new("cp")
+            .args([program, copy.as_path()])
+            .status()
+            .unwrap()
+            .success()
+    );
     copy
 }
 
-/// Runs `hold` as a process, as an ordinary user if `user` is given, and returns once its server is up.
+/// Runs `hold` as a process, as an ordinary user if `user` is given, and returns once its server is
+/// up.
 fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
     let home = place.root.path().join("home");
     fs::create_dir(&home).unwrap();
-    let mut programs = [std::env::current_exe().unwrap(), PathBuf::from(env!("CARGO_BIN_EXE_contextd"))];
+    let mut programs = [
+        std::env::current_exe().unwrap(),
+        PathBuf::from(env!("CARGO_BIN_EXE_contextd")),
+    ];
     if user.is_some() {
         programs = programs.map(|program| copied(&program, &home)); // where any user can reach them
     }
@@ -358,8 +454,14 @@ fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
         command.uid(uid).gid(gid);
     }
     command.env(GUARD_PROGRAM, contextd);
-    command.args(["--exact", "postgres::hold", "--ignored", "--nocapture"]).env(HOLD_AT, home.join("data"));
-    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    command
+        .args(["--exact", "postgres::hold", "--ignored", "--nocapture"])
+        .env(HOLD_AT, home.join("data"));
+    let mut child = command
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     let mut said = Vec::new();
     for line in std::io::BufReader::new(child.stderr.as_mut().unwrap()).lines() {
         said.push(line.unwrap());
@@ -368,7 +470,10 @@ fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
         }
     }
     let _ = child.kill();
-    panic!("it ended without holding a server ({:?}): {said:#?}", child.wait())
+    panic!(
+        "it ended without holding a server ({:?}): {said:#?}",
+        child.wait()
+    )
 }
 
 async fn kill_9_of_the_holder_stops_its_server(user: Option<(u32, u32)>) {
@@ -376,7 +481,13 @@ async fn kill_9_of_the_holder_stops_its_server(user: Option<(u32, u32)>) {
     let mut holder = holder(&place, user);
     let data_dir = place.root.path().join("home/data");
     let pid_file = data_dir.join("postmaster.pid");
-    let postmaster: i32 = fs::read_to_string(&pid_file).unwrap().lines().next().unwrap().parse().unwrap();
+    let postmaster: i32 = fs::read_to_string(&pid_file)
+        .unwrap()
+        .lines()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(alive(postmaster));
     holder.kill().unwrap();
     holder.wait().unwrap();
@@ -405,7 +516,9 @@ async fn a_cluster_made_as_root_serves_its_owner_too_and_the_other_way_round() {
     let mut holder = holder(&place, Some(server_user()));
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let postgres = start(settings_at(&place.root.path().join("home/data"))).await.unwrap();
+    let postgres = start(settings_at(&place.root.path().join("home/data")))
+        .await
+        .unwrap();
     remember(&postgres, "by root").await;
     postgres.stop().await.unwrap();
 }
@@ -426,12 +539,16 @@ async fn a_directory_that_holds_something_else_is_left_alone() {
     fs::create_dir(place.data_dir()).unwrap();
     fs::write(place.data_dir().join("thesis.txt"), "years of work").unwrap();
     let error = failure(place.settings()).await;
-    assert!(error.contains("is not empty and not a PostgreSQL cluster"), "{error}");
+    assert!(
+        error.contains("is not empty and not a PostgreSQL cluster"),
+        "{error}"
+    );
     assert!(place.data_dir().join("thesis.txt").exists());
 }
 
 #[tokio::test]
-async fn a_stranger_with_the_pid_of_a_dead_server_is_not_harmed_and_does_not_keep_the_next_from_starting() {
+async fn a_stranger_with_the_pid_of_a_dead_server_is_not_harmed_and_does_not_keep_the_next_from_starting()
+ {
     let place = Place::with_a_cluster().await;
     let mut stranger = Command::new("/bin/sleep");
     stranger.arg("600");
@@ -439,7 +556,11 @@ async fn a_stranger_with_the_pid_of_a_dead_server_is_not_harmed_and_does_not_kee
         stranger.uid(server_user().0); // PostgreSQL itself is misled only by a process of its own user
     }
     let mut stranger = stranger.spawn().unwrap();
-    let stale = format!("{}\n{}\n1700000000\n5432\n/tmp\n\n\nready   \n", stranger.id(), place.data_dir().display());
+    let stale = format!(
+        "{}\n{}\n1700000000\n5432\n/tmp\n\n\nready   \n",
+        stranger.id(),
+        place.data_dir().display()
+    );
     fs::write(place.data_dir().join("postmaster.pid"), stale).unwrap();
     assert!(find_running(&place.data_dir()).await.is_none());
     let postgres = place.start().await;
@@ -454,7 +575,13 @@ async fn a_second_holder_is_told_who_the_first_is() {
     let place = Place::new();
     let _first = place.start().await;
     let error = failure(place.settings()).await;
-    assert!(error.contains(&format!("in use by another contextd (pid {})", std::process::id())), "{error}");
+    assert!(
+        error.contains(&format!(
+            "in use by another contextd (pid {})",
+            std::process::id()
+        )),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -463,7 +590,10 @@ async fn a_running_server_is_found_by_its_data_directory_and_a_stopped_one_is_no
     assert!(find_running(&place.data_dir()).await.is_none());
     let postgres = place.start().await;
     let found = find_running(&place.data_dir()).await.unwrap();
-    assert_eq!(text(&connect(&found).await, "select current_database()::text").await, "contextd");
+    assert_eq!(
+        text(&connect(&found).await, "select current_database()::text").await,
+        "contextd"
+    );
     postgres.stop().await.unwrap();
     assert!(find_running(&place.data_dir()).await.is_none());
 }
@@ -475,20 +605,42 @@ async fn another_user_is_not_let_in() {
     }
     let place = Place::new();
     let postgres = place.start().await;
-    let url = format!("host={} user=contextd dbname=contextd", postgres.socket_dir().display());
-    let psql = |uid: u32| Command::new("psql").args([&url, "-c", "select 1"]).uid(uid).current_dir("/").output();
+    let url = format!(
+        "host={} user=contextd dbname=contextd",
+        postgres.socket_dir().display()
+    );
+    let psql = |uid: u32| {
+        Command::new("psql")
+            .args([&url, "-c", "select 1"])
+            .uid(uid)
+            .current_dir("/")
+            .output()
+    };
     let Ok(nobody) = psql(65534) else { return }; // no psql here
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains("Permission denied"), "{nobody:?}");
+    assert!(
+        String::from_utf8_lossy(&nobody.stderr).contains("Permission denied"),
+        "{nobody:?}"
+    );
     let itself = psql(server_user().0).unwrap();
-    assert!(String::from_utf8_lossy(&itself.stderr).contains("Peer authentication failed"), "{itself:?}");
+    assert!(
+        String::from_utf8_lossy(&itself.stderr).contains("Peer authentication failed"),
+        "{itself:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_socket_path_that_is_too_long_is_named_with_the_limit() {
     let place = Place::with_a_cluster().await;
     let runtime_dir = place.root.path().join("x".repeat(90));
-    let error = failure(Settings { runtime_dir: Some(runtime_dir.clone()), ..place.settings() }).await;
-    assert!(error.contains(runtime_dir.to_str().unwrap()) && error.contains("fewer than 100"), "{error}");
+    let error = failure(Settings {
+        runtime_dir: Some(runtime_dir.clone()),
+        ..place.settings()
+    })
+    .await;
+    assert!(
+        error.contains(runtime_dir.to_str().unwrap()) && error.contains("fewer than 100"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -517,7 +669,10 @@ async fn a_closed_directory_on_the_way_is_named() {
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     let error = failure(settings_at(&closed.join("deeper/data"))).await;
-    assert!(error.starts_with(&format!("{} does not let user", closed.display())), "{error}");
+    assert!(
+        error.starts_with(&format!("{} does not let user", closed.display())),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -526,23 +681,40 @@ async fn a_cluster_of_another_version_names_both() {
     place.own(&place.data_dir());
     fs::write(place.data_dir().join("PG_VERSION"), "12\n").unwrap();
     let error = failure(place.settings()).await;
-    assert!(error.contains("was made by PostgreSQL 12, but the binaries found are 1"), "{error}");
+    assert!(
+        error.contains("was made by PostgreSQL 12, but the binaries found are 1"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn without_programs_the_message_says_how_to_get_them() {
     let place = Place::new();
     let empty = place.root.path().to_owned();
-    let error = failure(Settings { bin_dir: Some(empty.clone()), ..place.settings() }).await;
-    assert!(error.contains(empty.to_str().unwrap()) && error.contains("apt-get install postgresql"), "{error}");
+    let error = failure(Settings {
+        bin_dir: Some(empty.clone()),
+        ..place.settings()
+    })
+    .await;
+    assert!(
+        error.contains(empty.to_str().unwrap()) && error.contains("apt-get install postgresql"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_will_not_start_is_quoted() {
     let place = Place::with_a_cluster().await;
     let server_settings = vec![("no_such_setting".to_owned(), "1".to_owned())];
-    let error = failure(Settings { server_settings, ..place.settings() }).await;
-    assert!(error.contains("unrecognized configuration parameter \"no_such_setting\""), "{error}");
+    let error = failure(Settings {
+        server_settings,
+        ..place.settings()
+    })
+    .await;
+    assert!(
+        error.contains("unrecognized configuration parameter \"no_such_setting\""),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -550,12 +722,19 @@ async fn scratch_servers_get_a_slot_each_and_a_later_one_finds_it_empty() {
     let place = Place::new();
     let parent = place.root.path();
     let first = Postgres::scratch(parent, place.settings()).await.unwrap();
-    connect(&first.config("contextd")).await.batch_execute("create database left_over is_template true").await.unwrap();
+    connect(&first.config("contextd"))
+        .await
+        .batch_execute("create database left_over is_template true")
+        .await
+        .unwrap();
     let second = Postgres::scratch(parent, place.settings()).await.unwrap();
     assert_ne!(first.socket_dir(), second.socket_dir());
     drop((first, second));
     let again = Postgres::scratch(parent, place.settings()).await.unwrap();
     let left = "select count(*)::text from pg_database where datname = 'left_over'";
-    assert_eq!(text(&connect(&again.config("contextd")).await, left).await, "0");
+    assert_eq!(
+        text(&connect(&again.config("contextd")).await, left).await,
+        "0"
+    );
     again.stop().await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! `[providers.NAME]`: how a model service is configured, what is refused, and that a key is never written anywhere.
+//! `[providers.NAME]`: how a model service is configured, what is refused, and that a key is never
+//! written anywhere.
 
 use std::{fs, path::PathBuf};
 
@@ -26,13 +27,24 @@ fn load_with(file: &str, variables: &[(&str, &str)]) -> Result<Loaded, String> {
     let path = dir.path().join("contextd.toml");
     fs::write(&path, file).unwrap();
     let environment = Environment::new(variables.iter().copied());
-    let sources = Sources { file: Some(path), environment, ..Sources::default() };
-    config::load(&sources).map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "DIR"))
+    let sources = Sources {
+        file: Some(path),
+        environment,
+        ..Sources::default()
+    };
+    config::load(&sources).map_err(|error| {
+        error
+            .to_string()
+            .replace(&dir.path().display().to_string(), "DIR")
+    })
 }
 
 fn problems(file: &str) -> Vec<String> {
     let told = load(file).unwrap_err();
-    told.lines().skip(1).map(|line| line.trim().to_owned()).collect()
+    told.lines()
+        .skip(1)
+        .map(|line| line.trim().to_owned())
+        .collect()
 }
 
 const WHOLE: &str = "
@@ -64,16 +76,42 @@ const WHOLE: &str = "
 #[test]
 fn a_service_is_configured_by_its_address_its_key_and_its_models() {
     let loaded = load(WHOLE).unwrap();
-    let ProviderConfig::OpenAi(main) = &loaded.config.providers["main"] else { panic!("another kind") };
-    assert_eq!((main.base_url.as_str(), main.dialect), ("https://llm.example.org/v1", Some(Dialect::OpenRouter)));
-    assert_eq!(main.key(&Environment::default()).unwrap().unwrap().expose_secret(), "s3cret-key");
-    assert_eq!(main.headers["HTTP-Referer"].expose_secret(), "s3cret-referer");
-    assert_eq!((main.connect_timeout.as_secs(), main.stall_timeout.as_secs()), (3, 30));
+    let ProviderConfig::OpenAi(main) = &loaded.config.providers["main"] else {
+        panic!("another kind")
+    };
+    assert_eq!(
+        (main.base_url.as_str(), main.dialect),
+        ("https://llm.example.org/v1", Some(Dialect::OpenRouter))
+    );
+    assert_eq!(
+        main.key(&Environment::default())
+            .unwrap()
+            .unwrap()
+            .expose_secret(),
+        "s3cret-key"
+    );
+    assert_eq!(
+        main.headers["HTTP-Referer"].expose_secret(),
+        "s3cret-referer"
+    );
+    assert_eq!(
+        (main.connect_timeout.as_secs(), main.stall_timeout.as_secs()),
+        (3, 30)
+    );
     assert_eq!(main.max_request_bytes, Some(4_000_000));
-    let (tools, plain) = (&main.models["gpt-4o"], &main.models["plain"]);
-    assert_eq!((tools.context_window, tools.max_output, tools.supports_tools), (Some(128_000), Some(16_384), None));
-    assert_eq!((plain.supports_tools, plain.display_name.as_deref()), (Some(false), Some("Plain")));
-    let ProviderConfig::Scripted(_) = &loaded.config.providers["scripted"] else { panic!("the shipped one is gone") };
+    let tools = &main.models["gpt-4o"];
+    let plain = &main.models["plain"];
+    assert_eq!(
+        (tools.context_window, tools.max_output, tools.supports_tools),
+        (Some(128_000), Some(16_384), None)
+    );
+    assert_eq!(
+        (plain.supports_tools, plain.display_name.as_deref()),
+        (Some(false), Some("Plain"))
+    );
+    let ProviderConfig::Scripted(_) = &loaded.config.providers["scripted"] else {
+        panic!("the shipped one is gone")
+    };
 }
 
 #[test]
@@ -81,8 +119,14 @@ fn secrets_of_services_are_hidden_in_print_in_debug_output_and_in_errors() {
     let loaded = load(WHOLE).unwrap();
     let printed = config::print(&loaded);
     assert!(printed.contains("api_key = \"***\" # from"), "{printed}");
-    assert!(printed.contains("HTTP-Referer = \"***\" # from"), "{printed}");
-    assert!(printed.contains("stall_timeout = \"30s\" # from"), "{printed}");
+    assert!(
+        printed.contains("HTTP-Referer = \"***\" # from"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("stall_timeout = \"30s\" # from"),
+        "{printed}"
+    );
     let service = "[providers.main]\nkind = 'openai'\n";
     let shown = [
         printed,
@@ -135,9 +179,18 @@ fn what_is_wrong_with_a_service_is_told_at_once() {
             "kind = 'openai'\nbase_ur = 'x'",
             "unknown key `providers.main.base_ur` (from DIR/contextd.toml); did you mean `providers.main.base_url`?",
         ),
-        ("kind = 'openai'\ndialect = 'klingon'", "unknown variant `klingon`"),
-        ("kind = 'openai'\nscript_dir = 'x'", "kind `openai` has no `script_dir`"),
-        ("kind = 'scripted'\nbase_url = 'x'\napi_key = 'y'", "kind `scripted` has no `base_url`, `api_key`"),
+        (
+            "kind = 'openai'\ndialect = 'klingon'",
+            "unknown variant `klingon`",
+        ),
+        (
+            "kind = 'openai'\nscript_dir = 'x'",
+            "kind `openai` has no `script_dir`",
+        ),
+        (
+            "kind = 'scripted'\nbase_url = 'x'\napi_key = 'y'",
+            "kind `scripted` has no `base_url`, `api_key`",
+        ),
         ("base_url = 'x'", "missing field `kind`"),
     ];
     for (service, told) in table {
@@ -151,24 +204,56 @@ fn a_key_comes_from_a_variable_or_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
     let config = |how: &str| {
-        let loaded =
-            load(&format!("[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n{how}")).unwrap();
-        let ProviderConfig::OpenAi(main) = loaded.config.providers["main"].clone() else { panic!("another kind") };
+        let loaded = load(&format!(
+            "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n{how}"
+        ))
+        .unwrap();
+        let ProviderConfig::OpenAi(main) = loaded.config.providers["main"].clone() else {
+            panic!("another kind")
+        };
         main
     };
     let environment = Environment::new([("MY_KEY", "from-variable")]);
     let by_variable = config("api_key_env = 'MY_KEY'");
-    assert_eq!(by_variable.key(&environment).unwrap().unwrap().expose_secret(), "from-variable");
+    assert_eq!(
+        by_variable
+            .key(&environment)
+            .unwrap()
+            .unwrap()
+            .expose_secret(),
+        "from-variable"
+    );
     let error = by_variable.key(&Environment::default()).unwrap_err();
-    assert_eq!(error.to_string(), "the environment variable MY_KEY is not set");
+    assert_eq!(
+        error.to_string(),
+        "the environment variable MY_KEY is not set"
+    );
 
     let by_file = config(&format!("api_key_file = '{}'", path.display()));
-    assert!(by_file.key(&environment).unwrap_err().to_string().starts_with("cannot read "));
+    assert!(
+        by_file
+            .key(&environment)
+            .unwrap_err()
+            .to_string()
+            .starts_with("cannot read ")
+    );
     fs::write(&path, "from-file\n").unwrap();
-    assert_eq!(by_file.key(&environment).unwrap().unwrap().expose_secret(), "from-file");
+    assert_eq!(
+        by_file.key(&environment).unwrap().unwrap().expose_secret(),
+        "from-file"
+    );
     fs::write(&path, "\n").unwrap();
-    assert!(by_file.key(&environment).unwrap_err().to_string().ends_with(" is empty"));
-    assert!(config("").key(&environment).unwrap().is_none(), "a server nearby may want none");
+    assert!(
+        by_file
+            .key(&environment)
+            .unwrap_err()
+            .to_string()
+            .ends_with(" is empty")
+    );
+    assert!(
+        config("").key(&environment).unwrap().is_none(),
+        "a server nearby may want none"
+    );
 }
 
 /// A place whose provider `main` is the service, with its key in a file beside it.
@@ -190,7 +275,9 @@ async fn run(served: &Served, request: pb::ExecuteTurnRequest) -> Vec<pb::Event>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_is_in_logs_events_or_the_database() {
-    let (upstream, dir, database) = (Upstream::start().await, tempfile::tempdir().unwrap(), TestDatabase::new().await);
+    let upstream = Upstream::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let database = TestDatabase::new().await;
     let echo = format!("It broke. You sent {KEY}.");
     upstream.answer(Reply::error(500, "broken", &echo));
     upstream.answer(Reply::events(said(&["Hello."])));
@@ -199,11 +286,16 @@ async fn no_key_is_in_logs_events_or_the_database() {
     let good = run(&served, turn("s", "main/gpt-4o", "Hello")).await;
     completed(&good);
     let bad = run(&served, turn("s", "main/gpt-4o", "Again")).await;
-    assert_eq!(failed(&bad).failure.as_ref().unwrap().message, "It broke. You sent ***.");
-    let sent = upstream.requests();
-    assert!(
-        sent.iter().all(|request| request.headers.contains(&("authorization".to_owned(), format!("Bearer {KEY}"))))
+    assert_eq!(
+        failed(&bad).failure.as_ref().unwrap().message,
+        "It broke. You sent ***."
     );
+    let sent = upstream.requests();
+    assert!(sent.iter().all(|request| {
+        request
+            .headers
+            .contains(&("authorization".to_owned(), format!("Bearer {KEY}")))
+    }));
 
     served.terminate();
     served.ended().await;
@@ -213,18 +305,35 @@ async fn no_key_is_in_logs_events_or_the_database() {
         "the log is not what this test is about"
     );
     let client = database.client().await;
-    let tables = client.query("select tablename::text from pg_tables where schemaname = 'public'", &[]).await.unwrap();
+    let tables = client
+        .query(
+            "select tablename::text from pg_tables where schemaname = 'public'",
+            &[],
+        )
+        .await
+        .unwrap();
     let mut stored = String::new();
     for table in tables {
         let table: String = table.get(0);
-        for row in client.query(&format!("select t::text from {table} t"), &[]).await.unwrap() {
+        for row in client
+            .query(&format!("select t::text from {table} t"), &[])
+            .await
+            .unwrap()
+        {
             stored.push_str(row.get(0));
         }
     }
     // Bytes are shown in hexadecimal.
     let hex: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
-    for (place, text) in [("logs", &logs), ("events", &format!("{good:?}{bad:?}")), ("database", &stored)] {
-        assert!(!text.is_empty() && !text.contains(KEY) && !text.contains(&hex), "the key is in the {place}");
+    for (place, text) in [
+        ("logs", &logs),
+        ("events", &format!("{good:?}{bad:?}")),
+        ("database", &stored),
+    ] {
+        assert!(
+            !text.is_empty() && !text.contains(KEY) && !text.contains(&hex),
+            "the key is in the {place}"
+        );
     }
 }
 
@@ -236,7 +345,10 @@ async fn a_key_that_is_not_there_stops_the_server_with_its_place() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_ne!(output.status.code(), Some(0));
     assert!(told.contains("providers.main cannot be used"), "{told}");
-    assert!(told.contains("the environment variable NO_SUCH_KEY is not set"), "{told}");
+    assert!(
+        told.contains("the environment variable NO_SUCH_KEY is not set"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -247,12 +359,24 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
             panic!("another kind")
         };
         assert_eq!(provider.base_url, service.base_url);
-        let key = provider.key(&Environment::new([(service.variable, "s3cret")])).unwrap().unwrap();
+        let key = provider
+            .key(&Environment::new([(service.variable, "s3cret")]))
+            .unwrap()
+            .unwrap();
         assert_eq!(key.expose_secret(), "s3cret");
-        assert_eq!(loaded.config.models.default_model, format!("{}/{}", service.provider, service.default_model));
-        assert!(loaded.config.providers.contains_key("scripted"), "the demo is gone");
+        assert_eq!(
+            loaded.config.models.default_model,
+            format!("{}/{}", service.provider, service.default_model)
+        );
+        assert!(
+            loaded.config.providers.contains_key("scripted"),
+            "the demo is gone"
+        );
         assert_eq!(loaded.services, [service]);
-        assert_eq!(loaded.origins["models.default_model"], Origin::Variable(service.variable.to_owned()));
+        assert_eq!(
+            loaded.origins["models.default_model"],
+            Origin::Variable(service.variable.to_owned())
+        );
         assert!(!format!("{loaded:?}{}", config::print(&loaded)).contains("s3cret"));
     }
     let none = load_with("", &[("OPENAI_API_KEY", ""), ("UNRELATED_API_KEY", "k")]).unwrap();
@@ -262,11 +386,18 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
 
 #[test]
 fn the_manual_lists_every_well_known_variable() {
-    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/providers.md")).unwrap();
+    let manual =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/providers.md")).unwrap();
     for service in SERVICES {
-        let start = format!("| `{}` | `{}` | `{}`", service.variable, service.provider, service.base_url);
+        let start = format!(
+            "| `{}` | `{}` | `{}`",
+            service.variable, service.provider, service.base_url
+        );
         let row = manual.lines().find(|line| line.starts_with(&start));
-        assert!(row.is_some_and(|row| row.ends_with(&format!("| `{}` |", service.default_model))), "{start}");
+        assert!(
+            row.is_some_and(|row| row.ends_with(&format!("| `{}` |", service.default_model))),
+            "{start}"
+        );
     }
 }
 
@@ -274,61 +405,126 @@ fn the_manual_lists_every_well_known_variable() {
 fn what_is_configured_wins_over_a_well_known_variable() {
     const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("GROQ_API_KEY", "g")];
     let openai = "[providers.openai]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n";
-    let gateway =
-        "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\napi_key_env = 'OPENAI_API_KEY'\n";
+    let gateway = "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\napi_key_env = 'OPENAI_API_KEY'\n";
     let table: &[(&str, &[&str], &str)] = &[
         ("", &["openai", "groq"], "openai/gpt-5-mini"),
-        ("[models]\ndefault_model = 'scripted/demo'", &["openai", "groq"], "scripted/demo"),
+        (
+            "[models]\ndefault_model = 'scripted/demo'",
+            &["openai", "groq"],
+            "scripted/demo",
+        ),
         ("[models]\ndetect_providers = false", &[], "scripted/demo"),
-        // A provider that is configured under that name, and one whose key the variable holds: it may belong to a gateway.
+        // A provider that is configured under that name, and one whose key the variable holds: it
+        // may belong to a gateway.
         (openai, &["groq"], "scripted/demo"),
         (gateway, &["groq"], "scripted/demo"),
-        ("[providers.scripted]\nkind = 'scripted'", &["openai", "groq"], "openai/gpt-5-mini"),
+        (
+            "[providers.scripted]\nkind = 'scripted'",
+            &["openai", "groq"],
+            "openai/gpt-5-mini",
+        ),
     ];
     for (file, services, default_model) in table {
         let loaded = load_with(file, KEYS).unwrap();
-        let found: Vec<&str> = loaded.services.iter().map(|service| service.provider).collect();
+        let found: Vec<&str> = loaded
+            .services
+            .iter()
+            .map(|service| service.provider)
+            .collect();
         assert_eq!(
-            (found.as_slice(), loaded.config.models.default_model.as_str()),
+            (
+                found.as_slice(),
+                loaded.config.models.default_model.as_str()
+            ),
             (*services, *default_model),
             "{file}"
         );
     }
-    let ProviderConfig::OpenAi(own) = load_with(openai, KEYS).unwrap().config.providers["openai"].clone() else {
+    let ProviderConfig::OpenAi(own) =
+        load_with(openai, KEYS).unwrap().config.providers["openai"].clone()
+    else {
         panic!("another kind")
     };
-    assert_eq!((own.base_url.as_str(), own.api_key_env), ("http://127.0.0.1:1/v1", None));
-    let by_variable = load_with("", &[("OPENAI_API_KEY", "k"), ("CONTEXTD_DEFAULT_MODEL", "scripted/demo")]).unwrap();
+    assert_eq!(
+        (own.base_url.as_str(), own.api_key_env),
+        ("http://127.0.0.1:1/v1", None)
+    );
+    let by_variable = load_with(
+        "",
+        &[
+            ("OPENAI_API_KEY", "k"),
+            ("CONTEXTD_DEFAULT_MODEL", "scripted/demo"),
+        ],
+    )
+    .unwrap();
     assert_eq!(by_variable.config.models.default_model, "scripted/demo");
 }
 
 #[test]
 fn the_key_of_openai_goes_to_the_address_that_goes_with_it() {
-    let at = |base_url| load_with("", &[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", base_url)]);
+    let at = |base_url| {
+        load_with(
+            "",
+            &[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", base_url)],
+        )
+    };
     let loaded = at("http://127.0.0.1:4000/v1").unwrap();
-    let ProviderConfig::OpenAi(openai) = &loaded.config.providers["openai"] else { panic!("another kind") };
+    let ProviderConfig::OpenAi(openai) = &loaded.config.providers["openai"] else {
+        panic!("another kind")
+    };
     assert_eq!(openai.base_url, "http://127.0.0.1:4000/v1");
     let told = at("127.0.0.1:4000").unwrap_err();
-    assert!(told.contains("`providers.openai.base_url` (from OPENAI_BASE_URL)"), "{told}");
+    assert!(
+        told.contains("`providers.openai.base_url` (from OPENAI_BASE_URL)"),
+        "{told}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_a_well_known_variable_says_so_and_lists_its_models() {
     let database = TestDatabase::new().await;
-    let mut served = Place::new("").variable("OPENAI_API_KEY", KEY).serve_over(&database).await;
+    let mut served = Place::new("")
+        .variable("OPENAI_API_KEY", KEY)
+        .serve_over(&database)
+        .await;
     let mut models = ModelServiceClient::new(served.channel().await);
-    let request = pb::ListModelsRequest { page_size: 1_000, provider: "openai".to_owned(), ..Default::default() };
-    let listed = models.list_models(request).await.unwrap().into_inner().models;
-    assert!(listed.iter().any(|model| model.model == "openai/gpt-5-mini" && model.supports_tools), "{listed:?}");
-    let session =
-        served.sessions().await.create_session(pb::CreateSessionRequest::default()).await.unwrap().into_inner();
+    let request = pb::ListModelsRequest {
+        page_size: 1_000,
+        provider: "openai".to_owned(),
+        ..Default::default()
+    };
+    let listed = models
+        .list_models(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .models;
+    assert!(
+        listed
+            .iter()
+            .any(|model| model.model == "openai/gpt-5-mini" && model.supports_tools),
+        "{listed:?}"
+    );
+    let session = served
+        .sessions()
+        .await
+        .create_session(pb::CreateSessionRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(session.session.unwrap().model, "openai/gpt-5-mini");
     // The demo needs no key and stays.
     completed(&run(&served, turn("s", "scripted/demo", "Hello")).await);
     served.terminate();
     served.ended().await;
     let told = served.said();
-    assert!(told.contains("contextd: provider openai is configured by OPENAI_API_KEY\n"), "{told}");
-    assert!(told.contains("contextd: the default model is openai/gpt-5-mini\n"), "{told}");
+    assert!(
+        told.contains("contextd: provider openai is configured by OPENAI_API_KEY\n"),
+        "{told}"
+    );
+    assert!(
+        told.contains("contextd: the default model is openai/gpt-5-mini\n"),
+        "{told}"
+    );
     assert!(!told.contains(KEY), "the key is printed");
 }

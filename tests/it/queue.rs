@@ -1,4 +1,5 @@
-//! What a user sends while the agent works: acknowledged, listed, withdrawn, and taken between two steps as one message.
+//! What a user sends while the agent works: acknowledged, listed, withdrawn, and taken between two
+//! steps as one message.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +13,15 @@ use tonic_types::StatusExt as _;
 
 use crate::harness::{
     Host, Options,
-    events::{all, completed, kinds, messages, next, said, turn_id, until, until_action, until_written},
+    events::{
+        all, completed, kinds, messages, next, said, turn_id, until, until_action, until_written,
+    },
     host::{MODEL, call, refusal, script, until as eventually},
     requests::{enqueue, input, result, tools, turn},
 };
 
-/// A model that calls `look` until the user asks to be told, and then tells what it was told. It waits for `go` where asked to.
+/// A model that calls `look` until the user asks to be told, and then tells what it was told. It
+/// waits for `go` where asked to.
 fn options() -> Options {
     let steps = json!({"steps": [
         {"when": {"user_contains": "tell"}, "say": [{"echo_prompt": true}]},
@@ -29,20 +33,33 @@ fn options() -> Options {
 }
 
 fn asks(session: &str, words: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(session, MODEL, words) }
+    pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        ..turn(session, MODEL, words)
+    }
 }
 
 /// What the model was told in a message that echoes it: who speaks, and the texts of its parts.
 fn told(event: &pb::Message) -> Vec<(String, Vec<String>)> {
     let prompt: Value = serde_json::from_str(&said(event)).unwrap();
     let text = |part: &Value| part["text"].as_str().unwrap_or_default().to_owned();
-    let parts = |message: &Value| message["parts"].as_array().unwrap().iter().map(text).collect();
+    let parts = |message: &Value| {
+        message["parts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(text)
+            .collect()
+    };
     let messages = prompt["messages"].as_array().unwrap().iter();
-    messages.map(|message| (message["role"].as_str().unwrap().to_owned(), parts(message))).collect()
+    messages
+        .map(|message| (message["role"].as_str().unwrap().to_owned(), parts(message)))
+        .collect()
 }
 
 fn applied(events: &[pb::Event]) -> Vec<&pb::MessagesApplied> {
-    let applied = |event: &'_ pb::Event| matches!(&event.payload, Some(Payload::MessagesApplied(_)));
+    let applied =
+        |event: &'_ pb::Event| matches!(&event.payload, Some(Payload::MessagesApplied(_)));
     events
         .iter()
         .filter(|event| applied(event))
@@ -54,7 +71,12 @@ fn applied(events: &[pb::Event]) -> Vec<&pb::MessagesApplied> {
 }
 
 fn id(response: &pb::EnqueueMessageResponse) -> String {
-    response.queued_message.as_ref().unwrap().queued_message_id.clone()
+    response
+        .queued_message
+        .as_ref()
+        .unwrap()
+        .queued_message_id
+        .clone()
 }
 
 /// Row D7
@@ -67,30 +89,52 @@ async fn a_message_is_acknowledged_with_its_position_listed_withdrawn_and_cleare
     for (position, words) in (1..).zip(["one", "two", "three"]) {
         let answer = host.enqueue(enqueue("s", words)).await;
         let queued = answer.queued_message.clone().unwrap();
-        assert_eq!((queued.position, queued.state()), (position, pb::QueuedMessageState::Pending));
-        assert_eq!((answer.session_state(), &answer.turn_id), (pb::SessionState::AwaitingTools, &turn_id(&begun)));
-        assert_eq!((queued.message.clone(), queued.delivery()), (Some(input_of(words)), pb::Delivery::Asap));
+        assert_eq!(
+            (queued.position, queued.state()),
+            (position, pb::QueuedMessageState::Pending)
+        );
+        assert_eq!(
+            (answer.session_state(), &answer.turn_id),
+            (pb::SessionState::AwaitingTools, &turn_id(&begun))
+        );
+        assert_eq!(
+            (queued.message.clone(), queued.delivery()),
+            (Some(input_of(words)), pb::Delivery::Asap)
+        );
         ids.push(id(&answer));
     }
     assert_eq!(host.session("s").await.queued_count, 3);
     let gone = host.cancel_queued("s", &ids[1]).await;
-    assert_eq!((gone.state(), gone.position), (pb::QueuedMessageState::Cancelled, 0));
+    assert_eq!(
+        (gone.state(), gone.position),
+        (pb::QueuedMessageState::Cancelled, 0)
+    );
     assert_eq!(host.cancel_queued("s", &ids[1]).await, gone, "again");
     let waiting = host.queued("s").await;
-    let positions: Vec<_> = waiting.iter().map(|it| (it.queued_message_id.clone(), it.position)).collect();
+    let positions: Vec<_> = waiting
+        .iter()
+        .map(|it| (it.queued_message_id.clone(), it.position))
+        .collect();
     assert_eq!(positions, [(ids[0].clone(), 1), (ids[2].clone(), 2)]);
     assert_eq!(host.clear("s").await, [ids[0].clone(), ids[2].clone()]);
     assert_eq!(host.queued("s").await, []);
     let events = host.events("s", "", 0, 100).await;
-    let gone = kinds(&events).into_iter().filter(|kind| *kind == "queued_message_cancelled").count();
+    let gone = kinds(&events)
+        .into_iter()
+        .filter(|kind| *kind == "queued_message_cancelled")
+        .count();
     assert_eq!(gone, 3);
 }
 
 fn input_of(words: &str) -> pb::InputMessage {
-    pb::InputMessage { role: pb::Role::User.into(), ..input(words) }
+    pb::InputMessage {
+        role: pb::Role::User.into(),
+        ..input(words)
+    }
 }
 
-/// Rows D8, D10: while tools are awaited, messages wait; they go in with the results, as one message.
+/// Rows D8, D10: while tools are awaited, messages wait; they go in with the results, as one
+/// message.
 #[tokio::test(flavor = "multi_thread")]
 async fn guidance_sent_while_tools_run_is_in_the_next_call_as_one_message() {
     let host = Host::with(options()).await;
@@ -99,10 +143,16 @@ async fn guidance_sent_while_tools_run_is_in_the_next_call_as_one_message() {
     let labels: BTreeMap<String, String> = [("from".to_owned(), "anna".to_owned())].into();
     let mut first = enqueue("s", "Be quick.");
     first.message.as_mut().unwrap().metadata.clone_from(&labels);
-    let ids = [id(&host.enqueue(first).await), id(&host.enqueue(enqueue("s", "And tell me.")).await)];
+    let ids = [
+        id(&host.enqueue(first).await),
+        id(&host.enqueue(enqueue("s", "And tell me.")).await),
+    ];
     host.submit("s", vec![result(&calls[0], "a cat")]).await;
     let rest = all(&mut stream).await;
-    let story: Vec<_> = kinds(&rest).into_iter().filter(|kind| *kind != "usage_recorded").collect();
+    let story: Vec<_> = kinds(&rest)
+        .into_iter()
+        .filter(|kind| *kind != "usage_recorded")
+        .collect();
     let expected = [
         "tool_call_completed",
         "message_committed",
@@ -115,18 +165,42 @@ async fn guidance_sent_while_tools_run_is_in_the_next_call_as_one_message() {
     assert_eq!(story, expected);
     let taken = applied(&rest)[0];
     assert!(taken.coalesced);
-    let of: Vec<_> = taken.messages.iter().map(|it| (it.queued_message_id.clone(), it.metadata.clone())).collect();
-    assert_eq!(of, [(ids[0].clone(), labels), (ids[1].clone(), BTreeMap::new())]);
-    let message = host.messages("s").await.into_iter().find(|it| it.message_id == taken.message_id).unwrap();
+    let of: Vec<_> = taken
+        .messages
+        .iter()
+        .map(|it| (it.queued_message_id.clone(), it.metadata.clone()))
+        .collect();
     assert_eq!(
-        (message.queued.clone(), message.step, message.turn_id.clone()),
+        of,
+        [(ids[0].clone(), labels), (ids[1].clone(), BTreeMap::new())]
+    );
+    let message = host
+        .messages("s")
+        .await
+        .into_iter()
+        .find(|it| it.message_id == taken.message_id)
+        .unwrap();
+    assert_eq!(
+        (
+            message.queued.clone(),
+            message.step,
+            message.turn_id.clone()
+        ),
         (taken.messages.clone(), 2, turn_id(&begun))
     );
-    let answer = messages(&rest).into_iter().rfind(|it| it.role() == pb::Role::Assistant).unwrap();
-    let texts = ["First: ", "Be quick.", "\n\n", "Also: ", "And tell me."].map(str::to_owned).to_vec();
+    let answer = messages(&rest)
+        .into_iter()
+        .rfind(|it| it.role() == pb::Role::Assistant)
+        .unwrap();
+    let texts = ["First: ", "Be quick.", "\n\n", "Also: ", "And tell me."]
+        .map(str::to_owned)
+        .to_vec();
     assert_eq!(told(answer).last().unwrap(), &("user".to_owned(), texts));
     let state = host.cancel_queued("s", &ids[0]).await;
-    assert_eq!((state.state(), state.message_id), (pb::QueuedMessageState::Applied, taken.message_id.clone()));
+    assert_eq!(
+        (state.state(), state.message_id),
+        (pb::QueuedMessageState::Applied, taken.message_id.clone())
+    );
 }
 
 /// Row I3: at the end of a turn a message is in it, or visibly waits.
@@ -141,9 +215,16 @@ async fn a_message_sent_during_the_last_step_keeps_the_turn_going() {
     events.extend(all(&mut stream).await);
     let result = completed(&events).result.clone().unwrap();
     assert_eq!((result.step_count, result.queued_message_ids), (2, vec![]));
-    assert_eq!(applied(&events)[0].messages[0].queued_message_id, id(&answer));
+    assert_eq!(
+        applied(&events)[0].messages[0].queued_message_id,
+        id(&answer)
+    );
     assert!(!applied(&events)[0].coalesced);
-    assert!(events.iter().any(|it| matches!(&it.payload, Some(Payload::MessageQueued(it)) if it.position == 1)));
+    assert!(
+        events
+            .iter()
+            .any(|it| matches!(&it.payload, Some(Payload::MessageQueued(it)) if it.position == 1))
+    );
     let answers: Vec<String> = messages(&events).into_iter().map(said).collect();
     assert_eq!(answers[..2], ["Please wait.", "Well, done."]);
 }
@@ -152,40 +233,93 @@ async fn a_message_sent_during_the_last_step_keeps_the_turn_going() {
 async fn a_policy_says_how_many_are_taken() {
     let host = Host::with(options()).await;
     let check = async |session: &str, mode: pb::TakeMode| {
-        let queue = pb::QueuePolicy { max_pending: None, take: mode.into() };
-        let policy = pb::Policy { queue: Some(queue), ..pb::Policy::default() };
-        let own = pb::Session { policy_overrides: Some(policy), ..pb::Session::default() };
-        let mut stream = host.execute(pb::ExecuteTurnRequest { session: Some(own), ..asks(session, "Look.") }).await;
+        let queue = pb::QueuePolicy {
+            max_pending: None,
+            take: mode.into(),
+        };
+        let policy = pb::Policy {
+            queue: Some(queue),
+            ..pb::Policy::default()
+        };
+        let own = pb::Session {
+            policy_overrides: Some(policy),
+            ..pb::Session::default()
+        };
+        let mut stream = host
+            .execute(pb::ExecuteTurnRequest {
+                session: Some(own),
+                ..asks(session, "Look.")
+            })
+            .await;
         let (_, [calls, _]) = until_action(&mut stream).await;
         for words in ["tell 1", "tell 2", "tell 3"] {
             host.enqueue(enqueue(session, words)).await;
         }
         host.submit(session, vec![result(&calls[0], "a cat")]).await;
         let events = all(&mut stream).await;
-        let dropped = kinds(&events).into_iter().filter(|kind| *kind == "queued_message_dropped").count();
-        let taken: Vec<usize> = applied(&events).into_iter().map(|it| it.messages.len()).collect();
+        let dropped = kinds(&events)
+            .into_iter()
+            .filter(|kind| *kind == "queued_message_dropped")
+            .count();
+        let taken: Vec<usize> = applied(&events)
+            .into_iter()
+            .map(|it| it.messages.len())
+            .collect();
         (taken, dropped)
     };
     assert_eq!(check("all", pb::TakeMode::All).await, (vec![3], 0));
-    assert_eq!(check("one", pb::TakeMode::OneAtATime).await, (vec![1, 1, 1], 0));
+    assert_eq!(
+        check("one", pb::TakeMode::OneAtATime).await,
+        (vec![1, 1, 1], 0)
+    );
     assert_eq!(check("latest", pb::TakeMode::Latest).await, (vec![1], 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_says_how_much_it_holds_and_when_to_come_again() {
     let host = Host::with(options()).await;
-    let queue = pb::QueuePolicy { max_pending: Some(2), ..pb::QueuePolicy::default() };
-    let policy = pb::Policy { queue: Some(queue), ..pb::Policy::default() };
-    let session = pb::Session { session_id: "s".to_owned(), policy_overrides: Some(policy), ..pb::Session::default() };
+    let queue = pb::QueuePolicy {
+        max_pending: Some(2),
+        ..pb::QueuePolicy::default()
+    };
+    let policy = pb::Policy {
+        queue: Some(queue),
+        ..pb::Policy::default()
+    };
+    let session = pb::Session {
+        session_id: "s".to_owned(),
+        policy_overrides: Some(policy),
+        ..pb::Session::default()
+    };
     host.sessions()
-        .create_session(pb::CreateSessionRequest { session: Some(session), request_id: String::new() })
+        .create_session(pb::CreateSessionRequest {
+            session: Some(session),
+            request_id: String::new(),
+        })
         .await
         .unwrap();
     host.enqueue(enqueue("s", "one")).await;
     let second = host.enqueue(enqueue("s", "two")).await;
-    let status = host.queue().enqueue_message(enqueue("s", "three")).await.unwrap_err();
-    assert_eq!(refusal(&status, "limit"), (Code::ResourceExhausted, "QUEUE_FULL".to_owned(), "2".to_owned()));
-    assert!(status.get_details_retry_info().unwrap().retry_delay.is_some());
+    let status = host
+        .queue()
+        .enqueue_message(enqueue("s", "three"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        refusal(&status, "limit"),
+        (
+            Code::ResourceExhausted,
+            "QUEUE_FULL".to_owned(),
+            "2".to_owned()
+        )
+    );
+    assert!(
+        status
+            .get_details_retry_info()
+            .unwrap()
+            .retry_delay
+            .is_some()
+    );
     assert!(status.get_details_quota_failure().is_some());
     host.cancel_queued("s", &id(&second)).await;
     host.enqueue(enqueue("s", "three")).await;
@@ -205,13 +339,27 @@ async fn a_repeated_request_queues_once_and_is_told_what_became_of_it() {
     host.submit("s", vec![result(&calls[0], "a cat")]).await;
     host.at_rest().await;
     let later = host.enqueue(request).await.queued_message.unwrap();
-    assert_eq!((later.queued_message_id.clone(), later.state()), (id(&first), pb::QueuedMessageState::Applied));
-    let clear = pb::ClearQueueRequest { session_id: "s".to_owned(), request_id: "clear".to_owned() };
+    assert_eq!(
+        (later.queued_message_id.clone(), later.state()),
+        (id(&first), pb::QueuedMessageState::Applied)
+    );
+    let clear = pb::ClearQueueRequest {
+        session_id: "s".to_owned(),
+        request_id: "clear".to_owned(),
+    };
     host.enqueue(enqueue("s", "held")).await;
-    let gone = host.queue().clear_queue(clear.clone()).await.unwrap().into_inner();
+    let gone = host
+        .queue()
+        .clear_queue(clear.clone())
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(gone.cancelled_message_ids.len(), 1);
     host.enqueue(enqueue("s", "held too")).await;
-    assert_eq!(host.queue().clear_queue(clear).await.unwrap().into_inner(), gone);
+    assert_eq!(
+        host.queue().clear_queue(clear).await.unwrap().into_inner(),
+        gone
+    );
     assert_eq!(host.queued("s").await.len(), 1);
 }
 
@@ -220,19 +368,42 @@ async fn a_message_whose_time_passes_ends_with_an_event_and_is_not_taken() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s", "Look.")).await;
     let (_, [calls, _]) = until_action(&mut stream).await;
-    let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
-    let late = host.enqueue(pb::EnqueueMessageRequest { ttl, ..enqueue("s", "late") }).await;
+    let ttl = Some(prost_types::Duration {
+        seconds: 60,
+        nanos: 0,
+    });
+    let late = host
+        .enqueue(pb::EnqueueMessageRequest {
+            ttl,
+            ..enqueue("s", "late")
+        })
+        .await;
     let times = late.queued_message.as_ref().unwrap();
-    let (enqueued, expires) = (times.enqueue_time.unwrap(), times.expire_time.unwrap());
+    let enqueued = times.enqueue_time.unwrap();
+    let expires = times.expire_time.unwrap();
     assert_eq!(expires.seconds - enqueued.seconds, 60);
-    let sql = "update queue set expires_at = now() - interval '1 second' where expires_at is not null";
-    host.database.client().await.execute(sql, &[]).await.unwrap();
-    let events = until(&mut stream, |it| matches!(it, Payload::QueuedMessageExpired(_))).await;
-    let Some(Payload::QueuedMessageExpired(gone)) = &events.last().unwrap().payload else { panic!("not expired") };
+    let sql =
+        "update queue set expires_at = now() - interval '1 second' where expires_at is not null";
+    host.database
+        .client()
+        .await
+        .execute(sql, &[])
+        .await
+        .unwrap();
+    let events = until(&mut stream, |it| {
+        matches!(it, Payload::QueuedMessageExpired(_))
+    })
+    .await;
+    let Some(Payload::QueuedMessageExpired(gone)) = &events.last().unwrap().payload else {
+        panic!("not expired")
+    };
     assert_eq!(gone.queued_message_id, id(&late));
     host.submit("s", vec![result(&calls[0], "a cat")]).await;
     assert_eq!(applied(&all(&mut stream).await).len(), 0);
-    assert_eq!(host.cancel_queued("s", &id(&late)).await.state(), pb::QueuedMessageState::Expired);
+    assert_eq!(
+        host.cancel_queued("s", &id(&late)).await.state(),
+        pb::QueuedMessageState::Expired
+    );
 }
 
 /// Row F30
@@ -244,30 +415,57 @@ async fn what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on(
     let broken = id(&host.enqueue(enqueue("s", "broken")).await);
     host.enqueue(enqueue("s", "tell")).await;
     let sql = "update queue set body = '\\xff' where message_id = $1";
-    host.database.client().await.execute(sql, &[&broken]).await.unwrap();
+    host.database
+        .client()
+        .await
+        .execute(sql, &[&broken])
+        .await
+        .unwrap();
     host.submit("s", vec![result(&calls[0], "a cat")]).await;
     let events = all(&mut stream).await;
     let dropped = events.iter().find_map(|event| match &event.payload {
-        Some(Payload::QueuedMessageDropped(dropped)) => Some((dropped.queued_message_id.clone(), dropped.reason())),
+        Some(Payload::QueuedMessageDropped(dropped)) => {
+            Some((dropped.queued_message_id.clone(), dropped.reason()))
+        }
         _ => None,
     });
     assert_eq!(dropped, Some((broken, pb::DropReason::Unreadable)));
     assert_eq!(applied(&events)[0].messages.len(), 1);
 
     // One that would have started a turn holds up no other.
-    let starts = |words| pb::EnqueueMessageRequest { on_idle: pb::IdleAction::StartTurn.into(), ..enqueue("t", words) };
+    let starts = |words| pb::EnqueueMessageRequest {
+        on_idle: pb::IdleAction::StartTurn.into(),
+        ..enqueue("t", words)
+    };
     let mut stream = host.execute(asks("t", "Please wait.")).await;
     until_written(&mut stream, "Well, ").await;
-    let later = |words| pb::EnqueueMessageRequest { delivery: pb::Delivery::WhenIdle.into(), ..starts(words) };
+    let later = |words| pb::EnqueueMessageRequest {
+        delivery: pb::Delivery::WhenIdle.into(),
+        ..starts(words)
+    };
     let broken = id(&host.enqueue(later("broken")).await);
     let fine = id(&host.enqueue(later("tell")).await);
-    host.database.client().await.execute(sql, &[&broken]).await.unwrap();
+    host.database
+        .client()
+        .await
+        .execute(sql, &[&broken])
+        .await
+        .unwrap();
     host.release("go");
     all(&mut stream).await;
-    eventually("the later one to be taken", || async { host.queued("t").await.is_empty() }).await;
-    assert_eq!(host.cancel_queued("t", &fine).await.state(), pb::QueuedMessageState::Applied);
+    eventually("the later one to be taken", || async {
+        host.queued("t").await.is_empty()
+    })
+    .await;
+    assert_eq!(
+        host.cancel_queued("t", &fine).await.state(),
+        pb::QueuedMessageState::Applied
+    );
     let gone = host.cancel_queued("t", &broken).await;
-    assert_eq!((gone.state(), gone.drop_reason()), (pb::QueuedMessageState::Dropped, pb::DropReason::Unreadable));
+    assert_eq!(
+        (gone.state(), gone.drop_reason()),
+        (pb::QueuedMessageState::Dropped, pb::DropReason::Unreadable)
+    );
 }
 
 /// Row D9
@@ -282,7 +480,10 @@ async fn a_queue_outlives_the_replica_that_took_its_messages() {
     assert_eq!(other.queued("s").await[0].queued_message_id, queued);
     host.dies().await;
     other.release("go");
-    let events = all(&mut other.watch("s", &turn_id(&all_so_far(&other).await), 0).await).await;
+    let events = all(&mut other
+        .watch("s", &turn_id(&all_so_far(&other).await), 0)
+        .await)
+    .await;
     assert!(kinds(&events).contains(&"turn_recovered"));
     assert_eq!(applied(&events)[0].messages[0].queued_message_id, queued);
     assert_eq!(host.queued("s").await, []);
@@ -300,10 +501,23 @@ async fn a_message_during_a_compaction_waits_and_is_no_error() {
     let sql =
         "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, info)
                values ('default', 's', 'c', 1, now() + '1 hour', 0, '')";
-    host.database.client().await.execute(sql, &[]).await.unwrap();
+    host.database
+        .client()
+        .await
+        .execute(sql, &[])
+        .await
+        .unwrap();
     let answer = host.enqueue(enqueue("s", "tell more")).await;
-    assert_eq!(answer.queued_message.unwrap().state(), pb::QueuedMessageState::Pending);
-    let events = host.run(pb::ExecuteTurnRequest { input: None, ..asks("s", "") }).await;
+    assert_eq!(
+        answer.queued_message.unwrap().state(),
+        pb::QueuedMessageState::Pending
+    );
+    let events = host
+        .run(pb::ExecuteTurnRequest {
+            input: None,
+            ..asks("s", "")
+        })
+        .await;
     assert_eq!(applied(&events).len(), 1);
 }
 
@@ -312,47 +526,100 @@ async fn a_message_during_a_compaction_waits_and_is_no_error() {
 async fn a_turn_without_input_begins_with_what_waits() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Please tell.")).await;
-    let without = || pb::ExecuteTurnRequest { input: None, ..asks("s", "") };
+    let without = || pb::ExecuteTurnRequest {
+        input: None,
+        ..asks("s", "")
+    };
     let status = host.try_execute(without()).await.unwrap_err();
     assert_eq!(refusal(&status, "").1, "NO_INPUT");
     let held = host.enqueue(enqueue("s", "tell one")).await;
-    assert_eq!((held.session_state(), held.turn_id.as_str()), (pb::SessionState::Idle, ""));
+    assert_eq!(
+        (held.session_state(), held.turn_id.as_str()),
+        (pb::SessionState::Idle, "")
+    );
     let events = host.run(without()).await;
-    assert_eq!(kinds(&events)[..4], ["turn_started", "step_started", "messages_applied", "message_committed"]);
+    assert_eq!(
+        kinds(&events)[..4],
+        [
+            "turn_started",
+            "step_started",
+            "messages_applied",
+            "message_committed"
+        ]
+    );
     host.enqueue(enqueue("s", "tell two")).await;
-    let goes_on = pb::ExecuteTurnRequest { continue_transcript: true, ..without() };
+    let goes_on = pb::ExecuteTurnRequest {
+        continue_transcript: true,
+        ..without()
+    };
     assert_eq!(applied(&host.run(goes_on.clone()).await).len(), 1);
-    let again = pb::ExecuteTurnRequest { continue_transcript: true, ..without() };
+    let again = pb::ExecuteTurnRequest {
+        continue_transcript: true,
+        ..without()
+    };
     let status = host.try_execute(again).await.unwrap_err();
     assert_eq!(refusal(&status, "").1, "NO_INPUT");
     host.enqueue(enqueue("s", "tell three")).await;
     let events = host.run(asks("s", "And this: tell.")).await;
-    let first = ["turn_started", "message_committed", "step_started", "messages_applied", "message_committed"];
+    let first = [
+        "turn_started",
+        "message_committed",
+        "step_started",
+        "messages_applied",
+        "message_committed",
+    ];
     assert_eq!(kinds(&events)[..5], first, "input first, then what waited");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_message_was_withdrawn_before_it_began_ends_without_a_call() {
-    let host = Host::with(Options { workers: false, ..options() }).await;
+    let host = Host::with(Options {
+        workers: false,
+        ..options()
+    })
+    .await;
     host.run(asks("s", "Please tell.")).await;
     let queued = id(&host.enqueue(enqueue("s", "never mind")).await);
     let prompts = host.replica.scripted.prompts().len();
     let sql = "create function withdraw() returns trigger language plpgsql as $$ begin
                  update queue set status = 2, ended_at = now(), seq = 0; return new; end $$;
                create trigger withdraw after insert on turns for each row execute function withdraw()";
-    host.database.client().await.batch_execute(sql).await.unwrap();
-    let events = host.run(pb::ExecuteTurnRequest { input: None, ..asks("s", "") }).await;
+    host.database
+        .client()
+        .await
+        .batch_execute(sql)
+        .await
+        .unwrap();
+    let events = host
+        .run(pb::ExecuteTurnRequest {
+            input: None,
+            ..asks("s", "")
+        })
+        .await;
     assert_eq!(completed(&events).reason(), pb::CompletionReason::Stop);
-    assert_eq!(host.replica.scripted.prompts().len(), prompts, "{queued} is gone, and nothing is asked");
+    assert_eq!(
+        host.replica.scripted.prompts().len(),
+        prompts,
+        "{queued} is gone, and nothing is asked"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_into_the_window_alone_is_given_up() {
     let steps = json!([{"say": [{"text": "Fine."}]}]);
     let small = json!({"context_window": 500, "max_output": 100, "steps": steps}).to_string();
-    let scripts = options().script("small", small).script("unknown", json!({"steps": steps}).to_string());
-    let host = Host::with(Options { context: ContextPolicy::default(), ..scripts }).await;
-    let off = pb::CompactionPolicy { enabled: Some(false), ..Default::default() };
+    let scripts = options()
+        .script("small", small)
+        .script("unknown", json!({"steps": steps}).to_string());
+    let host = Host::with(Options {
+        context: ContextPolicy::default(),
+        ..scripts
+    })
+    .await;
+    let off = pb::CompactionPolicy {
+        enabled: Some(false),
+        ..Default::default()
+    };
     let window = |tokens| pb::Policy {
         context_window: Some(tokens),
         output_reserve: Some(100),
@@ -366,14 +633,23 @@ async fn what_does_not_fit_into_the_window_alone_is_given_up() {
         ("small", Some(window(100_000)), true),
     ];
     for (at, (script, policy_overrides, fits)) in table.into_iter().enumerate() {
-        let (session, model) = (format!("s{at}"), format!("scripted/{script}"));
-        let of =
-            pb::Session { session_id: session.clone(), model: model.clone(), policy_overrides, ..Default::default() };
+        let session = format!("s{at}");
+        let model = format!("scripted/{script}");
+        let of = pb::Session {
+            session_id: session.clone(),
+            model: model.clone(),
+            policy_overrides,
+            ..Default::default()
+        };
         host.create(of).await;
         let large = id(&host.enqueue(enqueue(&session, &"word ".repeat(500))).await);
         host.enqueue(enqueue(&session, "Short.")).await;
         let events = host.run(turn(&session, &model, "And?")).await;
-        assert_eq!(applied(&events)[0].messages.len(), if fits { 2 } else { 1 }, "{session}");
+        assert_eq!(
+            applied(&events)[0].messages.len(),
+            if fits { 2 } else { 1 },
+            "{session}"
+        );
         let gone = host.cancel_queued(&session, &large).await;
         let dropped = (gone.state(), gone.drop_reason());
         assert_eq!(
@@ -393,14 +669,18 @@ async fn whoever_follows_the_session_is_shown_what_waits() {
     until(&mut watch, |it| matches!(it, Payload::Sync(_))).await;
     host.enqueue(enqueue("s", "More")).await;
     let seen = next(&mut watch).await.unwrap().unwrap();
-    assert!(matches!(&seen.payload, Some(Payload::MessageQueued(it)) if it.position == 1), "{seen:?}");
+    assert!(
+        matches!(&seen.payload, Some(Payload::MessageQueued(it)) if it.position == 1),
+        "{seen:?}"
+    );
     let _ = script(&[]);
     host.release("go");
 }
 
 /// A model that calls `look`, then answers, and reports what its prompts had.
 fn reporting() -> Options {
-    let used = |reason: &str| json!({"finish": {"reason": reason, "usage": {"input": 700, "output": 9}}});
+    let used =
+        |reason: &str| json!({"finish": {"reason": reason, "usage": {"input": 700, "output": 9}}});
     let steps = json!({"steps": [
         {"when": {"user_contains": "wait"}, "say": [{"text": "Well, "}, {"wait_for": "go"}, used("stop")]},
         {"when": {"user_contains": "look", "call": 0}, "say": [call("look"), used("tool_calls")]},
@@ -411,10 +691,23 @@ fn reporting() -> Options {
 
 /// A session that takes one message at each boundary.
 async fn one_at_a_time(host: &Host, session: &str) {
-    let queue = pb::QueuePolicy { max_pending: None, take: pb::TakeMode::OneAtATime.into() };
-    let policy_overrides = Some(pb::Policy { queue: Some(queue), ..pb::Policy::default() });
-    let (session_id, model) = (session.to_owned(), MODEL.to_owned());
-    host.create(pb::Session { session_id, model, policy_overrides, ..pb::Session::default() }).await;
+    let queue = pb::QueuePolicy {
+        max_pending: None,
+        take: pb::TakeMode::OneAtATime.into(),
+    };
+    let policy_overrides = Some(pb::Policy {
+        queue: Some(queue),
+        ..pb::Policy::default()
+    });
+    let session_id = session.to_owned();
+    let model = MODEL.to_owned();
+    host.create(pb::Session {
+        session_id,
+        model,
+        policy_overrides,
+        ..pb::Session::default()
+    })
+    .await;
 }
 
 /// The texts of a message as the model gets it.
@@ -432,7 +725,11 @@ fn new_words(host: &Host) -> Vec<Vec<String>> {
     let mut known = 0;
     let mut new = Vec::new();
     for prompt in prompts {
-        let users = prompt.transcript.messages().iter().filter(|message| message.role == Role::User);
+        let users = prompt
+            .transcript
+            .messages()
+            .iter()
+            .filter(|message| message.role == Role::User);
         let words: Vec<String> = users.map(words_of).collect();
         new.push(words[known..].to_vec());
         known = words.len();
@@ -452,7 +749,11 @@ async fn one_at_a_time_gives_each_call_of_the_model_one_message_that_waited() {
     }
     host.submit("s", vec![result(&calls[0], "a cat")]).await;
     let events = all(&mut stream).await;
-    assert_eq!(new_words(&host), [["Please look."], ["one"], ["two"], ["three"]], "after the results of tools");
+    assert_eq!(
+        new_words(&host),
+        [["Please look."], ["one"], ["two"], ["three"]],
+        "after the results of tools"
+    );
     assert_eq!(completed(&events).result.as_ref().unwrap().step_count, 4);
 
     let host = Host::with(reporting()).await;
@@ -460,8 +761,16 @@ async fn one_at_a_time_gives_each_call_of_the_model_one_message_that_waited() {
     for words in ["one", "two", "three"] {
         host.enqueue(enqueue("s", words)).await;
     }
-    host.run(pb::ExecuteTurnRequest { input: None, ..asks("s", "") }).await;
-    assert_eq!(new_words(&host), [["one"], ["two"], ["three"]], "at the start of a turn");
+    host.run(pb::ExecuteTurnRequest {
+        input: None,
+        ..asks("s", "")
+    })
+    .await;
+    assert_eq!(
+        new_words(&host),
+        [["one"], ["two"], ["three"]],
+        "at the start of a turn"
+    );
 
     let host = Host::with(reporting()).await;
     one_at_a_time(&host, "s").await;
@@ -472,7 +781,11 @@ async fn one_at_a_time_gives_each_call_of_the_model_one_message_that_waited() {
     }
     host.release("go");
     all(&mut stream).await;
-    assert_eq!(new_words(&host), [["Please wait."], ["one"], ["two"], ["three"]], "after an answer");
+    assert_eq!(
+        new_words(&host),
+        [["Please wait."], ["one"], ["two"], ["three"]],
+        "after an answer"
+    );
 
     let host = Host::with(reporting()).await;
     one_at_a_time(&host, "s").await;
@@ -480,19 +793,28 @@ async fn one_at_a_time_gives_each_call_of_the_model_one_message_that_waited() {
         host.enqueue(enqueue("s", words)).await;
     }
     host.run(asks("s", "Well?")).await;
-    let expected = [vec!["Well?".to_owned(), "one".to_owned()], vec!["two".to_owned()]];
+    let expected = [
+        vec!["Well?".to_owned(), "one".to_owned()],
+        vec!["two".to_owned()],
+    ];
     assert_eq!(new_words(&host), expected, "beside the input of a turn");
 }
 
 /// Fails unless each call was predicted as large as the step said that it was made for; the calls.
 fn assert_predicted(events: &[pb::Event]) -> usize {
-    let (mut step, mut calls) = (None, 0);
+    let mut step = None;
+    let mut calls = 0;
     for event in events {
         match &event.payload {
-            Some(Payload::StepStarted(started)) => step = started.context_tokens.as_ref().map(|size| size.tokens),
+            Some(Payload::StepStarted(started)) => {
+                step = started.context_tokens.as_ref().map(|size| size.tokens)
+            }
             Some(Payload::UsageRecorded(call)) => {
                 calls += 1;
-                let predicted = call.estimate.as_ref().map(|estimate| estimate.estimated_tokens);
+                let predicted = call
+                    .estimate
+                    .as_ref()
+                    .map(|estimate| estimate.estimated_tokens);
                 assert_eq!(step, predicted, "call {calls}: {:?}", kinds(events));
             }
             _ => {}
@@ -515,29 +837,60 @@ async fn a_step_says_the_size_of_its_prompt_with_the_messages_that_waited_for_it
 
     host.enqueue(enqueue("s", &long)).await;
     host.enqueue(enqueue("s", &long)).await;
-    let events = host.run(pb::ExecuteTurnRequest { input: None, ..asks("s", "") }).await;
+    let events = host
+        .run(pb::ExecuteTurnRequest {
+            input: None,
+            ..asks("s", "")
+        })
+        .await;
     assert_eq!(assert_predicted(&events), 1, "a turn for what waits");
 
     host.enqueue(enqueue("s", &long)).await;
     let events = host.run(asks("s", "Well?")).await;
-    assert_eq!(assert_predicted(&events), 1, "a turn with an input beside what waits");
+    assert_eq!(
+        assert_predicted(&events),
+        1,
+        "a turn with an input beside what waits"
+    );
 
-    let starts =
-        |words: &str| pb::EnqueueMessageRequest { on_idle: pb::IdleAction::StartTurn.into(), ..enqueue("s", words) };
+    let starts = |words: &str| pb::EnqueueMessageRequest {
+        on_idle: pb::IdleAction::StartTurn.into(),
+        ..enqueue("s", words)
+    };
     let after = host.session("s").await.last_seq;
     let mut watch = host.watch("s", "", after).await;
     host.enqueue(starts(&long)).await;
-    let events = until(&mut watch, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
-    assert_eq!(assert_predicted(&events), 1, "a turn that a message started");
+    let events = until(&mut watch, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
+    assert_eq!(
+        assert_predicted(&events),
+        1,
+        "a turn that a message started"
+    );
 
     let mut stream = host.execute(asks("s", "Please wait.")).await;
     until_written(&mut stream, "Well, ").await;
-    let later = pb::EnqueueMessageRequest { delivery: pb::Delivery::WhenIdle.into(), ..starts(&long) };
+    let later = pb::EnqueueMessageRequest {
+        delivery: pb::Delivery::WhenIdle.into(),
+        ..starts(&long)
+    };
     host.enqueue(later).await;
     let after = host.session("s").await.last_seq;
     let mut watch = host.watch("s", "", after).await;
     host.release("go");
-    until(&mut watch, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
-    let events = until(&mut watch, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
-    assert_eq!(assert_predicted(&events), 1, "a turn that follows another one");
+    until(&mut watch, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
+    let events = until(&mut watch, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
+    assert_eq!(
+        assert_predicted(&events),
+        1,
+        "a turn that follows another one"
+    );
 }

@@ -1,4 +1,5 @@
-//! What follows the end of a turn: whether a message that waits starts the next one, interrupts this one, or goes on waiting.
+//! What follows the end of a turn: whether a message that waits starts the next one, interrupts
+//! this one, or goes on waiting.
 
 use contextd::pb::{self, event::Payload};
 use serde_json::json;
@@ -7,8 +8,8 @@ use tonic::Streaming;
 use crate::harness::{
     Host, Options,
     events::{
-        PATIENCE, all, cancelled, completed, kinds, messages, next, said, seqs, turn_id, turn_state, until,
-        until_action, until_written,
+        PATIENCE, all, cancelled, completed, kinds, messages, next, said, seqs, turn_id,
+        turn_state, until, until_action, until_written,
     },
     host::{MODEL, call, until as eventually},
     requests::{enqueue, result, tools, turn},
@@ -22,32 +23,58 @@ fn options() -> Options {
         {"when": {"user_contains": "fail"}, "say": [{"wait_for": "go"}, {"error": {"kind": "auth", "message": "no"}}]},
         {"when": {"otherwise": true}, "say": [{"text": "Fine: {{user}}"}]}
     ]});
-    Options::default().script("it", steps.to_string()).script("other", steps.to_string())
+    Options::default()
+        .script("it", steps.to_string())
+        .script("other", steps.to_string())
 }
 
 fn asks(session: &str, words: &str) -> pb::ExecuteTurnRequest {
-    let own = pb::Session { model: MODEL.to_owned(), tools: tools(&["look"]), ..pb::Session::default() };
-    pb::ExecuteTurnRequest { session: Some(own), ..turn(session, "", words) }
+    let own = pb::Session {
+        model: MODEL.to_owned(),
+        tools: tools(&["look"]),
+        ..pb::Session::default()
+    };
+    pb::ExecuteTurnRequest {
+        session: Some(own),
+        ..turn(session, "", words)
+    }
 }
 
 fn starts(session: &str, words: &str) -> pb::EnqueueMessageRequest {
-    pb::EnqueueMessageRequest { on_idle: pb::IdleAction::StartTurn.into(), ..enqueue(session, words) }
+    pb::EnqueueMessageRequest {
+        on_idle: pb::IdleAction::StartTurn.into(),
+        ..enqueue(session, words)
+    }
 }
 
 fn later(request: pb::EnqueueMessageRequest) -> pb::EnqueueMessageRequest {
-    pb::EnqueueMessageRequest { delivery: pb::Delivery::WhenIdle.into(), ..request }
+    pb::EnqueueMessageRequest {
+        delivery: pb::Delivery::WhenIdle.into(),
+        ..request
+    }
 }
 
 fn interrupts(session: &str, words: &str) -> pb::EnqueueMessageRequest {
-    pb::EnqueueMessageRequest { delivery: pb::Delivery::Interrupt.into(), ..enqueue(session, words) }
+    pb::EnqueueMessageRequest {
+        delivery: pb::Delivery::Interrupt.into(),
+        ..enqueue(session, words)
+    }
 }
 
 fn queue_too(session: &str, words: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest { busy_policy: pb::BusyPolicy::Enqueue.into(), ..asks(session, words) }
+    pb::ExecuteTurnRequest {
+        busy_policy: pb::BusyPolicy::Enqueue.into(),
+        ..asks(session, words)
+    }
 }
 
 fn id(response: &pb::EnqueueMessageResponse) -> String {
-    response.queued_message.as_ref().unwrap().queued_message_id.clone()
+    response
+        .queued_message
+        .as_ref()
+        .unwrap()
+        .queued_message_id
+        .clone()
 }
 
 async fn waiting(host: &Host, session: &str) -> Streaming<pb::ExecuteTurnResponse> {
@@ -64,7 +91,10 @@ async fn story(host: &Host, session: &str, turns: usize) -> Vec<pb::Event> {
             .filter(|kind| ["turn_completed", "turn_cancelled", "turn_failed"].contains(kind))
             .count()
     };
-    eventually("the turns to end", || async { ended(&host.events(session, "", 0, 100).await) == turns }).await;
+    eventually("the turns to end", || async {
+        ended(&host.events(session, "", 0, 100).await) == turns
+    })
+    .await;
     host.events(session, "", 0, 100).await
 }
 
@@ -78,22 +108,42 @@ async fn in_an_idle_session_a_message_holds_or_starts_a_turn() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Hello")).await;
     let held = host.enqueue(enqueue("s", "one")).await;
-    assert_eq!((held.session_state(), held.turn_id.as_str()), (pb::SessionState::Idle, ""));
+    assert_eq!(
+        (held.session_state(), held.turn_id.as_str()),
+        (pb::SessionState::Idle, "")
+    );
     let request = starts("s", "two");
     let started = host.enqueue(request.clone()).await;
     assert_eq!(started.session_state(), pb::SessionState::Running);
     let events = story(&host, "s", 2).await;
-    let own: Vec<pb::Event> = events.into_iter().filter(|event| event.turn_id == started.turn_id).collect();
-    let Some(Payload::TurnStarted(begun)) = &own[0].payload else { panic!("no start") };
+    let own: Vec<pb::Event> = events
+        .into_iter()
+        .filter(|event| event.turn_id == started.turn_id)
+        .collect();
+    let Some(Payload::TurnStarted(begun)) = &own[0].payload else {
+        panic!("no start")
+    };
     assert_eq!(
-        (&begun.request_id, &begun.input_message_id, &begun.tool_names),
-        (&request.request_id, &String::new(), &vec!["look".to_owned()])
+        (
+            &begun.request_id,
+            &begun.input_message_id,
+            &begun.tool_names
+        ),
+        (
+            &request.request_id,
+            &String::new(),
+            &vec!["look".to_owned()]
+        )
     );
     assert_eq!(words(&own)[0], "First: one\n\nAlso: two");
-    assert_eq!(host.turn("s", &started.turn_id).await.request_id, request.request_id);
+    assert_eq!(
+        host.turn("s", &started.turn_id).await.request_id,
+        request.request_id
+    );
 }
 
-/// Row D19: what waits for the end of a turn starts the next one in the transaction that ends it, and takes all that waited.
+/// Row D19: what waits for the end of a turn starts the next one in the transaction that ends it,
+/// and takes all that waited.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_the_end_starts_the_next_turn_in_the_same_transaction() {
     let host = Host::with(options()).await;
@@ -102,12 +152,30 @@ async fn what_waits_for_the_end_starts_the_next_turn_in_the_same_transaction() {
     let first = id(&host.enqueue(later(starts("s", "first"))).await);
     host.release("go");
     let ended = all(&mut stream).await;
-    assert_eq!(completed(&ended).result.as_ref().unwrap().queued_message_ids, [held.clone(), first]);
+    assert_eq!(
+        completed(&ended)
+            .result
+            .as_ref()
+            .unwrap()
+            .queued_message_ids,
+        [held.clone(), first]
+    );
     let events = story(&host, "s", 2).await;
     assert_eq!(words(&events)[2], "First: held\n\nAlso: first");
     let sql = "select count(distinct xmin::text) from events where session_id = 's' and seq between $1 and $1 + 1";
-    let end = events.iter().find(|event| matches!(event.payload, Some(Payload::TurnCompleted(_)))).unwrap().seq;
-    let transactions: i64 = host.database.client().await.query_one(sql, &[&end]).await.unwrap().get(0);
+    let end = events
+        .iter()
+        .find(|event| matches!(event.payload, Some(Payload::TurnCompleted(_))))
+        .unwrap()
+        .seq;
+    let transactions: i64 = host
+        .database
+        .client()
+        .await
+        .query_one(sql, &[&end])
+        .await
+        .unwrap()
+        .get(0);
     assert_eq!(transactions, 1, "the end and the start of the next turn");
 }
 
@@ -131,7 +199,10 @@ async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
             Some(Payload::TurnFailed(it)) => it.result.clone(),
             other => panic!("an unexpected end: {other:?}"),
         };
-        assert_eq!(listed.unwrap().queued_message_ids.as_slice(), std::slice::from_ref(message));
+        assert_eq!(
+            listed.unwrap().queued_message_ids.as_slice(),
+            std::slice::from_ref(message)
+        );
         host.replica.engine.tend_queues().await.unwrap();
         assert_eq!(host.session(session).await.state(), pb::SessionState::Idle);
         let events = host.run(asks(session, "Go on.")).await;
@@ -143,15 +214,29 @@ async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_its_last_step_a_turn_is_followed_by_what_asked_for_one() {
     let host = Host::with(options()).await;
-    let limits = pb::TurnLimits { max_steps: 1, ..pb::TurnLimits::default() };
-    let mut stream = host.execute(pb::ExecuteTurnRequest { limits: Some(limits), ..asks("s", "Please look.") }).await;
+    let limits = pb::TurnLimits {
+        max_steps: 1,
+        ..pb::TurnLimits::default()
+    };
+    let mut stream = host
+        .execute(pb::ExecuteTurnRequest {
+            limits: Some(limits),
+            ..asks("s", "Please look.")
+        })
+        .await;
     let (_, [calls, _]) = until_action(&mut stream).await;
     host.enqueue(enqueue("s", "held")).await;
     host.enqueue(starts("s", "starts")).await;
     host.submit("s", vec![result(&calls[0], "a cat")]).await;
-    assert_eq!(completed(&all(&mut stream).await).reason(), pb::CompletionReason::MaxSteps);
+    assert_eq!(
+        completed(&all(&mut stream).await).reason(),
+        pb::CompletionReason::MaxSteps
+    );
     let events = story(&host, "s", 2).await;
-    assert_eq!(words(&events).iter().rev().nth(1).unwrap(), "First: held\n\nAlso: starts");
+    assert_eq!(
+        words(&events).iter().rev().nth(1).unwrap(),
+        "First: held\n\nAlso: starts"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,17 +249,39 @@ async fn a_message_that_interrupts_keeps_what_was_said_and_starts_a_turn_by_itse
     assert_eq!(answer.session_state(), pb::SessionState::Running);
     let ended = all(&mut stream).await;
     let end = cancelled(&ended);
-    assert_eq!((end.cause(), end.outcome()), (pb::CancelCause::Interrupted, pb::CancelOutcome::PartialAssistant));
-    assert_eq!(end.result.as_ref().unwrap().queued_message_ids, [held, id(&answer)]);
+    assert_eq!(
+        (end.cause(), end.outcome()),
+        (
+            pb::CancelCause::Interrupted,
+            pb::CancelOutcome::PartialAssistant
+        )
+    );
+    assert_eq!(
+        end.result.as_ref().unwrap().queued_message_ids,
+        [held, id(&answer)]
+    );
     let events = story(&host, "s", 2).await;
-    assert_eq!(words(&events)[1..3], ["Well, ", "First: held\n\nAlso: Stop"]);
+    assert_eq!(
+        words(&events)[1..3],
+        ["Well, ", "First: held\n\nAlso: Stop"]
+    );
     let end = ended.last().unwrap().seq;
     let sql = "select count(distinct xmin::text) from events where session_id = 's' and seq between $1 and $1 + 1";
-    let transactions: i64 = host.database.client().await.query_one(sql, &[&end]).await.unwrap().get(0);
+    let transactions: i64 = host
+        .database
+        .client()
+        .await
+        .query_one(sql, &[&end])
+        .await
+        .unwrap()
+        .get(0);
     assert_eq!(transactions, 1, "the end and the start of the next turn");
     // The same request again interrupts nothing.
     let _running = waiting(&host, "s").await;
-    assert_eq!(host.enqueue(request).await.queued_message.unwrap().state(), pb::QueuedMessageState::Applied);
+    assert_eq!(
+        host.enqueue(request).await.queued_message.unwrap().state(),
+        pb::QueuedMessageState::Applied
+    );
     assert_eq!(host.session("s").await.state(), pb::SessionState::Running);
     host.release("go");
 }
@@ -194,7 +301,10 @@ async fn a_turn_that_waits_for_tools_is_interrupted_on_any_replica() {
     // One that another replica is writing in.
     let mut stream = waiting(&host, "t").await;
     other.enqueue(interrupts("t", "Stop")).await;
-    assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Interrupted);
+    assert_eq!(
+        cancelled(&all(&mut stream).await).cause(),
+        pb::CancelCause::Interrupted
+    );
     story(&other, "t", 2).await;
 }
 
@@ -213,23 +323,45 @@ async fn an_interrupt_in_an_idle_session_starts_a_turn_and_cancels_nothing() {
 async fn a_turn_asked_for_while_one_runs_attaches_and_ends_with_what_took_its_input() {
     let host = Host::with(options()).await;
     let mut stream = waiting(&host, "s").await;
-    let limits = pb::TurnLimits { max_steps: 3, ..pb::TurnLimits::default() };
-    let request =
-        pb::ExecuteTurnRequest { limits: Some(limits), model: "scripted/other".to_owned(), ..queue_too("s", "More.") };
+    let limits = pb::TurnLimits {
+        max_steps: 3,
+        ..pb::TurnLimits::default()
+    };
+    let request = pb::ExecuteTurnRequest {
+        limits: Some(limits),
+        model: "scripted/other".to_owned(),
+        ..queue_too("s", "More.")
+    };
     let mut second = host.execute(request.clone()).await;
     let admitted = next(&mut second).await.unwrap().unwrap();
-    let Some(Payload::Admitted(admitted)) = admitted.payload else { panic!("not admitted") };
-    assert_eq!((admitted.admission(), admitted.position), (pb::Admission::Queued, 1));
+    let Some(Payload::Admitted(admitted)) = admitted.payload else {
+        panic!("not admitted")
+    };
+    assert_eq!(
+        (admitted.admission(), admitted.position),
+        (pb::Admission::Queued, 1)
+    );
     assert_eq!(admitted.ignored_fields, ["limits.max_steps", "model"]);
     let mut again = host.execute(request.clone()).await;
     let attached = next(&mut again).await.unwrap().unwrap();
-    assert!(matches!(&attached.payload, Some(Payload::Admitted(it)) if it.admission() == pb::Admission::Attached));
-    assert_eq!(host.queued("s").await.len(), 1, "the repetition queues nothing");
+    assert!(
+        matches!(&attached.payload, Some(Payload::Admitted(it)) if it.admission() == pb::Admission::Attached)
+    );
+    assert_eq!(
+        host.queued("s").await.len(),
+        1,
+        "the repetition queues nothing"
+    );
     host.release("go");
     let first = all(&mut stream).await;
-    let (own, same) = (all(&mut second).await, all(&mut again).await);
+    let own = all(&mut second).await;
+    let same = all(&mut again).await;
     assert_eq!(turn_state(&mut second).await, "COMPLETED");
-    assert_eq!(own.last().unwrap().seq, first.last().unwrap().seq, "the running turn took it");
+    assert_eq!(
+        own.last().unwrap().seq,
+        first.last().unwrap().seq,
+        "the running turn took it"
+    );
     assert_eq!(same.last().unwrap().seq, first.last().unwrap().seq);
     assert_eq!(completed(&own).result.as_ref().unwrap().step_count, 2);
     let after = all(&mut host.execute(request).await).await;
@@ -250,10 +382,21 @@ async fn an_input_whose_turn_is_cancelled_gets_a_turn_of_its_own_with_its_own_wi
     next(&mut second).await.unwrap();
     let first = host.cancel("s", "").await.turn.unwrap().turn_id;
     let own = all(&mut second).await;
-    assert_eq!(kinds(&own).iter().filter(|kind| kind.starts_with("turn_c")).count(), 2, "two ends: {:?}", kinds(&own));
+    assert_eq!(
+        kinds(&own)
+            .iter()
+            .filter(|kind| kind.starts_with("turn_c"))
+            .count(),
+        2,
+        "two ends: {:?}",
+        kinds(&own)
+    );
     assert_eq!(turn_state(&mut second).await, "COMPLETED");
     let last = host.turn("s", &own.last().unwrap().turn_id).await;
-    assert_eq!((last.model.as_str(), &last.request_id), ("scripted/other", &request.request_id));
+    assert_eq!(
+        (last.model.as_str(), &last.request_id),
+        ("scripted/other", &request.request_id)
+    );
     assert_ne!(last.turn_id, first);
     let Some(Payload::TurnStarted(begun)) = own.iter().find_map(|event| match &event.payload {
         Some(Payload::TurnStarted(_)) => event.payload.clone(),
@@ -261,20 +404,43 @@ async fn an_input_whose_turn_is_cancelled_gets_a_turn_of_its_own_with_its_own_wi
     }) else {
         panic!("no start")
     };
-    assert_eq!((begun.tool_names, begun.request_id), (vec!["feel".to_owned()], request.request_id.clone()));
+    assert_eq!(
+        (begun.tool_names, begun.request_id),
+        (vec!["feel".to_owned()], request.request_id.clone())
+    );
     let again = all(&mut host.execute(request.clone()).await).await;
-    assert!(kinds(&again).contains(&"turn_started"), "from the first event of the request: {:?}", kinds(&again));
-    let rest = all(&mut host.execute(pb::ExecuteTurnRequest { after_seq: seqs(&own)[0], ..request }).await).await;
-    assert_eq!(seqs(&rest), seqs(&own)[1..], "behind what was handled, the end of the earlier turn included");
+    assert!(
+        kinds(&again).contains(&"turn_started"),
+        "from the first event of the request: {:?}",
+        kinds(&again)
+    );
+    let rest = all(&mut host
+        .execute(pb::ExecuteTurnRequest {
+            after_seq: seqs(&own)[0],
+            ..request
+        })
+        .await)
+    .await;
+    assert_eq!(
+        seqs(&rest),
+        seqs(&own)[1..],
+        "behind what was handled, the end of the earlier turn included"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_may_interrupt_the_one_that_runs() {
     let host = Host::with(options()).await;
     let mut stream = waiting(&host, "s").await;
-    let request = pb::ExecuteTurnRequest { busy_policy: pb::BusyPolicy::Interrupt.into(), ..asks("s", "Stop.") };
+    let request = pb::ExecuteTurnRequest {
+        busy_policy: pb::BusyPolicy::Interrupt.into(),
+        ..asks("s", "Stop.")
+    };
     let own = host.run(request).await;
-    assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Interrupted);
+    assert_eq!(
+        cancelled(&all(&mut stream).await).cause(),
+        pb::CancelCause::Interrupted
+    );
     assert_eq!(completed(&own).reason(), pb::CompletionReason::Stop);
     assert_eq!(words(&own).last().unwrap(), "Fine: Stop.");
 }
@@ -292,7 +458,13 @@ async fn a_stream_ends_with_its_input_when_that_is_withdrawn() {
     let again = all(&mut host.execute(request.clone()).await).await;
     assert_eq!(kinds(&again), ["queued_message_cancelled"]);
     let last = again.iter().map(|event| event.seq).max().unwrap();
-    let none = all(&mut host.execute(pb::ExecuteTurnRequest { after_seq: last, ..request }).await).await;
+    let none = all(&mut host
+        .execute(pb::ExecuteTurnRequest {
+            after_seq: last,
+            ..request
+        })
+        .await)
+    .await;
     assert_eq!(kinds(&none), Vec::<&str>::new());
     host.release("go");
 }
@@ -301,20 +473,35 @@ async fn a_stream_ends_with_its_input_when_that_is_withdrawn() {
 async fn a_busy_session_takes_no_turn_without_input() {
     let host = Host::with(options()).await;
     let stream = waiting(&host, "s").await;
-    let status = host.try_execute(pb::ExecuteTurnRequest { input: None, ..queue_too("s", "") }).await.unwrap_err();
-    assert_eq!(crate::harness::host::refusal(&status, "").1, "TURN_IN_PROGRESS");
+    let status = host
+        .try_execute(pb::ExecuteTurnRequest {
+            input: None,
+            ..queue_too("s", "")
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(
+        crate::harness::host::refusal(&status, "").1,
+        "TURN_IN_PROGRESS"
+    );
     drop(stream);
     host.release("go");
 }
 
-/// What nobody started, because its replica stopped or the session held appended calls, is started by whoever finds it.
+/// What nobody started, because its replica stopped or the session held appended calls, is started
+/// by whoever finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_nobody_started_a_turn_for_is_found() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Hello")).await;
     host.enqueue(enqueue("s", "Go")).await;
     let sql = "update queue set starts_turn = true where session_id = 's'";
-    host.database.client().await.execute(sql, &[]).await.unwrap();
+    host.database
+        .client()
+        .await
+        .execute(sql, &[])
+        .await
+        .unwrap();
     let events = story(&host, "s", 2).await;
     assert_eq!(words(&events).last().unwrap(), "Fine: Go");
 }
@@ -325,7 +512,10 @@ async fn a_deleted_session_drops_what_waits() {
     let mut stream = waiting(&host, "s").await;
     let mut second = host.execute(queue_too("s", "More.")).await;
     next(&mut second).await.unwrap();
-    let request = pb::DeleteSessionRequest { session_id: "s".to_owned(), ..pb::DeleteSessionRequest::default() };
+    let request = pb::DeleteSessionRequest {
+        session_id: "s".to_owned(),
+        ..pb::DeleteSessionRequest::default()
+    };
     host.sessions().delete_session(request).await.unwrap();
     let mut seen = Vec::new();
     while let Ok(Some(event)) = next(&mut second).await {
@@ -340,7 +530,11 @@ async fn a_deleted_session_drops_what_waits() {
 /// Two replicas that poll once in ten minutes.
 async fn seldom() -> (Host, Host) {
     let ten_minutes = std::time::Duration::from_mins(10);
-    let options = || Options { poll: ten_minutes, lease: ten_minutes * 3, ..options() };
+    let options = || Options {
+        poll: ten_minutes,
+        lease: ten_minutes * 3,
+        ..options()
+    };
     let host = Host::with(options()).await;
     let other = host.beside(options()).await;
     (host, other)
@@ -350,12 +544,20 @@ async fn seldom() -> (Host, Host) {
 async fn a_cancel_on_another_replica_is_heard_at_once() {
     let (host, other) = seldom().await;
     let mut stream = waiting(&host, "s").await;
-    let request = pb::CancelTurnRequest { session_id: "s".to_owned(), ..pb::CancelTurnRequest::default() };
+    let request = pb::CancelTurnRequest {
+        session_id: "s".to_owned(),
+        ..pb::CancelTurnRequest::default()
+    };
     let mut turns = other.turns();
-    let answer = tokio::time::timeout(PATIENCE, turns.cancel_turn(request)).await.expect("it is not heard");
+    let answer = tokio::time::timeout(PATIENCE, turns.cancel_turn(request))
+        .await
+        .expect("it is not heard");
     let answer = answer.unwrap().into_inner();
     assert_eq!(answer.turn.unwrap().state(), pb::TurnState::Cancelled);
-    assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Requested);
+    assert_eq!(
+        cancelled(&all(&mut stream).await).cause(),
+        pb::CancelCause::Requested
+    );
 }
 
 /// Row F27
@@ -367,7 +569,9 @@ async fn a_turn_that_is_handed_over_is_taken_at_once() {
     until(&mut watch, |it| matches!(it, Payload::Sync(_))).await;
     host.replica.drain(std::time::Duration::ZERO).await;
     let taken = until(&mut watch, |it| matches!(it, Payload::TurnRecovered(_)));
-    tokio::time::timeout(PATIENCE, taken).await.expect("it is not heard");
+    tokio::time::timeout(PATIENCE, taken)
+        .await
+        .expect("it is not heard");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -377,6 +581,9 @@ async fn what_another_replica_did_is_heard_at_once() {
     let mut watch = other.watch("s", "", 0).await;
     until(&mut watch, |it| matches!(it, Payload::Sync(_))).await;
     other.enqueue(interrupts("s", "Stop")).await;
-    assert_eq!(cancelled(&all(&mut stream).await).cause(), pb::CancelCause::Interrupted);
+    assert_eq!(
+        cancelled(&all(&mut stream).await).cause(),
+        pb::CancelCause::Interrupted
+    );
     until(&mut watch, |it| matches!(it, Payload::TurnCompleted(_))).await;
 }

@@ -24,7 +24,10 @@ fn options() -> Options {
 
 /// A turn that waits for its tool; its id and the call's.
 async fn waiting(host: &Host, session: &str) -> (String, String) {
-    let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn(session, MODEL, "Go") };
+    let request = pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        ..turn(session, MODEL, "Go")
+    };
     let mut stream = host.execute(request).await;
     let (events, _) = until_action(&mut stream).await;
     (turn_id(&events), requested(&events).remove(0))
@@ -32,16 +35,27 @@ async fn waiting(host: &Host, session: &str) -> (String, String) {
 
 /// Lets the time of every open call be over.
 async fn time_passes(host: &Host) {
-    let sql = "update tool_calls set deadline = now() - interval '1 second' where closed_at is null;
+    let sql =
+        "update tool_calls set deadline = now() - interval '1 second' where closed_at is null;
                update session_run set tool_deadline = now() - interval '1 second' where state = 2";
-    host.database.client().await.batch_execute(sql).await.unwrap();
+    host.database
+        .client()
+        .await
+        .batch_execute(sql)
+        .await
+        .unwrap();
 }
 
 /// The reason of a turn that has failed by then.
 async fn failure(host: &Host, session: &str, turn: &str) -> FailureReason {
-    eventually("the turn to end", || async { host.turn(session, turn).await.state() != TurnState::AwaitingTools })
-        .await;
-    eventually("the turn to fail", || async { host.turn(session, turn).await.state() == TurnState::Failed }).await;
+    eventually("the turn to end", || async {
+        host.turn(session, turn).await.state() != TurnState::AwaitingTools
+    })
+    .await;
+    eventually("the turn to fail", || async {
+        host.turn(session, turn).await.state() == TurnState::Failed
+    })
+    .await;
     host.turn(session, turn).await.failure.unwrap().reason()
 }
 
@@ -52,7 +66,10 @@ async fn a_waiting_turn_whose_model_was_removed_fails_when_its_calls_are_overdue
     before.replica.drain(Duration::ZERO).await;
     let host = before.beside(Options::default()).await;
     time_passes(&host).await;
-    assert_eq!(failure(&host, "s", &turn).await, FailureReason::ModelNotFound);
+    assert_eq!(
+        failure(&host, "s", &turn).await,
+        FailureReason::ModelNotFound
+    );
     host.assert_counted("s").await;
 }
 
@@ -64,15 +81,33 @@ async fn the_results_of_a_turn_whose_model_was_removed_are_kept_and_the_turn_fai
     let host = before.beside(Options::default()).await;
     let answers = host.submit("s", vec![result(&call, "found")]).await;
     assert_eq!(answers, [AnswerStatus::Accepted]);
-    assert_eq!(failure(&host, "s", &turn).await, FailureReason::ModelNotFound);
+    assert_eq!(
+        failure(&host, "s", &turn).await,
+        FailureReason::ModelNotFound
+    );
     let messages = host.messages("s").await;
-    assert_eq!(messages.last().unwrap().role(), pb::Role::Tool, "{messages:?}");
+    assert_eq!(
+        messages.last().unwrap().role(),
+        pb::Role::Tool,
+        "{messages:?}"
+    );
     host.assert_counted("s").await;
 }
 
 async fn stored(served: &Served, session: &str, turn: &str) -> pb::Turn {
-    let request = pb::GetTurnRequest { session_id: session.to_owned(), turn_id: turn.to_owned() };
-    served.turns().await.get_turn(request).await.unwrap().into_inner().turn.unwrap()
+    let request = pb::GetTurnRequest {
+        session_id: session.to_owned(),
+        turn_id: turn.to_owned(),
+    };
+    served
+        .turns()
+        .await
+        .get_turn(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .turn
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,21 +116,41 @@ async fn a_waiting_turn_whose_policy_was_removed_gets_its_results_and_fails() {
     let database = TestDatabase::new().await;
     let named = Place::new(&format!("{QUICK}[policies.careful]\n")).script("tools", &two_tools());
     let served = named.serve_over(&database).await;
-    let session = pb::Session { policy: "careful".to_owned(), ..pb::Session::default() };
-    let asked = pb::ExecuteTurnRequest { session: Some(session), ..asking("scripted/tools", "s") };
+    let session = pb::Session {
+        policy: "careful".to_owned(),
+        ..pb::Session::default()
+    };
+    let asked = pb::ExecuteTurnRequest {
+        session: Some(session),
+        ..asking("scripted/tools", "s")
+    };
     let mut host = Survivor::new(asked);
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, pb::event::Payload::ActionRequired(_))).await;
-    let (turn, calls) = (turn_id(&host.seen), requested(&host.seen));
+    host.until(|payload| matches!(payload, pb::event::Payload::ActionRequired(_)))
+        .await;
+    let turn = turn_id(&host.seen);
+    let calls = requested(&host.seen);
     served.stop().await;
 
-    let served = Place::new(QUICK).script("tools", &two_tools()).serve_over(&database).await;
+    let served = Place::new(QUICK)
+        .script("tools", &two_tools())
+        .serve_over(&database)
+        .await;
     for call in calls {
         let answer = submit("s", vec![result(&call, "fine")]);
-        let answer = served.turns().await.submit_tool_results(answer).await.unwrap().into_inner();
+        let answer = served
+            .turns()
+            .await
+            .submit_tool_results(answer)
+            .await
+            .unwrap()
+            .into_inner();
         assert_eq!(answer.receipts[0].status(), AnswerStatus::Accepted);
     }
-    eventually("the turn to fail", || async { stored(&served, "s", &turn).await.state() == TurnState::Failed }).await;
+    eventually("the turn to fail", || async {
+        stored(&served, "s", &turn).await.state() == TurnState::Failed
+    })
+    .await;
     let failure = stored(&served, "s", &turn).await.failure.unwrap();
     assert_eq!(failure.reason(), FailureReason::PolicyNotFound);
     assert!(failure.message.contains("careful"), "{}", failure.message);
@@ -113,21 +168,48 @@ async fn copy(host: &Host, session: &str, copies: usize) {
                               where session_id = %4$L', t, cols, '{session}-', '{session}');
            end loop; end $$"
     );
-    host.database.client().await.batch_execute(&sql).await.unwrap();
+    host.database
+        .client()
+        .await
+        .batch_execute(&sql)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_turns_that_cannot_be_taken_over_do_not_crowd_out_one_that_can() {
-    let before = Host::with(Options { workers: false, ..options() }).await;
+    let before = Host::with(Options {
+        workers: false,
+        ..options()
+    })
+    .await;
     waiting(&before, "stuck").await;
     let (turn, _) = waiting(&before, "fine").await;
     copy(&before, "stuck", 1000).await;
     let unreadable = "update turns set request = '\\xff' where session_id like 'stuck%'";
-    before.database.client().await.batch_execute(unreadable).await.unwrap();
-    let host = before.beside(Options { workers: false, ..options() }).await;
+    before
+        .database
+        .client()
+        .await
+        .batch_execute(unreadable)
+        .await
+        .unwrap();
+    let host = before
+        .beside(Options {
+            workers: false,
+            ..options()
+        })
+        .await;
     time_passes(&host).await;
     host.replica.engine.take_over().await.unwrap();
     let taken = host.turn("fine", &turn).await.state();
-    assert_ne!(taken, TurnState::AwaitingTools, "one round leaves nothing out that can be taken over");
-    eventually("the turn to end", || async { host.turn("fine", &turn).await.state() == TurnState::Completed }).await;
+    assert_ne!(
+        taken,
+        TurnState::AwaitingTools,
+        "one round leaves nothing out that can be taken over"
+    );
+    eventually("the turn to end", || async {
+        host.turn("fine", &turn).await.state() == TurnState::Completed
+    })
+    .await;
 }

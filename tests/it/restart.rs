@@ -1,4 +1,5 @@
-//! What is left when contextd stops, is killed, or changes: everything that was committed, and turns that go on elsewhere.
+//! What is left when contextd stops, is killed, or changes: everything that was committed, and
+//! turns that go on elsewhere.
 //!
 //! Every contextd here is the built program in a process of its own.
 
@@ -21,28 +22,50 @@ use crate::harness::{
     events::{PATIENCE, kinds, messages, requested, said},
     process::{Place, Served, health, health_output},
     requests::{tools, turn},
-    survivor::{LONG_LEASE, SHORT_LEASE, Survivor, WORDS, asking, becomes, events, pair, recoveries, slow, two_tools},
+    survivor::{
+        LONG_LEASE, SHORT_LEASE, Survivor, WORDS, asking, becomes, events, pair, recoveries, slow,
+        two_tools,
+    },
 };
 
 /// Longer than a test needs to take a lock.
 const LATER_LEASE: &str = "[turn]\nlease_ttl = '3s'\npoll_interval = '50ms'\n";
 
 async fn transcript(served: &Served, session: &str) -> Vec<pb::Message> {
-    let request = pb::ListMessagesRequest { session_id: session.to_owned(), page_size: 1000, ..Default::default() };
-    let page = served.sessions().await.list_messages(request).await.unwrap().into_inner();
+    let request = pb::ListMessagesRequest {
+        session_id: session.to_owned(),
+        page_size: 1000,
+        ..Default::default()
+    };
+    let page = served
+        .sessions()
+        .await
+        .list_messages(request)
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(page.next_page_token, "");
     page.messages
 }
 
 /// All that a session tells, byte for byte.
 async fn bytes(served: &Served, session: &str) -> Vec<Vec<u8>> {
-    let (messages, events) = (transcript(served, session).await, events(served, session).await);
-    messages.iter().map(pb::Message::encode_to_vec).chain(events.iter().map(pb::Event::encode_to_vec)).collect()
+    let messages = transcript(served, session).await;
+    let events = events(served, session).await;
+    messages
+        .iter()
+        .map(pb::Message::encode_to_vec)
+        .chain(events.iter().map(pb::Event::encode_to_vec))
+        .collect()
 }
 
 /// A turn with reasoning, text, two tools and an answer.
 async fn whole_turn(served: &Served, session: &str) {
-    let mut request = turn(session, "scripted/demo", "What is the weather and time in Paris?");
+    let mut request = turn(
+        session,
+        "scripted/demo",
+        "What is the weather and time in Paris?",
+    );
     request.tools = tools(&["get_weather", "get_time"]);
     let mut host = Survivor::new(request);
     host.finish_at(served).await;
@@ -52,7 +75,8 @@ fn kill_9(pid: i32) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
-// --- Everything is still there -------------------------------------------------------------------------------------
+// --- Everything is still there
+// -------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_byte_for_byte_the_same_after_every_kind_of_end() {
@@ -65,16 +89,25 @@ async fn a_session_is_byte_for_byte_the_same_after_every_kind_of_end() {
     served.stop().await;
     assert_eq!(place.postmaster(), None, "PostgreSQL outlived a clean stop");
     let served = place.serve().await;
-    assert!(bytes(&served, "chat").await == written, "after a clean stop");
+    assert!(
+        bytes(&served, "chat").await == written,
+        "after a clean stop"
+    );
 
     served.kill_9().await;
     let served = place.serve().await; // at once, while the orphaned PostgreSQL still stops
-    assert!(bytes(&served, "chat").await == written, "after kill -9 of contextd");
+    assert!(
+        bytes(&served, "chat").await == written,
+        "after kill -9 of contextd"
+    );
 
     kill_9(place.postmaster().unwrap());
     served.kill_9().await;
     let served = place.serve().await;
-    assert!(bytes(&served, "chat").await == written, "after kill -9 of both");
+    assert!(
+        bytes(&served, "chat").await == written,
+        "after kill -9 of both"
+    );
 
     whole_turn(&served, "chat").await;
     assert!(bytes(&served, "chat").await.starts_with(&written[..4]));
@@ -87,7 +120,13 @@ async fn a_contextd_whose_postgresql_is_killed_ends_and_says_so() {
     let mut served = place.serve().await;
     kill_9(place.postmaster().unwrap());
     assert_eq!(served.ended().await.code(), Some(1), "{}", served.said());
-    assert!(served.said().contains("the embedded PostgreSQL ended unexpectedly"), "{}", served.said());
+    assert!(
+        served
+            .said()
+            .contains("the embedded PostgreSQL ended unexpectedly"),
+        "{}",
+        served.said()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,12 +135,16 @@ async fn results_go_to_the_contextd_that_is_started_in_place_of_a_killed_one() {
     let served = place.serve().await;
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
+    host.until(|payload| matches!(payload, Payload::ActionRequired(_)))
+        .await;
     let calls = requested(&host.seen);
 
     served.kill_9().await;
     let served = place.serve().await;
-    assert_eq!(host.answer(&served, &calls).await, [pb::AnswerStatus::Accepted; 2]);
+    assert_eq!(
+        host.answer(&served, &calls).await,
+        [pb::AnswerStatus::Accepted; 2]
+    );
     host.finish_at(&served).await;
     host.check_story(&served).await;
     assert_eq!(recoveries(&host.seen), []);
@@ -129,26 +172,39 @@ async fn an_ordinary_user_serves_and_runs_a_turn() {
     served.stop().await;
 }
 
-// --- Turns go on elsewhere -----------------------------------------------------------------------------------------
+// --- Turns go on elsewhere
+// -----------------------------------------------------------------------------------------
 
 /// Row F1
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_owner_is_killed_in_mid_text_is_finished_by_another() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    let shown = host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
-    let Payload::TextDelta(shown) = shown else { unreachable!() };
+    let shown = host
+        .until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
+    let Payload::TextDelta(shown) = shown else {
+        unreachable!()
+    };
     first.kill_9().await;
     let killed = Instant::now();
     assert_eq!(host.cut_off().await.code(), Code::Unknown);
 
     host.send_to(&second).await.unwrap();
-    let recovered = host.until(|payload| matches!(payload, Payload::TurnRecovered(_))).await;
+    let recovered = host
+        .until(|payload| matches!(payload, Payload::TurnRecovered(_)))
+        .await;
     eprintln!("taken over {:?} after the kill", killed.elapsed());
-    let Payload::TurnRecovered(recovered) = recovered else { unreachable!() };
-    assert_eq!((recovered.voided_message_id, recovered.takeovers), (shown.message_id, 1));
+    let Payload::TurnRecovered(recovered) = recovered else {
+        unreachable!()
+    };
+    assert_eq!(
+        (recovered.voided_message_id, recovered.takeovers),
+        (shown.message_id, 1)
+    );
     while host.next().await.unwrap().is_some() {}
     let story = [
         "turn_started",
@@ -160,20 +216,28 @@ async fn a_turn_whose_owner_is_killed_in_mid_text_is_finished_by_another() {
         "turn_completed",
     ];
     assert_eq!(kinds(&host.seen), story);
-    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
+    assert_eq!(
+        recoveries(&host.seen),
+        [(pb::RecoveryCause::LeaseExpired, 2)]
+    );
     assert_eq!(said(messages(&host.seen)[1]), WORDS);
     host.check_story(&second).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_owner_is_killed_while_it_waits_for_tools_loses_nothing() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("tools", &two_tools()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE).script("tools", &two_tools());
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
+    host.until(|payload| matches!(payload, Payload::ActionRequired(_)))
+        .await;
     let calls = requested(&host.seen);
-    assert_eq!(host.answer(&first, &calls[..1]).await, [pb::AnswerStatus::Accepted]);
+    assert_eq!(
+        host.answer(&first, &calls[..1]).await,
+        [pb::AnswerStatus::Accepted]
+    );
     first.kill_9().await;
     host.cut_off().await;
 
@@ -183,11 +247,14 @@ async fn a_turn_whose_owner_is_killed_while_it_waits_for_tools_loses_nothing() {
     host.check_story(&second).await;
     assert_eq!(recoveries(&host.seen), []);
     assert_eq!(said(messages(&host.seen).last().unwrap()), "fine fine");
-    assert_eq!(host.answer(&second, &calls).await, [pb::AnswerStatus::Duplicate; 2]);
+    assert_eq!(
+        host.answer(&second, &calls).await,
+        [pb::AnswerStatus::Duplicate; 2]
+    );
 }
 
-/// Lets an answer come to the moment of its commit and no further, kills its owner, and gives the process id of the database's
-/// side of the commit, which waits for the lock that is returned.
+/// Lets an answer come to the moment of its commit and no further, kills its owner, and gives the
+/// process id of the database's side of the commit, which waits for the lock that is returned.
 async fn killed_in_mid_commit(
     database: &TestDatabase,
     owner: Served,
@@ -196,9 +263,13 @@ async fn killed_in_mid_commit(
     const WAITING: &str = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
                            and query like '-- store::turn::append%'";
     host.send_to(&owner).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
-    let (lock, look) = (database.client().await, database.client().await);
-    lock.batch_execute("begin; select from session_run for update").await.unwrap();
+    host.until(|payload| matches!(payload, Payload::StepStarted(_)))
+        .await;
+    let lock = database.client().await;
+    let look = database.client().await;
+    lock.batch_execute("begin; select from session_run for update")
+        .await
+        .unwrap();
     let begun = Instant::now();
     let waiting = loop {
         match look.query_opt(WAITING, &[]).await.unwrap() {
@@ -215,13 +286,17 @@ async fn killed_in_mid_commit(
 /// Like [`two_tools`], with time to take a lock before the commit.
 fn two_tools_later() -> Value {
     let mut script = two_tools();
-    script["steps"][0]["say"].as_array_mut().unwrap().insert(0, json!({ "delay_ms": 300 }));
+    script["steps"][0]["say"]
+        .as_array_mut()
+        .unwrap()
+        .insert(0, json!({ "delay_ms": 300 }));
     script
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_under_way_when_its_owner_is_killed_counts() {
-    let (database, place) = (TestDatabase::new().await, Place::new(LATER_LEASE).script("tools", &two_tools_later()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(LATER_LEASE).script("tools", &two_tools_later());
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     let (lock, _look, _) = killed_in_mid_commit(&database, first, &mut host).await;
@@ -234,15 +309,21 @@ async fn a_commit_that_is_under_way_when_its_owner_is_killed_counts() {
 /// Row F2
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_lost_with_its_owner_is_made_up_for() {
-    let (database, place) = (TestDatabase::new().await, Place::new(LATER_LEASE).script("tools", &two_tools_later()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(LATER_LEASE).script("tools", &two_tools_later());
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
     let (lock, look, waiting) = killed_in_mid_commit(&database, first, &mut host).await;
-    look.execute("select pg_terminate_backend($1, 5000)", &[&waiting]).await.unwrap();
+    look.execute("select pg_terminate_backend($1, 5000)", &[&waiting])
+        .await
+        .unwrap();
     lock.batch_execute("rollback").await.unwrap();
     host.finish_at(&second).await;
     host.check_story(&second).await;
-    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
+    assert_eq!(
+        recoveries(&host.seen),
+        [(pb::RecoveryCause::LeaseExpired, 2)]
+    );
 }
 
 /// Rows F1, F2
@@ -253,8 +334,15 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
     for number in 0..TURNS {
         // Commits 3 ms apart; every other turn has tools.
         let mut script = if number % 2 == 0 { two_tools() } else { slow() };
-        let first = [json!({ "text": "Hm." }), json!({ "delay_ms": 60 + 3 * number }), json!({ "text": "Well." })];
-        script["steps"][0]["say"].as_array_mut().unwrap().splice(0..1, first);
+        let first = [
+            json!({ "text": "Hm." }),
+            json!({ "delay_ms": 60 + 3 * number }),
+            json!({ "text": "Well." }),
+        ];
+        script["steps"][0]["say"]
+            .as_array_mut()
+            .unwrap()
+            .splice(0..1, first);
         place = place.script(&format!("later-{number}"), &script);
     }
     let database = TestDatabase::new().await;
@@ -262,13 +350,20 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
     for (round, moment) in [50, 60, 70, 80, 90].into_iter().enumerate() {
         let first = place.serve_over(&database).await;
         let mut hosts: Vec<Survivor> = (0..TURNS)
-            .map(|number| Survivor::new(asking(&format!("scripted/later-{number}"), &format!("chat-{round}-{number}"))))
+            .map(|number| {
+                Survivor::new(asking(
+                    &format!("scripted/later-{number}"),
+                    &format!("chat-{round}-{number}"),
+                ))
+            })
             .collect();
         for host in &mut hosts {
             host.send_to(&first).await.unwrap();
         }
         // Not a first word: a reader that comes late is shown the whole message instead.
-        hosts[0].until(|payload| matches!(payload, Payload::StepStarted(_))).await;
+        hosts[0]
+            .until(|payload| matches!(payload, Payload::StepStarted(_)))
+            .await;
         tokio::time::sleep(Duration::from_millis(moment)).await; // the moment is what is tried out
         first.kill_9().await;
         let mut lost = 0;
@@ -277,34 +372,44 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
             host.finish_at(&second).await;
             host.check_story(&second).await;
             let recoveries = recoveries(&host.seen);
-            assert!(recoveries.is_empty() || recoveries == [(pb::RecoveryCause::LeaseExpired, 2)], "{recoveries:?}");
+            assert!(
+                recoveries.is_empty() || recoveries == [(pb::RecoveryCause::LeaseExpired, 2)],
+                "{recoveries:?}"
+            );
             lost += recoveries.len();
         }
         eprintln!("killed after {moment} ms: {lost} of {TURNS} turns lost a step");
     }
 }
 
-// --- Stopping ------------------------------------------------------------------------------------------------------
+// --- Stopping
+// ------------------------------------------------------------------------------------------------------
 
 /// Row F27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_outlasts_the_drain_is_handed_over_and_goes_on_at_once() {
     let settings = format!("{LONG_LEASE}[server]\ndrain_timeout = '100ms'\n");
-    let (database, place) = (TestDatabase::new().await, Place::new(&settings).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(&settings).script("slow", &slow());
     let (mut first, second) = pair(&place, &database).await;
     let mut health = first.health().await;
     becomes(&mut health, ServingStatus::Serving).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
 
     first.terminate();
     let stopping = Instant::now();
     becomes(&mut health, ServingStatus::NotServing).await;
     assert_eq!(host.cut_off().await.code(), Code::Unavailable);
     host.send_to(&second).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TurnRecovered(_))).await;
-    eprintln!("handed over {:?} after the signal, of which 100 ms is the drain", stopping.elapsed());
+    host.until(|payload| matches!(payload, Payload::TurnRecovered(_)))
+        .await;
+    eprintln!(
+        "handed over {:?} after the signal, of which 100 ms is the drain",
+        stopping.elapsed()
+    );
     while host.next().await.unwrap().is_some() {}
     let status = first.ended().await;
     assert_eq!(status.code(), Some(0), "{status}: {}", first.said());
@@ -315,11 +420,13 @@ async fn a_turn_that_outlasts_the_drain_is_handed_over_and_goes_on_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_ends_within_the_drain_is_finished_where_it_runs() {
-    let (database, place) = (TestDatabase::new().await, Place::new(LONG_LEASE).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(LONG_LEASE).script("slow", &slow());
     let (mut first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     first.terminate();
     let status = first.ended().await;
     assert_eq!(status.code(), Some(0), "{status}: {}", first.said());
@@ -339,22 +446,33 @@ async fn a_second_signal_stops_at_once() {
     becomes(&mut health, ServingStatus::Serving).await;
     let mut host = Survivor::new(asking("scripted/stall", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     served.terminate();
     becomes(&mut health, ServingStatus::NotServing).await;
     served.terminate();
     let second = Instant::now();
-    assert_eq!(served.ended().await.code(), Some(128 + Signal::SIGTERM as i32), "{}", served.said());
+    assert_eq!(
+        served.ended().await.code(),
+        Some(128 + Signal::SIGTERM as i32),
+        "{}",
+        served.said()
+    );
     eprintln!("ended {:?} after the second signal", second.elapsed());
     let _again = place.serve().await;
 }
 
-// --- Schema and health ---------------------------------------------------------------------------------------------
+// --- Schema and health
+// ---------------------------------------------------------------------------------------------
 
 async fn refusal(place: &Place, database: &TestDatabase) -> String {
     let output = place.run_over(database, "serve").await;
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{stderr}");
+    assert_eq!(
+        (output.status.code(), output.stdout),
+        (Some(1), Vec::new()),
+        "{stderr}"
+    );
     stderr
 }
 
@@ -362,13 +480,34 @@ async fn refusal(place: &Place, database: &TestDatabase) -> String {
 async fn check_unready(served: &Served, reason: &str, words: &str) {
     served.says(&format!("not ready: {words}")).await;
     becomes(&mut served.health().await, ServingStatus::NotServing).await;
-    becomes(&mut served.watch_health("liveness").await, ServingStatus::Serving).await;
-    let refused = served.turns().await.execute_turn(turn("early", "scripted/demo", "Go")).await.unwrap_err();
+    becomes(
+        &mut served.watch_health("liveness").await,
+        ServingStatus::Serving,
+    )
+    .await;
+    let refused = served
+        .turns()
+        .await
+        .execute_turn(turn("early", "scripted/demo", "Go"))
+        .await
+        .unwrap_err();
     let details = refused.get_error_details();
-    assert_eq!((refused.code(), details.error_info().unwrap().reason.as_str()), (Code::Unavailable, reason));
-    assert!(details.retry_info().is_some() && refused.message().contains(words), "{refused:?}");
+    assert_eq!(
+        (
+            refused.code(),
+            details.error_info().unwrap().reason.as_str()
+        ),
+        (Code::Unavailable, reason)
+    );
+    assert!(
+        details.retry_info().is_some() && refused.message().contains(words),
+        "{refused:?}"
+    );
     let asked = health_output(served.address).await;
-    assert_eq!((asked.status.code(), asked.stdout.as_slice()), (Some(1), "NOT_SERVING\n".as_bytes()));
+    assert_eq!(
+        (asked.status.code(), asked.stdout.as_slice()),
+        (Some(1), "NOT_SERVING\n".as_bytes())
+    );
     let told = String::from_utf8(asked.stderr).unwrap();
     assert!(told.contains(words), "{told}");
 }
@@ -376,13 +515,19 @@ async fn check_unready(served: &Served, reason: &str, words: &str) {
 /// Row F35: pods that start before the migration.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_before_its_migration_waits_for_it_and_says_so() {
-    let (database, place) = (TestDatabase::empty().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::empty().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_unready_over(&database).await;
     check_unready(&served, "SCHEMA_OUTDATED", "the database lacks migration 1").await;
     let mut ready = served.health().await;
     for _ in 0..2 {
         let output = place.run_over(&database, "migrate").await;
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     becomes(&mut ready, ServingStatus::Serving).await;
     whole_turn(&served, "chat").await;
@@ -392,12 +537,18 @@ async fn a_server_before_its_migration_waits_for_it_and_says_so() {
 /// Row F5: it starts while the database is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_starts_before_its_database_waits_for_it_and_says_so() {
-    let (mut cluster, place) = (Cluster::start(&[]).await, Place::new(SHORT_LEASE));
+    let mut cluster = Cluster::start(&[]).await;
+    let place = Place::new(SHORT_LEASE);
     let database = cluster.database();
     cluster.end(Signal::SIGINT).await;
     let waiting = place.serve_unready_over(&database).await;
     let stopped = place.serve_unready_over(&database).await;
-    check_unready(&waiting, "DATABASE_UNAVAILABLE", "the database cannot be reached").await;
+    check_unready(
+        &waiting,
+        "DATABASE_UNAVAILABLE",
+        "the database cannot be reached",
+    )
+    .await;
     stopped.stop().await;
     let mut ready = waiting.health().await;
     cluster.restart().await;
@@ -408,10 +559,14 @@ async fn a_server_that_starts_before_its_database_waits_for_it_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_does_not_exist_is_told_at_once() {
-    let (mut database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let mut database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     database.config.dbname("missing");
     let refused = refusal(&place, &database).await;
-    assert!(refused.contains("database \"missing\" does not exist"), "{refused}");
+    assert!(
+        refused.contains("database \"missing\" does not exist"),
+        "{refused}"
+    );
 }
 
 /// A migration that this program does not have.
@@ -426,23 +581,36 @@ async fn newer_migration(database: &TestDatabase, oldest_program: &str) {
 /// Row F35: a restart, and a roll-back, after the migration.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_schema_that_allows_for_this_program_is_served_and_left_as_it_is() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     newer_migration(&database, "13").await;
     let served = place.serve_over(&database).await;
     whole_turn(&served, "chat").await;
     served.stop().await;
     let output = place.run_over(&database, "migrate").await;
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Row F35: the oldest program.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_schema_that_does_not_allow_for_this_program_is_refused() {
     for (oldest_program, words) in [
-        ("999", "migration 999, which only a contextd with migration 999 or later can work on"),
-        ("null", "migration 999, which this version of contextd does not know"),
+        (
+            "999",
+            "migration 999, which only a contextd with migration 999 or later can work on",
+        ),
+        (
+            "null",
+            "migration 999, which this version of contextd does not know",
+        ),
     ] {
-        let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+        let database = TestDatabase::new().await;
+        let place = Place::new(SHORT_LEASE);
         newer_migration(&database, oldest_program).await;
         let refused = refusal(&place, &database).await;
         assert!(refused.contains(words), "{refused}");
@@ -454,7 +622,8 @@ async fn a_newer_schema_that_does_not_allow_for_this_program_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_is_0_while_it_serves_and_1_when_it_is_gone() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
     becomes(&mut served.health().await, ServingStatus::Serving).await;
     let address = served.address;

@@ -1,4 +1,5 @@
-//! Retention: what is removed when its time is over, what stays, and what readers are told. Time passes by ageing all stored times.
+//! Retention: what is removed when its time is over, what stays, and what readers are told. Time
+//! passes by ageing all stored times.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,7 +27,10 @@ fn options(retention: Retention) -> Options {
         {"when": {"user_contains": "slowly"}, "say": [{"text": "Wait."}, {"wait_for": "go"}, {"text": " Done."}]},
         {"say": [{"text": "Fine."}]},
     ]});
-    Options { retention, ..Options::default().script("it", script.to_string()) }
+    Options {
+        retention,
+        ..Options::default().script("it", script.to_string())
+    }
 }
 
 /// Everything for ever, unless a test says otherwise.
@@ -43,14 +47,18 @@ fn for_ever() -> Retention {
     }
 }
 
-/// Makes everything that is stored older, as if so much time had passed. Events of live turns stay as they are: an event with another time
-/// is another one to the streams that have shown it.
+/// Makes everything that is stored older, as if so much time had passed. Events of live turns stay
+/// as they are: an event with another time is another one to the streams that have shown it.
 async fn age(client: &Client, by: Duration) {
     let columns = "select table_name::text, string_agg(format('%1$I = %1$I - interval ''%2$s seconds''', column_name, $1::text), ', ')
                      from information_schema.columns
                     where table_schema = 'public' and data_type = 'timestamp with time zone' and is_generated = 'NEVER'
                     group by 1";
-    for row in client.query(columns, &[&by.as_secs().to_string()]).await.unwrap() {
+    for row in client
+        .query(columns, &[&by.as_secs().to_string()])
+        .await
+        .unwrap()
+    {
         let (table, set): (String, String) = (row.get(0), row.get(1));
         let of = match table.as_str() {
             "events" => {
@@ -59,7 +67,10 @@ async fn age(client: &Client, by: Duration) {
             }
             _ => "",
         };
-        client.batch_execute(&format!("update {table} x set {set} {of}")).await.unwrap();
+        client
+            .batch_execute(&format!("update {table} x set {set} {of}"))
+            .await
+            .unwrap();
     }
 }
 
@@ -69,7 +80,9 @@ async fn count(client: &Client, table: &str, session: &str) -> i64 {
 }
 
 async fn exists(host: &Host, session: &str) -> bool {
-    let request = pb::GetSessionRequest { session_id: session.to_owned() };
+    let request = pb::GetSessionRequest {
+        session_id: session.to_owned(),
+    };
     match host.sessions().get_session(request).await {
         Ok(_) => true,
         Err(status) => {
@@ -80,39 +93,82 @@ async fn exists(host: &Host, session: &str) -> bool {
 }
 
 async fn create(host: &Host, session: pb::Session, request_id: &str) -> pb::Session {
-    let request = pb::CreateSessionRequest { session: Some(session), request_id: request_id.to_owned() };
-    host.sessions().create_session(request).await.unwrap().into_inner().session.unwrap()
+    let request = pb::CreateSessionRequest {
+        session: Some(session),
+        request_id: request_id.to_owned(),
+    };
+    host.sessions()
+        .create_session(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .unwrap()
 }
 
 fn named(session: &str) -> pb::Session {
-    pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() }
+    pb::Session {
+        session_id: session.to_owned(),
+        model: MODEL.to_owned(),
+        ..pb::Session::default()
+    }
 }
 
 fn with_ttl(session: &str, ttl: Duration) -> pb::Session {
-    let ttl = prost_types::Duration { seconds: ttl.as_secs().cast_signed(), nanos: 0 };
-    pb::Session { ttl: Some(ttl), ..named(session) }
+    let ttl = prost_types::Duration {
+        seconds: ttl.as_secs().cast_signed(),
+        nanos: 0,
+    };
+    pb::Session {
+        ttl: Some(ttl),
+        ..named(session)
+    }
 }
 
 async fn delete(host: &Host, session: &str, request_id: &str) -> Result<(), tonic::Status> {
-    let (session_id, request_id) = (session.to_owned(), request_id.to_owned());
-    let request = pb::DeleteSessionRequest { session_id, request_id, ..pb::DeleteSessionRequest::default() };
+    let session_id = session.to_owned();
+    let request_id = request_id.to_owned();
+    let request = pb::DeleteSessionRequest {
+        session_id,
+        request_id,
+        ..pb::DeleteSessionRequest::default()
+    };
     host.sessions().delete_session(request).await.map(drop)
 }
 
-async fn list(host: &Host, session: &str, turn: &str, after_seq: i64) -> Result<pb::ListEventsResponse, tonic::Status> {
-    let (session_id, turn_id) = (session.to_owned(), turn.to_owned());
-    let request = pb::ListEventsRequest { session_id, turn_id, after_seq, page_size: 1_000 };
-    host.turns().list_events(request).await.map(tonic::Response::into_inner)
+async fn list(
+    host: &Host,
+    session: &str,
+    turn: &str,
+    after_seq: i64,
+) -> Result<pb::ListEventsResponse, tonic::Status> {
+    let session_id = session.to_owned();
+    let turn_id = turn.to_owned();
+    let request = pb::ListEventsRequest {
+        session_id,
+        turn_id,
+        after_seq,
+        page_size: 1_000,
+    };
+    host.turns()
+        .list_events(request)
+        .await
+        .map(tonic::Response::into_inner)
 }
 
 /// The oldest seq that a refusal names.
 fn oldest(status: &tonic::Status) -> i64 {
     let refused = refusal(status);
-    assert_eq!((status.code(), refused.reason.as_str()), (Code::OutOfRange, "EVENTS_EXPIRED"), "{status:?}");
+    assert_eq!(
+        (status.code(), refused.reason.as_str()),
+        (Code::OutOfRange, "EVENTS_EXPIRED"),
+        "{status:?}"
+    );
     refused.metadata["oldest_seq"].parse().unwrap()
 }
 
-// --- A day of traffic ----------------------------------------------------------------------------------------------
+// --- A day of traffic
+// ----------------------------------------------------------------------------------------------
 
 /// What a day keeps, in hours.
 fn of_a_day() -> Retention {
@@ -126,21 +182,33 @@ fn of_a_day() -> Retention {
     }
 }
 
-/// An hour of traffic: a session that is used all day, one that is used in this hour only, one with a time to live of its own, and one
-/// that is deleted.
+/// An hour of traffic: a session that is used all day, one that is used in this hour only, one with
+/// a time to live of its own, and one that is deleted.
 async fn an_hour(host: &Host, hour: u32) {
     host.ask("steady", "Hello.").await;
-    let queued = host.enqueue(enqueue("steady", "Never mind.")).await.queued_message.unwrap();
-    host.cancel_queued("steady", &queued.queued_message_id).await;
+    let queued = host
+        .enqueue(enqueue("steady", "Never mind."))
+        .await
+        .queued_message
+        .unwrap();
+    host.cancel_queued("steady", &queued.queued_message_id)
+        .await;
     let once = format!("once-{hour}");
-    let asks = pb::ExecuteTurnRequest { tools: tools(&[&format!("tool-{hour}")]), ..turn(&once, MODEL, "Hello.") };
+    let asks = pb::ExecuteTurnRequest {
+        tools: tools(&[&format!("tool-{hour}")]),
+        ..turn(&once, MODEL, "Hello.")
+    };
     all(&mut host.turns().execute_turn(asks).await.unwrap().into_inner()).await;
-    let brief =
-        pb::Session { tools: tools(&[&format!("brief-{hour}")]), ..with_ttl(&format!("brief-{hour}"), 2 * HOUR) };
+    let brief = pb::Session {
+        tools: tools(&[&format!("brief-{hour}")]),
+        ..with_ttl(&format!("brief-{hour}"), 2 * HOUR)
+    };
     let brief = create(host, brief, &format!("create-{hour}")).await;
     host.ask(&brief.session_id, "Hello.").await;
     let gone = create(host, named(&format!("gone-{hour}")), "").await;
-    delete(host, &gone.session_id, &format!("delete-{hour}")).await.unwrap();
+    delete(host, &gone.session_id, &format!("delete-{hour}"))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,29 +225,53 @@ async fn a_day_of_traffic_leaves_no_table_larger_than_its_retention() {
         sizes.push(host.database.row_counts().await.into_iter().collect());
     }
     let names: Vec<&String> = sizes[0].keys().collect();
-    println!("{:<20}{:>8}{:>8}{:>8}{:>8}", "rows after hours", 6, 12, 18, 24);
+    println!(
+        "{:<20}{:>8}{:>8}{:>8}{:>8}",
+        "rows after hours", 6, 12, 18, 24
+    );
     for name in &names {
         let at = |hour: usize| sizes[hour - 1][*name];
-        println!("{name:<20}{:>8}{:>8}{:>8}{:>8}", at(6), at(12), at(18), at(24));
+        println!(
+            "{name:<20}{:>8}{:>8}{:>8}{:>8}",
+            at(6),
+            at(12),
+            at(18),
+            at(24)
+        );
     }
-    // What belongs to the one session that is used all day grows with its transcript, and with two small events per turn.
+    // What belongs to the one session that is used all day grows with its transcript, and with two
+    // small events per turn.
     let grows = ["messages", "parts", "turns", "events", "tool_calls"];
     for name in names.iter().filter(|name| !grows.contains(&name.as_str())) {
-        let (before, after) = (&sizes[9..17], &sizes[17..]);
-        let most = |sizes: &[BTreeMap<String, i64>]| sizes.iter().map(|it| it[*name]).max().unwrap();
-        assert!(most(after) <= most(before), "{name} grows: {} rows, then {}", most(before), most(after));
+        let before = &sizes[9..17];
+        let after = &sizes[17..];
+        let most =
+            |sizes: &[BTreeMap<String, i64>]| sizes.iter().map(|it| it[*name]).max().unwrap();
+        assert!(
+            most(after) <= most(before),
+            "{name} grows: {} rows, then {}",
+            most(before),
+            most(after)
+        );
     }
     for (table, per_turn) in [("messages", 2), ("turns", 1), ("events", 2)] {
         let of_one = format!("select count(*) from {table} where session_id <> 'steady'");
         let others: i64 = client.query_one(&of_one, &[]).await.unwrap().get(0);
-        assert!(others <= 80, "{others} rows of sessions that come and go stay in {table}");
+        assert!(
+            others <= 80,
+            "{others} rows of sessions that come and go stay in {table}"
+        );
         let young = if table == "events" { 4 * 8 } else { 0 };
         let steady = count(&client, table, "steady").await;
-        assert!(steady <= 24 * per_turn + young, "{steady} rows of the steady session stay in {table}");
+        assert!(
+            steady <= 24 * per_turn + young,
+            "{steady} rows of the steady session stay in {table}"
+        );
     }
 }
 
-// --- Growth --------------------------------------------------------------------------------------------------------
+// --- Growth
+// --------------------------------------------------------------------------------------------------------
 
 /// Turns over which growth is measured.
 const MEASURED: i64 = 200;
@@ -191,14 +283,26 @@ async fn growth(options: Options, ask: &str) -> BTreeMap<String, [i64; 2]> {
     let run = async || {
         let asked = turn("chat", MODEL, ask);
         let answer = |call: &pb::ToolCall| result(&call.call_id, &"x".repeat(1_000));
-        host.run_with(pb::ExecuteTurnRequest { tools: tools(&["look"]), ..asked }, answer).await;
+        host.run_with(
+            pb::ExecuteTurnRequest {
+                tools: tools(&["look"]),
+                ..asked
+            },
+            answer,
+        )
+        .await;
     };
     let sizes = async || -> BTreeMap<String, [i64; 2]> {
         client.batch_execute("vacuum full").await.unwrap();
         let all = "select c.relname::text, pg_total_relation_size(c.oid) from pg_class c
                     where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'";
-        let bytes: BTreeMap<String, i64> =
-            client.query(all, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+        let bytes: BTreeMap<String, i64> = client
+            .query(all, &[])
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect();
         host.database
             .row_counts()
             .await
@@ -217,7 +321,9 @@ async fn growth(options: Options, ask: &str) -> BTreeMap<String, [i64; 2]> {
         *bytes -= before[table][1];
     });
     // Chunks are gone with the commit of their message, and there is one ratio per model.
-    after.retain(|table, [rows, _]| *rows > 0 && !["partial_chunks", "calibration"].contains(&table.as_str()));
+    after.retain(|table, [rows, _]| {
+        *rows > 0 && !["partial_chunks", "calibration"].contains(&table.as_str())
+    });
     after
 }
 
@@ -232,20 +338,34 @@ async fn a_turn_adds_the_rows_that_the_manual_says() {
             .find(|line| line.starts_with(&format!("| `{table}` |")))?;
         row.split('|').nth(column)?.trim().parse().ok()
     };
-    let measured = [growth(options(for_ever()), "Hello.").await, growth(options(for_ever()), "look").await];
+    let measured = [
+        growth(options(for_ever()), "Hello.").await,
+        growth(options(for_ever()), "look").await,
+    ];
     for (column, grown) in measured.into_iter().enumerate() {
         let bytes: i64 = grown.values().map(|[_, bytes]| bytes).sum();
-        println!("a turn adds {} bytes; {MEASURED} turns add rows and bytes: {grown:?}", bytes / MEASURED);
+        println!(
+            "a turn adds {} bytes; {MEASURED} turns add rows and bytes: {grown:?}",
+            bytes / MEASURED
+        );
         for (table, [rows, _]) in grown {
-            assert_eq!(cell(&table, column + 2).map(|rows| rows * MEASURED), Some(rows), "{table}, column {column}");
+            assert_eq!(
+                cell(&table, column + 2).map(|rows| rows * MEASURED),
+                Some(rows),
+                "{table}, column {column}"
+            );
         }
     }
 }
 
-// --- Events --------------------------------------------------------------------------------------------------------
+// --- Events
+// --------------------------------------------------------------------------------------------------------
 
 fn events_for(kept: Duration) -> Retention {
-    Retention { events: Some(kept), ..for_ever() }
+    Retention {
+        events: Some(kept),
+        ..for_ever()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -262,21 +382,48 @@ async fn readers_of_removed_events_are_told_the_oldest_that_is_kept() {
     host.ask("chat", "And now?").await;
     host.replica.engine.retain().await.unwrap();
 
-    assert_eq!(oldest(&list(&host, "chat", "", 0).await.unwrap_err()), last + 1);
-    assert_eq!(oldest(&list(&host, "chat", "", last - 1).await.unwrap_err()), last + 1);
-    assert_eq!(oldest(&list(&host, "chat", &old_turn, 0).await.unwrap_err()), last + 1);
-    let watch = pb::WatchEventsRequest { session_id: "chat".to_owned(), ..pb::WatchEventsRequest::default() };
-    assert_eq!(oldest(&host.turns().watch_events(watch).await.unwrap_err()), last + 1);
-    assert_eq!(oldest(&host.turns().execute_turn(asks.clone()).await.unwrap_err()), last + 1, "a repeated request");
+    assert_eq!(
+        oldest(&list(&host, "chat", "", 0).await.unwrap_err()),
+        last + 1
+    );
+    assert_eq!(
+        oldest(&list(&host, "chat", "", last - 1).await.unwrap_err()),
+        last + 1
+    );
+    assert_eq!(
+        oldest(&list(&host, "chat", &old_turn, 0).await.unwrap_err()),
+        last + 1
+    );
+    let watch = pb::WatchEventsRequest {
+        session_id: "chat".to_owned(),
+        ..pb::WatchEventsRequest::default()
+    };
+    assert_eq!(
+        oldest(&host.turns().watch_events(watch).await.unwrap_err()),
+        last + 1
+    );
+    assert_eq!(
+        oldest(&host.turns().execute_turn(asks.clone()).await.unwrap_err()),
+        last + 1,
+        "a repeated request"
+    );
 
     let kept = list(&host, "chat", "", last).await.unwrap();
     assert_eq!(kept.events[0].seq, last + 1);
     let newer = kept.events[0].turn_id.clone();
-    assert_eq!(list(&host, "chat", &newer, 0).await.unwrap().events, kept.events, "a turn whose events are there");
+    assert_eq!(
+        list(&host, "chat", &newer, 0).await.unwrap().events,
+        kept.events,
+        "a turn whose events are there"
+    );
     let mut watched = host.watch("chat", &newer, 0).await;
     completed(&all(&mut watched).await);
     assert_eq!(host.turn("chat", &old_turn).await, ended, "the turn stays");
-    assert_eq!(host.messages("chat").await.len(), before + 2, "and its messages");
+    assert_eq!(
+        host.messages("chat").await.len(),
+        before + 2,
+        "and its messages"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,9 +438,21 @@ async fn a_reader_that_is_overtaken_by_retention_is_told_so() {
     age(&host.database.client().await, 2 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
     // What a stream reads next after its cursor was looked at.
-    let most = contextd::store::event::Most { events: 32, bytes: 1 << 20, overhead: 0, or_one: true };
-    let read = host.replica.engine.store().follow(&key, contextd::model::Seq(1), most).await;
-    let Err(contextd::store::Error::EventsExpired { oldest }) = read else { panic!("{read:?}") };
+    let most = contextd::store::event::Most {
+        events: 32,
+        bytes: 1 << 20,
+        overhead: 0,
+        or_one: true,
+    };
+    let read = host
+        .replica
+        .engine
+        .store()
+        .follow(&key, contextd::model::Seq(1), most)
+        .await;
+    let Err(contextd::store::Error::EventsExpired { oldest }) = read else {
+        panic!("{read:?}")
+    };
     assert_eq!(oldest.0, last + 1);
 }
 
@@ -301,21 +460,37 @@ async fn a_reader_that_is_overtaken_by_retention_is_told_so() {
 async fn events_of_a_live_turn_stay_however_old_they_are() {
     let host = Host::with(options(events_for(HOUR))).await;
     let client = host.database.client().await;
-    // Written as old ones: an event with another time than the one that a stream has shown is another event to it.
+    // Written as old ones: an event with another time than the one that a stream has shown is
+    // another event to it.
     let old = "create function old() returns trigger language plpgsql as $$
                  begin new.at := new.at - interval '1 day'; return new; end $$;
                create trigger old before insert on events for each row execute function old()";
     client.batch_execute(old).await.unwrap();
     host.ask("chat", "Hello.").await;
     let last = host.session("chat").await.last_seq;
-    let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("chat", MODEL, "look") };
+    let asks = pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        ..turn("chat", MODEL, "look")
+    };
     let mut stream = host.execute(asks).await;
     let (seen, [calls, _]) = crate::harness::events::until_action(&mut stream).await;
     let live: Vec<i64> = crate::harness::events::seqs(&seen);
-    client.batch_execute("update sessions set created_at = created_at - interval '1 day'").await.unwrap();
+    client
+        .batch_execute("update sessions set created_at = created_at - interval '1 day'")
+        .await
+        .unwrap();
     host.replica.engine.retain().await.unwrap();
-    assert_eq!(oldest(&list(&host, "chat", "", 0).await.unwrap_err()), last + 1);
-    let kept: Vec<i64> = list(&host, "chat", "", last).await.unwrap().events.iter().map(|event| event.seq).collect();
+    assert_eq!(
+        oldest(&list(&host, "chat", "", 0).await.unwrap_err()),
+        last + 1
+    );
+    let kept: Vec<i64> = list(&host, "chat", "", last)
+        .await
+        .unwrap()
+        .events
+        .iter()
+        .map(|event| event.seq)
+        .collect();
     assert_eq!(kept, live);
     host.submit("chat", vec![result(&calls[0], "Seen.")]).await;
     completed(&all(&mut stream).await);
@@ -323,7 +498,10 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
     age(&client, 2 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
     let end = host.session("chat").await.last_seq;
-    assert_eq!(oldest(&list(&host, "chat", "", last).await.unwrap_err()), end + 1);
+    assert_eq!(
+        oldest(&list(&host, "chat", "", last).await.unwrap_err()),
+        end + 1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -332,9 +510,18 @@ async fn what_stands_in_removed_events_is_still_known() {
     let client = host.database.client().await;
     host.ask("chat", "Hello.").await;
     let seq = host.session("chat").await.last_seq;
-    let limits = pb::TurnLimits { max_steps: 7, ..pb::TurnLimits::default() };
-    let session = pb::Session { limits: Some(limits), ..named("chat") };
-    let update = pb::UpdateSessionRequest { session: Some(session), ..pb::UpdateSessionRequest::default() };
+    let limits = pb::TurnLimits {
+        max_steps: 7,
+        ..pb::TurnLimits::default()
+    };
+    let session = pb::Session {
+        limits: Some(limits),
+        ..named("chat")
+    };
+    let update = pb::UpdateSessionRequest {
+        session: Some(session),
+        ..pb::UpdateSessionRequest::default()
+    };
     host.sessions().update_session(update).await.unwrap();
     let asked = host.ask("chat", "With limits.").await;
     let key = contextd::model::SessionKey::new(
@@ -343,16 +530,29 @@ async fn what_stands_in_removed_events_is_still_known() {
     );
     let store = host.replica.engine.store();
     age(&client, 2 * HOUR).await;
-    let first = host.turn("chat", &turn_id(&host.events("chat", "", 0, 100).await)).await;
+    let first = host
+        .turn("chat", &turn_id(&host.events("chat", "", 0, 100).await))
+        .await;
     let second = host.turn("chat", &turn_id(&asked)).await;
     host.replica.engine.retain().await.unwrap();
     assert!(count(&client, "events", "chat").await < 8);
-    assert_eq!(store.revision_at(&key, contextd::model::Seq(seq)).await.unwrap(), Some(1));
-    assert_eq!(host.turn("chat", &first.turn_id).await, first, "it was made for the first configuration");
+    assert_eq!(
+        store
+            .revision_at(&key, contextd::model::Seq(seq))
+            .await
+            .unwrap(),
+        Some(1)
+    );
+    assert_eq!(
+        host.turn("chat", &first.turn_id).await,
+        first,
+        "it was made for the first configuration"
+    );
     assert_eq!(host.turn("chat", &second.turn_id).await, second);
 }
 
-// --- Sessions ------------------------------------------------------------------------------------------------------
+// --- Sessions
+// ------------------------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
@@ -360,7 +560,13 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     let client = host.database.client().await;
     let ttl = 2 * HOUR;
     for session in ["unused", "used", "queued", "live", "changed", "reported"] {
-        assert_eq!(create(&host, with_ttl(session, ttl), "").await.ttl.map(|it| it.seconds), Some(7_200));
+        assert_eq!(
+            create(&host, with_ttl(session, ttl), "")
+                .await
+                .ttl
+                .map(|it| it.seconds),
+            Some(7_200)
+        );
     }
     create(&host, named("kept"), "").await;
     let mut live = host.execute(turn("live", MODEL, "slowly")).await;
@@ -369,13 +575,27 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     host.enqueue(enqueue("queued", "Later.")).await;
     let shorter = pb::Session {
         ttl: with_ttl("", HOUR).ttl,
-        ..pb::Session { session_id: "changed".to_owned(), ..Default::default() }
+        ..pb::Session {
+            session_id: "changed".to_owned(),
+            ..Default::default()
+        }
     };
-    let usage = Some(pb::Usage { input_tokens: 5, output_tokens: 1, ..Default::default() });
-    let report = pb::RecordUsageRequest { session_id: "reported".to_owned(), usage, ..Default::default() };
+    let usage = Some(pb::Usage {
+        input_tokens: 5,
+        output_tokens: 1,
+        ..Default::default()
+    });
+    let report = pb::RecordUsageRequest {
+        session_id: "reported".to_owned(),
+        usage,
+        ..Default::default()
+    };
     host.contexts().record_usage(report).await.unwrap();
     host.sessions()
-        .update_session(pb::UpdateSessionRequest { session: Some(shorter), ..Default::default() })
+        .update_session(pb::UpdateSessionRequest {
+            session: Some(shorter),
+            ..Default::default()
+        })
         .await
         .unwrap();
     let client_leases = "update session_run set lease_until = now() + interval '1 hour', turn_deadline = now() + interval '1 hour' where state = 1";
@@ -383,27 +603,54 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     age(&client, Duration::from_mins(45)).await;
     client.batch_execute(client_leases).await.unwrap();
     host.replica.engine.retain().await.unwrap();
-    let stay = ["used", "queued", "live", "changed", "reported", "kept"].map(|session| (session, true));
+    let stay =
+        ["used", "queued", "live", "changed", "reported", "kept"].map(|session| (session, true));
     for (session, stays) in stay.into_iter().chain([("unused", false)]) {
-        assert_eq!(exists(&host, session).await, stays, "{session}, 45 minutes after its last use");
+        assert_eq!(
+            exists(&host, session).await,
+            stays,
+            "{session}, 45 minutes after its last use"
+        );
     }
     host.release("go");
     all(&mut live).await;
     age(&client, Duration::from_mins(70)).await;
     host.replica.engine.retain().await.unwrap();
-    for (session, stays) in [("used", true), ("queued", true), ("live", true), ("changed", false), ("kept", true)] {
-        assert_eq!(exists(&host, session).await, stays, "{session}, 115 minutes after its last use, or 70");
+    for (session, stays) in [
+        ("used", true),
+        ("queued", true),
+        ("live", true),
+        ("changed", false),
+        ("kept", true),
+    ] {
+        assert_eq!(
+            exists(&host, session).await,
+            stays,
+            "{session}, 115 minutes after its last use, or 70"
+        );
     }
     age(&client, ttl).await;
     host.replica.engine.retain().await.unwrap();
-    for (session, stays) in [("used", false), ("queued", false), ("live", false), ("kept", true)] {
-        assert_eq!(exists(&host, session).await, stays, "{session}, long after its last use");
+    for (session, stays) in [
+        ("used", false),
+        ("queued", false),
+        ("live", false),
+        ("kept", true),
+    ] {
+        assert_eq!(
+            exists(&host, session).await,
+            stays,
+            "{session}, long after its last use"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_servers_own_limit_bounds_every_session() {
-    let retention = Retention { sessions: Some(3 * HOUR), ..for_ever() };
+    let retention = Retention {
+        sessions: Some(3 * HOUR),
+        ..for_ever()
+    };
     let host = Host::with(options(retention)).await;
     create(&host, named("plain"), "").await;
     create(&host, with_ttl("longer", 5 * HOUR), "").await;
@@ -412,12 +659,19 @@ async fn the_servers_own_limit_bounds_every_session() {
     age(&client, 2 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
     assert_eq!(
-        (exists(&host, "plain").await, exists(&host, "longer").await, exists(&host, "shorter").await),
+        (
+            exists(&host, "plain").await,
+            exists(&host, "longer").await,
+            exists(&host, "shorter").await
+        ),
         (true, true, false)
     );
     age(&client, 2 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
-    assert_eq!((exists(&host, "plain").await, exists(&host, "longer").await), (false, false));
+    assert_eq!(
+        (exists(&host, "plain").await, exists(&host, "longer").await),
+        (false, false)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -430,19 +684,32 @@ async fn a_fork_lives_as_long_as_its_original_may() {
         new_session_id: "fork".to_owned(),
         ..pb::ForkSessionRequest::default()
     };
-    let fork = host.sessions().fork_session(fork).await.unwrap().into_inner().session.unwrap();
+    let fork = host
+        .sessions()
+        .fork_session(fork)
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .unwrap();
     assert_eq!(fork.ttl.map(|ttl| ttl.seconds), Some(7_200));
     age(&host.database.client().await, 3 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
     assert!(!exists(&host, "fork").await);
 }
 
-// --- Requests and queues -------------------------------------------------------------------------------------------
+// --- Requests and queues
+// -------------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_known_for_as_long_as_is_promised() {
     let kept = 7 * 24 * HOUR;
-    let host = Host::with(options(Retention { request_ids: kept, queue: kept, ..for_ever() })).await;
+    let host = Host::with(options(Retention {
+        request_ids: kept,
+        queue: kept,
+        ..for_ever()
+    }))
+    .await;
     let client = host.database.client().await;
     host.ask("chat", "Hello.").await;
     let waits = enqueue("chat", "Later.");
@@ -454,29 +721,53 @@ async fn a_request_is_known_for_as_long_as_is_promised() {
     host.replica.engine.retain().await.unwrap();
     host.replica.engine.purge().await.unwrap();
     let again = host.enqueue(waits.clone()).await.queued_message.unwrap();
-    assert_eq!(again.queued_message_id, queued.queued_message_id, "known after 6 days and 23 hours");
+    assert_eq!(
+        again.queued_message_id, queued.queued_message_id,
+        "known after 6 days and 23 hours"
+    );
     delete(&host, "gone", "delete").await.unwrap();
 
     age(&client, 2 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
-    let rows = host.database.row_counts().await.into_iter().collect::<BTreeMap<_, _>>();
+    let rows = host
+        .database
+        .row_counts()
+        .await
+        .into_iter()
+        .collect::<BTreeMap<_, _>>();
     assert_eq!((rows["idempotency"], rows["queue"]), (0, 0));
     let anew = host.enqueue(waits).await.queued_message.unwrap();
-    assert_ne!(anew.queued_message_id, queued.queued_message_id, "a new request after 7 days");
-    assert_eq!(refusal(&delete(&host, "gone", "delete").await.unwrap_err()).reason, "SESSION_NOT_FOUND");
+    assert_ne!(
+        anew.queued_message_id, queued.queued_message_id,
+        "a new request after 7 days"
+    );
+    assert_eq!(
+        refusal(&delete(&host, "gone", "delete").await.unwrap_err()).reason,
+        "SESSION_NOT_FOUND"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_live_turn_took_from_the_queue_stays_until_it_has_ended() {
-    let host = Host::with(options(Retention { queue: HOUR, ..for_ever() })).await;
+    let host = Host::with(options(Retention {
+        queue: HOUR,
+        ..for_ever()
+    }))
+    .await;
     let client = host.database.client().await;
-    let asks = pb::ExecuteTurnRequest { tools: tools(&["look"]), ..turn("chat", MODEL, "look") };
+    let asks = pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        ..turn("chat", MODEL, "look")
+    };
     let mut stream = host.execute(asks).await;
     let (_, [calls, _]) = crate::harness::events::until_action(&mut stream).await;
     host.enqueue(enqueue("chat", "And look there.")).await;
     host.submit("chat", vec![result(&calls[0], "Seen.")]).await;
     let (_, [calls, _]) = crate::harness::events::until_action(&mut stream).await;
-    client.batch_execute("update queue set ended_at = ended_at - interval '1 day'").await.unwrap();
+    client
+        .batch_execute("update queue set ended_at = ended_at - interval '1 day'")
+        .await
+        .unwrap();
     host.replica.engine.retain().await.unwrap();
     assert_eq!(count(&client, "queue", "chat").await, 1);
     host.submit("chat", vec![result(&calls[0], "Seen.")]).await;
@@ -487,7 +778,11 @@ async fn what_the_live_turn_took_from_the_queue_stays_until_it_has_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcript_stay() {
-    let host = Host::with(options(Retention { queue: HOUR, ..for_ever() })).await;
+    let host = Host::with(options(Retention {
+        queue: HOUR,
+        ..for_ever()
+    }))
+    .await;
     let client = host.database.client().await;
     host.ask("chat", "Hello.").await;
     let picture = |bytes: &[u8]| pb::Part {
@@ -498,13 +793,23 @@ async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcr
         })),
         ..pb::Part::default()
     };
-    let shows =
-        |bytes: &[u8]| pb::InputMessage { parts: vec![text("See."), picture(bytes)], ..pb::InputMessage::default() };
-    let withdrawn = pb::EnqueueMessageRequest { message: Some(shows(b"one")), ..enqueue("chat", "") };
+    let shows = |bytes: &[u8]| pb::InputMessage {
+        parts: vec![text("See."), picture(bytes)],
+        ..pb::InputMessage::default()
+    };
+    let withdrawn = pb::EnqueueMessageRequest {
+        message: Some(shows(b"one")),
+        ..enqueue("chat", "")
+    };
     let withdrawn = host.enqueue(withdrawn).await.queued_message.unwrap();
-    host.cancel_queued("chat", &withdrawn.queued_message_id).await;
+    host.cancel_queued("chat", &withdrawn.queued_message_id)
+        .await;
     // One that came with its turn, and one that began it from the queue.
-    host.run(pb::ExecuteTurnRequest { input: Some(shows(b"two")), ..turn("chat", MODEL, "") }).await;
+    host.run(pb::ExecuteTurnRequest {
+        input: Some(shows(b"two")),
+        ..turn("chat", MODEL, "")
+    })
+    .await;
     let began = pb::EnqueueMessageRequest {
         message: Some(shows(b"three")),
         on_idle: pb::IdleAction::StartTurn.into(),
@@ -518,19 +823,40 @@ async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcr
     let kept =
         "select count(distinct b.blob_id) from part_blobs b join messages m using (tenant_id, session_id, message_id)
                  where b.session_id = 'chat'";
-    assert_eq!(client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0), 2, "those of the transcript");
-    assert_eq!(count(&client, "part_blobs", "chat").await, 2, "and no others");
+    assert_eq!(
+        client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0),
+        2,
+        "those of the transcript"
+    );
+    assert_eq!(
+        count(&client, "part_blobs", "chat").await,
+        2,
+        "and no others"
+    );
 }
 
-// --- Tool sets -----------------------------------------------------------------------------------------------------
+// --- Tool sets
+// -----------------------------------------------------------------------------------------------------
 
 async fn tool_sets(client: &Client) -> i64 {
-    client.query_one("select count(*) from toolsets", &[]).await.unwrap().get(0)
+    client
+        .query_one("select count(*) from toolsets", &[])
+        .await
+        .unwrap()
+        .get(0)
 }
 
 /// A session with a tool set of its own that was deleted an hour ago, as a sweep has seen.
 async fn unused_tool_set(host: &Host, client: &Client) {
-    create(host, pb::Session { tools: tools(&["look"]), ..named("gone") }, "").await;
+    create(
+        host,
+        pb::Session {
+            tools: tools(&["look"]),
+            ..named("gone")
+        },
+        "",
+    )
+    .await;
     delete(host, "gone", "").await.unwrap();
     age(client, HOUR).await;
     host.replica.engine.purge().await.unwrap();
@@ -539,15 +865,35 @@ async fn unused_tool_set(host: &Host, client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
-    let host = Host::with(options(Retention { tool_sets: 24 * HOUR, ..for_ever() })).await;
+    let host = Host::with(options(Retention {
+        tool_sets: 24 * HOUR,
+        ..for_ever()
+    }))
+    .await;
     let client = host.database.client().await;
-    create(&host, pb::Session { tools: tools(&["other"]), ..named("chat") }, "").await;
+    create(
+        &host,
+        pb::Session {
+            tools: tools(&["other"]),
+            ..named("chat")
+        },
+        "",
+    )
+    .await;
     unused_tool_set(&host, &client).await;
     age(&client, 23 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
     // Referred to again: its day begins anew when that session is gone.
-    create(&host, pb::Session { tools: tools(&["look"]), ..named("again") }, "").await;
+    create(
+        &host,
+        pb::Session {
+            tools: tools(&["look"]),
+            ..named("again")
+        },
+        "",
+    )
+    .await;
     age(&client, 48 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
@@ -558,19 +904,32 @@ async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
     assert_eq!(tool_sets(&client).await, 2);
     age(&client, 25 * HOUR).await;
     host.replica.engine.retain().await.unwrap();
-    assert_eq!(tool_sets(&client).await, 1, "that of the session which is there stays");
-    assert_eq!(host.session("chat").await.tools.unwrap().host_tools[0].name, "other");
+    assert_eq!(
+        tool_sets(&client).await,
+        1,
+        "that of the session which is there stays"
+    );
+    assert_eq!(
+        host.session("chat").await.tools.unwrap().host_tools[0].name,
+        "other"
+    );
 }
 
 /// Without the foreign key the session would be left without its tools.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_set_that_a_session_is_about_to_refer_to_stays() {
-    let host = Host::with(options(Retention { tool_sets: 24 * HOUR, ..for_ever() })).await;
-    let (client, mut other) = (host.database.client().await, host.database.client().await);
+    let host = Host::with(options(Retention {
+        tool_sets: 24 * HOUR,
+        ..for_ever()
+    }))
+    .await;
+    let client = host.database.client().await;
+    let mut other = host.database.client().await;
     unused_tool_set(&host, &client).await;
     age(&client, 48 * HOUR).await;
     let creating = other.transaction().await.unwrap();
-    let refer = "insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
+    let refer =
+        "insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
                  select tenant_id, 'new', 1, toolset_id, '' from toolsets";
     assert_eq!(creating.execute(refer, &[]).await.unwrap(), 1);
     let sweep = tokio::spawn({
@@ -592,14 +951,24 @@ async fn a_tool_set_that_a_session_is_about_to_refer_to_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_meets_the_removal_of_its_tool_set_stores_it_anew() {
     let host = Host::with(options(for_ever())).await;
-    let (client, mut other) = (host.database.client().await, host.database.client().await);
+    let client = host.database.client().await;
+    let mut other = host.database.client().await;
     unused_tool_set(&host, &client).await;
     let removing = other.transaction().await.unwrap();
-    assert_eq!(removing.execute("delete from toolsets", &[]).await.unwrap(), 1);
+    assert_eq!(
+        removing.execute("delete from toolsets", &[]).await.unwrap(),
+        1
+    );
     let creating = tokio::spawn({
         let mut sessions = host.sessions();
-        let session = pb::Session { tools: tools(&["look"]), ..named("chat") };
-        let request = pb::CreateSessionRequest { session: Some(session), ..pb::CreateSessionRequest::default() };
+        let session = pb::Session {
+            tools: tools(&["look"]),
+            ..named("chat")
+        };
+        let request = pb::CreateSessionRequest {
+            session: Some(session),
+            ..pb::CreateSessionRequest::default()
+        };
         async move { sessions.create_session(request).await }
     });
     crate::harness::host::until("the session waits for the removal", || async {
@@ -610,18 +979,31 @@ async fn a_session_that_meets_the_removal_of_its_tool_set_stores_it_anew() {
     })
     .await;
     removing.commit().await.unwrap();
-    let session = creating.await.unwrap().unwrap().into_inner().session.unwrap();
+    let session = creating
+        .await
+        .unwrap()
+        .unwrap()
+        .into_inner()
+        .session
+        .unwrap();
     assert_eq!(session.tools.unwrap().host_tools[0].name, "look");
 }
 
-// --- Many at once --------------------------------------------------------------------------------------------------
+// --- Many at once
+// --------------------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
-    let retention =
-        Retention { request_ids: HOUR, queue: HOUR, events: Some(HOUR), sessions: Some(24 * HOUR), ..for_ever() };
+    let retention = Retention {
+        request_ids: HOUR,
+        queue: HOUR,
+        events: Some(HOUR),
+        sessions: Some(24 * HOUR),
+        ..for_ever()
+    };
     let host = Host::with(options(retention)).await;
-    let (client, mut holder) = (host.database.client().await, host.database.client().await);
+    let client = host.database.client().await;
+    let mut holder = host.database.client().await;
     for session in 0..6 {
         host.ask(&format!("chat-{session}"), "Hello.").await;
     }
@@ -638,7 +1020,11 @@ async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
     }
     let left = "select (select count(*) from idempotency), (select count(*) from sessions where events_from is null)";
     let row = client.query_one(left, &[]).await.unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 1), "only what is held is left");
+    assert_eq!(
+        (row.get::<_, i64>(0), row.get::<_, i64>(1)),
+        (1, 1),
+        "only what is held is left"
+    );
     batch.rollback().await.unwrap();
     host.replica.engine.retain().await.unwrap();
     let row = client.query_one(left, &[]).await.unwrap();
@@ -686,10 +1072,19 @@ async fn each_sweep_finds_what_is_old_by_an_index() {
     ]);
     for (name, sql) in contextd::store::retention::statements() {
         client.batch_execute("deallocate all").await.unwrap();
-        client.batch_execute(&format!("prepare it as {sql}")).await.unwrap();
-        let plan = client.query(&format!("explain execute it ({})", arguments[name]), &[]).await.unwrap();
+        client
+            .batch_execute(&format!("prepare it as {sql}"))
+            .await
+            .unwrap();
+        let plan = client
+            .query(&format!("explain execute it ({})", arguments[name]), &[])
+            .await
+            .unwrap();
         let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
-        let scans: Vec<&String> = plan.iter().filter(|line| line.contains("Seq Scan")).collect();
+        let scans: Vec<&String> = plan
+            .iter()
+            .filter(|line| line.contains("Seq Scan"))
+            .collect();
         assert!(scans.is_empty(), "{name}:\n{}", plan.join("\n"));
     }
 }

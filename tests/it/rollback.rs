@@ -1,8 +1,9 @@
-//! CancelTurn with ROLLBACK: what a turn wrote is void, and the model sees the conversation as it was before.
+//! CancelTurn with ROLLBACK: what a turn wrote is void, and the model sees the conversation as it
+//! was before.
 
 use contextd::pb::{
-    self, AnswerStatus, CancelMode, CancelOutcome, CompletionReason, MessageView, SessionState, TurnState,
-    event::Payload,
+    self, AnswerStatus, CancelMode, CancelOutcome, CompletionReason, MessageView, SessionState,
+    TurnState, event::Payload,
 };
 use serde_json::json;
 
@@ -26,7 +27,10 @@ fn options() -> Options {
 }
 
 fn asks(words: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest { tools: tools(&["look", "list"]), ..turn("s", MODEL, words) }
+    pb::ExecuteTurnRequest {
+        tools: tools(&["look", "list"]),
+        ..turn("s", MODEL, words)
+    }
 }
 
 fn wish(turn: &str) -> pb::CancelTurnRequest {
@@ -40,46 +44,101 @@ fn wish(turn: &str) -> pb::CancelTurnRequest {
 }
 
 async fn roll_back(host: &Host, turn: &str) -> pb::CancelTurnResponse {
-    host.turns().cancel_turn(wish(turn)).await.unwrap().into_inner()
+    host.turns()
+        .cancel_turn(wish(turn))
+        .await
+        .unwrap()
+        .into_inner()
 }
 
 /// The counters and the size of the session, which say what its context holds.
 async fn counted(host: &Host) -> String {
     let sql = "select (to_jsonb(c) || jsonb_build_object('size', r.ctx_tokens))::text
                  from session_run r join session_context c using (tenant_id, session_id) where session_id = 's'";
-    host.database.client().await.query_one(sql, &[]).await.unwrap().get(0)
+    host.database
+        .client()
+        .await
+        .query_one(sql, &[])
+        .await
+        .unwrap()
+        .get(0)
 }
 
 async fn seen_by_the_model(host: &Host) -> Vec<String> {
     outline(&host.listed("s", MessageView::Live, 0, false, 100).await)
 }
 
-/// A turn that is taken back leaves the session as it was: what the model sees, and what is counted.
+/// A turn that is taken back leaves the session as it was: what the model sees, and what is
+/// counted.
 async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutcome, usize, usize)) {
-    let (before, size) = (seen_by_the_model(host).await, counted(host).await);
+    let before = seen_by_the_model(host).await;
+    let size = counted(host).await;
     let mut stream = host.execute(asks(words)).await;
     let head = match words {
         "Speak slowly" => until_written(&mut stream, "So far").await,
-        "Please think" => until(&mut stream, |payload| matches!(payload, Payload::Thinking(_))).await,
-        _ => until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await,
+        "Please think" => {
+            until(&mut stream, |payload| {
+                matches!(payload, Payload::Thinking(_))
+            })
+            .await
+        }
+        _ => {
+            until(&mut stream, |payload| {
+                matches!(payload, Payload::ActionRequired(_))
+            })
+            .await
+        }
     };
     let (outcome, voided, executed) = act().await;
     let answer = roll_back(host, "").await;
-    assert_eq!((answer.turn.as_ref().unwrap().state(), answer.outcome()), (TurnState::Cancelled, outcome), "{words}");
+    assert_eq!(
+        (answer.turn.as_ref().unwrap().state(), answer.outcome()),
+        (TurnState::Cancelled, outcome),
+        "{words}"
+    );
     let rest = all(&mut stream).await;
     let end = cancelled(&rest);
-    assert_eq!((end.mode(), end.outcome(), end.reason.as_str()), (CancelMode::Rollback, outcome, "Never mind."));
-    assert_eq!((end.voided_message_ids.len(), end.executed_call_ids.len()), (voided, executed), "{words}");
-    assert_eq!((seen_by_the_model(host).await, counted(host).await), (before, size), "{words}");
+    assert_eq!(
+        (end.mode(), end.outcome(), end.reason.as_str()),
+        (CancelMode::Rollback, outcome, "Never mind.")
+    );
+    assert_eq!(
+        (end.voided_message_ids.len(), end.executed_call_ids.len()),
+        (voided, executed),
+        "{words}"
+    );
+    assert_eq!(
+        (seen_by_the_model(host).await, counted(host).await),
+        (before, size),
+        "{words}"
+    );
     let told = rest.last().unwrap().seq;
-    let void: Vec<String> =
-        host.messages("s").await.into_iter().filter(|it| it.voided_at_seq == told).map(|it| it.message_id).collect();
-    assert_eq!(void, end.voided_message_ids, "what is void is what was told, in order");
+    let void: Vec<String> = host
+        .messages("s")
+        .await
+        .into_iter()
+        .filter(|it| it.voided_at_seq == told)
+        .map(|it| it.message_id)
+        .collect();
+    assert_eq!(
+        void, end.voided_message_ids,
+        "what is void is what was told, in order"
+    );
     assert_eq!(host.session("s").await.state(), SessionState::Idle);
     let turn = turn_id(&head);
     let again = roll_back(host, &turn).await;
-    assert_eq!(again, pb::CancelTurnResponse { outcome: CancelOutcome::None.into(), ..answer }, "once is enough");
-    assert!(end.result.as_ref().unwrap().total_usage.is_some(), "usage stays counted");
+    assert_eq!(
+        again,
+        pb::CancelTurnResponse {
+            outcome: CancelOutcome::None.into(),
+            ..answer
+        },
+        "once is enough"
+    );
+    assert!(
+        end.result.as_ref().unwrap().total_usage.is_some(),
+        "usage stays counted"
+    );
 }
 
 /// Rows D18 and I5
@@ -87,9 +146,15 @@ async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutco
 async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
     let host = Host::with(options()).await;
     host.ask("s", "Hello").await;
-    check(&host, "Speak slowly", async || (CancelOutcome::PartialAssistant, 2, 0)).await;
+    check(&host, "Speak slowly", async || {
+        (CancelOutcome::PartialAssistant, 2, 0)
+    })
+    .await;
     check(&host, "Please think", async || (CancelOutcome::None, 1, 0)).await;
-    check(&host, "Use tools", async || (CancelOutcome::ToolsInProgress, 3, 0)).await;
+    check(&host, "Use tools", async || {
+        (CancelOutcome::ToolsInProgress, 3, 0)
+    })
+    .await;
     check(&host, "Use tools", async || {
         let open = host.pending("s").await;
         host.submit("s", vec![result(&open[1], "fine")]).await;
@@ -108,7 +173,11 @@ async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
     let seen = host.ask("s", "Again").await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     let given = host.replica.scripted.prompts().pop().unwrap();
-    assert_eq!(given.transcript.messages().len(), 3, "the model is told of nothing that was taken back");
+    assert_eq!(
+        given.transcript.messages().len(),
+        3,
+        "the model is told of nothing that was taken back"
+    );
     assert_eq!(seen_by_the_model(&host).await.len(), 4);
 }
 
@@ -117,13 +186,31 @@ async fn a_rolled_back_turn_leaves_the_conversation_as_it_was() {
 async fn a_late_result_of_a_rolled_back_turn_is_stale() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("Use tools")).await;
-    let calls = requested(&until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await);
+    let calls = requested(
+        &until(&mut stream, |payload| {
+            matches!(payload, Payload::ActionRequired(_))
+        })
+        .await,
+    );
     roll_back(&host, "").await;
-    assert_eq!(host.submit("s", vec![result(&calls[0], "late")]).await, [AnswerStatus::Stale]);
+    assert_eq!(
+        host.submit("s", vec![result(&calls[0], "late")]).await,
+        [AnswerStatus::Stale]
+    );
     assert_eq!(seen_by_the_model(&host).await, Vec::<String>::new());
-    let continues = pb::ExecuteTurnRequest { input: None, continue_transcript: true, ..asks("") };
-    assert!(host.try_execute(continues).await.is_err(), "there is nothing to go on from");
-    assert_eq!(completed(&host.ask("s", "Hello").await).reason(), CompletionReason::Stop);
+    let continues = pb::ExecuteTurnRequest {
+        input: None,
+        continue_transcript: true,
+        ..asks("")
+    };
+    assert!(
+        host.try_execute(continues).await.is_err(),
+        "there is nothing to go on from"
+    );
+    assert_eq!(
+        completed(&host.ask("s", "Hello").await).reason(),
+        CompletionReason::Stop
+    );
 }
 
 /// Row D18
@@ -133,7 +220,10 @@ async fn a_rollback_of_a_turn_that_has_ended_changes_nothing() {
     let ended = turn_id(&host.ask("s", "Hello").await);
     let before = host.database.row_counts().await;
     let answer = roll_back(&host, &ended).await;
-    assert_eq!((answer.turn.as_ref().unwrap().state(), answer.outcome()), (TurnState::Completed, CancelOutcome::None));
+    assert_eq!(
+        (answer.turn.as_ref().unwrap().state(), answer.outcome()),
+        (TurnState::Completed, CancelOutcome::None)
+    );
     assert_eq!(host.database.row_counts().await, before);
     assert_eq!(seen_by_the_model(&host).await.len(), 2);
 }
@@ -148,7 +238,10 @@ async fn another_replica_rolls_back_also_what_a_lost_one_ran() {
     let answer = roll_back(&other, "").await;
     assert_eq!(answer.outcome(), CancelOutcome::PartialAssistant);
     let rest = all(&mut stream).await;
-    assert_eq!(kinds(&rest), ["message_committed", "usage_recorded", "turn_cancelled"]);
+    assert_eq!(
+        kinds(&rest),
+        ["message_committed", "usage_recorded", "turn_cancelled"]
+    );
     assert_eq!(seen_by_the_model(&other).await, Vec::<String>::new());
 
     let mut stream = host.execute(asks("Speak slowly")).await;
@@ -159,13 +252,15 @@ async fn another_replica_rolls_back_also_what_a_lost_one_ran() {
     host.release("go");
     host.at_rest().await;
     assert_eq!(seen_by_the_model(&other).await, Vec::<String>::new());
-    assert_eq!(cancelled(&other.events("s", "", 0, 100).await).mode(), CancelMode::Rollback);
+    assert_eq!(
+        cancelled(&other.events("s", "", 0, 100).await).mode(),
+        CancelMode::Rollback
+    );
 }
 
 /// A model that reports how large its prompts were, and looks where it is asked to.
 fn reporting() -> Options {
-    let used =
-        |reason: &str, input: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 100}}});
+    let used = |reason: &str, input: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 100}}});
     let script = json!({"steps": [
         {"when": {"user_contains": "tools"}, "say": [call("look"), used("tool_calls", 9_000)]},
         {"say": [{"text": "Hello."}, used("stop", 5_000)]},
@@ -183,7 +278,11 @@ async fn looks_twice_in_vain(host: &Host, meanwhile: impl AsyncFnOnce()) {
     let mut stream = host.execute(turn("s", "", "Use tools")).await;
     let wants = |payload: &Payload| matches!(payload, Payload::ActionRequired(_));
     until(&mut stream, wants).await;
-    host.submit("s", vec![result(&host.pending("s").await[0], &"fine ".repeat(2_000))]).await;
+    host.submit(
+        "s",
+        vec![result(&host.pending("s").await[0], &"fine ".repeat(2_000))],
+    )
+    .await;
     until(&mut stream, wants).await;
     assert_eq!(used(host).await.0, 9_100, "the turn was measured too");
     meanwhile().await;
@@ -192,7 +291,8 @@ async fn looks_twice_in_vain(host: &Host, meanwhile: impl AsyncFnOnce()) {
 
 /// Rows D18, A3 and A7
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_rollback_the_size_is_the_measured_one_of_before_where_the_prompt_is_that_one_again() {
+async fn after_a_rollback_the_size_is_the_measured_one_of_before_where_the_prompt_is_that_one_again()
+ {
     use pb::TokenBasis::{Actual, Heuristic};
     let host = Host::with(reporting()).await;
     host.create(pb::Session {
@@ -206,7 +306,10 @@ async fn after_a_rollback_the_size_is_the_measured_one_of_before_where_the_promp
     assert_eq!(used(&host).await, (5_100, Actual));
     looks_twice_in_vain(&host, async || {}).await;
     assert_eq!(used(&host).await, (5_100, Actual));
-    assert_eq!(host.stats("s").await.last_estimate.unwrap().actual_tokens, 5_000);
+    assert_eq!(
+        host.stats("s").await.last_estimate.unwrap().actual_tokens,
+        5_000
+    );
     looks_twice_in_vain(&host, async || {}).await;
     assert_eq!(used(&host).await, (5_100, Actual), "and again");
 
@@ -218,13 +321,30 @@ async fn after_a_rollback_the_size_is_the_measured_one_of_before_where_the_promp
             wait: true,
             ..Default::default()
         };
-        let made = host.contexts().compact(request).await.unwrap().into_inner().compaction.unwrap();
-        assert_eq!(made.state(), pb::CompactionState::Applied, "{:?}", made.failure);
+        let made = host
+            .contexts()
+            .compact(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .compaction
+            .unwrap();
+        assert_eq!(
+            made.state(),
+            pb::CompactionState::Applied,
+            "{:?}",
+            made.failure
+        );
     };
     looks_twice_in_vain(&host, compact).await;
-    assert_eq!(used(&host).await, (5_100, Actual), "a compaction of the turn went back with it");
+    assert_eq!(
+        used(&host).await,
+        (5_100, Actual),
+        "a compaction of the turn went back with it"
+    );
 
-    host.append("s", crate::harness::transcripts::one_turn("c1", 500)).await;
+    host.append("s", crate::harness::transcripts::one_turn("c1", 500))
+        .await;
     host.run(turn("s", "", "Hello again")).await;
     assert_eq!(used(&host).await, (5_100, Actual));
     let prune = async || {
@@ -234,10 +354,20 @@ async fn after_a_rollback_the_size_is_the_measured_one_of_before_where_the_promp
             protect_tokens: Some(0),
             ..Default::default()
         };
-        let report = host.contexts().prune_tool_outputs(request).await.unwrap().into_inner().report.unwrap();
+        let report = host
+            .contexts()
+            .prune_tool_outputs(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .report
+            .unwrap();
         assert!(report.call_ids.contains(&"c1".to_owned()));
     };
     looks_twice_in_vain(&host, prune).await;
     let (tokens, basis) = used(&host).await;
-    assert!(tokens < 1_000 && basis == Heuristic, "it is another prompt: {tokens} {basis:?}");
+    assert!(
+        tokens < 1_000 && basis == Heuristic,
+        "it is another prompt: {tokens} {basis:?}"
+    );
 }

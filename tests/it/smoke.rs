@@ -11,13 +11,23 @@ use contextd::pb::event::Payload;
 async fn a_turn_with_two_parallel_tools_ends_with_an_answer() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let mut turns = replica.turns().await;
-    let mut request = turn("chat-1", "scripted/demo", "What is the weather and time in Paris?");
+    let mut request = turn(
+        "chat-1",
+        "scripted/demo",
+        "What is the weather and time in Paris?",
+    );
     request.tools = tools(&["get_weather", "get_time"]);
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
-    let first = until(&mut stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+    let first = until(&mut stream, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
     let calls = requested(&first);
     let results = calls.iter().map(|call| result(call, "fine")).collect();
-    turns.submit_tool_results(submit("chat-1", results)).await.unwrap();
+    turns
+        .submit_tool_results(submit("chat-1", results))
+        .await
+        .unwrap();
     let rest = all(&mut stream).await;
     assert_eq!([kinds(&first), kinds(&rest)].concat(), TWO_TOOLS);
 }
@@ -29,8 +39,18 @@ async fn a_caller_misses_nothing_of_the_turn_it_starts() {
     let turns = replica.turns().await;
     let run = async |number: u32| {
         let request = turn(&format!("chat-{number}"), "scripted/hasty", "Go");
-        let events = all(&mut turns.clone().execute_turn(request).await.unwrap().into_inner()).await;
-        let shown: Vec<&str> = events.iter().filter(|event| event.seq == 0).map(kind).collect();
+        let events = all(&mut turns
+            .clone()
+            .execute_turn(request)
+            .await
+            .unwrap()
+            .into_inner())
+        .await;
+        let shown: Vec<&str> = events
+            .iter()
+            .filter(|event| event.seq == 0)
+            .map(kind)
+            .collect();
         assert_eq!(shown[..2], ["admitted", "thinking"], "{shown:?}");
         let texts = events.iter().filter_map(|event| match &event.payload {
             Some(Payload::TextDelta(delta)) => Some(delta.text.as_str()),

@@ -1,6 +1,8 @@
-//! The source tree against its own rules: who may import whom, what stays where, sizes, features and their tests.
+//! The source tree against its own rules: who may import whom, what stays where, sizes, features
+//! and their tests.
 //!
-//! Each rule is a function over (path, text), so that a bad sample can be held against it: see the end.
+//! Each rule is a function over (path, text), so that a bad sample can be held against it: see the
+//! end.
 
 mod circles;
 
@@ -8,9 +10,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// What each module of `src/` may import, top to bottom. A module that is not here may be imported by nobody.
+/// What each module of `src/` may import, top to bottom. A module that is not here may be imported
+/// by nobody.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
-    ("cli", &["app", "grpc", "worker", "store", "model", "pb", "config", "clock", "telemetry", "postgres"]),
+    (
+        "cli",
+        &[
+            "app",
+            "grpc",
+            "worker",
+            "store",
+            "model",
+            "pb",
+            "config",
+            "clock",
+            "telemetry",
+            "postgres",
+        ],
+    ),
     (
         "app",
         &[
@@ -29,9 +46,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "postgres",
         ],
     ),
-    ("grpc", &["turn", "context", "store", "provider", "codec", "model", "pb", "config", "clock"]),
+    (
+        "grpc",
+        &[
+            "turn", "context", "store", "provider", "codec", "model", "pb", "config", "clock",
+        ],
+    ),
     ("worker", &["turn", "store", "model", "config", "clock"]),
-    ("turn", &["context", "store", "provider", "codec", "model", "config", "clock"]),
+    (
+        "turn",
+        &[
+            "context", "store", "provider", "codec", "model", "config", "clock",
+        ],
+    ),
     ("context", &["model"]),
     ("store", &["codec", "model"]),
     ("provider", &["model"]),
@@ -87,10 +114,19 @@ struct Table {
     tests: usize,
 }
 
-const FEATURES: Table = Table { letters: &['D', 'S', 'A', 'L', 'I'], cells: 3, tests: 2 };
-const FAULTS: Table = Table { letters: &['F'], cells: 6, tests: 3 };
+const FEATURES: Table = Table {
+    letters: &['D', 'S', 'A', 'L', 'I'],
+    cells: 3,
+    tests: 2,
+};
+const FAULTS: Table = Table {
+    letters: &['F'],
+    cells: 6,
+    tests: 3,
+};
 
-// --- The tree ------------------------------------------------------------------------------------------------------
+// --- The tree
+// ------------------------------------------------------------------------------------------------------
 
 #[test]
 fn imports_point_down_and_right() {
@@ -123,9 +159,15 @@ const WITHOUT_CIRCLES: &[&str] = &["src/codec/", "src/store/", "src/turn/"];
 #[test]
 fn files_of_a_folder_import_each_other_in_one_direction() {
     let found = circles::circles(&sources("src"));
-    let within =
-        |circle: &&Vec<String>| WITHOUT_CIRCLES.iter().any(|folder| circle.iter().all(|path| path.starts_with(folder)));
-    assert_eq!(found.iter().filter(within).collect::<Vec<_>>(), Vec::<&Vec<String>>::new());
+    let within = |circle: &&Vec<String>| {
+        WITHOUT_CIRCLES
+            .iter()
+            .any(|folder| circle.iter().all(|path| path.starts_with(folder)))
+    };
+    assert_eq!(
+        found.iter().filter(within).collect::<Vec<_>>(),
+        Vec::<&Vec<String>>::new()
+    );
 }
 
 #[test]
@@ -140,10 +182,16 @@ fn every_file_says_what_it_is_for() {
 fn no_file_is_too_long() {
     let mut files = sources("src");
     files.extend(sources("tests"));
-    let mut sizes: Vec<(usize, &str)> =
-        files.iter().map(|(path, text)| (text.lines().count(), path.as_str())).collect();
+    let mut sizes: Vec<(usize, &str)> = files
+        .iter()
+        .map(|(path, text)| (text.lines().count(), path.as_str()))
+        .collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
-    println!("{} files, {} lines; the largest:", sizes.len(), sizes.iter().map(|(lines, _)| lines).sum::<usize>());
+    println!(
+        "{} files, {} lines; the largest:",
+        sizes.len(),
+        sizes.iter().map(|(lines, _)| lines).sum::<usize>()
+    );
     for (lines, path) in sizes.iter().take(10) {
         println!("{lines:>6}  {path}");
     }
@@ -154,15 +202,24 @@ fn no_file_is_too_long() {
 fn features_and_faults_and_their_tests_name_each_other() {
     let mut files = sources("tests");
     files.extend(sources("src"));
-    for (table, document) in [(&FEATURES, "docs/features.md"), (&FAULTS, "docs/reliability.md")] {
+    for (table, document) in [
+        (&FEATURES, "docs/features.md"),
+        (&FAULTS, "docs/reliability.md"),
+    ] {
         let text = fs::read_to_string(root().join(document)).expect("the document is there");
-        assert_eq!(table_complaints(table, &text, &files), Vec::<String>::new(), "{document}");
+        assert_eq!(
+            table_complaints(table, &text, &files),
+            Vec::<String>::new(),
+            "{document}"
+        );
     }
 }
 
-// --- The rules -----------------------------------------------------------------------------------------------------
+// --- The rules
+// -----------------------------------------------------------------------------------------------------
 
-/// Imports against the direction of [`MAY_IMPORT`]. What a module's own tests import is their affair.
+/// Imports against the direction of [`MAY_IMPORT`]. What a module's own tests import is their
+/// affair.
 fn wrong_imports(path: &str, text: &str) -> Vec<String> {
     let module = module_of(path);
     if matches!(module.as_str(), "main" | "lib") || is_test(path) {
@@ -173,8 +230,13 @@ fn wrong_imports(path: &str, text: &str) -> Vec<String> {
     };
     let known = |name: &String| MAY_IMPORT.iter().any(|(module, _)| module == name);
     let imported = imports(path, without_tests(&split(text).code));
-    let wrong = imported.into_iter().filter(known).filter(|name| *name != module && !allowed.contains(&name.as_str()));
-    wrong.map(|name| format!("`{module}` must not import `{name}`")).collect()
+    let wrong = imported
+        .into_iter()
+        .filter(known)
+        .filter(|name| *name != module && !allowed.contains(&name.as_str()));
+    wrong
+        .map(|name| format!("`{module}` must not import `{name}`"))
+        .collect()
 }
 
 fn impurities(path: &str, text: &str) -> Vec<String> {
@@ -182,8 +244,11 @@ fn impurities(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let code = split(text).code;
-    let mut found: Vec<String> =
-        IMPURE.iter().filter(|word| has_word(&code, word)).map(|word| format!("says `{word}`")).collect();
+    let mut found: Vec<String> = IMPURE
+        .iter()
+        .filter(|word| has_word(&code, word))
+        .map(|word| format!("says `{word}`"))
+        .collect();
     if code.contains("now()") {
         found.push("reads the clock".to_owned());
     }
@@ -196,8 +261,11 @@ fn stray_sql(path: &str, text: &str) -> Vec<String> {
     }
     let Pieces { code, strings } = split(text);
     let product = without_tests(&code).lines().count();
-    let sql = strings.iter().filter(|(line, string)| *line <= product && looks_like_sql(string));
-    sql.map(|(line, _)| format!("line {line}: SQL belongs to store/")).collect()
+    let sql = strings
+        .iter()
+        .filter(|(line, string)| *line <= product && looks_like_sql(string));
+    sql.map(|(line, _)| format!("line {line}: SQL belongs to store/"))
+        .collect()
 }
 
 fn stray_libraries(path: &str, text: &str) -> Vec<String> {
@@ -206,45 +274,74 @@ fn stray_libraries(path: &str, text: &str) -> Vec<String> {
     }
     let pieces = split(text);
     let code = without_tests(&pieces.code);
-    let stray = CONFINED.iter().filter(|(name, rooms)| !in_modules(path, rooms) && has_word(code, name));
-    stray.map(|(name, rooms)| format!("`{name}` belongs to {}", rooms.join(", "))).collect()
+    let stray = CONFINED
+        .iter()
+        .filter(|(name, rooms)| !in_modules(path, rooms) && has_word(code, name));
+    stray
+        .map(|(name, rooms)| format!("`{name}` belongs to {}", rooms.join(", ")))
+        .collect()
 }
 
 fn stray_environment(path: &str, text: &str) -> Vec<String> {
     let pieces = split(text);
     let code = without_tests(&pieces.code);
-    let reads = ["env::var", "env::vars", "env::args", "env::set_var", "env::home_dir"];
-    if in_modules(path, &["config", "cli", "main"]) || is_test(path) || !reads.iter().any(|read| code.contains(read)) {
+    let reads = [
+        "env::var",
+        "env::vars",
+        "env::args",
+        "env::set_var",
+        "env::home_dir",
+    ];
+    if in_modules(path, &["config", "cli", "main"])
+        || is_test(path)
+        || !reads.iter().any(|read| code.contains(read))
+    {
         return Vec::new();
     }
     vec!["only config.rs, cli/ and main.rs read the environment".to_owned()]
 }
 
 fn silent_opening(_: &str, text: &str) -> Vec<String> {
-    let opening = text.strip_prefix("//! ").and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let opening = text
+        .strip_prefix("//! ")
+        .and_then(|rest| rest.lines().next())
+        .unwrap_or_default();
     let sentence = opening.len() > 10 || opening.ends_with('.');
-    if sentence { Vec::new() } else { vec!["does not begin with a `//!` sentence".to_owned()] }
+    if sentence {
+        Vec::new()
+    } else {
+        vec!["does not begin with a `//!` sentence".to_owned()]
+    }
 }
 
 fn too_long(_: &str, text: &str) -> Vec<String> {
     let lines = text.lines().count();
-    if lines > MOST_LINES { vec![format!("{lines} lines, at most {MOST_LINES}")] } else { Vec::new() }
+    if lines > MOST_LINES {
+        vec![format!("{lines} lines, at most {MOST_LINES}")]
+    } else {
+        Vec::new()
+    }
 }
 
-/// A table holds one line for each row, such as `| id | behaviour | tests |`, where the tests are names such as
-/// `turn::a_turn_ends_on_text`, or the words `not yet`. A test says which rows it shows in its doc comment:
-/// `/// Row D6` or `/// Rows D6, D21`. Either side must know the other.
+/// A table holds one line for each row, such as `| id | behaviour | tests |`, where the tests are
+/// names such as `turn::a_turn_ends_on_text`, or the words `not yet`. A test says which rows it
+/// shows in its doc comment: `/// Row D6` or `/// Rows D6, D21`. Either side must know the other.
 fn table_complaints(table: &Table, text: &str, files: &[(String, String)]) -> Vec<String> {
     let mut complaints = Vec::new();
     let rows = table_rows(table, text, &mut complaints);
-    let tests: Vec<TestFn> = files.iter().flat_map(|(path, text)| test_functions(path, text)).collect();
+    let tests: Vec<TestFn> = files
+        .iter()
+        .flat_map(|(path, text)| test_functions(path, text))
+        .collect();
     for (id, named) in &rows {
         for name in named {
             let matching: Vec<&TestFn> = tests.iter().filter(|test| test.is(name)).collect();
             if matching.is_empty() {
                 complaints.push(format!("row {id}: there is no test `{name}`"));
             } else if !matching.iter().any(|test| test.shows(id)) {
-                complaints.push(format!("row {id}: the test `{name}` does not say `/// Row {id}`"));
+                complaints.push(format!(
+                    "row {id}: the test `{name}` does not say `/// Row {id}`"
+                ));
             }
         }
     }
@@ -253,7 +350,10 @@ fn table_complaints(table: &Table, text: &str, files: &[(String, String)]) -> Ve
             match rows.get(id) {
                 None => complaints.push(format!("{}: row {id} is not in its table", test.path)),
                 Some(named) if !named.iter().any(|name| test.is(name)) => {
-                    complaints.push(format!("row {id} does not name the test `{}`, which shows it", test.path));
+                    complaints.push(format!(
+                        "row {id} does not name the test `{}`, which shows it",
+                        test.path
+                    ));
                 }
                 Some(_) => {}
             }
@@ -263,7 +363,11 @@ fn table_complaints(table: &Table, text: &str, files: &[(String, String)]) -> Ve
 }
 
 /// The rows of the table by id, each with the tests it names.
-fn table_rows(table: &Table, text: &str, complaints: &mut Vec<String>) -> BTreeMap<String, Vec<String>> {
+fn table_rows(
+    table: &Table,
+    text: &str,
+    complaints: &mut Vec<String>,
+) -> BTreeMap<String, Vec<String>> {
     let mut rows = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with('|')) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -271,14 +375,20 @@ fn table_rows(table: &Table, text: &str, complaints: &mut Vec<String>) -> BTreeM
             complaints.push(format!("not {} cells: {line}", table.cells));
             continue;
         }
-        let (id, status) = (cells[0], cells[table.tests]);
+        let id = cells[0];
+        let status = cells[table.tests];
         if id == "id" || id.starts_with("--") {
             continue;
         }
         if !is_row_id(id) || !id.starts_with(table.letters) {
             complaints.push(format!("`{id}` is no row id"));
         }
-        let named: Vec<String> = status.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let named: Vec<String> = status
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect();
         if named.is_empty() && status != "not yet" {
             complaints.push(format!("row {id}: name `tests` or write: not yet"));
         }
@@ -289,7 +399,8 @@ fn table_rows(table: &Table, text: &str, complaints: &mut Vec<String>) -> BTreeM
     rows
 }
 
-// --- Reading Rust --------------------------------------------------------------------------------------------------
+// --- Reading Rust
+// --------------------------------------------------------------------------------------------------
 
 /// A file without its comments and strings, line for line, and the strings apart.
 struct Pieces {
@@ -298,10 +409,18 @@ struct Pieces {
 }
 
 fn split(text: &str) -> Pieces {
-    let mut pieces = Pieces { code: String::new(), strings: Vec::new() };
-    let (mut rest, mut line) = (text, 1);
+    let mut pieces = Pieces {
+        code: String::new(),
+        strings: Vec::new(),
+    };
+    let mut rest = text;
+    let mut line = 1;
     while let Some(next) = rest.chars().next() {
-        let word_before = pieces.code.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let word_before = pieces
+            .code
+            .chars()
+            .next_back()
+            .is_some_and(|c| c.is_alphanumeric() || c == '_');
         let taken = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
@@ -329,9 +448,17 @@ fn split(text: &str) -> Pieces {
 
 /// The string that begins here: its length in the source, and its content.
 fn string_literal(rest: &str, word_before: bool) -> Option<(usize, &str)> {
-    let prefix = if word_before { 0 } else { rest.find(|c| !matches!(c, 'b' | 'c' | 'r'))? };
+    let prefix = if word_before {
+        0
+    } else {
+        rest.find(|c| !matches!(c, 'b' | 'c' | 'r'))?
+    };
     let raw = prefix > 0 && rest[..prefix].ends_with('r');
-    let hashes = if raw { rest[prefix..].chars().take_while(|c| *c == '#').count() } else { 0 };
+    let hashes = if raw {
+        rest[prefix..].chars().take_while(|c| *c == '#').count()
+    } else {
+        0
+    };
     let start = prefix + hashes + 1;
     if rest[prefix + hashes..].chars().next()? != '"' {
         return None;
@@ -365,20 +492,31 @@ fn char_literal(rest: &str) -> Option<usize> {
 fn without_tests(code: &str) -> &str {
     let inline = |at: &usize| {
         let item = code[*at..].trim_start_matches("#[cfg(test)]").trim_start();
-        item.split_once('{').is_some_and(|(before, _)| before.trim_end().ends_with("mod tests"))
+        item.split_once('{')
+            .is_some_and(|(before, _)| before.trim_end().ends_with("mod tests"))
     };
     let starts = code.match_indices("#[cfg(test)]").map(|(at, _)| at);
-    starts.into_iter().find(inline).map_or(code, |at| &code[..at])
+    starts
+        .into_iter()
+        .find(inline)
+        .map_or(code, |at| &code[..at])
 }
 
-/// The top-level modules that code names: `crate::a`, `crate::{a, b::c}`, and `super::` as often as it takes.
+/// The top-level modules that code names: `crate::a`, `crate::{a, b::c}`, and `super::` as often as
+/// it takes.
 fn imports(path: &str, code: &str) -> BTreeSet<String> {
     let climbing = "super::".repeat(depth_of(path));
     let mut found = BTreeSet::new();
-    for root in ["crate::", climbing.as_str()].into_iter().filter(|root| !root.is_empty()) {
+    for root in ["crate::", climbing.as_str()]
+        .into_iter()
+        .filter(|root| !root.is_empty())
+    {
         for (at, _) in code.match_indices(root) {
             let climbs_further = code[..at].ends_with("super::");
-            let part_of_word = code[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
+            let part_of_word = code[..at]
+                .chars()
+                .next_back()
+                .is_some_and(|c| c.is_alphanumeric() || c == '_');
             if !climbs_further && !part_of_word {
                 found.extend(heads(&code[at + root.len()..]));
             }
@@ -389,9 +527,17 @@ fn imports(path: &str, code: &str) -> BTreeSet<String> {
 
 /// The first segments of a path, or of each path of a braced group.
 fn heads(path: &str) -> Vec<String> {
-    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
-    let (mut depth, mut heads, mut fresh) = (0_usize, Vec::new(), true);
+    let word = |text: &str| {
+        text.chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect::<String>()
+    };
+    let Some(group) = path.strip_prefix('{') else {
+        return vec![word(path)];
+    };
+    let mut depth = 0_usize;
+    let mut heads = Vec::new();
+    let mut fresh = true;
     for (at, c) in group.char_indices() {
         match c {
             '{' => depth += 1,
@@ -408,10 +554,18 @@ fn heads(path: &str) -> Vec<String> {
     heads
 }
 
-/// Reads the beginning only, where a statement shows its kind: prose that merely mentions a table is none.
+/// Reads the beginning only, where a statement shows its kind: prose that merely mentions a table
+/// is none.
 fn looks_like_sql(string: &str) -> bool {
-    let statement = string.lines().filter(|line| !line.trim_start().starts_with("--")).collect::<Vec<_>>().join(" ");
-    let words: Vec<String> = statement.split_whitespace().map(str::to_lowercase).collect();
+    let statement = string
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--"))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let words: Vec<String> = statement
+        .split_whitespace()
+        .map(str::to_lowercase)
+        .collect();
     let has = |word: &str| words.iter().any(|candidate| candidate == word);
     match words.first().map(String::as_str) {
         Some("select") => words.len() > 1,
@@ -419,9 +573,9 @@ fn looks_like_sql(string: &str) -> bool {
         Some("insert") => words.get(1).is_some_and(|word| word == "into"),
         Some("update") => has("set"),
         Some("with") => has("as") && (has("select") || has("(select")),
-        Some("create" | "alter" | "drop" | "truncate") => {
-            words.get(1).is_some_and(|word| ["table", "index", "database", "role", "schema"].contains(&word.as_str()))
-        }
+        Some("create" | "alter" | "drop" | "truncate") => words.get(1).is_some_and(|word| {
+            ["table", "index", "database", "role", "schema"].contains(&word.as_str())
+        }),
         _ => false,
     }
 }
@@ -453,17 +607,30 @@ impl TestFn {
 }
 
 fn test_functions(path: &str, text: &str) -> Vec<TestFn> {
-    let module =
-        path.trim_end_matches(".rs").trim_end_matches("/mod").split('/').skip(1).collect::<Vec<_>>().join("::");
-    let (mut rows, mut is_test, mut found) = (Vec::new(), false, Vec::new());
+    let module = path
+        .trim_end_matches(".rs")
+        .trim_end_matches("/mod")
+        .split('/')
+        .skip(1)
+        .collect::<Vec<_>>()
+        .join("::");
+    let mut rows = Vec::new();
+    let mut is_test = false;
+    let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
         if let Some(comment) = line.strip_prefix("/// ") {
             rows.extend(rows_in(comment));
         } else if line.starts_with("#[") {
             is_test |= line.contains("test]") || line.contains("test(");
         } else if let Some((_, signature)) = line.split_once("fn ").filter(|_| is_test) {
-            let name: String = signature.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            found.push(TestFn { path: format!("{module}::{name}"), rows: std::mem::take(&mut rows) });
+            let name: String = signature
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            found.push(TestFn {
+                path: format!("{module}::{name}"),
+                rows: std::mem::take(&mut rows),
+            });
             is_test = false;
         } else {
             rows.clear();
@@ -475,8 +642,15 @@ fn test_functions(path: &str, text: &str) -> Vec<TestFn> {
 
 /// `Row D6`, `Rows D6, D21 and A2: ...` -> the ids.
 fn rows_in(comment: &str) -> Vec<String> {
-    let Some(list) = comment.strip_prefix("Rows ").or_else(|| comment.strip_prefix("Row ")) else { return Vec::new() };
-    let words = list.split([',', ' ', '.', ':']).filter(|word| !word.is_empty());
+    let Some(list) = comment
+        .strip_prefix("Rows ")
+        .or_else(|| comment.strip_prefix("Row "))
+    else {
+        return Vec::new();
+    };
+    let words = list
+        .split([',', ' ', '.', ':'])
+        .filter(|word| !word.is_empty());
     words
         .take_while(|word| is_row_id(word) || *word == "and")
         .filter(|word| *word != "and")
@@ -486,16 +660,25 @@ fn rows_in(comment: &str) -> Vec<String> {
 
 fn is_row_id(word: &str) -> bool {
     let number = word.strip_prefix(['D', 'S', 'A', 'L', 'I', 'F']);
-    number
-        .is_some_and(|n| !n.is_empty() && n.len() <= 2 && n.chars().all(|c| c.is_ascii_digit()) && !n.starts_with('0'))
+    number.is_some_and(|n| {
+        !n.is_empty()
+            && n.len() <= 2
+            && n.chars().all(|c| c.is_ascii_digit())
+            && !n.starts_with('0')
+    })
 }
 
-// --- Paths and files -----------------------------------------------------------------------------------------------
+// --- Paths and files
+// -----------------------------------------------------------------------------------------------
 
 /// `src/turn/run.rs` and `src/turn.rs` -> `turn`.
 fn module_of(path: &str) -> String {
     let path = path.strip_prefix("src/").unwrap_or(path);
-    path.split('/').next().unwrap_or(path).trim_end_matches(".rs").to_owned()
+    path.split('/')
+        .next()
+        .unwrap_or(path)
+        .trim_end_matches(".rs")
+        .to_owned()
 }
 
 fn in_modules(path: &str, modules: &[&str]) -> bool {
@@ -505,7 +688,9 @@ fn in_modules(path: &str, modules: &[&str]) -> bool {
 /// How many modules deep a file is: `src/clock.rs` and `src/turn/mod.rs` 1, `src/turn/run.rs` 2.
 fn depth_of(path: &str) -> usize {
     let path = path.strip_prefix("src/").unwrap_or(path);
-    path.split('/').filter(|segment| *segment != "mod.rs").count()
+    path.split('/')
+        .filter(|segment| *segment != "mod.rs")
+        .count()
 }
 
 fn is_test(path: &str) -> bool {
@@ -526,7 +711,11 @@ fn sources(folder: &str) -> Vec<(String, String)> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+                let name = path
+                    .strip_prefix(root())
+                    .expect("below the root")
+                    .to_string_lossy()
+                    .into_owned();
                 found.push((name, fs::read_to_string(&path).expect("sources are UTF-8")));
             }
         }
@@ -538,25 +727,60 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 fn assert_clean(files: &[(String, String)], rule: fn(&str, &str) -> Vec<String>) {
     let complaints: Vec<String> = files
         .iter()
-        .flat_map(|(path, text)| rule(path, text).into_iter().map(move |complaint| format!("{path}: {complaint}")))
+        .flat_map(|(path, text)| {
+            rule(path, text)
+                .into_iter()
+                .map(move |complaint| format!("{path}: {complaint}"))
+        })
         .collect();
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-// --- The rules can fail --------------------------------------------------------------------------------------------
+// --- The rules can fail
+// --------------------------------------------------------------------------------------------
 
 #[test]
 fn a_wrong_import_is_caught() {
     let caught = |path, text| wrong_imports(path, text).len();
     assert_eq!(caught("src/store/queue.rs", "use crate::grpc::status;"), 1);
-    assert_eq!(caught("src/store/queue.rs", "use crate::{model::id, provider::{self, sse}, turn};"), 2);
-    assert_eq!(caught("src/context/prune.rs", "fn f() { super::super::store::load() }"), 1);
+    assert_eq!(
+        caught(
+            "src/store/queue.rs",
+            "use crate::{model::id, provider::{self, sse}, turn};"
+        ),
+        2
+    );
+    assert_eq!(
+        caught(
+            "src/context/prune.rs",
+            "fn f() { super::super::store::load() }"
+        ),
+        1
+    );
     assert_eq!(caught("src/model/mod.rs", "use super::clock::Clock;"), 1);
     assert_eq!(caught("src/model/id.rs", "pub(crate) use crate::pb;"), 1);
     assert_eq!(caught("src/surprise.rs", ""), 1);
-    assert_eq!(caught("src/turn/run.rs", "use crate::{context, model::id}; use super::next;"), 0);
-    assert_eq!(caught("src/model/id.rs", "//! Not `crate::store`.\nconst S: &str = \"crate::store\";"), 0);
-    assert_eq!(caught("src/store/queue.rs", "fn f() {}\n#[cfg(test)]\nmod tests {\n use crate::postgres;\n}"), 0);
+    assert_eq!(
+        caught(
+            "src/turn/run.rs",
+            "use crate::{context, model::id}; use super::next;"
+        ),
+        0
+    );
+    assert_eq!(
+        caught(
+            "src/model/id.rs",
+            "//! Not `crate::store`.\nconst S: &str = \"crate::store\";"
+        ),
+        0
+    );
+    assert_eq!(
+        caught(
+            "src/store/queue.rs",
+            "fn f() {}\n#[cfg(test)]\nmod tests {\n use crate::postgres;\n}"
+        ),
+        0
+    );
 }
 
 #[test]
@@ -565,7 +789,10 @@ fn an_impurity_is_caught() {
     assert_eq!(caught("async fn f() { g().await }"), 2);
     assert_eq!(caught("let t = jiff::Timestamp::now();"), 1);
     assert_eq!(caught("#[derive(Serialize)] struct S;"), 1);
-    assert_eq!(caught("// async, Instant\nfn now_or(now: Timestamp) -> bool { \"await\".is_empty() }"), 0);
+    assert_eq!(
+        caught("// async, Instant\nfn now_or(now: Timestamp) -> bool { \"await\".is_empty() }"),
+        0
+    );
     assert_eq!(impurities("src/turn/run.rs", "async fn f() {}").len(), 0);
 }
 
@@ -573,21 +800,48 @@ fn an_impurity_is_caught() {
 fn stray_sql_is_caught() {
     let caught = |path, text| stray_sql(path, text).len();
     assert_eq!(caught("src/turn/run.rs", "let q = \"SELECT 1\";"), 1);
-    assert_eq!(caught("src/grpc/turn.rs", "let q = r#\"\n-- x\n update turns\n set state = 1\"#;"), 1);
     assert_eq!(
-        caught("src/grpc/turn.rs", "// \"select 1\"\nlet s = \"select\"; let u = \"Update the session first.\";"),
+        caught(
+            "src/grpc/turn.rs",
+            "let q = r#\"\n-- x\n update turns\n set state = 1\"#;"
+        ),
+        1
+    );
+    assert_eq!(
+        caught(
+            "src/grpc/turn.rs",
+            "// \"select 1\"\nlet s = \"select\"; let u = \"Update the session first.\";"
+        ),
         0
     );
-    assert_eq!(caught("src/store/turn.rs", "let q = \"select 1 from turns\";"), 0);
+    assert_eq!(
+        caught("src/store/turn.rs", "let q = \"select 1 from turns\";"),
+        0
+    );
 }
 
 #[test]
 fn a_stray_library_is_caught() {
-    assert_eq!(stray_libraries("src/turn/run.rs", "use tonic::Status;").len(), 1);
-    assert_eq!(stray_libraries("src/turn/run.rs", "let c: reqwest::Client;").len(), 1);
-    assert_eq!(stray_libraries("src/grpc/status.rs", "use tonic::Status;").len(), 0);
-    assert_eq!(stray_environment("src/turn/run.rs", "std::env::var(\"HOME\")").len(), 1);
-    assert_eq!(stray_environment("src/config/mod.rs", "std::env::var(\"HOME\")").len(), 0);
+    assert_eq!(
+        stray_libraries("src/turn/run.rs", "use tonic::Status;").len(),
+        1
+    );
+    assert_eq!(
+        stray_libraries("src/turn/run.rs", "let c: reqwest::Client;").len(),
+        1
+    );
+    assert_eq!(
+        stray_libraries("src/grpc/status.rs", "use tonic::Status;").len(),
+        0
+    );
+    assert_eq!(
+        stray_environment("src/turn/run.rs", "std::env::var(\"HOME\")").len(),
+        1
+    );
+    assert_eq!(
+        stray_environment("src/config/mod.rs", "std::env::var(\"HOME\")").len(),
+        0
+    );
 }
 
 #[test]
@@ -603,12 +857,35 @@ fn a_feature_without_its_test_is_caught() {
     let tests = "/// Row D6, seen by the client.\n#[tokio::test]\nasync fn output_is_cut() {}\n";
     let files = vec![("tests/it/tools.rs".to_owned(), tests.to_owned())];
     let complaints = |text: &str| table_complaints(&FEATURES, text, &files);
-    assert_eq!(complaints("| D6 | cut | `tools::output_is_cut` |\n| D7 | queue | not yet |"), Vec::<String>::new());
-    assert_eq!(complaints("| D6 | cut | not yet |").len(), 1, "the table does not know the test");
-    assert_eq!(complaints("| D7 | queue | not yet |").len(), 1, "the test shows an unknown row");
-    assert_eq!(complaints("| D6 | cut | `tools::output_is_cut` `tools::gone` |").len(), 1, "no such test");
-    assert_eq!(complaints("| D6 | a | `output_is_cut` |\n| D7 | b | `output_is_cut` |").len(), 1, "not its row");
-    assert_eq!(complaints("| D6 | a | `output_is_cut` |\n| X1 | b | soon |").len(), 2, "no id, no status");
+    assert_eq!(
+        complaints("| D6 | cut | `tools::output_is_cut` |\n| D7 | queue | not yet |"),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        complaints("| D6 | cut | not yet |").len(),
+        1,
+        "the table does not know the test"
+    );
+    assert_eq!(
+        complaints("| D7 | queue | not yet |").len(),
+        1,
+        "the test shows an unknown row"
+    );
+    assert_eq!(
+        complaints("| D6 | cut | `tools::output_is_cut` `tools::gone` |").len(),
+        1,
+        "no such test"
+    );
+    assert_eq!(
+        complaints("| D6 | a | `output_is_cut` |\n| D7 | b | `output_is_cut` |").len(),
+        1,
+        "not its row"
+    );
+    assert_eq!(
+        complaints("| D6 | a | `output_is_cut` |\n| X1 | b | soon |").len(),
+        2,
+        "no id, no status"
+    );
 }
 
 #[test]
@@ -616,16 +893,33 @@ fn a_fault_without_its_test_is_caught() {
     let tests = "/// Rows F7 and D6\n#[tokio::test]\nasync fn an_answer_is_lost() {}\n";
     let files = vec![("tests/it/faults/commits.rs".to_owned(), tests.to_owned())];
     let complaints = |text: &str| table_complaints(&FAULTS, text, &files).len();
-    assert_eq!(complaints("| F7 | lost | once | `commits::an_answer_is_lost` | all | ok |"), 0, "D6 is not its affair");
-    assert_eq!(complaints("| F7 | lost | once | `commits::gone` | all | ok |"), 2, "no such test, and one unnamed");
-    assert_eq!(complaints("| F8 | cut | once | `commits::an_answer_is_lost` | all | ok |"), 2, "not its row");
-    assert_eq!(complaints("| F7 | lost | once | `commits::an_answer_is_lost` |"), 2, "cells are missing");
+    assert_eq!(
+        complaints("| F7 | lost | once | `commits::an_answer_is_lost` | all | ok |"),
+        0,
+        "D6 is not its affair"
+    );
+    assert_eq!(
+        complaints("| F7 | lost | once | `commits::gone` | all | ok |"),
+        2,
+        "no such test, and one unnamed"
+    );
+    assert_eq!(
+        complaints("| F8 | cut | once | `commits::an_answer_is_lost` | all | ok |"),
+        2,
+        "not its row"
+    );
+    assert_eq!(
+        complaints("| F7 | lost | once | `commits::an_answer_is_lost` |"),
+        2,
+        "cells are missing"
+    );
 }
 
 #[test]
 fn strings_comments_and_characters_are_told_apart() {
-    let Pieces { code, strings } =
-        split("let a = '\"'; // \"no\"\nlet b: &'static str = r#\"x\"y\"#; let c = '\\''; f(\"z\\\"\")");
+    let Pieces { code, strings } = split(
+        "let a = '\"'; // \"no\"\nlet b: &'static str = r#\"x\"y\"#; let c = '\\''; f(\"z\\\"\")",
+    );
     assert_eq!(strings, [(2, "x\"y".to_owned()), (2, "z\\\"".to_owned())]);
     assert!(code.contains("&'static str") && code.lines().count() == 2);
 }

@@ -1,5 +1,5 @@
-//! An upgrade and its roll-back under load: the program before, a newer schema, and the program of today beside each other. The older
-//! program is built by `script/upgrade-check`, which runs this.
+//! An upgrade and its roll-back under load: the program before, a newer schema, and the program of
+//! today beside each other. The older program is built by `script/upgrade-check`, which runs this.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,22 +16,31 @@ const OLD_PROGRAM: &str = "CONTEXTD_OLD_PROGRAM";
 /// Clients that run one turn after the other.
 const CLIENTS: usize = 6;
 /// Every replica hands its turns over when it stops, and keeps its leases meanwhile.
-const SETTINGS: &str =
-    "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '0s'\ndrain_timeout = '300ms'\n";
+const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '0s'\ndrain_timeout = '300ms'\n";
 
 fn place() -> Place {
-    Place::new(SETTINGS).script("slow", &slow()).script("tools", &two_tools())
+    Place::new(SETTINGS)
+        .script("slow", &slow())
+        .script("tools", &two_tools())
 }
 
 async fn migrate(place: &Place, database: &TestDatabase) {
     let output = place.run_over(database, "migrate").await;
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Waits until so many more turns have ended: whatever serves now has done some work.
 async fn more_turns(ended: &AtomicUsize, more: usize) {
     let goal = ended.load(Ordering::Relaxed) + more;
-    crate::harness::host::until("more turns", || async { ended.load(Ordering::Relaxed) >= goal }).await;
+    crate::harness::host::until("more turns", || async {
+        ended.load(Ordering::Relaxed) >= goal
+    })
+    .await;
 }
 
 async fn restarted(place: &Place, database: &TestDatabase, served: Served) -> Served {
@@ -45,12 +54,14 @@ async fn restarted(place: &Place, database: &TestDatabase, served: Served) -> Se
 #[ignore = "needs a program of an older commit: script/upgrade-check"]
 async fn the_program_before_serves_on_the_new_schema_beside_the_new_one_and_alone_again() {
     let old_program = std::env::var_os(OLD_PROGRAM).expect("run script/upgrade-check");
-    let (before, now) = (place().with_program(old_program), place());
+    let before = place().with_program(old_program);
+    let now = place();
     let database = TestDatabase::empty().await;
     migrate(&before, &database).await;
     let (one, two) = tokio::join!(before.serve_over(&database), before.serve_over(&database));
     let addresses = [one.address, two.address];
-    let (ended, enough) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let ended = AtomicUsize::new(0);
+    let enough = AtomicBool::new(false);
     let client = async |n: usize| {
         let mut hosts = Vec::new();
         while !enough.load(Ordering::Relaxed) {

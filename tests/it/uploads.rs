@@ -1,4 +1,5 @@
-//! Content that clients store: it comes back as it was, is there once, is checked, and is there only when it is complete.
+//! Content that clients store: it comes back as it was, is there once, is checked, and is there
+//! only when it is complete.
 
 use std::time::Duration;
 
@@ -22,27 +23,41 @@ const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 fn header(change: impl FnOnce(&mut pb::BlobHeader)) -> pb::PutBlobRequest {
-    let mut header = pb::BlobHeader { media_type: "application/x-test".to_owned(), ..pb::BlobHeader::default() };
+    let mut header = pb::BlobHeader {
+        media_type: "application/x-test".to_owned(),
+        ..pb::BlobHeader::default()
+    };
     change(&mut header);
-    pb::PutBlobRequest { data: Some(Data::Header(header)) }
+    pb::PutBlobRequest {
+        data: Some(Data::Header(header)),
+    }
 }
 
 fn chunk(bytes: &[u8]) -> pb::PutBlobRequest {
-    pb::PutBlobRequest { data: Some(Data::Chunk(bytes.to_vec())) }
+    pb::PutBlobRequest {
+        data: Some(Data::Chunk(bytes.to_vec())),
+    }
 }
 
 /// Content that does not repeat itself from chunk to chunk.
 fn content(size: usize) -> Vec<u8> {
-    (0..size as u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+    (0..size as u64)
+        .map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
+        .collect()
 }
 
 fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(content)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The messages of an upload in chunks of a size.
 fn upload(header: pb::PutBlobRequest, content: &[u8], size: usize) -> Vec<pb::PutBlobRequest> {
-    std::iter::once(header).chain(content.chunks(size).map(chunk)).collect()
+    std::iter::once(header)
+        .chain(content.chunks(size).map(chunk))
+        .collect()
 }
 
 /// Stores content through clients of the published API.
@@ -56,11 +71,19 @@ impl Uploader {
     async fn new(options: Options) -> Self {
         let (database, replica) = Replica::alone(options).await;
         let blobs = BlobServiceClient::new(replica.channel().await);
-        Self { database, replica, blobs }
+        Self {
+            database,
+            replica,
+            blobs,
+        }
     }
 
     async fn put(&self, messages: Vec<pb::PutBlobRequest>) -> Result<pb::Blob, Status> {
-        let answer = self.blobs.clone().put_blob(tokio_stream::iter(messages)).await?;
+        let answer = self
+            .blobs
+            .clone()
+            .put_blob(tokio_stream::iter(messages))
+            .await?;
         Ok(answer.into_inner().blob.unwrap())
     }
 
@@ -70,9 +93,21 @@ impl Uploader {
         refused
     }
 
-    async fn read(&self, id: &str, offset_bytes: usize, length_bytes: usize) -> (pb::Blob, Vec<u8>) {
-        let (offset_bytes, length_bytes) = (offset_bytes as i64, length_bytes as i64);
-        self.replica.blob(pb::GetBlobRequest { blob_id: id.to_owned(), offset_bytes, length_bytes }).await
+    async fn read(
+        &self,
+        id: &str,
+        offset_bytes: usize,
+        length_bytes: usize,
+    ) -> (pb::Blob, Vec<u8>) {
+        let offset_bytes = offset_bytes as i64;
+        let length_bytes = length_bytes as i64;
+        self.replica
+            .blob(pb::GetBlobRequest {
+                blob_id: id.to_owned(),
+                offset_bytes,
+                length_bytes,
+            })
+            .await
     }
 
     /// Rows of blobs and of their chunks.
@@ -93,19 +128,40 @@ fn wrong(fields: &[(&str, &str)]) -> Refusal {
         code: Code::InvalidArgument,
         reason: "INVALID_REQUEST".to_owned(),
         metadata: [].into(),
-        fields: fields.iter().map(|(field, reason)| ((*field).to_owned(), (*reason).to_owned())).collect(),
+        fields: fields
+            .iter()
+            .map(|(field, reason)| ((*field).to_owned(), (*reason).to_owned()))
+            .collect(),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn content_of_any_size_comes_back_as_it_was() {
     let uploader = Uploader::new(Options::default()).await;
-    let sizes = [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB - 1, MIB, MIB + 1, 5 * MIB + 7];
-    for (size, chunks) in sizes.into_iter().zip([MIB, 1, MIB, 1000, 64 * KIB, MIB, MIB, 100_000, MIB]) {
+    let sizes = [
+        0,
+        1,
+        64 * KIB - 1,
+        64 * KIB,
+        64 * KIB + 1,
+        MIB - 1,
+        MIB,
+        MIB + 1,
+        5 * MIB + 7,
+    ];
+    for (size, chunks) in
+        sizes
+            .into_iter()
+            .zip([MIB, 1, MIB, 1000, 64 * KIB, MIB, MIB, 100_000, MIB])
+    {
         let content = content(size);
         let said = header(|it| (it.size_bytes, it.sha256) = (size as i64, sha256(&content)));
         let blob = uploader.put(upload(said, &content, chunks)).await.unwrap();
-        assert_eq!((blob.blob_id.clone(), blob.size_bytes), (sha256(&content), size as i64), "{size}");
+        assert_eq!(
+            (blob.blob_id.clone(), blob.size_bytes),
+            (sha256(&content), size as i64),
+            "{size}"
+        );
         assert_eq!(blob.media_type, "application/x-test");
         let (read, bytes) = uploader.read(&blob.blob_id, 0, 0).await;
         assert_eq!(read, blob);
@@ -117,8 +173,13 @@ async fn content_of_any_size_comes_back_as_it_was() {
 async fn a_range_is_read_to_the_byte_and_one_outside_is_refused() {
     let uploader = Uploader::new(Options::default()).await;
     let content = content(3 * MIB + 5);
-    let id = uploader.put(upload(header(|_| ()), &content, MIB)).await.unwrap().blob_id;
-    let (size, piece) = (content.len(), 64 * KIB);
+    let id = uploader
+        .put(upload(header(|_| ()), &content, MIB))
+        .await
+        .unwrap()
+        .blob_id;
+    let size = content.len();
+    let piece = 64 * KIB;
     let ranges = [
         (0, 1),
         (piece - 1, 2),
@@ -133,7 +194,10 @@ async fn a_range_is_read_to_the_byte_and_one_outside_is_refused() {
     for (offset, length) in ranges {
         let end = if length == 0 { size } else { offset + length };
         let (blob, bytes) = uploader.read(&id, offset, length).await;
-        assert_eq!(blob.size_bytes, size as i64, "the description is of the whole");
+        assert_eq!(
+            blob.size_bytes, size as i64,
+            "the description is of the whole"
+        );
         assert!(bytes == content[offset..end], "{offset} {length}");
     }
     let size = size as i64;
@@ -147,9 +211,17 @@ async fn a_range_is_read_to_the_byte_and_one_outside_is_refused() {
         (0, -1, "length_bytes"),
     ];
     for (offset_bytes, length_bytes, field) in outside {
-        let request = pb::GetBlobRequest { blob_id: id.clone(), offset_bytes, length_bytes };
+        let request = pb::GetBlobRequest {
+            blob_id: id.clone(),
+            offset_bytes,
+            length_bytes,
+        };
         let status = uploader.blobs.clone().get_blob(request).await.unwrap_err();
-        assert_eq!(refusal(&status), wrong(&[(field, "OUT_OF_RANGE")]), "{offset_bytes} {length_bytes}");
+        assert_eq!(
+            refusal(&status),
+            wrong(&[(field, "OUT_OF_RANGE")]),
+            "{offset_bytes} {length_bytes}"
+        );
     }
 }
 
@@ -157,11 +229,18 @@ async fn a_range_is_read_to_the_byte_and_one_outside_is_refused() {
 async fn the_same_content_is_stored_once() {
     let uploader = Uploader::new(Options::default()).await;
     let content = content(2 * MIB);
-    let first = uploader.put(upload(header(|_| ()), &content, MIB)).await.unwrap();
+    let first = uploader
+        .put(upload(header(|_| ()), &content, MIB))
+        .await
+        .unwrap();
     let stored = uploader.rows().await;
     assert_eq!(stored, (1, 32));
     let other = header(|it| it.media_type = "text/plain".to_owned());
-    assert_eq!(uploader.put(upload(other, &content, 1000)).await.unwrap(), first, "as it was stored first");
+    assert_eq!(
+        uploader.put(upload(other, &content, 1000)).await.unwrap(),
+        first,
+        "as it was stored first"
+    );
     assert_eq!(uploader.rows().await, stored);
 }
 
@@ -174,13 +253,23 @@ async fn two_uploads_of_the_same_content_at_once_on_two_replicas_are_one_blob() 
         content[0] = round;
         let messages = upload(header(|_| ()), &content, 300_000);
         let mut beside = BlobServiceClient::new(other.channel().await);
-        let (here, there) =
-            tokio::join!(uploader.put(messages.clone()), beside.put_blob(tokio_stream::iter(messages.clone())));
-        let (here, there) = (here.unwrap(), there.unwrap().into_inner().blob.unwrap());
+        let (here, there) = tokio::join!(
+            uploader.put(messages.clone()),
+            beside.put_blob(tokio_stream::iter(messages.clone()))
+        );
+        let here = here.unwrap();
+        let there = there.unwrap().into_inner().blob.unwrap();
         assert_eq!(here, there);
         let chunks = 17 * (i64::from(round) + 1);
-        assert_eq!(uploader.rows().await, (i64::from(round) + 1, chunks), "round {round}");
-        assert!(uploader.read(&here.blob_id, 0, 0).await.1 == content, "round {round}");
+        assert_eq!(
+            uploader.rows().await,
+            (i64::from(round) + 1, chunks),
+            "round {round}"
+        );
+        assert!(
+            uploader.read(&here.blob_id, 0, 0).await.1 == content,
+            "round {round}"
+        );
     }
 }
 
@@ -194,29 +283,59 @@ async fn content_that_is_not_what_its_header_says_is_not_stored() {
         let refused = uploader.refused(put(&|it| it.size_bytes = said)).await;
         assert_eq!(refused, wrong(&[("header.size_bytes", "CONFLICT")]));
     }
-    let refused = uploader.refused(put(&|it| it.sha256 = "0".repeat(64))).await;
+    let refused = uploader
+        .refused(put(&|it| it.sha256 = "0".repeat(64)))
+        .await;
     assert_eq!(refused, wrong(&[("header.sha256", "CONFLICT")]));
-    let refused = uploader.refused(put(&|it| (it.size_bytes, it.sha256) = (1, "0".repeat(64)))).await;
-    assert_eq!(refused, wrong(&[("header.size_bytes", "CONFLICT"), ("header.sha256", "CONFLICT")]));
+    let refused = uploader
+        .refused(put(&|it| (it.size_bytes, it.sha256) = (1, "0".repeat(64))))
+        .await;
+    assert_eq!(
+        refused,
+        wrong(&[
+            ("header.size_bytes", "CONFLICT"),
+            ("header.sha256", "CONFLICT")
+        ])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn content_over_the_limit_is_refused_as_soon_as_that_is_known() {
-    let bounds = UploadBounds { max_bytes: 2 * MIB as u64, ..Options::default().uploads };
-    let uploader = Uploader::new(Options { uploads: bounds, ..Options::default() }).await;
+    let bounds = UploadBounds {
+        max_bytes: 2 * MIB as u64,
+        ..Options::default().uploads
+    };
+    let uploader = Uploader::new(Options {
+        uploads: bounds,
+        ..Options::default()
+    })
+    .await;
     let too_large = Refusal {
         code: Code::ResourceExhausted,
         reason: "REQUEST_TOO_LARGE".to_owned(),
         metadata: [("limit_bytes".to_owned(), (2 * MIB).to_string())].into(),
         fields: Vec::new(),
     };
-    assert_eq!(uploader.refused(upload(header(|_| ()), &content(2 * MIB + 1), MIB)).await, too_large);
+    assert_eq!(
+        uploader
+            .refused(upload(header(|_| ()), &content(2 * MIB + 1), MIB))
+            .await,
+        too_large
+    );
     let said = header(|it| it.size_bytes = 2 * MIB as i64 + 1);
     let (messages, stream) = mpsc::channel(1);
     messages.send(said).await.unwrap();
-    let status = uploader.blobs.clone().put_blob(ReceiverStream::new(stream)).await.unwrap_err();
+    let status = uploader
+        .blobs
+        .clone()
+        .put_blob(ReceiverStream::new(stream))
+        .await
+        .unwrap_err();
     assert_eq!(refusal(&status), too_large, "before any chunk came");
-    uploader.put(upload(header(|_| ()), &content(2 * MIB), MIB)).await.unwrap();
+    uploader
+        .put(upload(header(|_| ()), &content(2 * MIB), MIB))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,10 +346,22 @@ async fn an_upload_is_a_header_and_then_chunks() {
     let rows = [
         (vec![], wrong(&[("header", "REQUIRED")])),
         (vec![nothing()], wrong(&[("header", "REQUIRED")])),
-        (vec![chunk(b"a"), header(|_| ())], wrong(&[("header", "REQUIRED")])),
-        (vec![header(|_| ()), chunk(b"a"), header(|_| ())], wrong(&[("header", "CONFLICT")])),
-        (vec![header(|_| ()), nothing()], wrong(&[("chunk", "REQUIRED")])),
-        (vec![header(|_| ()), chunk(&content(MIB)), chunk(&large)], wrong(&[("chunk", "TOO_LARGE")])),
+        (
+            vec![chunk(b"a"), header(|_| ())],
+            wrong(&[("header", "REQUIRED")]),
+        ),
+        (
+            vec![header(|_| ()), chunk(b"a"), header(|_| ())],
+            wrong(&[("header", "CONFLICT")]),
+        ),
+        (
+            vec![header(|_| ()), nothing()],
+            wrong(&[("chunk", "REQUIRED")]),
+        ),
+        (
+            vec![header(|_| ()), chunk(&content(MIB)), chunk(&large)],
+            wrong(&[("chunk", "TOO_LARGE")]),
+        ),
     ];
     for (messages, expected) in rows {
         let what = format!("{} messages", messages.len());
@@ -244,19 +375,36 @@ async fn an_upload_is_a_header_and_then_chunks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_id_stands_for_one_header_and_one_content() {
     let uploader = Uploader::new(Options::default()).await;
-    let named =
-        |media_type: &str| header(|it| (it.request_id, it.media_type) = ("r".to_owned(), media_type.to_owned()));
-    let first = uploader.put(upload(named("text/plain"), b"hello", 5)).await.unwrap();
-    assert_eq!(uploader.put(upload(named("text/plain"), b"hello", 1)).await.unwrap(), first, "in other chunks");
+    let named = |media_type: &str| {
+        header(|it| (it.request_id, it.media_type) = ("r".to_owned(), media_type.to_owned()))
+    };
+    let first = uploader
+        .put(upload(named("text/plain"), b"hello", 5))
+        .await
+        .unwrap();
+    assert_eq!(
+        uploader
+            .put(upload(named("text/plain"), b"hello", 1))
+            .await
+            .unwrap(),
+        first,
+        "in other chunks"
+    );
     let before = uploader.rows().await;
-    for messages in [upload(named("text/plain"), b"hallo", 5), upload(named("text/html"), b"hello", 5)] {
+    for messages in [
+        upload(named("text/plain"), b"hallo", 5),
+        upload(named("text/html"), b"hello", 5),
+    ] {
         let expected = Refusal {
             code: Code::InvalidArgument,
             reason: "IDEMPOTENCY_MISMATCH".to_owned(),
             metadata: [("request_id".to_owned(), "r".to_owned())].into(),
             fields: vec![("header.request_id".to_owned(), "CONFLICT".to_owned())],
         };
-        assert_eq!(refusal(&uploader.put(messages).await.unwrap_err()), expected);
+        assert_eq!(
+            refusal(&uploader.put(messages).await.unwrap_err()),
+            expected
+        );
         assert_eq!(uploader.rows().await, before);
     }
 }
@@ -264,15 +412,27 @@ async fn a_request_id_stands_for_one_header_and_one_content() {
 /// Begins an upload of which one batch is written, and leaves it open.
 async fn half_an_upload(
     uploader: &Uploader,
-) -> (mpsc::Sender<pb::PutBlobRequest>, tokio::task::JoinHandle<Result<pb::Blob, Status>>) {
+) -> (
+    mpsc::Sender<pb::PutBlobRequest>,
+    tokio::task::JoinHandle<Result<pb::Blob, Status>>,
+) {
     let (messages, stream) = mpsc::channel(4);
     let mut blobs = uploader.blobs.clone();
-    let call =
-        tokio::spawn(async move { Ok(blobs.put_blob(ReceiverStream::new(stream)).await?.into_inner().blob.unwrap()) });
+    let call = tokio::spawn(async move {
+        Ok(blobs
+            .put_blob(ReceiverStream::new(stream))
+            .await?
+            .into_inner()
+            .blob
+            .unwrap())
+    });
     for message in upload(header(|_| ()), &content(MIB + 1), MIB) {
         messages.send(message).await.unwrap();
     }
-    until("the first batch", || async { uploader.rows().await.1 >= 16 }).await;
+    until("the first batch", || async {
+        uploader.rows().await.1 >= 16
+    })
+    .await;
     (messages, call)
 }
 
@@ -281,10 +441,21 @@ async fn an_upload_that_is_dropped_leaves_nothing() {
     let uploader = Uploader::new(Options::default()).await;
     for _ in 0..20 {
         let (_messages, call) = half_an_upload(&uploader).await;
-        assert_eq!(uploader.rows().await.0, 0, "nobody sees what is not complete");
+        assert_eq!(
+            uploader.rows().await.0,
+            0,
+            "nobody sees what is not complete"
+        );
         call.abort();
-        until("the chunks to go", || async { uploader.rows().await.1 == 0 }).await;
-        assert_eq!(uploader.rows().await.0, 0, "what broke off was taken for the whole");
+        until("the chunks to go", || async {
+            uploader.rows().await.1 == 0
+        })
+        .await;
+        assert_eq!(
+            uploader.rows().await.0,
+            0,
+            "what broke off was taken for the whole"
+        );
     }
 }
 
@@ -292,39 +463,86 @@ async fn an_upload_that_is_dropped_leaves_nothing() {
 async fn an_upload_whose_connection_is_lost_leaves_nothing() {
     let uploader = Uploader::new(Options::default()).await;
     let (_messages, call) = half_an_upload(&uploader).await;
-    let Uploader { database, replica, blobs } = uploader;
+    let Uploader {
+        database,
+        replica,
+        blobs,
+    } = uploader;
     call.abort();
     drop(blobs);
-    let uploader = Uploader { blobs: BlobServiceClient::new(replica.channel().await), database, replica };
-    until("the chunks to go", || async { uploader.rows().await == (0, 0) }).await;
+    let uploader = Uploader {
+        blobs: BlobServiceClient::new(replica.channel().await),
+        database,
+        replica,
+    };
+    until("the chunks to go", || async {
+        uploader.rows().await == (0, 0)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_stands_still_or_takes_too_long_is_given_up() {
     let usual = Options::default().uploads;
-    let (short, long) = (Duration::from_millis(300), Duration::from_secs(600));
+    let short = Duration::from_millis(300);
+    let long = Duration::from_secs(600);
     for (idle, total) in [(short, long), (long, short)] {
-        let uploads = UploadBounds { idle, total, ..usual };
-        let uploader = Uploader::new(Options { uploads, ..Options::default() }).await;
+        let uploads = UploadBounds {
+            idle,
+            total,
+            ..usual
+        };
+        let uploader = Uploader::new(Options {
+            uploads,
+            ..Options::default()
+        })
+        .await;
         let (messages, stream) = mpsc::channel(1);
         messages.send(header(|_| ())).await.unwrap();
-        let status = uploader.blobs.clone().put_blob(ReceiverStream::new(stream)).await.unwrap_err();
-        assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
-        until("the chunks to go", || async { uploader.rows().await == (0, 0) }).await;
+        let status = uploader
+            .blobs
+            .clone()
+            .put_blob(ReceiverStream::new(stream))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (status.code(), refusal(&status).reason.as_str()),
+            (Code::DeadlineExceeded, "DEADLINE_EXCEEDED")
+        );
+        until("the chunks to go", || async {
+            uploader.rows().await == (0, 0)
+        })
+        .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_uploads_than_there_are_places_are_told_to_come_again() {
-    let uploads = UploadBounds { max_at_once: 1, ..Options::default().uploads };
-    let uploader = Uploader::new(Options { uploads, ..Options::default() }).await;
+    let uploads = UploadBounds {
+        max_at_once: 1,
+        ..Options::default().uploads
+    };
+    let uploader = Uploader::new(Options {
+        uploads,
+        ..Options::default()
+    })
+    .await;
     let (messages, call) = half_an_upload(&uploader).await;
-    let status = uploader.put(upload(header(|_| ()), b"hello", 5)).await.unwrap_err();
-    assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::Unavailable, "OVERLOADED"));
+    let status = uploader
+        .put(upload(header(|_| ()), b"hello", 5))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), refusal(&status).reason.as_str()),
+        (Code::Unavailable, "OVERLOADED")
+    );
     drop(messages);
     let blob = call.await.unwrap().unwrap();
     assert_eq!(blob.size_bytes, MIB as i64 + 1);
-    uploader.put(upload(header(|_| ()), b"hello", 5)).await.unwrap();
+    uploader
+        .put(upload(header(|_| ()), b"hello", 5))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,40 +551,91 @@ async fn a_server_that_drains_takes_no_uploads_and_keeps_none_that_are_under_way
     let (_messages, call) = half_an_upload(&uploader).await;
     uploader.replica.engine.drain(Duration::from_secs(30)).await;
     let status = call.await.unwrap().unwrap_err();
-    assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::Unavailable, "DRAINING"));
+    assert_eq!(
+        (status.code(), refusal(&status).reason.as_str()),
+        (Code::Unavailable, "DRAINING")
+    );
     uploader.nothing_is_left().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_lost_replica_left_is_swept_and_nothing_else() {
-    let uploader = Uploader::new(Options { workers: false, ..Options::default() }).await;
-    let kept = uploader.put(upload(header(|_| ()), b"hello", 5)).await.unwrap();
+    let uploader = Uploader::new(Options {
+        workers: false,
+        ..Options::default()
+    })
+    .await;
+    let kept = uploader
+        .put(upload(header(|_| ()), b"hello", 5))
+        .await
+        .unwrap();
     let store = uploader.replica.engine.store();
-    let (ours, theirs) = (TenantId::new("default"), TenantId::new("another"));
+    let ours = TenantId::new("default");
+    let theirs = TenantId::new("another");
     let begun = |ago: Duration| {
         let now = uuid::Uuid::now_v7().get_timestamp().unwrap().to_unix();
         let then = uuid::Timestamp::from_unix(uuid::NoContext, now.0 - ago.as_secs(), now.1);
         derive::upload(uuid::Uuid::new_v7(then))
     };
-    let (old, older, fresh) =
-        (begun(Duration::from_hours(25)), begun(Duration::from_hours(999)), begun(Duration::from_hours(23)));
-    for (tenant, upload) in [(&ours, &old), (&theirs, &older), (&ours, &fresh), (&theirs, &fresh)] {
-        store.write_upload(tenant, upload, 0, &[b"left", b"behind"]).await.unwrap();
+    let old = begun(Duration::from_hours(25));
+    let older = begun(Duration::from_hours(999));
+    let fresh = begun(Duration::from_hours(23));
+    for (tenant, upload) in [
+        (&ours, &old),
+        (&theirs, &older),
+        (&ours, &fresh),
+        (&theirs, &fresh),
+    ] {
+        store
+            .write_upload(tenant, upload, 0, &[b"left", b"behind"])
+            .await
+            .unwrap();
     }
     uploader.replica.engine.sweep_uploads().await.unwrap();
     let client = uploader.database.client().await;
-    let left = client.query("select blob_id from blob_chunks order by tenant_id, blob_id, idx", &[]).await.unwrap();
-    let left: Vec<BlobId> = left.iter().map(|row| BlobId::new(row.get::<_, String>(0))).collect();
-    assert_eq!(left, [fresh.clone(), fresh.clone(), BlobId::new(kept.blob_id), fresh.clone(), fresh]);
+    let left = client
+        .query(
+            "select blob_id from blob_chunks order by tenant_id, blob_id, idx",
+            &[],
+        )
+        .await
+        .unwrap();
+    let left: Vec<BlobId> = left
+        .iter()
+        .map(|row| BlobId::new(row.get::<_, String>(0)))
+        .collect();
+    assert_eq!(
+        left,
+        [
+            fresh.clone(),
+            fresh.clone(),
+            BlobId::new(kept.blob_id),
+            fresh.clone(),
+            fresh
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_gets_all_of_a_large_blob() {
     let uploader = Uploader::new(Options::default()).await;
     let content = content(4 * MIB);
-    let id = uploader.put(upload(header(|_| ()), &content, MIB)).await.unwrap().blob_id;
-    let request = pb::GetBlobRequest { blob_id: id, ..pb::GetBlobRequest::default() };
-    let stream = uploader.blobs.clone().get_blob(request).await.unwrap().into_inner();
+    let id = uploader
+        .put(upload(header(|_| ()), &content, MIB))
+        .await
+        .unwrap()
+        .blob_id;
+    let request = pb::GetBlobRequest {
+        blob_id: id,
+        ..pb::GetBlobRequest::default()
+    };
+    let stream = uploader
+        .blobs
+        .clone()
+        .get_blob(request)
+        .await
+        .unwrap()
+        .into_inner();
     let mut read = Vec::new();
     let mut pieces = std::pin::pin!(stream.throttle(Duration::from_millis(5)));
     while let Some(piece) = pieces.next().await {

@@ -21,9 +21,14 @@ pub(super) enum Decision {
 
 /// Asks until there is an answer.
 pub(super) async fn decide(keyboard: Option<&Keyboard>, call: &pb::ToolCall) -> Decision {
-    let Some(keyboard) = keyboard else { return Decision::Made(deny(call, NOBODY)) };
+    let Some(keyboard) = keyboard else {
+        return Decision::Made(deny(call, NOBODY));
+    };
     loop {
-        let choice = match keyboard.ask("   run it? [y]es, [n]o, [e]dit its arguments: ", "").await {
+        let choice = match keyboard
+            .ask("   run it? [y]es, [n]o, [e]dit its arguments: ", "")
+            .await
+        {
             Typed::Line(line) => choice(&line),
             Typed::Interrupted => return Decision::Interrupted,
             Typed::End => return Decision::Made(deny(call, NOBODY)),
@@ -51,9 +56,13 @@ enum Choice {
 fn choice(line: &str) -> Option<Choice> {
     let word = line.trim().to_lowercase();
     let means = |whole: &str| !word.is_empty() && whole.starts_with(&word);
-    [("yes", Choice::Yes), ("no", Choice::No), ("edit", Choice::Edit)]
-        .into_iter()
-        .find_map(|(whole, choice)| means(whole).then_some(choice))
+    [
+        ("yes", Choice::Yes),
+        ("no", Choice::No),
+        ("edit", Choice::Edit),
+    ]
+    .into_iter()
+    .find_map(|(whole, choice)| means(whole).then_some(choice))
 }
 
 async fn refuse(keyboard: &Keyboard, call: &pb::ToolCall) -> Option<pb::Approval> {
@@ -68,7 +77,9 @@ async fn edit(keyboard: &Keyboard, call: &pb::ToolCall) -> Option<pb::Approval> 
     let mut arguments = call.arguments_json.clone();
     loop {
         match keyboard.ask("   arguments: ", &arguments).await {
-            Typed::Line(line) if line == call.arguments_json => return Some(approve(call, String::new())),
+            Typed::Line(line) if line == call.arguments_json => {
+                return Some(approve(call, String::new()));
+            }
             Typed::Line(line) if is_object(&line) => return Some(approve(call, line)),
             Typed::Line(line) => arguments = line,
             Typed::Interrupted | Typed::End => return None,
@@ -82,7 +93,12 @@ fn is_object(text: &str) -> bool {
 
 fn approve(call: &pb::ToolCall, edited_arguments_json: String) -> pb::Approval {
     let decision = ApprovalDecision::Approve.into();
-    pb::Approval { call_id: call.call_id.clone(), decision, edited_arguments_json, reason: String::new() }
+    pb::Approval {
+        call_id: call.call_id.clone(),
+        decision,
+        edited_arguments_json,
+        reason: String::new(),
+    }
 }
 
 fn deny(call: &pb::ToolCall, reason: &str) -> pb::Approval {
@@ -116,9 +132,17 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_terminal_a_call_is_denied_with_the_reason() {
-        let call = pb::ToolCall { call_id: "c".to_owned(), ..pb::ToolCall::default() };
-        let Decision::Made(approval) = decide(None, &call).await else { panic!("not interrupted") };
-        assert_eq!((approval.call_id.as_str(), approval.decision()), ("c", ApprovalDecision::Deny));
+        let call = pb::ToolCall {
+            call_id: "c".to_owned(),
+            ..pb::ToolCall::default()
+        };
+        let Decision::Made(approval) = decide(None, &call).await else {
+            panic!("not interrupted")
+        };
+        assert_eq!(
+            (approval.call_id.as_str(), approval.decision()),
+            ("c", ApprovalDecision::Deny)
+        );
         assert_eq!(approval.reason, NOBODY);
     }
 }

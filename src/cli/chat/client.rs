@@ -35,7 +35,10 @@ impl Server {
     /// Reaches the server, or says that it cannot be reached.
     pub(super) async fn connect(place: &Place) -> anyhow::Result<Self> {
         let endpoint = place.endpoint()?.connect_timeout(CONNECT_TIMEOUT);
-        let channel = endpoint.connect().await.with_context(|| format!("cannot reach {}", place.address))?;
+        let channel = endpoint
+            .connect()
+            .await
+            .with_context(|| format!("cannot reach {}", place.address))?;
         Ok(Self {
             turns: TurnServiceClient::new(channel.clone()),
             sessions: SessionServiceClient::new(channel.clone()),
@@ -44,10 +47,12 @@ impl Server {
         })
     }
 
-    /// Answers calls, over as many connections as it takes: a call takes one answer, so repeating is harmless.
+    /// Answers calls, over as many connections as it takes: a call takes one answer, so repeating
+    /// is harmless.
     pub(super) async fn submit(self, answer: pb::SubmitToolResultsRequest) -> Result<(), Status> {
         again(|| {
-            let (mut turns, answer) = (self.turns.clone(), answer.clone());
+            let mut turns = self.turns.clone();
+            let answer = answer.clone();
             async move { turns.submit_tool_results(answer).await }
         })
         .await
@@ -55,20 +60,31 @@ impl Server {
     }
 
     /// Queues a message, over as many connections as it takes: its request is known by its id.
-    pub(super) async fn enqueue(self, request: pb::EnqueueMessageRequest) -> Result<pb::QueuedMessage, Status> {
+    pub(super) async fn enqueue(
+        self,
+        request: pb::EnqueueMessageRequest,
+    ) -> Result<pb::QueuedMessage, Status> {
         let answer = again(|| {
-            let (mut queue, request) = (self.queue.clone(), request.clone());
+            let mut queue = self.queue.clone();
+            let request = request.clone();
             async move { queue.enqueue_message(request).await }
         });
         Ok(answer.await?.queued_message.unwrap_or_default())
     }
 
-    /// Cancels a turn and keeps what it did, over as many connections as it takes: cancelling twice changes nothing.
+    /// Cancels a turn and keeps what it did, over as many connections as it takes: cancelling twice
+    /// changes nothing.
     pub(super) async fn cancel(self, session_id: String, turn_id: String) -> Result<(), Status> {
         let mode = pb::CancelMode::Stop.into();
-        let request = pb::CancelTurnRequest { session_id, turn_id, mode, ..pb::CancelTurnRequest::default() };
+        let request = pb::CancelTurnRequest {
+            session_id,
+            turn_id,
+            mode,
+            ..pb::CancelTurnRequest::default()
+        };
         again(|| {
-            let (mut turns, request) = (self.turns.clone(), request.clone());
+            let mut turns = self.turns.clone();
+            let request = request.clone();
             async move { turns.cancel_turn(request).await }
         })
         .await
@@ -77,7 +93,9 @@ impl Server {
 }
 
 /// Repeats a call that may be repeated, until the server answers or is given up.
-async fn again<T, F: Future<Output = Result<Response<T>, Status>>>(call: impl Fn() -> F) -> Result<T, Status> {
+async fn again<T, F: Future<Output = Result<Response<T>, Status>>>(
+    call: impl Fn() -> F,
+) -> Result<T, Status> {
     let mut backoff = Backoff::new();
     loop {
         match call().await {
@@ -96,7 +114,10 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new() -> Self {
-        Self { next: FIRST_WAIT, since: Instant::now() }
+        Self {
+            next: FIRST_WAIT,
+            since: Instant::now(),
+        }
     }
 
     /// Waits before the next try; gives back what cannot be helped by one.
@@ -104,19 +125,25 @@ impl Backoff {
         if !lost(&status) || self.since.elapsed() > GIVE_UP_AFTER {
             return Err(status);
         }
-        let asked = status.get_details_retry_info().and_then(|info| info.retry_delay).unwrap_or_default();
+        let asked = status
+            .get_details_retry_info()
+            .and_then(|info| info.retry_delay)
+            .unwrap_or_default();
         tokio::time::sleep(self.next.max(asked).min(LONGEST_WAIT)).await;
         self.next = (self.next * 2).min(LONGEST_WAIT);
         Ok(())
     }
 }
 
-/// Whether the connection broke, or the server asks to come again. A refusal of contextd's carries its reason; a status without one is
-/// made where the connection breaks, and has whichever code fits there.
+/// Whether the connection broke, or the server asks to come again. A refusal of contextd's carries
+/// its reason; a status without one is made where the connection breaks, and has whichever code
+/// fits there.
 pub(super) fn lost(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded => true,
-        Code::Unknown | Code::Internal | Code::Cancelled => status.get_details_error_info().is_none(),
+        Code::Unknown | Code::Internal | Code::Cancelled => {
+            status.get_details_error_info().is_none()
+        }
         Code::Ok
         | Code::InvalidArgument
         | Code::NotFound
@@ -135,9 +162,18 @@ pub(super) fn lost(status: &Status) -> bool {
 /// A refusal in words: what the server says, the fields it names, and its reason.
 pub(in crate::cli) fn describe(status: &Status) -> String {
     let details = status.get_error_details();
-    let fields = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
-    let fields: Vec<String> = fields.iter().map(|field| format!("; {}: {}", field.field, field.description)).collect();
-    let reason = details.error_info().map_or_else(|| format!("{:?}", status.code()), |info| info.reason.clone());
+    let fields = details
+        .bad_request()
+        .map(|bad| bad.field_violations.as_slice())
+        .unwrap_or_default();
+    let fields: Vec<String> = fields
+        .iter()
+        .map(|field| format!("; {}: {}", field.field, field.description))
+        .collect();
+    let reason = details.error_info().map_or_else(
+        || format!("{:?}", status.code()),
+        |info| info.reason.clone(),
+    );
     format!("{}{} ({reason})", status.message(), fields.concat())
 }
 
@@ -150,9 +186,16 @@ mod tests {
     #[test]
     fn only_what_a_lost_connection_can_cause_is_tried_again() {
         fn check(code: Code, of_the_server: bool, expected: bool) {
-            let details = ErrorDetails::with_error_info("INTERNAL", "contextd.dev", std::collections::HashMap::new());
-            let status =
-                if of_the_server { Status::with_error_details(code, "", details) } else { Status::new(code, "") };
+            let details = ErrorDetails::with_error_info(
+                "INTERNAL",
+                "contextd.dev",
+                std::collections::HashMap::new(),
+            );
+            let status = if of_the_server {
+                Status::with_error_details(code, "", details)
+            } else {
+                Status::new(code, "")
+            };
             assert_eq!(lost(&status), expected, "{status:?}");
         }
         for of_the_server in [true, false] {

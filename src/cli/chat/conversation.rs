@@ -78,7 +78,8 @@ impl Conversation {
 
     /// Turn after turn, until the person leaves.
     pub(super) async fn talk(mut self) -> anyhow::Result<ExitCode> {
-        self.printer.aside("/help shows the commands; Ctrl-D leaves")?;
+        self.printer
+            .aside("/help shows the commands; Ctrl-D leaves")?;
         self.talks = true;
         if !self.go_on().await? {
             return Ok(ExitCode::from(INTERRUPTED));
@@ -99,12 +100,19 @@ impl Conversation {
         if self.session_id.is_empty() {
             return Ok(());
         }
-        self.printer.aside(&format!("to go on: contextd chat --session {}", self.session_id))
+        self.printer.aside(&format!(
+            "to go on: contextd chat --session {}",
+            self.session_id
+        ))
     }
 
-    /// What the person wants next; none when they leave. Ctrl-C leaves too, when it is pressed twice.
+    /// What the person wants next; none when they leave. Ctrl-C leaves too, when it is pressed
+    /// twice.
     async fn listen(&mut self) -> anyhow::Result<Option<Command>> {
-        let keyboard = self.keyboard.as_ref().context("standard input is not a terminal")?;
+        let keyboard = self
+            .keyboard
+            .as_ref()
+            .context("standard input is not a terminal")?;
         let mut warned = false;
         loop {
             // They may be in the middle of a line that they began while a turn ran.
@@ -115,7 +123,9 @@ impl Conversation {
             let typed = line.await.unwrap_or(Typed::End);
             self.printer.release()?;
             match typed {
-                Typed::Line(line) => return Ok(Some(Command::of(&line)).filter(|command| *command != Command::Quit)),
+                Typed::Line(line) => {
+                    return Ok(Some(Command::of(&line)).filter(|command| *command != Command::Quit));
+                }
                 Typed::End => return Ok(None),
                 Typed::Interrupted if warned => return Ok(None),
                 Typed::Interrupted => {
@@ -134,7 +144,8 @@ impl Conversation {
                 return self.survived(end);
             }
             Command::Model(Some(model)) => {
-                self.printer.aside(&format!("(from the next message on: {model})"))?;
+                self.printer
+                    .aside(&format!("(from the next message on: {model})"))?;
                 self.wishes.model = Some(model);
             }
             Command::Model(None) => {
@@ -156,22 +167,30 @@ impl Conversation {
                 self.printer.aside("(a new conversation)")?;
             }
             Command::Help => self.printer.answer(HELP)?,
-            Command::Unknown(line) => self.printer.bad(&format!("no such command: {line} (/help shows them)"))?,
+            Command::Unknown(line) => self
+                .printer
+                .bad(&format!("no such command: {line} (/help shows them)"))?,
             Command::Nothing | Command::Quit => {}
         }
         Ok(true)
     }
 
-    /// Goes on with a session that was named: follows the turn that runs there. False when the person leaves it.
+    /// Goes on with a session that was named: follows the turn that runs there. False when the
+    /// person leaves it.
     async fn go_on(&mut self) -> anyhow::Result<bool> {
         if self.session_id.is_empty() {
             return Ok(true);
         }
-        let Some(session) = self.session().await.map_err(|status| anyhow::anyhow!(describe(&status)))? else {
+        let Some(session) = self
+            .session()
+            .await
+            .map_err(|status| anyhow::anyhow!(describe(&status)))?
+        else {
             return Ok(true);
         };
         if self.wishes.system.take().is_some() {
-            self.printer.aside("(this conversation has its system prompt; --system is for new ones)")?;
+            self.printer
+                .aside("(this conversation has its system prompt; --system is for new ones)")?;
         }
         if session.current_turn_id.is_empty() {
             return Ok(true);
@@ -209,8 +228,19 @@ impl Conversation {
 
     async fn follow(&mut self, turn_id: String) -> Result<End, Stop> {
         let session_id = self.session_id.clone();
-        let request = pb::GetTurnRequest { session_id: session_id.clone(), turn_id: turn_id.clone() };
-        let turn = self.server.turns.clone().get_turn(request).await?.into_inner().turn.unwrap_or_default();
+        let request = pb::GetTurnRequest {
+            session_id: session_id.clone(),
+            turn_id: turn_id.clone(),
+        };
+        let turn = self
+            .server
+            .turns
+            .clone()
+            .get_turn(request)
+            .await?
+            .into_inner()
+            .turn
+            .unwrap_or_default();
         let watch = pb::WatchEventsRequest {
             session_id,
             turn_id,
@@ -218,29 +248,38 @@ impl Conversation {
             follow: true,
             stream: Some(self.stream()),
         };
-        self.run(Source::Watch(watch), turn.request_id.starts_with(OURS)).await
+        self.run(Source::Watch(watch), turn.request_id.starts_with(OURS))
+            .await
     }
 
-    /// Runs a turn to its end, and what was queued too late for it; and tells what the context holds then.
+    /// Runs a turn to its end, and what was queued too late for it; and tells what the context
+    /// holds then.
     async fn run(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
         let mut end = self.attend(source, ours).await?;
         while end == End::Completed && self.waiting.count() > 0 {
             self.waiting.forget();
             self.printer.aside("(on to what was queued)")?;
             let request = self.request(None);
-            end = self.attend(Source::Execute(Box::new(request)), true).await?;
+            end = self
+                .attend(Source::Execute(Box::new(request)), true)
+                .await?;
         }
         match self.waiting.count() {
             0 => {}
-            1 => self.printer.aside("(a queued message waits; it goes with your next one)")?,
-            several => self.printer.aside(&format!("({several} queued messages wait; they go with your next one)"))?,
+            1 => self
+                .printer
+                .aside("(a queued message waits; it goes with your next one)")?,
+            several => self.printer.aside(&format!(
+                "({several} queued messages wait; they go with your next one)"
+            ))?,
         }
         // The turn has ended as it ended, whatever becomes of the question after it.
         match self.context.line(&self.server, &self.session_id).await {
             Ok(line) => self.printer.aside(&line)?,
-            Err(status) => self
-                .printer
-                .aside(&format!("(the server does not tell what the context holds: {})", describe(&status)))?,
+            Err(status) => self.printer.aside(&format!(
+                "(the server does not tell what the context holds: {})",
+                describe(&status)
+            ))?,
         }
         Ok(end)
     }
@@ -255,14 +294,18 @@ impl Conversation {
 
     /// Listens to the person where nothing is asked of them, if they may speak then.
     pub(super) fn listen_meanwhile(&mut self) -> io::Result<()> {
-        if let (true, Typing::Unheard, Some(keyboard)) = (self.talks, &self.typing, &self.keyboard) {
+        if let (true, Typing::Unheard, Some(keyboard)) = (self.talks, &self.typing, &self.keyboard)
+        {
             self.typing = keyboard.watch()?;
         }
         Ok(())
     }
 
     fn stream(&self) -> pb::StreamOptions {
-        pb::StreamOptions { omit_deltas: !self.printer.live(), ..pb::StreamOptions::default() }
+        pb::StreamOptions {
+            omit_deltas: !self.printer.live(),
+            ..pb::StreamOptions::default()
+        }
     }
 
     /// Tells what kept a turn from its end. False when the person left it.
@@ -299,7 +342,9 @@ impl Conversation {
         if self.session_id.is_empty() {
             return Ok(None);
         }
-        let request = pb::GetSessionRequest { session_id: self.session_id.clone() };
+        let request = pb::GetSessionRequest {
+            session_id: self.session_id.clone(),
+        };
         match self.server.sessions.clone().get_session(request).await {
             Ok(answer) => Ok(answer.into_inner().session),
             Err(status) if status.code() == Code::NotFound => Ok(None),
@@ -308,21 +353,31 @@ impl Conversation {
     }
 
     async fn model(&self) -> Result<String, Status> {
-        let of_session = self.session().await?.map(|session| session.model).filter(|model| !model.is_empty());
+        let of_session = self
+            .session()
+            .await?
+            .map(|session| session.model)
+            .filter(|model| !model.is_empty());
         let model = self.wishes.model.clone().or(of_session);
         Ok(model.unwrap_or_else(|| "the server's default".to_owned()))
     }
 
     /// The server's statistics, or what else it reports about the session.
     async fn stats(&mut self) -> Result<String, Status> {
-        let Some(session) = self.session().await? else { return Ok("nothing was said yet".to_owned()) };
-        if let Some(stats) = context::stats(&self.server, &self.session_id, pb::StatsFormat::Text).await?
+        let Some(session) = self.session().await? else {
+            return Ok("nothing was said yet".to_owned());
+        };
+        if let Some(stats) =
+            context::stats(&self.server, &self.session_id, pb::StatsFormat::Text).await?
             && !stats.text.is_empty()
         {
             return Ok(stats.text);
         }
         let line = self.context.line(&self.server, &self.session_id).await?;
-        Ok(format!("session: {}\nmodel:   {}\n{line}", session.session_id, session.model))
+        Ok(format!(
+            "session: {}\nmodel:   {}\n{line}",
+            session.session_id, session.model
+        ))
     }
 
     async fn history(&self) -> Result<String, Status> {
@@ -335,7 +390,13 @@ impl Conversation {
             page_size: NEWEST,
             ..pb::ListMessagesRequest::default()
         };
-        let page = self.server.sessions.clone().list_messages(request).await?.into_inner();
+        let page = self
+            .server
+            .sessions
+            .clone()
+            .list_messages(request)
+            .await?
+            .into_inner();
         let lines: Vec<String> = page.messages.iter().rev().map(words::message).collect();
         Ok(lines.join("\n"))
     }
@@ -343,8 +404,14 @@ impl Conversation {
 
 /// A message of the person's.
 pub(super) fn input(text: String) -> pb::InputMessage {
-    let parts = vec![pb::Part { content: Some(Content::Text(text)), ..pb::Part::default() }];
-    pb::InputMessage { parts, ..pb::InputMessage::default() }
+    let parts = vec![pb::Part {
+        content: Some(Content::Text(text)),
+        ..pb::Part::default()
+    }];
+    pb::InputMessage {
+        parts,
+        ..pb::InputMessage::default()
+    }
 }
 
 /// All of what is piped in, as one message.
@@ -353,5 +420,7 @@ pub(super) async fn piped() -> anyhow::Result<String> {
         let mut text = String::new();
         io::stdin().lock().read_to_string(&mut text).map(|_| text)
     };
-    tokio::task::spawn_blocking(read).await?.context("cannot read what is piped in")
+    tokio::task::spawn_blocking(read)
+        .await?
+        .context("cannot read what is piped in")
 }

@@ -30,27 +30,48 @@ mod words;
 
 /// Talk to a server in the terminal.
 ///
-/// Answers stream as they come. The model is offered two tools, get_weather and get_time, which the chat runs itself; what they give is
-/// made up. When the server goes away, the chat waits for it and goes on with the same turn. What you type while a turn runs is queued:
-/// the model gets it with its next step.
+/// Answers stream as they come. The model is offered two tools, get_weather and get_time, which the
+/// chat runs itself; what they give is made up. When the server goes away, the chat waits for it
+/// and goes on with the same turn. What you type while a turn runs is queued: the model gets it
+/// with its next step.
 ///
-/// For scripts: with --once, or with a message piped in, there is one turn. The answer goes to stdout, everything else to stderr; the
-/// exit code is 0 if the turn was completed, else 1.
+/// For scripts: with --once, or with a message piped in, there is one turn. The answer goes to
+/// stdout, everything else to stderr; the exit code is 0 if the turn was completed, else 1.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     server: super::server::Server,
     /// Go on with this session; it is created if there is none of that id [default: a new one]
-    #[arg(long, value_name = "ID", env = "CONTEXTD_SESSION", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "ID",
+        env = "CONTEXTD_SESSION",
+        hide_env_values = true
+    )]
     session: Option<String>,
     /// Model reference, e.g. openai/gpt-5 [default: the session's, else the server's]
-    #[arg(long, value_name = "PROVIDER/MODEL", env = "CONTEXTD_MODEL", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PROVIDER/MODEL",
+        env = "CONTEXTD_MODEL",
+        hide_env_values = true
+    )]
     model: Option<String>,
     /// System prompt of a new session [default: none]
-    #[arg(long, value_name = "TEXT", env = "CONTEXTD_SYSTEM", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "CONTEXTD_SYSTEM",
+        hide_env_values = true
+    )]
     system: Option<String>,
     /// Say this, print the answer, and end [default: talk until Ctrl-D]
-    #[arg(long, value_name = "TEXT", env = "CONTEXTD_ONCE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "CONTEXTD_ONCE",
+        hide_env_values = true
+    )]
     once: Option<String>,
     /// Ask before each call of a tool; without a terminal it is denied
     #[arg(
@@ -67,7 +88,14 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { server, session, model, system, once, approve_tools } = args;
+    let Args {
+        server,
+        session,
+        model,
+        system,
+        once,
+        approve_tools,
+    } = args;
     let keyboard = Keyboard::of_process()?;
     let text = match (once, &keyboard) {
         (None, None) => Some(piped().await?),
@@ -82,7 +110,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         keyboard,
         interrupts: signal(SignalKind::interrupt())?,
         session_id: session.unwrap_or_default(),
-        wishes: Wishes { model, system, tools: tools::offered(approve_tools) },
+        wishes: Wishes {
+            model,
+            system,
+            tools: tools::offered(approve_tools),
+        },
         context: Context::default(),
         begun: BTreeSet::new(),
         decided: BTreeSet::new(),

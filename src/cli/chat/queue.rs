@@ -1,4 +1,5 @@
-//! Messages of the person's that the server has and no turn took so far, as the answers and the events tell.
+//! Messages of the person's that the server has and no turn took so far, as the answers and the
+//! events tell.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,9 @@ impl Waiting {
     /// Notes what an event tells.
     pub(super) fn hear(&mut self, event: &pb::Event) {
         let ids: Vec<&String> = match &event.payload {
-            Some(Payload::MessagesApplied(it)) => it.messages.iter().map(|it| &it.queued_message_id).collect(),
+            Some(Payload::MessagesApplied(it)) => {
+                it.messages.iter().map(|it| &it.queued_message_id).collect()
+            }
             Some(Payload::QueuedMessageCancelled(it)) => vec![&it.queued_message_id],
             Some(Payload::QueuedMessageExpired(it)) => vec![&it.queued_message_id],
             Some(Payload::QueuedMessageDropped(it)) => vec![&it.queued_message_id],
@@ -52,15 +55,28 @@ mod tests {
     use super::*;
 
     fn message(id: &str, state: pb::QueuedMessageState) -> pb::QueuedMessage {
-        pb::QueuedMessage { queued_message_id: id.to_owned(), state: state.into(), ..pb::QueuedMessage::default() }
+        pb::QueuedMessage {
+            queued_message_id: id.to_owned(),
+            state: state.into(),
+            ..pb::QueuedMessage::default()
+        }
     }
 
     #[test]
     fn what_ends_waits_no_more_whichever_is_heard_first() {
         let applied = |id: &str| {
-            let messages = vec![pb::AppliedMessage { queued_message_id: id.to_owned(), ..Default::default() }];
-            let payload = Payload::MessagesApplied(pb::MessagesApplied { messages, ..Default::default() });
-            pb::Event { payload: Some(payload), ..pb::Event::default() }
+            let messages = vec![pb::AppliedMessage {
+                queued_message_id: id.to_owned(),
+                ..Default::default()
+            }];
+            let payload = Payload::MessagesApplied(pb::MessagesApplied {
+                messages,
+                ..Default::default()
+            });
+            pb::Event {
+                payload: Some(payload),
+                ..pb::Event::default()
+            }
         };
         let pending = pb::QueuedMessageState::Pending;
         let mut waiting = Waiting::default();

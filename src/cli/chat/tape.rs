@@ -1,8 +1,9 @@
 //! The answer on the screen, and how far the message that is being heard accounts for it.
 //!
-//! What was printed cannot be taken back. When a message becomes void and its step is repeated, the tape is rewound: as long as the
-//! new message says what stands there, nothing is printed; from where it goes on, it is. Only if it says something else, it has to be
-//! printed from its beginning.
+//! What was printed cannot be taken back. When a message becomes void and its step is repeated, the
+//! tape is rewound: as long as the new message says what stands there, nothing is printed; from
+//! where it goes on, it is. Only if it says something else, it has to be printed from its
+//! beginning.
 
 /// The kinds of words that are streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,11 @@ impl Tape {
 
     /// The message has been heard to its end.
     pub(super) fn finish(&mut self) -> Heard {
-        if self.at == self.shown.len() { Heard::Known } else { self.anew() }
+        if self.at == self.shown.len() {
+            Heard::Known
+        } else {
+            self.anew()
+        }
     }
 
     /// What was heard is void; another message follows.
@@ -82,11 +87,20 @@ mod tests {
     #[test]
     fn a_repeated_message_goes_on_where_the_screen_stands() {
         let mut tape = Tape::default();
-        assert_eq!(tape.add(Kind::Text, "one two"), Heard::New("one two".to_owned()));
+        assert_eq!(
+            tape.add(Kind::Text, "one two"),
+            Heard::New("one two".to_owned())
+        );
         tape.rewind();
         assert_eq!(tape.add(Kind::Text, "one"), Heard::Known);
-        assert_eq!(tape.add(Kind::Text, " two three"), Heard::New(" three".to_owned()));
-        assert_eq!(tape.add(Kind::Text, " four"), Heard::New(" four".to_owned()));
+        assert_eq!(
+            tape.add(Kind::Text, " two three"),
+            Heard::New(" three".to_owned())
+        );
+        assert_eq!(
+            tape.add(Kind::Text, " four"),
+            Heard::New(" four".to_owned())
+        );
         assert_eq!(tape.finish(), Heard::Known);
     }
 
@@ -97,7 +111,10 @@ mod tests {
         tape.add(Kind::Text, "one two");
         tape.rewind();
         assert_eq!(tape.add(Kind::Reasoning, "hm "), Heard::Known);
-        let anew = vec![(Kind::Reasoning, "hm ".to_owned()), (Kind::Text, "one or".to_owned())];
+        let anew = vec![
+            (Kind::Reasoning, "hm ".to_owned()),
+            (Kind::Text, "one or".to_owned()),
+        ];
         assert_eq!(tape.add(Kind::Text, "one or"), Heard::Other(anew));
         assert_eq!(tape.add(Kind::Text, " two"), Heard::New(" two".to_owned()));
     }
@@ -108,6 +125,9 @@ mod tests {
         tape.add(Kind::Text, "one two");
         tape.rewind();
         assert_eq!(tape.add(Kind::Text, "one"), Heard::Known);
-        assert_eq!(tape.finish(), Heard::Other(vec![(Kind::Text, "one".to_owned())]));
+        assert_eq!(
+            tape.finish(),
+            Heard::Other(vec![(Kind::Text, "one".to_owned())])
+        );
     }
 }

@@ -15,7 +15,8 @@ use crate::pb;
 /// Lines that can be called up again.
 const HISTORY: usize = 1000;
 
-/// Writes what a view shows. On a terminal all of it; else the answers go where a program reads them, and the rest to stderr.
+/// Writes what a view shows. On a terminal all of it; else the answers go where a program reads
+/// them, and the rest to stderr.
 #[derive(Debug)]
 pub(super) struct Printer {
     view: View,
@@ -31,7 +32,11 @@ impl Printer {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let colour = !unwanted && (live || io::stderr().is_terminal());
         let style = Style { live, colour };
-        Self { view: View::new(style), style, held: None }
+        Self {
+            view: View::new(style),
+            style,
+            held: None,
+        }
     }
 
     /// Whether text is to be shown as it comes.
@@ -132,7 +137,8 @@ enum Wanted {
     Key(Watcher),
 }
 
-/// The person at the terminal. Their lines are read by a thread of its own, so that the end does not wait for it.
+/// The person at the terminal. Their lines are read by a thread of its own, so that the end does
+/// not wait for it.
 #[derive(Debug)]
 pub(super) struct Keyboard {
     wanted: mpsc::UnboundedSender<Wanted>,
@@ -148,7 +154,9 @@ impl Keyboard {
         let editor = rustyline::Editor::<(), _>::with_history(config, MemHistory::new())?;
         // One thing at a time is wanted.
         let (wanted, asked) = mpsc::unbounded_channel();
-        thread::Builder::new().name("keyboard".to_owned()).spawn(move || read(editor, asked))?;
+        thread::Builder::new()
+            .name("keyboard".to_owned())
+            .spawn(move || read(editor, asked))?;
         Ok(Some(Self { wanted }))
     }
 
@@ -172,7 +180,12 @@ impl Keyboard {
 
     fn put(&self, prompt: &str, initial: &str, keep: bool) -> oneshot::Receiver<Typed> {
         let (answer, answered) = oneshot::channel();
-        let question = Question { prompt: prompt.to_owned(), initial: initial.to_owned(), keep, answer };
+        let question = Question {
+            prompt: prompt.to_owned(),
+            initial: initial.to_owned(),
+            keep,
+            answer,
+        };
         let _ = self.wanted.send(Wanted::Answer(question)); // as above
         answered
     }
@@ -181,7 +194,12 @@ impl Keyboard {
 fn read(mut editor: rustyline::Editor<(), MemHistory>, mut asked: mpsc::UnboundedReceiver<Wanted>) {
     let mut quiet = None;
     while let Some(wanted) = asked.blocking_recv() {
-        let Question { prompt, initial, keep, answer } = match wanted {
+        let Question {
+            prompt,
+            initial,
+            keep,
+            answer,
+        } = match wanted {
             Wanted::Answer(question) => question,
             Wanted::Key(watcher) => {
                 quiet = watcher.wait();

@@ -11,7 +11,8 @@ struct Demo {
     run: fn(city: &str) -> String,
 }
 
-const CITY: &str = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+const CITY: &str =
+    r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
 
 const TOOLS: [Demo; 2] = [
     Demo {
@@ -31,11 +32,16 @@ pub(super) fn offered(ask_first: bool) -> pb::ToolSet {
     let tool = |tool: &Demo| pb::Tool {
         name: tool.name.to_owned(),
         description: tool.description.to_owned(),
-        input_schema: Some(pb::JsonSchema { schema: Some(Schema::Json(CITY.to_owned())) }),
+        input_schema: Some(pb::JsonSchema {
+            schema: Some(Schema::Json(CITY.to_owned())),
+        }),
         requires_approval: ask_first,
         ..pb::Tool::default()
     };
-    pb::ToolSet { host_tools: TOOLS.iter().map(tool).collect(), provider_tools: Vec::new() }
+    pb::ToolSet {
+        host_tools: TOOLS.iter().map(tool).collect(),
+        provider_tools: Vec::new(),
+    }
 }
 
 /// Runs a call. A tool that fails says so to the model, which may try again.
@@ -46,7 +52,10 @@ pub(super) fn run(call: &pb::ToolCall) -> pb::ToolResult {
     };
     pb::ToolResult {
         call_id: call.call_id.clone(),
-        parts: vec![pb::Part { content: Some(Content::Text(text)), ..pb::Part::default() }],
+        parts: vec![pb::Part {
+            content: Some(Content::Text(text)),
+            ..pb::Part::default()
+        }],
         outcome: outcome.into(),
         ..pb::ToolResult::default()
     }
@@ -55,8 +64,11 @@ pub(super) fn run(call: &pb::ToolCall) -> pb::ToolResult {
 fn give(call: &pb::ToolCall) -> Result<String, String> {
     let tool = TOOLS.iter().find(|tool| tool.name == call.tool_name);
     let tool = tool.ok_or_else(|| format!("the chat has no tool {}", call.tool_name))?;
-    let arguments: Value = serde_json::from_str(&call.arguments_json).map_err(|error| error.to_string())?;
-    let city = arguments["city"].as_str().ok_or("the argument city, a text, is missing")?;
+    let arguments: Value =
+        serde_json::from_str(&call.arguments_json).map_err(|error| error.to_string())?;
+    let city = arguments["city"]
+        .as_str()
+        .ok_or("the argument city, a text, is missing")?;
     Ok((tool.run)(city))
 }
 
@@ -74,13 +86,25 @@ mod tests {
                 arguments_blob: None,
             };
             let result = run(&call);
-            let Some(Content::Text(text)) = &result.parts[0].content else { panic!("no text") };
+            let Some(Content::Text(text)) = &result.parts[0].content else {
+                panic!("no text")
+            };
             assert_eq!((result.outcome(), result.call_id.as_str()), (outcome, "c"));
             assert!(text.contains(expected), "{text}");
         }
         use pb::ToolOutcome::{Error, Success};
-        check("get_weather", r#"{"city":"Rome"}"#, Success, "18 °C and sunny in Rome (made-up demo data)");
-        check("get_time", r#"{"city":"Rome"}"#, Success, "14:05 in Rome (made-up demo data)");
+        check(
+            "get_weather",
+            r#"{"city":"Rome"}"#,
+            Success,
+            "18 °C and sunny in Rome (made-up demo data)",
+        );
+        check(
+            "get_time",
+            r#"{"city":"Rome"}"#,
+            Success,
+            "14:05 in Rome (made-up demo data)",
+        );
         check("get_time", "{}", Error, "city");
         check("get_time", r#"{"city":7}"#, Error, "city");
         check("get_time", "", Error, "EOF");

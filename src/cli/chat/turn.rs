@@ -1,8 +1,8 @@
 //! One turn, over as many connections as it takes.
 //!
-//! The rule for a client: read until the stream ends; when the connection breaks, send the same request again after the last event
-//! that was handled. Calls are run once each; what waits is in `sync`, after a lost connection and after a restart. What the person
-//! types meanwhile is queued.
+//! The rule for a client: read until the stream ends; when the connection breaks, send the same
+//! request again after the last event that was handled. Calls are run once each; what waits is in
+//! `sync`, after a lost connection and after a restart. What the person types meanwhile is queued.
 
 use std::io;
 use std::time::Duration;
@@ -45,14 +45,24 @@ impl Source {
         let mut turns = server.turns;
         match self {
             Self::Execute(request) => {
-                let request = pb::ExecuteTurnRequest { after_seq: request.after_seq.max(after_seq), ..*request };
+                let request = pb::ExecuteTurnRequest {
+                    after_seq: request.after_seq.max(after_seq),
+                    ..*request
+                };
                 let stream = turns.execute_turn(request).await?.into_inner();
-                Ok(stream.map(|answer| Ok(answer?.event.unwrap_or_default())).boxed())
+                Ok(stream
+                    .map(|answer| Ok(answer?.event.unwrap_or_default()))
+                    .boxed())
             }
             Self::Watch(request) => {
-                let request = pb::WatchEventsRequest { after_seq: request.after_seq.max(after_seq), ..request };
+                let request = pb::WatchEventsRequest {
+                    after_seq: request.after_seq.max(after_seq),
+                    ..request
+                };
                 let stream = turns.watch_events(request).await?.into_inner();
-                Ok(stream.map(|answer| Ok(answer?.event.unwrap_or_default())).boxed())
+                Ok(stream
+                    .map(|answer| Ok(answer?.event.unwrap_or_default()))
+                    .boxed())
             }
         }
     }
@@ -163,7 +173,9 @@ impl<'a> Turn<'a> {
             }
             if backoff.is_none() && lost(&status) {
                 self.lost = true;
-                self.chat.printer.aside("(the connection is lost; reconnecting ...)")?;
+                self.chat
+                    .printer
+                    .aside("(the connection is lost; reconnecting ...)")?;
             }
             let mut waiting = backoff.take().unwrap_or_else(Backoff::new);
             self.meanwhile(waiting.wait(status)).await??;
@@ -173,7 +185,11 @@ impl<'a> Turn<'a> {
 
     /// Reads one stream to its end. With the first event the server is back.
     async fn attach(&mut self, backoff: &mut Option<Backoff>) -> Result<(), Stop> {
-        let opening = Box::pin(self.source.clone().open(self.chat.server.clone(), self.cursor));
+        let opening = Box::pin(
+            self.source
+                .clone()
+                .open(self.chat.server.clone(), self.cursor),
+        );
         let mut events = self.meanwhile(opening).await??;
         while let Some(event) = self.meanwhile(next(&mut events)).await?? {
             *backoff = None;
@@ -218,7 +234,9 @@ impl<'a> Turn<'a> {
             self.queued(queued)?;
         }
         for words in &self.sent {
-            self.chat.printer.bad(&format!("perhaps not sent: {words}"))?;
+            self.chat
+                .printer
+                .bad(&format!("perhaps not sent: {words}"))?;
         }
         for words in &self.unsent {
             self.chat.printer.bad(&format!("not sent: {words}"))?;
@@ -235,7 +253,9 @@ impl<'a> Turn<'a> {
             Some(Payload::ToolCallRequested(pending)) if !event.replay => self.run(pending),
             Some(Payload::ApprovalRequested(pending)) if !event.replay => self.ask(pending).await?,
             Some(Payload::Sync(sync)) => {
-                sync.pending_calls.iter().for_each(|pending| self.run(pending));
+                sync.pending_calls
+                    .iter()
+                    .for_each(|pending| self.run(pending));
                 for pending in &sync.pending_approvals {
                     self.ask(pending).await?;
                 }
@@ -271,17 +291,26 @@ impl<'a> Turn<'a> {
 
     /// Runs a call, once, and sends what it gives.
     fn run(&mut self, pending: &pb::PendingCall) {
-        let Some(call) = pending.call.as_ref().filter(|_| self.ours) else { return };
+        let Some(call) = pending.call.as_ref().filter(|_| self.ours) else {
+            return;
+        };
         let host = pending.executor() == pb::ToolExecutor::Host;
         if host && self.chat.begun.insert(call.call_id.clone()) {
             let results = vec![tools::run(call)];
-            self.submit(pb::SubmitToolResultsRequest { results, ..pb::SubmitToolResultsRequest::default() });
+            self.submit(pb::SubmitToolResultsRequest {
+                results,
+                ..pb::SubmitToolResultsRequest::default()
+            });
         }
     }
 
     /// Asks about a call, once, and sends what was decided.
     async fn ask(&mut self, pending: &pb::PendingApproval) -> Result<(), Stop> {
-        let Some(call) = pending.call.as_ref().filter(|call| !self.chat.decided.contains(&call.call_id)) else {
+        let Some(call) = pending
+            .call
+            .as_ref()
+            .filter(|call| !self.chat.decided.contains(&call.call_id))
+        else {
             return Ok(());
         };
         while matches!(self.chat.typing, Typing::Line(_)) {
@@ -295,7 +324,10 @@ impl<'a> Turn<'a> {
             Decision::Made(approval) => {
                 self.chat.decided.insert(call.call_id.clone());
                 let approvals = vec![approval];
-                self.submit(pb::SubmitToolResultsRequest { approvals, ..pb::SubmitToolResultsRequest::default() });
+                self.submit(pb::SubmitToolResultsRequest {
+                    approvals,
+                    ..pb::SubmitToolResultsRequest::default()
+                });
                 Ok(())
             }
             Decision::Interrupted => self.interrupted(),
@@ -304,12 +336,22 @@ impl<'a> Turn<'a> {
 
     fn submit(&mut self, answer: pb::SubmitToolResultsRequest) {
         let session_id = self.chat.session_id.clone();
-        self.sending.spawn(self.chat.server.clone().submit(pb::SubmitToolResultsRequest { session_id, ..answer }));
+        self.sending.spawn(
+            self.chat
+                .server
+                .clone()
+                .submit(pb::SubmitToolResultsRequest {
+                    session_id,
+                    ..answer
+                }),
+        );
     }
 
     /// The person begins a line or ends it.
     fn did(&mut self, deed: Deed) -> Result<(), Stop> {
-        let Some(keyboard) = &self.chat.keyboard else { return Ok(()) };
+        let Some(keyboard) = &self.chat.keyboard else {
+            return Ok(());
+        };
         let typed = match deed {
             Deed::Key => {
                 self.chat.printer.hold()?;
@@ -348,13 +390,16 @@ impl<'a> Turn<'a> {
             | Command::New
             | Command::Help
             | Command::Unknown(_) => {
-                self.chat.printer.aside("(while a turn runs only messages are taken, and /quit)")?;
+                self.chat
+                    .printer
+                    .aside("(while a turn runs only messages are taken, and /quit)")?;
             }
         }
         Ok(())
     }
 
-    /// Sends a message to the queue. The turn takes it with its next step; should it end before, the message waits.
+    /// Sends a message to the queue. The turn takes it with its next step; should it end before,
+    /// the message waits.
     fn queue(&mut self, words: String) {
         let request = pb::EnqueueMessageRequest {
             session_id: self.chat.session_id.clone(),
@@ -364,10 +409,14 @@ impl<'a> Turn<'a> {
         };
         let server = self.chat.server.clone();
         self.sent.push(words.clone());
-        self.queueing.spawn(async move { (words, server.enqueue(request).await) });
+        self.queueing
+            .spawn(async move { (words, server.enqueue(request).await) });
     }
 
-    fn queued(&mut self, done: Result<(String, Result<pb::QueuedMessage, Status>), JoinError>) -> Result<(), Stop> {
+    fn queued(
+        &mut self,
+        done: Result<(String, Result<pb::QueuedMessage, Status>), JoinError>,
+    ) -> Result<(), Stop> {
         let (words, answer) = done.map_err(|lost| Status::unknown(lost.to_string()))?;
         if let Some(at) = self.sent.iter().position(|sent| *sent == words) {
             self.sent.remove(at);
@@ -377,7 +426,10 @@ impl<'a> Turn<'a> {
                 self.chat.waiting.add(&message);
                 self.chat.printer.queued(&message, &words)?;
             }
-            Err(status) => self.chat.printer.bad(&format!("not queued: {}", describe(&status)))?,
+            Err(status) => self
+                .chat
+                .printer
+                .bad(&format!("not queued: {}", describe(&status)))?,
         }
         Ok(())
     }
@@ -387,7 +439,9 @@ impl<'a> Turn<'a> {
         if std::mem::replace(&mut self.cancelling, true) {
             return Err(Stop::Left);
         }
-        self.chat.printer.aside("(cancelling; Ctrl-C again leaves)")?;
+        self.chat
+            .printer
+            .aside("(cancelling; Ctrl-C again leaves)")?;
         if !self.turn_id.is_empty() {
             self.cancel();
         }
@@ -395,8 +449,10 @@ impl<'a> Turn<'a> {
     }
 
     fn cancel(&mut self) {
-        let (session, turn) = (self.chat.session_id.clone(), self.turn_id.clone());
-        self.sending.spawn(self.chat.server.clone().cancel(session, turn));
+        let session = self.chat.session_id.clone();
+        let turn = self.turn_id.clone();
+        self.sending
+            .spawn(self.chat.server.clone().cancel(session, turn));
     }
 }
 

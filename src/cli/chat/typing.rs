@@ -1,5 +1,6 @@
-//! What a person does while a turn runs. Nothing is asked for then and nothing of theirs is shown, until they press a key: from there
-//! on what there is to show waits, so that it does not run through the line that they type.
+//! What a person does while a turn runs. Nothing is asked for then and nothing of theirs is shown,
+//! until they press a key: from there on what there is to show waits, so that it does not run
+//! through the line that they type.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -43,7 +44,8 @@ impl Typing {
         if pressed {
             return Deed::Key;
         }
-        // Without a key the terminal is gone, which ends the conversation with the next line that is asked for.
+        // Without a key the terminal is gone, which ends the conversation with the next line that
+        // is asked for.
         *self = Self::Unheard;
         std::future::pending().await
     }
@@ -80,7 +82,18 @@ pub(super) fn watch() -> io::Result<(Watch, Watcher)> {
     let (ours, theirs) = UnixStream::pair()?;
     let (press, key) = oneshot::channel();
     let (end, ended) = oneshot::channel();
-    Ok((Watch { key, open: ours, ended }, Watcher { key: press, open: theirs, ended: end }))
+    Ok((
+        Watch {
+            key,
+            open: ours,
+            ended,
+        },
+        Watcher {
+            key: press,
+            open: theirs,
+            ended: end,
+        },
+    ))
 }
 
 impl Watch {
@@ -94,8 +107,8 @@ impl Watch {
 }
 
 impl Watcher {
-    /// Waits until a key is pressed, which remains to be read, or the wait is over. With a key the terminal stays quiet; what it
-    /// was before is given, for whoever reads the line.
+    /// Waits until a key is pressed, which remains to be read, or the wait is over. With a key the
+    /// terminal stays quiet; what it was before is given, for whoever reads the line.
     pub(super) fn wait(self) -> Option<Quiet> {
         let Self { key, open, ended } = self;
         let quiet = Quiet::begin().ok()?;
@@ -113,7 +126,10 @@ impl Watcher {
 fn pressed(open: &UnixStream) -> nix::Result<bool> {
     let stdin = io::stdin();
     loop {
-        let mut files = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN), PollFd::new(open.as_fd(), PollFlags::POLLIN)];
+        let mut files = [
+            PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
+            PollFd::new(open.as_fd(), PollFlags::POLLIN),
+        ];
         match poll(&mut files, PollTimeout::NONE) {
             Ok(_) => {}
             Err(nix::Error::EINTR) => continue,
@@ -126,7 +142,8 @@ fn pressed(open: &UnixStream) -> nix::Result<bool> {
     }
 }
 
-/// A terminal that gives keys at once and does not show them. As it was before when this is dropped.
+/// A terminal that gives keys at once and does not show them. As it was before when this is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Quiet {
     before: Termios,
@@ -137,7 +154,9 @@ impl Quiet {
         let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
         // Ctrl-C stays a signal.
-        quiet.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
+        quiet
+            .local_flags
+            .remove(LocalFlags::ICANON | LocalFlags::ECHO);
         tcsetattr(io::stdin(), SetArg::TCSANOW, &quiet)?;
         Ok(Self { before })
     }

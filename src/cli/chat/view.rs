@@ -1,8 +1,10 @@
-//! What a person gets to see of a turn: events in, text out. Knows neither the terminal nor the network.
+//! What a person gets to see of a turn: events in, text out. Knows neither the terminal nor the
+//! network.
 //!
-//! An answer is shown as it comes, on a terminal, and each of its bytes once: a piece says where in its part it belongs, and what is
-//! there already is left out, whether it comes again after a reconnect, in a `sync` or in the final message. An answer that became
-//! void and is being repeated goes on where the screen stands, for as long as it says the same; see [`Tape`].
+//! An answer is shown as it comes, on a terminal, and each of its bytes once: a piece says where in
+//! its part it belongs, and what is there already is left out, whether it comes again after a
+//! reconnect, in a `sync` or in the final message. An answer that became void and is being repeated
+//! goes on where the screen stands, for as long as it says the same; see [`Tape`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +27,8 @@ pub(super) enum Out {
 /// How to print.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Style {
-    /// A person watches: text is shown as it comes. Otherwise each message goes whole, once it is final, so that nothing void is
-    /// among what a program reads.
+    /// A person watches: text is shown as it comes. Otherwise each message goes whole, once it is
+    /// final, so that nothing void is among what a program reads.
     pub live: bool,
     /// With colours.
     pub colour: bool,
@@ -46,7 +48,11 @@ impl Style {
     }
 
     fn wrap(self, code: &str, text: &str) -> String {
-        if self.colour && !text.is_empty() { format!("{code}{text}{PLAIN}") } else { text.to_owned() }
+        if self.colour && !text.is_empty() {
+            format!("{code}{text}{PLAIN}")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -100,10 +106,16 @@ impl View {
         out
     }
 
-    /// The server has a message with these words of the person's. Its event may have told of it before.
+    /// The server has a message with these words of the person's. Its event may have told of it
+    /// before.
     pub(super) fn queued(&mut self, message: &pb::QueuedMessage, words: &str) -> Vec<Out> {
         let mut out = Vec::new();
-        self.waits(&message.queued_message_id, words, message.position, &mut out);
+        self.waits(
+            &message.queued_message_id,
+            words,
+            message.position,
+            &mut out,
+        );
         out
     }
 
@@ -123,15 +135,33 @@ impl View {
 
     fn payload(&mut self, payload: &Payload, out: &mut Vec<Out>) {
         match payload {
-            Payload::TextDelta(d) => self.piece(Kind::Text, &d.message_id, d.part_index, d.byte_offset, &d.text, out),
+            Payload::TextDelta(d) => self.piece(
+                Kind::Text,
+                &d.message_id,
+                d.part_index,
+                d.byte_offset,
+                &d.text,
+                out,
+            ),
             Payload::ReasoningDelta(d) => {
-                self.piece(Kind::Reasoning, &d.message_id, d.part_index, d.byte_offset, &d.text, out);
+                self.piece(
+                    Kind::Reasoning,
+                    &d.message_id,
+                    d.part_index,
+                    d.byte_offset,
+                    &d.text,
+                    out,
+                );
             }
             Payload::Sync(sync) => self.sync(sync, out),
             Payload::MessageCommitted(committed) => self.commit(committed.message.as_ref(), out),
             Payload::TurnRetrying(_) | Payload::TurnRecovered(_) => self.void(),
-            Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => self.end(out),
-            Payload::MessageQueued(queued) => self.waits(&queued.queued_message_id, "", queued.position, out),
+            Payload::TurnCompleted(_) | Payload::TurnCancelled(_) | Payload::TurnFailed(_) => {
+                self.end(out)
+            }
+            Payload::MessageQueued(queued) => {
+                self.waits(&queued.queued_message_id, "", queued.position, out)
+            }
             Payload::MessagesApplied(applied) => self.taken(applied, out),
             Payload::ToolInputDelta(_)
             | Payload::Heartbeat(_)
@@ -180,9 +210,18 @@ impl View {
 
     /// Messages that waited are in the turn now.
     fn taken(&mut self, applied: &pb::MessagesApplied, out: &mut Vec<Out>) {
-        let ids = applied.messages.iter().map(|message| &message.queued_message_id);
-        let words: Vec<String> = ids.map(|id| self.queued.get(id).cloned().unwrap_or_default()).collect();
-        let known: Vec<&str> = words.iter().map(String::as_str).filter(|words| !words.is_empty()).collect();
+        let ids = applied
+            .messages
+            .iter()
+            .map(|message| &message.queued_message_id);
+        let words: Vec<String> = ids
+            .map(|id| self.queued.get(id).cloned().unwrap_or_default())
+            .collect();
+        let known: Vec<&str> = words
+            .iter()
+            .map(String::as_str)
+            .filter(|words| !words.is_empty())
+            .collect();
         for line in words::taken(&known, words.len() - known.len()) {
             self.note(&line, out);
         }
@@ -197,7 +236,9 @@ impl View {
 
     /// A message is final: what is missing of it, and the end of its line.
     fn commit(&mut self, message: Option<&pb::Message>, out: &mut Vec<Out>) {
-        let Some(message) = message.filter(|message| message.role() == pb::Role::Assistant) else { return };
+        let Some(message) = message.filter(|message| message.role() == pb::Role::Assistant) else {
+            return;
+        };
         self.parts(message, out);
         if self.open == message.message_id
             && let Heard::Other(anew) = self.tape.finish()
@@ -219,7 +260,14 @@ impl View {
                     self.words(Kind::Text, &message.message_id, index, 0, text, out);
                 }
                 Some(Content::Reasoning(reasoning)) => {
-                    self.words(Kind::Reasoning, &message.message_id, index, 0, &reasoning.text, out);
+                    self.words(
+                        Kind::Reasoning,
+                        &message.message_id,
+                        index,
+                        0,
+                        &reasoning.text,
+                        out,
+                    );
                 }
                 Some(
                     Content::ToolCall(_)
@@ -235,14 +283,31 @@ impl View {
     }
 
     /// A piece of the open message as it comes.
-    fn piece(&mut self, kind: Kind, message: &str, part: i32, offset: i32, text: &str, out: &mut Vec<Out>) {
+    fn piece(
+        &mut self,
+        kind: Kind,
+        message: &str,
+        part: i32,
+        offset: i32,
+        text: &str,
+        out: &mut Vec<Out>,
+    ) {
         if self.style.live {
             self.words(kind, message, part, offset, text, out);
         }
     }
 
-    /// Words of a message, of which some may be there already. After a gap nothing is shown until a `sync` or the whole fills it.
-    fn words(&mut self, kind: Kind, message: &str, part: i32, offset: i32, text: &str, out: &mut Vec<Out>) {
+    /// Words of a message, of which some may be there already. After a gap nothing is shown until a
+    /// `sync` or the whole fills it.
+    fn words(
+        &mut self,
+        kind: Kind,
+        message: &str,
+        part: i32,
+        offset: i32,
+        text: &str,
+        out: &mut Vec<Out>,
+    ) {
         if self.settled.contains(message) {
             return;
         }
@@ -251,8 +316,15 @@ impl View {
             message.clone_into(&mut self.open);
         }
         let heard = self.heard.get(&part).copied().unwrap_or_default();
-        let known = usize::try_from(offset).ok().and_then(|offset| heard.checked_sub(offset));
-        let Some(new) = known.and_then(|known| text.get(known..)).filter(|new| !new.is_empty()) else { return };
+        let known = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| heard.checked_sub(offset));
+        let Some(new) = known
+            .and_then(|known| text.get(known..))
+            .filter(|new| !new.is_empty())
+        else {
+            return;
+        };
         if heard == 0 {
             self.begin_part(kind, out);
         }
@@ -260,7 +332,8 @@ impl View {
         self.say(kind, &words::printable(new, self.style.live), out);
     }
 
-    /// What stands between two parts. Texts follow each other as they are: where one ends is the provider's affair.
+    /// What stands between two parts. Texts follow each other as they are: where one ends is the
+    /// provider's affair.
     fn begin_part(&mut self, kind: Kind, out: &mut Vec<Out>) {
         match (self.last, kind) {
             (None, Kind::Text | Kind::Reasoning) | (Some(Kind::Text), Kind::Text) => {}

@@ -18,30 +18,56 @@ pub(super) enum Line {
 pub(super) fn about(payload: &Payload) -> Option<Line> {
     let line = match payload {
         Payload::ToolCallRequested(pending) => {
-            let edited = if pending.arguments_edited { " (arguments edited)" } else { "" };
+            let edited = if pending.arguments_edited {
+                " (arguments edited)"
+            } else {
+                ""
+            };
             format!("-> {}{edited}", call(pending.call.as_ref()?))
         }
-        Payload::ApprovalRequested(pending) => format!("?  {} needs approval", call(pending.call.as_ref()?)),
-        Payload::ToolCallCompleted(completed) => format!("<- {}", result(completed.result.as_ref()?)),
+        Payload::ApprovalRequested(pending) => {
+            format!("?  {} needs approval", call(pending.call.as_ref()?))
+        }
+        Payload::ToolCallCompleted(completed) => {
+            format!("<- {}", result(completed.result.as_ref()?))
+        }
         Payload::ToolCallCancelled(closed) => {
-            format!("<- {}: {}", one_line(&closed.tool_name), why_closed(closed.reason()))
+            format!(
+                "<- {}: {}",
+                one_line(&closed.tool_name),
+                why_closed(closed.reason())
+            )
         }
         Payload::UnsupportedInput(unsupported) => {
-            format!("(not taken by the model: {})", one_line(&unsupported.errors.join(" ")))
+            format!(
+                "(not taken by the model: {})",
+                one_line(&unsupported.errors.join(" "))
+            )
         }
-        Payload::ModelSwitched(switched) => format!("(the model is {} now)", one_line(&switched.to_model)),
+        Payload::ModelSwitched(switched) => {
+            format!("(the model is {} now)", one_line(&switched.to_model))
+        }
         Payload::Notice(notice) => format!("({})", one_line(&notice.text)),
         Payload::TurnRetrying(retrying) => {
-            let why = retrying.failure.as_ref().map(|failure| one_line(&failure.message)).unwrap_or_default();
+            let why = retrying
+                .failure
+                .as_ref()
+                .map(|failure| one_line(&failure.message))
+                .unwrap_or_default();
             format!("(attempt {}: {why})", retrying.next_attempt)
         }
         Payload::QueuedMessageCancelled(_) => "(a queued message was withdrawn)".to_owned(),
         Payload::QueuedMessageExpired(_) => "(a queued message came too late)".to_owned(),
         Payload::QueuedMessageDropped(dropped) => {
-            format!("(a queued message was given up: {})", why_dropped(dropped.reason()))
+            format!(
+                "(a queued message was given up: {})",
+                why_dropped(dropped.reason())
+            )
         }
         Payload::TurnRecovered(_) => "(the server went on with the turn)".to_owned(),
-        Payload::TurnCompleted(completed) => format!("(stopped: {})", why_stopped(completed.reason())?),
+        Payload::TurnCompleted(completed) => {
+            format!("(stopped: {})", why_stopped(completed.reason())?)
+        }
         Payload::TurnCancelled(_) => "(cancelled)".to_owned(),
         Payload::TurnFailed(failed) => return Some(Line::Bad(why_failed(failed.failure.as_ref()))),
         Payload::TextDelta(_)
@@ -76,7 +102,10 @@ pub(super) fn queued(position: i32) -> String {
 
 /// The lines about messages that a turn takes: those whose words are known, and how many others.
 pub(super) fn taken(known: &[&str], others: usize) -> Vec<String> {
-    let mut lines: Vec<String> = known.iter().map(|words| format!("(taken now: {})", one_line(words))).collect();
+    let mut lines: Vec<String> = known
+        .iter()
+        .map(|words| format!("(taken now: {})", one_line(words)))
+        .collect();
     match others {
         0 => {}
         1 => lines.push("(a queued message goes in here)".to_owned()),
@@ -97,7 +126,11 @@ fn why_dropped(reason: pb::DropReason) -> &'static str {
 
 /// A call: the tool and its arguments.
 fn call(call: &pb::ToolCall) -> String {
-    format!("{} {}", one_line(&call.tool_name), one_line(&call.arguments_json))
+    format!(
+        "{} {}",
+        one_line(&call.tool_name),
+        one_line(&call.arguments_json)
+    )
 }
 
 /// A result: the tool, how it ended unless well, and the beginning of what it gave.
@@ -110,7 +143,11 @@ fn result(result: &pb::ToolResult) -> String {
         pb::ToolOutcome::Cancelled => " cancelled",
     };
     let given: Vec<String> = result.parts.iter().map(part).collect();
-    format!("{}{outcome}: {}", one_line(&result.tool_name), one_line(&given.join(" ")))
+    format!(
+        "{}{outcome}: {}",
+        one_line(&result.tool_name),
+        one_line(&given.join(" "))
+    )
 }
 
 /// A message: who speaks, and what.
@@ -121,7 +158,12 @@ pub(super) fn message(message: &pb::Message) -> String {
         pb::Role::Assistant => "model",
         pb::Role::Tool => "tools",
     };
-    let parts: Vec<String> = message.parts.iter().map(part).filter(|words| !words.is_empty()).collect();
+    let parts: Vec<String> = message
+        .parts
+        .iter()
+        .map(part)
+        .filter(|words| !words.is_empty())
+        .collect();
     format!("{who}: {}", printable(&parts.join("\n"), true))
 }
 
@@ -133,7 +175,10 @@ fn part(part: &pb::Part) -> String {
         Some(Content::ToolCall(made)) => format!("-> {}", call(made)),
         Some(Content::ToolResult(given)) => format!("<- {}", result(given)),
         Some(Content::CompactionMarker(marker)) => {
-            format!("(summary of {} messages: {})", marker.messages_compacted, marker.summary)
+            format!(
+                "(summary of {} messages: {})",
+                marker.messages_compacted, marker.summary
+            )
         }
         Some(Content::Media(_) | Content::ProviderItem(_)) => beside(part).unwrap_or_default(),
         Some(Content::StepStart(_)) => String::new(),
@@ -144,13 +189,19 @@ fn part(part: &pb::Part) -> String {
 /// What a part of an answer holds that is not streamed; the calls have lines of their own.
 pub(super) fn beside(part: &pb::Part) -> Option<String> {
     if let Some(blob) = &part.preview_of {
-        return Some(format!("(only the beginning; the whole, {} bytes, is blob {})", blob.size_bytes, blob.blob_id));
+        return Some(format!(
+            "(only the beginning; the whole, {} bytes, is blob {})",
+            blob.size_bytes, blob.blob_id
+        ));
     }
     match part.content.as_ref()? {
-        Content::Media(media) => {
-            Some(format!("({})", one_line(format!("{} {}", media.media_type, media.filename).trim())))
+        Content::Media(media) => Some(format!(
+            "({})",
+            one_line(format!("{} {}", media.media_type, media.filename).trim())
+        )),
+        Content::ProviderItem(item) if item.title.is_empty() => {
+            Some(format!("({})", one_line(&item.kind)))
         }
-        Content::ProviderItem(item) if item.title.is_empty() => Some(format!("({})", one_line(&item.kind))),
         Content::ProviderItem(item) => Some(format!("({})", one_line(&item.title))),
         Content::Text(_)
         | Content::Refusal(_)
@@ -185,7 +236,9 @@ fn why_stopped(reason: pb::CompletionReason) -> Option<&'static str> {
 }
 
 fn why_failed(failure: Option<&pb::Failure>) -> String {
-    let Some(failure) = failure else { return "the turn failed".to_owned() };
+    let Some(failure) = failure else {
+        return "the turn failed".to_owned();
+    };
     let name = failure.reason().as_str_name();
     format!(
         "the turn failed: {} ({})",
@@ -194,14 +247,22 @@ fn why_failed(failure: Option<&pb::Failure>) -> String {
     )
 }
 
-/// Text that may go to a terminal: no control characters but tabs and ends of lines, so that what a model or a tool says moves no cursor
-/// and sets no title. A program gets it as it is.
+/// Text that may go to a terminal: no control characters but tabs and ends of lines, so that what a
+/// model or a tool says moves no cursor and sets no title. A program gets it as it is.
 pub(super) fn printable(text: &str, terminal: bool) -> String {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     if !terminal {
         return text.to_owned();
     }
-    text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+    text.chars()
+        .map(|c| {
+            if harmless(c) {
+                c
+            } else {
+                char::REPLACEMENT_CHARACTER
+            }
+        })
+        .collect()
 }
 
 /// The beginning of a text, on one line.
@@ -233,9 +294,13 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_by_thousands() {
-        for (value, expected) in
-            [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567"), (-16_000, "-16,000")]
-        {
+        for (value, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (1_234_567, "1,234,567"),
+            (-16_000, "-16,000"),
+        ] {
             assert_eq!(number(value), expected);
         }
     }
@@ -245,6 +310,9 @@ mod tests {
         assert_eq!(one_line(" a\n\tb "), "a  b");
         assert_eq!(one_line("\u{1b}]0;title\u{7}"), "\u{fffd}]0;title\u{fffd}");
         assert_eq!(one_line(&"é".repeat(MOST_CHARS)), "é".repeat(MOST_CHARS));
-        assert_eq!(one_line(&"é".repeat(MOST_CHARS + 1)), format!("{} ...", "é".repeat(MOST_CHARS)));
+        assert_eq!(
+            one_line(&"é".repeat(MOST_CHARS + 1)),
+            format!("{} ...", "é".repeat(MOST_CHARS))
+        );
     }
 }

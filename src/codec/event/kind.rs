@@ -1,4 +1,5 @@
-//! The kinds of durable events that this program writes: names of fields of the proto's `Event.payload`.
+//! The kinds of durable events that this program writes: names of fields of the proto's
+//! `Event.payload`.
 
 pub(super) const TURN_STARTED: &str = "turn_started";
 pub(super) const STEP_STARTED: &str = "step_started";

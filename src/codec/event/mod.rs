@@ -1,8 +1,11 @@
-//! Durable events to and from their stored form: the kind names the proto's oneof field, the payload is its member.
+//! Durable events to and from their stored form: the kind names the proto's oneof field, the
+//! payload is its member.
 
 mod kind;
 mod read;
 mod write;
 
 pub use read::{CompletedCall, Content, refs_to_load, to_pb};
-pub use write::{Encoded, encode, encode_call_cancelled, encode_compaction_lost, encode_dropped_with_session};
+pub use write::{
+    Encoded, encode, encode_call_cancelled, encode_compaction_lost, encode_dropped_with_session,
+};

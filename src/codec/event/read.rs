@@ -1,4 +1,5 @@
-//! Stored events to the wire: content is filled in, and what cannot be read goes out without payload.
+//! Stored events to the wire: content is filled in, and what cannot be read goes out without
+//! payload.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -41,14 +42,24 @@ pub struct CompletedCall {
 
 /// What must be loaded before these events can be read.
 pub fn refs_to_load(events: &[StoredEvent]) -> (Vec<MessageId>, Vec<CallId>) {
-    let refs_of = |kind| events.iter().filter(move |event| event.kind == kind).flat_map(|event| &event.refs);
+    let refs_of = |kind| {
+        events
+            .iter()
+            .filter(move |event| event.kind == kind)
+            .flat_map(|event| &event.refs)
+    };
     (
-        refs_of(kind::MESSAGE_COMMITTED).map(MessageId::new).collect(),
-        refs_of(kind::TOOL_CALL_COMPLETED).map(CallId::new).collect(),
+        refs_of(kind::MESSAGE_COMMITTED)
+            .map(MessageId::new)
+            .collect(),
+        refs_of(kind::TOOL_CALL_COMPLETED)
+            .map(CallId::new)
+            .collect(),
     )
 }
 
-/// An event for the wire. It has no payload when its kind is newer than this program, or when it cannot be read.
+/// An event for the wire. It has no payload when its kind is newer than this program, or when it
+/// cannot be read.
 pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb::Event {
     let payload = payload(event, session, content).unwrap_or_else(|error| {
         tracing::error!(
@@ -63,7 +74,11 @@ pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb:
     pb::Event {
         seq: event.seq.0,
         session_id: session.to_string(),
-        turn_id: event.turn.as_ref().map(ToString::to_string).unwrap_or_default(),
+        turn_id: event
+            .turn
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         step: signed(event.step),
         attempt: signed(event.attempt),
         time: Some(timestamp_to_pb(event.at)),
@@ -72,15 +87,25 @@ pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb:
     }
 }
 
-fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Result<Option<Payload>, DecodeError> {
+fn payload(
+    event: &StoredEvent,
+    session: &SessionId,
+    content: &Content,
+) -> Result<Option<Payload>, DecodeError> {
     Ok(Some(match event.kind.as_str() {
         kind::TURN_STARTED => Payload::TurnStarted(member(event)?),
         kind::STEP_STARTED => Payload::StepStarted(step_started(member(event)?, event.size)),
         kind::MESSAGE_COMMITTED => Payload::MessageCommitted(committed(event, session, content)?),
-        kind::TOOL_CALL_REQUESTED => Payload::ToolCallRequested(requested(member(event)?, event.at)?),
-        kind::APPROVAL_REQUESTED => Payload::ApprovalRequested(approval_requested(member(event)?, event.at)?),
+        kind::TOOL_CALL_REQUESTED => {
+            Payload::ToolCallRequested(requested(member(event)?, event.at)?)
+        }
+        kind::APPROVAL_REQUESTED => {
+            Payload::ApprovalRequested(approval_requested(member(event)?, event.at)?)
+        }
         kind::TOOL_CALL_COMPLETED => Payload::ToolCallCompleted(completed(event, content)?),
-        kind::TOOL_CALL_CANCELLED => Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs)),
+        kind::TOOL_CALL_CANCELLED => {
+            Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs))
+        }
         kind::ACTION_REQUIRED => Payload::ActionRequired(action_required(member(event)?, event)),
         kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
         kind::UNSUPPORTED_INPUT => Payload::UnsupportedInput(member(event)?),
@@ -90,51 +115,73 @@ fn payload(event: &StoredEvent, session: &SessionId, content: &Content) -> Resul
         kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
         kind::MESSAGES_APPLIED => Payload::MessagesApplied(member(event)?),
         kind::QUEUED_MESSAGE_CANCELLED => {
-            Payload::QueuedMessageCancelled(pb::QueuedMessageCancelled { queued_message_id: first_ref(event)?.clone() })
+            Payload::QueuedMessageCancelled(pb::QueuedMessageCancelled {
+                queued_message_id: first_ref(event)?.clone(),
+            })
         }
-        kind::QUEUED_MESSAGE_EXPIRED => {
-            Payload::QueuedMessageExpired(pb::QueuedMessageExpired { queued_message_id: first_ref(event)?.clone() })
-        }
+        kind::QUEUED_MESSAGE_EXPIRED => Payload::QueuedMessageExpired(pb::QueuedMessageExpired {
+            queued_message_id: first_ref(event)?.clone(),
+        }),
         kind::QUEUED_MESSAGE_DROPPED => Payload::QueuedMessageDropped(pb::QueuedMessageDropped {
             queued_message_id: first_ref(event)?.clone(),
             ..member(event)?
         }),
         kind::CONTEXT_PRUNED => {
             let report = ledger::decode_pruned(&event.payload, event.seq)?;
-            Payload::ContextPruned(pb::ContextPruned { report: Some(ledger::pruned_to_pb(&report)) })
+            Payload::ContextPruned(pb::ContextPruned {
+                report: Some(ledger::pruned_to_pb(&report)),
+            })
         }
         kind::CONTEXT_RESTORED => Payload::ContextRestored(member(event)?),
         kind::COMPACTION_STARTED => {
             let pb::CompactionStarted { compaction } = member(event)?;
-            Payload::CompactionStarted(pb::CompactionStarted { compaction: about(compaction, event, session)? })
+            Payload::CompactionStarted(pb::CompactionStarted {
+                compaction: about(compaction, event, session)?,
+            })
         }
         kind::COMPACTION_COMPLETED => {
             let pb::CompactionCompleted { compaction } = member(event)?;
-            Payload::CompactionCompleted(pb::CompactionCompleted { compaction: about(compaction, event, session)? })
+            Payload::CompactionCompleted(pb::CompactionCompleted {
+                compaction: about(compaction, event, session)?,
+            })
         }
         kind::COMPACTION_FAILED => {
             let pb::CompactionFailed { compaction } = member(event)?;
-            Payload::CompactionFailed(pb::CompactionFailed { compaction: about(compaction, event, session)? })
+            Payload::CompactionFailed(pb::CompactionFailed {
+                compaction: about(compaction, event, session)?,
+            })
         }
         kind::COMPACTION_REVERTED => {
             let pb::CompactionReverted { compaction } = member(event)?;
             let compaction = about(compaction, event, session)?;
             // A rollback only names the compaction.
             let state = pb::CompactionState::Reverted.into();
-            let compaction = compaction.map(|compaction| pb::Compaction { state, ..compaction });
+            let compaction = compaction.map(|compaction| pb::Compaction {
+                state,
+                ..compaction
+            });
             Payload::CompactionReverted(pb::CompactionReverted { compaction })
         }
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
-            Payload::TurnCompleted(pb::TurnCompleted { result: result(ended.result, event), ..ended })
+            Payload::TurnCompleted(pb::TurnCompleted {
+                result: result(ended.result, event),
+                ..ended
+            })
         }
         kind::TURN_CANCELLED => {
             let ended: pb::TurnCancelled = member(event)?;
-            Payload::TurnCancelled(pb::TurnCancelled { result: result(ended.result, event), ..ended })
+            Payload::TurnCancelled(pb::TurnCancelled {
+                result: result(ended.result, event),
+                ..ended
+            })
         }
         kind::TURN_FAILED => {
             let ended: pb::TurnFailed = member(event)?;
-            Payload::TurnFailed(pb::TurnFailed { result: result(ended.result, event), ..ended })
+            Payload::TurnFailed(pb::TurnFailed {
+                result: result(ended.result, event),
+                ..ended
+            })
         }
         _ => return Ok(None),
     }))
@@ -156,20 +203,31 @@ fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStar
 
 /// A switch of models, with the messages that the statement found.
 fn switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched {
-    pb::ModelSwitched { messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX), ..switched }
+    pb::ModelSwitched {
+        messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX),
+        ..switched
+    }
 }
 
 /// A call that the end of its turn closed: which one only the statement knew.
 fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::ToolCallCancelled {
     match refs {
-        [call, tool] => pb::ToolCallCancelled { call_id: call.clone(), tool_name: tool.clone(), ..cancelled },
+        [call, tool] => pb::ToolCallCancelled {
+            call_id: call.clone(),
+            tool_name: tool.clone(),
+            ..cancelled
+        },
         _ => cancelled,
     }
 }
 
-/// A takeover, which is written by its statement alone: the cause is its ref, the takeovers so far its size.
+/// A takeover, which is written by its statement alone: the cause is its ref, the takeovers so far
+/// its size.
 fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
-    let before = StepPosition { step: event.step, attempt: event.attempt.saturating_sub(1) };
+    let before = StepPosition {
+        step: event.step,
+        attempt: event.attempt.saturating_sub(1),
+    };
     let cause = match event.refs.first().map(String::as_str) {
         Some("lease_expired") => pb::RecoveryCause::LeaseExpired,
         Some("handed_over") => pb::RecoveryCause::HandedOver,
@@ -194,19 +252,34 @@ fn about(
 ) -> Result<Option<pb::Compaction>, DecodeError> {
     let compaction_id = first_ref(event)?.clone();
     let compaction = compaction.unwrap_or_default();
-    Ok(Some(pb::Compaction { compaction_id, session_id: session.to_string(), ..compaction }))
+    Ok(Some(pb::Compaction {
+        compaction_id,
+        session_id: session.to_string(),
+        ..compaction
+    }))
 }
 
-fn committed(event: &StoredEvent, session: &SessionId, content: &Content) -> Result<pb::MessageCommitted, DecodeError> {
+fn committed(
+    event: &StoredEvent,
+    session: &SessionId,
+    content: &Content,
+) -> Result<pb::MessageCommitted, DecodeError> {
     let id = MessageId::new(first_ref(event)?);
-    let stored = content.messages.get(&id).ok_or_else(|| missing("message", id.as_str()))?;
-    Ok(pb::MessageCommitted { message: Some(message::to_pb(stored, session)) })
+    let stored = content
+        .messages
+        .get(&id)
+        .ok_or_else(|| missing("message", id.as_str()))?;
+    Ok(pb::MessageCommitted {
+        message: Some(message::to_pb(stored, session)),
+    })
 }
 
 fn completed(event: &StoredEvent, content: &Content) -> Result<pb::ToolCallCompleted, DecodeError> {
     let id = CallId::new(first_ref(event)?);
-    let CompletedCall { result, elapsed } =
-        content.results.get(&id).ok_or_else(|| missing("result of call", id.as_str()))?;
+    let CompletedCall { result, elapsed } = content
+        .results
+        .get(&id)
+        .ok_or_else(|| missing("result of call", id.as_str()))?;
     Ok(pb::ToolCallCompleted {
         result: Some(part::result_to_pb(result)),
         elapsed: Some(duration_to_pb(*elapsed)),
@@ -215,7 +288,10 @@ fn completed(event: &StoredEvent, content: &Content) -> Result<pb::ToolCallCompl
 }
 
 fn first_ref(event: &StoredEvent) -> Result<&String, DecodeError> {
-    event.refs.first().ok_or_else(|| DecodeError::new("event", "it refers to nothing"))
+    event
+        .refs
+        .first()
+        .ok_or_else(|| DecodeError::new("event", "it refers to nothing"))
 }
 
 fn missing(what: &str, id: &str) -> DecodeError {
@@ -223,36 +299,63 @@ fn missing(what: &str, id: &str) -> DecodeError {
 }
 
 fn requested(pending: pb::PendingCall, at: Timestamp) -> Result<pb::PendingCall, DecodeError> {
-    Ok(pb::PendingCall { deadline: Some(absolute(pending.deadline, at)?), ..pending })
+    Ok(pb::PendingCall {
+        deadline: Some(absolute(pending.deadline, at)?),
+        ..pending
+    })
 }
 
-fn approval_requested(pending: pb::PendingApproval, at: Timestamp) -> Result<pb::PendingApproval, DecodeError> {
-    Ok(pb::PendingApproval { deadline: Some(absolute(pending.deadline, at)?), ..pending })
+fn approval_requested(
+    pending: pb::PendingApproval,
+    at: Timestamp,
+) -> Result<pb::PendingApproval, DecodeError> {
+    Ok(pb::PendingApproval {
+        deadline: Some(absolute(pending.deadline, at)?),
+        ..pending
+    })
 }
 
 /// The deadline of a request, which is stored relative to the event's time.
-fn absolute(stored: Option<prost_types::Timestamp>, at: Timestamp) -> Result<prost_types::Timestamp, DecodeError> {
+fn absolute(
+    stored: Option<prost_types::Timestamp>,
+    at: Timestamp,
+) -> Result<prost_types::Timestamp, DecodeError> {
     let Some(prost_types::Timestamp { seconds, nanos }) = stored else {
         return Err(DecodeError::new("event", "its deadline is missing"));
     };
     let timeout = duration_from_pb(prost_types::Duration { seconds, nanos })?;
-    Ok(timestamp_to_pb(at.checked_add(timeout).unwrap_or(Timestamp::MAX)))
+    Ok(timestamp_to_pb(
+        at.checked_add(timeout).unwrap_or(Timestamp::MAX),
+    ))
 }
 
-/// What the host has to do. After an answer only the statement knows: the ids are the refs, and as many of them as the size says
-/// wait for a result, the others for an approval.
+/// What the host has to do. After an answer only the statement knows: the ids are the refs, and as
+/// many of them as the size says wait for a result, the others for an approval.
 fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::ActionRequired {
-    let Some(results) = event.size.and_then(|size| usize::try_from(size).ok()) else { return action };
+    let Some(results) = event.size.and_then(|size| usize::try_from(size).ok()) else {
+        return action;
+    };
     let (results, approvals) = event.refs.split_at(results.min(event.refs.len()));
-    pb::ActionRequired { result_call_ids: results.to_vec(), approval_call_ids: approvals.to_vec() }
+    pb::ActionRequired {
+        result_call_ids: results.to_vec(),
+        approval_call_ids: approvals.to_vec(),
+    }
 }
 
-/// The result with what only the statement knew: the messages that still wait, and the totals. The owner that encoded the result had
-/// not seen a compaction that ended during its last call.
+/// The result with what only the statement knew: the messages that still wait, and the totals. The
+/// owner that encoded the result had not seen a compaction that ended during its last call.
 fn result(result: Option<pb::TurnResult>, event: &StoredEvent) -> Option<pb::TurnResult> {
     let result = result.unwrap_or_default();
-    let total_usage = event.totals.as_ref().map(usage::totals_to_pb).or(result.total_usage);
-    Some(pb::TurnResult { queued_message_ids: event.refs.clone(), total_usage, ..result })
+    let total_usage = event
+        .totals
+        .as_ref()
+        .map(usage::totals_to_pb)
+        .or(result.total_usage);
+    Some(pb::TurnResult {
+        queued_message_ids: event.refs.clone(),
+        total_usage,
+        ..result
+    })
 }
 
 #[cfg(test)]
@@ -261,8 +364,9 @@ mod tests {
     use crate::{
         codec::{arbitrary, event::encode},
         model::{
-            self, Category, CompletionReason, Counted, Ending, Generation, Part, Role, Seq, TokenBasis, TokenCount,
-            ToolCall, ToolOutcome, TurnId, TurnResult, UsageTotals, message::StoredPart,
+            self, Category, CompletionReason, Counted, Ending, Generation, Part, Role, Seq,
+            TokenBasis, TokenCount, ToolCall, ToolOutcome, TurnId, TurnResult, UsageTotals,
+            message::StoredPart,
         },
     };
 
@@ -284,14 +388,22 @@ mod tests {
 
     fn content() -> Content {
         let part = Part::text("hello");
-        let size = Counted { tokens: 2, category: Category::User };
+        let size = Counted {
+            tokens: 2,
+            category: Category::User,
+        };
         let message = Message {
             id: MessageId::new("m1"),
             turn: None,
             step: 0,
             seq: Seq(7),
             role: Role::User,
-            parts: vec![StoredPart { part, size, estimator: "chars".to_owned(), pruned: None }],
+            parts: vec![StoredPart {
+                part,
+                size,
+                estimator: "chars".to_owned(),
+                pruned: None,
+            }],
             overhead: 4,
             created_at: Timestamp::UNIX_EPOCH,
             response: None,
@@ -311,7 +423,14 @@ mod tests {
         };
         Content {
             messages: [(message.id.clone(), message)].into(),
-            results: [(CallId::new("c1"), CompletedCall { result, elapsed: Duration::from_millis(1500) })].into(),
+            results: [(
+                CallId::new("c1"),
+                CompletedCall {
+                    result,
+                    elapsed: Duration::from_millis(1500),
+                },
+            )]
+            .into(),
         }
     }
 
@@ -323,39 +442,81 @@ mod tests {
     fn each_kind_that_is_written_is_read() {
         for payload in arbitrary::payloads() {
             let event = stored(&payload);
-            assert!(payload_of(&event).is_some(), "{} has no payload", event.kind);
+            assert!(
+                payload_of(&event).is_some(),
+                "{} has no payload",
+                event.kind
+            );
         }
     }
 
     #[test]
     fn the_columns_frame_the_payload() {
-        let event = stored(&model::Payload::ActionRequired { results: vec![CallId::new("c1")], approvals: Vec::new() });
+        let event = stored(&model::Payload::ActionRequired {
+            results: vec![CallId::new("c1")],
+            approvals: Vec::new(),
+        });
         let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
-        assert_eq!((wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()), (7, "s1", "t1"));
-        assert_eq!((wire.step, wire.attempt, wire.time), (1, 2, Some(timestamp_to_pb(event.at))));
+        assert_eq!(
+            (wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()),
+            (7, "s1", "t1")
+        );
+        assert_eq!(
+            (wire.step, wire.attempt, wire.time),
+            (1, 2, Some(timestamp_to_pb(event.at)))
+        );
     }
 
     #[test]
     fn a_deadline_counts_from_the_events_time() {
-        let call = ToolCall { id: CallId::new("c1"), name: "bash".to_owned(), arguments: "{}".to_owned() };
-        let (timeout, edited) = (Duration::from_millis(600_500), true);
-        let deadline = Some(prost_types::Timestamp { seconds: 1_000_600, nanos: 500_000_000 });
-        let event = stored(&model::Payload::ToolCallRequested { call: call.clone(), timeout, edited });
-        let Some(Payload::ToolCallRequested(pending)) = payload_of(&event) else { panic!("no request") };
-        assert_eq!((pending.deadline, pending.arguments_edited), (deadline, true));
+        let call = ToolCall {
+            id: CallId::new("c1"),
+            name: "bash".to_owned(),
+            arguments: "{}".to_owned(),
+        };
+        let timeout = Duration::from_millis(600_500);
+        let edited = true;
+        let deadline = Some(prost_types::Timestamp {
+            seconds: 1_000_600,
+            nanos: 500_000_000,
+        });
+        let event = stored(&model::Payload::ToolCallRequested {
+            call: call.clone(),
+            timeout,
+            edited,
+        });
+        let Some(Payload::ToolCallRequested(pending)) = payload_of(&event) else {
+            panic!("no request")
+        };
+        assert_eq!(
+            (pending.deadline, pending.arguments_edited),
+            (deadline, true)
+        );
         assert_eq!(pending.executor(), pb::ToolExecutor::Host);
         let event = stored(&model::Payload::ApprovalRequested { call, timeout });
-        let Some(Payload::ApprovalRequested(pending)) = payload_of(&event) else { panic!("no question") };
-        assert_eq!((pending.call.unwrap().call_id.as_str(), pending.deadline), ("c1", deadline));
+        let Some(Payload::ApprovalRequested(pending)) = payload_of(&event) else {
+            panic!("no question")
+        };
+        assert_eq!(
+            (pending.call.unwrap().call_id.as_str(), pending.deadline),
+            ("c1", deadline)
+        );
     }
 
     #[test]
     fn what_a_statement_knows_to_be_required_stands_in_refs_and_size() {
-        let told =
-            model::Payload::ActionRequired { results: vec![CallId::new("c1")], approvals: vec![CallId::new("c2")] };
+        let told = model::Payload::ActionRequired {
+            results: vec![CallId::new("c1")],
+            approvals: vec![CallId::new("c2")],
+        };
         let check = |event: StoredEvent, results: &[&str], approvals: &[&str]| {
-            let Some(Payload::ActionRequired(action)) = payload_of(&event) else { panic!("no action") };
-            assert_eq!((action.result_call_ids, action.approval_call_ids), (owned(results), owned(approvals)));
+            let Some(Payload::ActionRequired(action)) = payload_of(&event) else {
+                panic!("no action")
+            };
+            assert_eq!(
+                (action.result_call_ids, action.approval_call_ids),
+                (owned(results), owned(approvals))
+            );
         };
         check(stored(&told), &["c1"], &["c2"]);
         let known = |size, refs: &[&str]| StoredEvent {
@@ -375,14 +536,34 @@ mod tests {
 
     #[test]
     fn the_statements_size_wins() {
-        let context = TokenCount { tokens: 10, basis: TokenBasis::Heuristic, margin: 3, estimator: "chars".to_owned() };
-        let started =
-            model::Payload::StepStarted { model: "a/b".to_owned(), revision: 12, context, window: 1000, reserve: 100 };
+        let context = TokenCount {
+            tokens: 10,
+            basis: TokenBasis::Heuristic,
+            margin: 3,
+            estimator: "chars".to_owned(),
+        };
+        let started = model::Payload::StepStarted {
+            model: "a/b".to_owned(),
+            revision: 12,
+            context,
+            window: 1000,
+            reserve: 100,
+        };
         let check = |size, expected| {
-            let event = StoredEvent { size, ..stored(&started) };
-            let Some(Payload::StepStarted(started)) = payload_of(&event) else { panic!("no step") };
+            let event = StoredEvent {
+                size,
+                ..stored(&started)
+            };
+            let Some(Payload::StepStarted(started)) = payload_of(&event) else {
+                panic!("no step")
+            };
             assert_eq!(started.etag, "12");
-            assert_eq!(started.context_tokens.map(|count| (count.tokens, count.margin)), Some((expected, 3)));
+            assert_eq!(
+                started
+                    .context_tokens
+                    .map(|count| (count.tokens, count.margin)),
+                Some((expected, 3))
+            );
         };
         check(None, 10);
         check(Some(512), 512);
@@ -394,12 +575,27 @@ mod tests {
             from: "a/b".to_owned(),
             to: "a/c".to_owned(),
             revision: 3,
-            generation: Generation { seed: Some(7), ..Generation::default() },
+            generation: Generation {
+                seed: Some(7),
+                ..Generation::default()
+            },
         };
-        let event = StoredEvent { turn: None, size: Some(7), ..stored(&switched) };
-        let Some(Payload::ModelSwitched(switched)) = payload_of(&event) else { panic!("no switch") };
-        assert_eq!((switched.etag.as_str(), switched.messages_retained), ("3", 7));
-        assert_eq!(switched.generation.and_then(|generation| generation.seed), Some(7));
+        let event = StoredEvent {
+            turn: None,
+            size: Some(7),
+            ..stored(&switched)
+        };
+        let Some(Payload::ModelSwitched(switched)) = payload_of(&event) else {
+            panic!("no switch")
+        };
+        assert_eq!(
+            (switched.etag.as_str(), switched.messages_retained),
+            ("3", 7)
+        );
+        assert_eq!(
+            switched.generation.and_then(|generation| generation.seed),
+            Some(7)
+        );
     }
 
     #[test]
@@ -408,20 +604,42 @@ mod tests {
             kind: kind::QUEUED_MESSAGE_DROPPED.to_owned(),
             refs: vec!["q1".to_owned()],
             payload: crate::codec::event::encode_dropped_with_session(),
-            ..stored(&model::Payload::ActionRequired { results: Vec::new(), approvals: Vec::new() })
+            ..stored(&model::Payload::ActionRequired {
+                results: Vec::new(),
+                approvals: Vec::new(),
+            })
         };
-        let Some(Payload::QueuedMessageDropped(dropped)) = payload_of(&event) else { panic!("no drop") };
-        assert_eq!((dropped.queued_message_id.as_str(), dropped.reason()), ("q1", pb::DropReason::SessionDeleted));
+        let Some(Payload::QueuedMessageDropped(dropped)) = payload_of(&event) else {
+            panic!("no drop")
+        };
+        assert_eq!(
+            (dropped.queued_message_id.as_str(), dropped.reason()),
+            ("q1", pb::DropReason::SessionDeleted)
+        );
     }
 
     #[test]
     fn content_is_filled_in() {
-        let event = stored(&model::Payload::MessageCommitted { message: MessageId::new("m1") });
-        let Some(Payload::MessageCommitted(committed)) = payload_of(&event) else { panic!("no message") };
+        let event = stored(&model::Payload::MessageCommitted {
+            message: MessageId::new("m1"),
+        });
+        let Some(Payload::MessageCommitted(committed)) = payload_of(&event) else {
+            panic!("no message")
+        };
         assert_eq!(committed.message.unwrap().message_id, "m1");
-        let event = stored(&model::Payload::ToolCallCompleted { call: CallId::new("c1") });
-        let Some(Payload::ToolCallCompleted(completed)) = payload_of(&event) else { panic!("no result") };
-        assert_eq!(completed.elapsed, Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }));
+        let event = stored(&model::Payload::ToolCallCompleted {
+            call: CallId::new("c1"),
+        });
+        let Some(Payload::ToolCallCompleted(completed)) = payload_of(&event) else {
+            panic!("no result")
+        };
+        assert_eq!(
+            completed.elapsed,
+            Some(prost_types::Duration {
+                seconds: 1,
+                nanos: 500_000_000
+            })
+        );
         assert_eq!(completed.result.unwrap().call_id, "c1");
     }
 
@@ -431,34 +649,76 @@ mod tests {
             ending: Ending::Completed(CompletionReason::Stop),
             result: TurnResult::default(),
         };
-        let totals = Some(UsageTotals { calls: 3, input: 20, output: 4, ..UsageTotals::default() });
-        let event = StoredEvent { refs: vec!["q1".to_owned(), "q2".to_owned()], totals, ..stored(&ended) };
-        let Some(Payload::TurnCompleted(completed)) = payload_of(&event) else { panic!("no end") };
+        let totals = Some(UsageTotals {
+            calls: 3,
+            input: 20,
+            output: 4,
+            ..UsageTotals::default()
+        });
+        let event = StoredEvent {
+            refs: vec!["q1".to_owned(), "q2".to_owned()],
+            totals,
+            ..stored(&ended)
+        };
+        let Some(Payload::TurnCompleted(completed)) = payload_of(&event) else {
+            panic!("no end")
+        };
         let result = completed.result.unwrap();
         assert_eq!(result.queued_message_ids, ["q1", "q2"]);
-        assert_eq!(result.total_usage.map(|spent| (spent.calls, spent.total_tokens)), Some((3, 24)));
+        assert_eq!(
+            result
+                .total_usage
+                .map(|spent| (spent.calls, spent.total_tokens)),
+            Some((3, 24))
+        );
     }
 
     #[test]
     fn what_cannot_be_read_keeps_its_place_without_payload() {
-        let event = stored(&model::Payload::ActionRequired { results: Vec::new(), approvals: Vec::new() });
+        let event = stored(&model::Payload::ActionRequired {
+            results: Vec::new(),
+            approvals: Vec::new(),
+        });
         let check = |event: StoredEvent| {
             let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
             assert_eq!((wire.seq, wire.payload), (7, None));
         };
-        check(StoredEvent { kind: "moon_landing".to_owned(), ..event.clone() });
-        check(StoredEvent { payload: vec![0xff], ..event });
-        check(stored(&model::Payload::MessageCommitted { message: MessageId::new("gone") }));
+        check(StoredEvent {
+            kind: "moon_landing".to_owned(),
+            ..event.clone()
+        });
+        check(StoredEvent {
+            payload: vec![0xff],
+            ..event
+        });
+        check(stored(&model::Payload::MessageCommitted {
+            message: MessageId::new("gone"),
+        }));
     }
 
     #[test]
     fn messages_and_results_are_to_be_loaded_and_nothing_else() {
-        let call = ToolCall { id: CallId::new("c2"), name: "bash".to_owned(), arguments: "{}".to_owned() };
+        let call = ToolCall {
+            id: CallId::new("c2"),
+            name: "bash".to_owned(),
+            arguments: "{}".to_owned(),
+        };
         let events = [
-            stored(&model::Payload::MessageCommitted { message: MessageId::new("m1") }),
-            stored(&model::Payload::ToolCallRequested { call, timeout: Duration::from_secs(1), edited: false }),
-            stored(&model::Payload::ToolCallCompleted { call: CallId::new("c1") }),
+            stored(&model::Payload::MessageCommitted {
+                message: MessageId::new("m1"),
+            }),
+            stored(&model::Payload::ToolCallRequested {
+                call,
+                timeout: Duration::from_secs(1),
+                edited: false,
+            }),
+            stored(&model::Payload::ToolCallCompleted {
+                call: CallId::new("c1"),
+            }),
         ];
-        assert_eq!(refs_to_load(&events), (vec![MessageId::new("m1")], vec![CallId::new("c1")]));
+        assert_eq!(
+            refs_to_load(&events),
+            (vec![MessageId::new("m1")], vec![CallId::new("c1")])
+        );
     }
 }

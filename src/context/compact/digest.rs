@@ -11,13 +11,21 @@ use crate::{
 /// Characters that are shown of a tool's result (feature row S9).
 const RESULT_CHARS: usize = 500;
 
-/// The messages as text in pieces of at most `most` tokens each; what says nothing is left out. Text of users and of the model is never
-/// cut short, only parted.
+/// The messages as text in pieces of at most `most` tokens each; what says nothing is left out.
+/// Text of users and of the model is never cut short, only parted.
 pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
-    for text in messages.filter_map(text).flat_map(|text| parted(&text, most)) {
+    for text in messages
+        .filter_map(text)
+        .flat_map(|text| parted(&text, most))
+    {
         match pieces.last_mut() {
-            Some(last) if estimate::text(last).saturating_add(estimate::text(&text)).saturating_add(1) <= most => {
+            Some(last)
+                if estimate::text(last)
+                    .saturating_add(estimate::text(&text))
+                    .saturating_add(1)
+                    <= most =>
+            {
                 last.push_str("\n\n");
                 last.push_str(&text);
             }
@@ -41,7 +49,9 @@ fn text(message: &Message) -> Option<String> {
 
 fn part(stored: &StoredPart) -> Option<String> {
     match &stored.part.content {
-        Content::Text(text) | Content::Refusal(text) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
+        Content::Text(text) | Content::Refusal(text) => {
+            Some(text.clone()).filter(|text| !text.trim().is_empty())
+        }
         Content::Reasoning { .. } => None,
         Content::Media(media) => Some(format!("[{}]", media.title())),
         Content::ToolCall(call) => Some(format!("[Called {} with: {}]", call.name, call.arguments)),
@@ -90,7 +100,10 @@ fn parted(text: &str, most: u32) -> Vec<String> {
     // No character is worth more than 1.3 tokens.
     let chars = (most as usize * 3 / 4).max(1);
     let letters: Vec<char> = text.chars().collect();
-    letters.chunks(chars).map(|some| some.iter().collect()).collect()
+    letters
+        .chunks(chars)
+        .map(|some| some.iter().collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -113,11 +126,23 @@ mod tests {
         check(&user("Hello"), Some("User:\nHello"));
         check(&assistant("Hi"), Some("Assistant:\nHi"));
         check(&assistant("  "), None);
-        check(&calls(&["look", "read"]), Some("Assistant:\n[Called look with: {}]\n[Called read with: {}]"));
-        check(&results(&[("look", "blue"), ("read", "")]), Some("[look result: blue]\n[read result: ]"));
-        let thought = Part::new(Content::Reasoning { text: "hmm".into(), redacted: false });
+        check(
+            &calls(&["look", "read"]),
+            Some("Assistant:\n[Called look with: {}]\n[Called read with: {}]"),
+        );
+        check(
+            &results(&[("look", "blue"), ("read", "")]),
+            Some("[look result: blue]\n[read result: ]"),
+        );
+        let thought = Part::new(Content::Reasoning {
+            text: "hmm".into(),
+            redacted: false,
+        });
         check(&message(Role::Assistant, vec![thought.clone()]), None);
-        check(&message(Role::Assistant, vec![thought, Part::text("So.")]), Some("Assistant:\nSo."));
+        check(
+            &message(Role::Assistant, vec![thought, Part::text("So.")]),
+            Some("Assistant:\nSo."),
+        );
     }
 
     /// Row S9
@@ -126,11 +151,21 @@ mod tests {
         let long = "é".repeat(501);
         check(
             &results(&[("look", &long)]),
-            Some(&format!("[look result: {}... (1 more characters)]", "é".repeat(500))),
+            Some(&format!(
+                "[look result: {}... (1 more characters)]",
+                "é".repeat(500)
+            )),
         );
-        check(&results(&[("look", &long[..1_000])]), Some(&format!("[look result: {}]", "é".repeat(500))));
+        check(
+            &results(&[("look", &long[..1_000])]),
+            Some(&format!("[look result: {}]", "é".repeat(500))),
+        );
         let mut cleared = results(&[("look", "blue")]);
-        cleared.parts[0].pruned = Some(Pruned { at: crate::model::Seq(9), time: None, original_tokens: 1 });
+        cleared.parts[0].pruned = Some(Pruned {
+            at: crate::model::Seq(9),
+            time: None,
+            original_tokens: 1,
+        });
         check(&cleared, Some("[look result: (cleared)]"));
     }
 

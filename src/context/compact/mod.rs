@@ -1,9 +1,10 @@
-//! Which messages a compaction is to stand for: decided from what the model sees, its sizes and the policy, before anything is asked of
-//! a model.
+//! Which messages a compaction is to stand for: decided from what the model sees, its sizes and the
+//! policy, before anything is asked of a model.
 //!
-//! Messages are hidden from one end of a stretch to the other, but for what stays in any case: what is pinned, the newest words
-//! of a user and the request that the newest turn works on, and calls whose results the model has not read. A stretch ends only
-//! where no call is parted from its result, and it always covers that of the compaction in force, whose place it takes.
+//! Messages are hidden from one end of a stretch to the other, but for what stays in any case: what
+//! is pinned, the newest words of a user and the request that the newest turn works on, and calls
+//! whose results the model has not read. A stretch ends only where no call is parted from its
+//! result, and it always covers that of the compaction in force, whose place it takes.
 
 pub mod digest;
 pub mod words;
@@ -17,13 +18,16 @@ use crate::model::{
 #[cfg(test)]
 mod tests;
 
-/// The share of the window that sets off a strategy where the policy does not say (feature row D13).
+/// The share of the window that sets off a strategy where the policy does not say (feature row
+/// D13).
 const PROACTIVE: f64 = 0.5;
 /// The same of the removal of the middle.
 const MIDDLE: f64 = 0.8;
-/// The share of the size at which a context is compacted from which on a summary is written beside the turn.
+/// The share of the size at which a context is compacted from which on a summary is written beside
+/// the turn.
 const AHEAD: f64 = 0.8;
-/// A compacted context is to have at most one part in so many of the room: it has to last for a while.
+/// A compacted context is to have at most one part in so many of the room: it has to last for a
+/// while.
 const ROOM_LEFT: u32 = 2;
 /// The removal of the middle keeps one part in so many of that at the beginning.
 const HEAD: u32 = 4;
@@ -83,7 +87,8 @@ pub struct Plan {
     pub carries: bool,
 }
 
-/// Why a context is to be compacted now. `None` means it is not. `local`: the model runs on a server of one's own.
+/// Why a context is to be compacted now. `None` means it is not. `local`: the model runs on a
+/// server of one's own.
 pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> Option<Trigger> {
     if !policy.enabled {
         return None;
@@ -103,16 +108,22 @@ pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Opti
         return None;
     }
     let guard = (guard(policy, local) == Guard::TwoLevel).then(|| policy.guard_request_ratio.get());
-    let shares = [threshold(policy), guard].into_iter().flatten().map(|ratio| share(budget.window, ratio));
+    let shares = [threshold(policy), guard]
+        .into_iter()
+        .flatten()
+        .map(|ratio| share(budget.window, ratio));
     Some(shares.fold(budget.room().saturating_add(1), u32::min))
 }
 
-/// Whether a summary is to be written beside the turn by now: soon one is needed, and who needs it is not to wait.
+/// Whether a summary is to be written beside the turn by now: soon one is needed, and who needs it
+/// is not to wait.
 pub fn is_ahead(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> bool {
-    policy.summarises_beside() && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
+    policy.summarises_beside()
+        && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
 }
 
-/// The size of prompt and answer together at which the guard stops an answer. `None` means there is no guard.
+/// The size of prompt and answer together at which the guard stops an answer. `None` means there is
+/// no guard.
 pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
     let watched = policy.enabled && guard(policy, local) == Guard::TwoLevel;
     watched.then(|| share(budget.window, policy.guard_stream_ratio.get()))
@@ -120,7 +131,9 @@ pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -
 
 /// How closely the size is watched.
 pub fn guard(policy: &CompactionPolicy, local: bool) -> Guard {
-    policy.guard.unwrap_or(if local { Guard::TwoLevel } else { Guard::None })
+    policy
+        .guard
+        .unwrap_or(if local { Guard::TwoLevel } else { Guard::None })
 }
 
 fn threshold(policy: &CompactionPolicy) -> Option<f64> {
@@ -132,7 +145,8 @@ fn threshold(policy: &CompactionPolicy) -> Option<f64> {
     Some(policy.threshold.map_or(own, Ratio::get))
 }
 
-/// The ways to try, one after the other. What need not become smaller waits rather than to lose what no summary was written of.
+/// The ways to try, one after the other. What need not become smaller waits rather than to lose
+/// what no summary was written of.
 pub fn ladder(first: Strategy, must: bool) -> impl Iterator<Item = Strategy> {
     let next = [Strategy::MiddleRemoval, Strategy::Truncation];
     let further = next.into_iter().filter(move |next| must && *next > first);
@@ -149,7 +163,10 @@ pub fn plan(strategy: Strategy, situation: &Situation<'_>) -> Option<Plan> {
     let field = Field::of(situation);
     let (head, tail) = match strategy {
         Strategy::ReactiveOverflow => (0, field.newest_turns(situation.policy.keep_turns)),
-        Strategy::ProactiveThreshold => (0, field.newest_share(situation.policy.keep_ratio, situation.target)?),
+        Strategy::ProactiveThreshold => (
+            0,
+            field.newest_share(situation.policy.keep_ratio, situation.target)?,
+        ),
         Strategy::MiddleRemoval => field.both_ends(),
         Strategy::Truncation => (0, field.newest_that_fits()),
     };
@@ -159,29 +176,51 @@ pub fn plan(strategy: Strategy, situation: &Situation<'_>) -> Option<Plan> {
 impl Plan {
     /// The size of the prompt with a summary of so many tokens in place of what goes.
     pub fn after(&self, situation: &Situation<'_>, summary: u32) -> u32 {
-        let gone = self.hidden.iter().map(|at| u64::from(size(&situation.messages[*at]))).sum::<u64>();
+        let gone = self
+            .hidden
+            .iter()
+            .map(|at| u64::from(size(&situation.messages[*at])))
+            .sum::<u64>();
         let whole = estimated(situation);
-        scaled(whole.saturating_sub(gone) + u64::from(summary), situation.size, whole)
+        scaled(
+            whole.saturating_sub(gone) + u64::from(summary),
+            situation.size,
+            whole,
+        )
     }
 
-    /// Tokens that may stand in place of what goes for the prompt to have the size that is asked for.
+    /// Tokens that may stand in place of what goes for the prompt to have the size that is asked
+    /// for.
     pub fn room(&self, situation: &Situation<'_>) -> u32 {
-        let Some(target) = situation.target else { return u32::MAX };
-        let gone = self.hidden.iter().map(|at| u64::from(size(&situation.messages[*at]))).sum::<u64>();
+        let Some(target) = situation.target else {
+            return u32::MAX;
+        };
+        let gone = self
+            .hidden
+            .iter()
+            .map(|at| u64::from(size(&situation.messages[*at])))
+            .sum::<u64>();
         let whole = estimated(situation);
         // What `after` does, the other way round.
         let most = u128::from(target) * u128::from(whole) / u128::from(situation.size.max(1));
-        u32::try_from(most.saturating_sub(u128::from(whole.saturating_sub(gone)))).unwrap_or(u32::MAX)
+        u32::try_from(most.saturating_sub(u128::from(whole.saturating_sub(gone))))
+            .unwrap_or(u32::MAX)
     }
 
     /// The messages that go, the summary in force left out.
     pub fn gone<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = &'a Message> + 'a {
-        self.hidden.iter().map(|at| &messages[*at]).filter(|message| !message.is_summary)
+        self.hidden
+            .iter()
+            .map(|at| &messages[*at])
+            .filter(|message| !message.is_summary)
     }
 
     /// The tools that what stays mentions, and those that only what goes does.
     pub fn tools(&self, messages: &[Message]) -> (Vec<String>, Vec<String>) {
-        let stays = messages.iter().enumerate().filter(|(at, _)| self.hidden.binary_search(at).is_err());
+        let stays = messages
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| self.hidden.binary_search(at).is_err());
         let stay = tools(stays.map(|(_, message)| message));
         let mut gone = tools(self.gone(messages));
         gone.retain(|tool| !stay.contains(tool));
@@ -218,19 +257,36 @@ impl<'a> Field<'a> {
         }
         let room = situation.budget.room() / ROOM_LEFT;
         let aim = u64::from(situation.target.unwrap_or(room).max(1));
-        Self { situation, whole: estimated(situation), movable, stays, turns, unread, aim }
+        Self {
+            situation,
+            whole: estimated(situation),
+            movable,
+            stays,
+            turns,
+            unread,
+            aim,
+        }
     }
 
     /// Whether nothing is parted here that belongs together.
     fn is_safe(&self, at: usize) -> bool {
-        self.situation.messages.get(at).is_none_or(|message| message.role != Role::Tool)
+        self.situation
+            .messages
+            .get(at)
+            .is_none_or(|message| message.role != Role::Tool)
     }
 
-    /// Whether a prompt may go on here without a summary before it: with a user, or inside the newest turn, whose request stays.
+    /// Whether a prompt may go on here without a summary before it: with a user, or inside the
+    /// newest turn, whose request stays.
     fn may_begin(&self, at: usize) -> bool {
-        let Some(message) = self.situation.messages.get(at) else { return true };
+        let Some(message) = self.situation.messages.get(at) else {
+            return true;
+        };
         let begun = self.turns[at] == self.newest()
-            && self.stays[..at].iter().zip(&self.turns).any(|(stays, turn)| *stays && *turn == self.newest());
+            && self.stays[..at]
+                .iter()
+                .zip(&self.turns)
+                .any(|(stays, turn)| *stays && *turn == self.newest());
         self.is_safe(at) && (message.role == Role::User || begun)
     }
 
@@ -241,7 +297,10 @@ impl<'a> Field<'a> {
     /// The first message of the newest turn but so many.
     fn turn_start(&self, back: u32) -> usize {
         let turn = self.newest().saturating_sub(back as usize);
-        self.turns.iter().position(|number| *number >= turn).unwrap_or_default()
+        self.turns
+            .iter()
+            .position(|number| *number >= turn)
+            .unwrap_or_default()
     }
 
     fn fits(&self, head: usize, tail: usize, summary: u64) -> bool {
@@ -255,12 +314,21 @@ impl<'a> Field<'a> {
 
     /// What a summary will cost at most.
     fn summary(&self) -> u64 {
-        u64::from(self.situation.policy.summary_max_tokens.saturating_add(estimate::MESSAGE_OVERHEAD))
+        u64::from(
+            self.situation
+                .policy
+                .summary_max_tokens
+                .saturating_add(estimate::MESSAGE_OVERHEAD),
+        )
     }
 
     /// What the summary in force goes on to cost.
     fn carried(&self) -> u64 {
-        let summary = self.situation.messages.iter().find(|message| message.is_summary);
+        let summary = self
+            .situation
+            .messages
+            .iter()
+            .find(|message| message.is_summary);
         summary.map_or(0, |message| u64::from(size(message)))
     }
 
@@ -269,25 +337,34 @@ impl<'a> Field<'a> {
         let whole = starts.filter(|at| *at <= self.unread && self.is_safe(*at));
         let begin = self.turn_start(0).min(self.unread);
         let inside = (begin..=self.unread).filter(|at| self.is_safe(*at));
-        whole.chain(inside).find(|at| self.fits(0, *at, self.summary())).unwrap_or(self.unread)
+        whole
+            .chain(inside)
+            .find(|at| self.fits(0, *at, self.summary()))
+            .unwrap_or(self.unread)
     }
 
     /// The newest share, and less of it where a size is asked for that it is too much for.
     fn newest_share(&self, keep: Ratio, asked: Option<u32>) -> Option<usize> {
-        let kept = u64::from(share(u32::try_from(self.whole).unwrap_or(u32::MAX), keep.get()));
+        let kept = u64::from(share(
+            u32::try_from(self.whole).unwrap_or(u32::MAX),
+            keep.get(),
+        ));
         let messages = self.situation.messages;
         let mut sum = 0;
         let fits = |message: &&Message| {
             sum += u64::from(size(message));
             sum <= kept
         };
-        let target = (messages.len() - messages.iter().rev().take_while(fits).count()).min(self.unread);
+        let target =
+            (messages.len() - messages.iter().rev().take_while(fits).count()).min(self.unread);
         let share = (1..=target).rev().find(|at| self.is_safe(*at));
         if asked.is_none() || share.is_some_and(|at| self.fits(0, at, self.summary())) {
             return share;
         }
         let mut less = (share.unwrap_or(1)..=self.unread).filter(|at| self.is_safe(*at));
-        less.clone().find(|at| self.fits(0, *at, self.summary())).or_else(|| less.next_back())
+        less.clone()
+            .find(|at| self.fits(0, *at, self.summary()))
+            .or_else(|| less.next_back())
     }
 
     fn both_ends(&self) -> (usize, usize) {
@@ -306,29 +383,53 @@ impl<'a> Field<'a> {
         };
         let head = messages.iter().take(before).take_while(fits).count();
         // A question without its answer is no beginning.
-        let asked = |at: &usize| messages.get(*at).is_some_and(|message| message.role == Role::User);
-        let head = (0..=head.min(self.unread)).rev().find(asked).unwrap_or_default();
+        let asked = |at: &usize| {
+            messages
+                .get(*at)
+                .is_some_and(|message| message.role == Role::User)
+        };
+        let head = (0..=head.min(self.unread))
+            .rev()
+            .find(asked)
+            .unwrap_or_default();
         let mut tails = (head..=self.unread).filter(|at| self.may_begin(*at));
-        let tail = tails.clone().find(|at| self.fits(head, *at, self.carried()));
-        (head, tail.or_else(|| tails.next_back()).unwrap_or(self.unread))
+        let tail = tails
+            .clone()
+            .find(|at| self.fits(head, *at, self.carried()));
+        (
+            head,
+            tail.or_else(|| tails.next_back()).unwrap_or(self.unread),
+        )
     }
 
     fn newest_that_fits(&self) -> usize {
         let mut tails = (0..=self.unread).filter(|at| self.may_begin(*at));
-        tails.find(|at| self.fits(0, *at, self.carried())).unwrap_or(self.unread)
+        tails
+            .find(|at| self.fits(0, *at, self.carried()))
+            .unwrap_or(self.unread)
     }
 
     fn plan(&self, strategy: Strategy, head: usize, tail: usize) -> Option<Plan> {
-        let Situation { messages, standing, .. } = *self.situation;
+        let Situation {
+            messages, standing, ..
+        } = *self.situation;
         let hidden: Vec<usize> = (head..tail).filter(|at| !self.stays[*at]).collect();
-        let new = hidden.iter().map(|at| &messages[*at]).filter(|message| !message.is_summary);
-        let (first, last) = (new.clone().next()?.seq, new.clone().next_back()?.seq);
+        let new = hidden
+            .iter()
+            .map(|at| &messages[*at])
+            .filter(|message| !message.is_summary);
+        let first = new.clone().next()?.seq;
+        let last = new.clone().next_back()?.seq;
         let from = standing.map_or(first, |standing| standing.from.min(first));
         let to = standing.map_or(last, |standing| standing.to.max(last));
         // What was left out of a summary before, and what is not pinned, would go with the stretch.
-        let inside = |message: &Message| !message.pinned && !message.is_summary && (from..=to).contains(&message.seq);
-        let kept =
-            messages.iter().enumerate().filter(|(at, message)| hidden.binary_search(at).is_err() && inside(message));
+        let inside = |message: &Message| {
+            !message.pinned && !message.is_summary && (from..=to).contains(&message.seq)
+        };
+        let kept = messages
+            .iter()
+            .enumerate()
+            .filter(|(at, message)| hidden.binary_search(at).is_err() && inside(message));
         // What the summary in force stands for is covered: it goes too, wherever it stands.
         let summary = messages.iter().position(|message| message.is_summary);
         let mut all = hidden.clone();
@@ -341,32 +442,52 @@ impl<'a> Field<'a> {
             to,
             kept: kept.map(|(_, message)| message.seq).collect(),
             stands_for: stands_for.saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX)),
-            carries: !strategy.summarises() && standing.is_some_and(|standing| standing.summary.is_some()),
+            carries: !strategy.summarises()
+                && standing.is_some_and(|standing| standing.summary.is_some()),
             hidden: all,
         })
     }
 }
 
-/// From which message on the model has not read what there is: a call goes with its results, and also one that has none yet.
+/// From which message on the model has not read what there is: a call goes with its results, and
+/// also one that has none yet.
 fn unread(messages: &[Message]) -> usize {
-    let Some(answer) = messages.iter().rposition(|message| message.role == Role::Assistant) else { return 0 };
+    let Some(answer) = messages
+        .iter()
+        .rposition(|message| message.role == Role::Assistant)
+    else {
+        return 0;
+    };
     let open = answer + 1 == messages.len() && !calls(&messages[answer]).is_empty();
-    let results = messages.get(answer + 1).is_some_and(|message| message.role == Role::Tool);
+    let results = messages
+        .get(answer + 1)
+        .is_some_and(|message| message.role == Role::Tool);
     if open || results { answer } else { answer + 1 }
 }
 
-/// What stays wherever a boundary lies: what is pinned with what belongs to it, the newest words of a user, and the request of the newest
-/// turn.
+/// What stays wherever a boundary lies: what is pinned with what belongs to it, the newest words of
+/// a user, and the request of the newest turn.
 fn staying(messages: &[Message], turns: &[usize]) -> Vec<bool> {
     let spoken = |message: &Message| message.role == Role::User && !message.is_summary;
     let newest = turns.last();
     let words = messages.iter().rposition(spoken);
-    let request = messages.iter().zip(turns).position(|(message, turn)| spoken(message) && Some(turn) == newest);
+    let request = messages
+        .iter()
+        .zip(turns)
+        .position(|(message, turn)| spoken(message) && Some(turn) == newest);
     let of_turn = |at: &usize| Some(*at) == words || Some(*at) == request;
     let pinned = |at: usize| messages.get(at).is_some_and(|message| message.pinned);
-    let is_results = |at: usize| messages.get(at).is_some_and(|message| message.role == Role::Tool);
-    let bound = |at: usize| is_results(at) && at > 0 && pinned(at - 1) || is_results(at + 1) && pinned(at + 1);
-    (0..messages.len()).map(|at| pinned(at) || of_turn(&at) || bound(at)).collect()
+    let is_results = |at: usize| {
+        messages
+            .get(at)
+            .is_some_and(|message| message.role == Role::Tool)
+    };
+    let bound = |at: usize| {
+        is_results(at) && at > 0 && pinned(at - 1) || is_results(at + 1) && pinned(at + 1)
+    };
+    (0..messages.len())
+        .map(|at| pinned(at) || of_turn(&at) || bound(at))
+        .collect()
 }
 
 fn calls(message: &Message) -> Vec<&str> {
@@ -396,7 +517,10 @@ fn size(message: &Message) -> u32 {
 
 /// The size of the prompt as it is estimated.
 fn estimated(situation: &Situation<'_>) -> u64 {
-    let messages = situation.messages.iter().map(|message| u64::from(size(message)));
+    let messages = situation
+        .messages
+        .iter()
+        .map(|message| u64::from(size(message)));
     (u64::from(situation.non_transcript_tokens) + messages.sum::<u64>()).max(1)
 }
 
@@ -406,7 +530,11 @@ fn scaled(estimate: u64, size: u32, whole: u64) -> u32 {
 }
 
 fn share(of: u32, ratio: f64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number is never larger")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a number is never larger"
+    )]
     let tokens = (f64::from(of) * ratio).ceil() as u32;
     tokens
 }

@@ -8,7 +8,8 @@ use crate::{
     model::{Transcript, TurnId, compaction::Strategy},
 };
 
-/// A conversation in turns: each a user's words and so many steps with a result of that many tokens, then an answer.
+/// A conversation in turns: each a user's words and so many steps with a result of that many
+/// tokens, then an answer.
 fn conversation(turns: &[(usize, u32)]) -> Vec<Message> {
     let mut messages = Vec::new();
     for (turn, (steps, tokens)) in turns.iter().enumerate() {
@@ -16,10 +17,16 @@ fn conversation(turns: &[(usize, u32)]) -> Vec<Message> {
         for step in 0..*steps {
             let call = format!("c{turn}-{step}");
             said.push(testing::calls(&[&call]));
-            said.push(testing::results(&[(&call, &"x".repeat(*tokens as usize * 4))]));
+            said.push(testing::results(&[(
+                &call,
+                &"x".repeat(*tokens as usize * 4),
+            )]));
         }
         said.push(assistant("Done."));
-        let of_turn = |message| Message { turn: Some(TurnId::new(format!("t{turn}"))), ..message };
+        let of_turn = |message| Message {
+            turn: Some(TurnId::new(format!("t{turn}"))),
+            ..message
+        };
         messages.extend(said.into_iter().map(of_turn));
     }
     numbered(messages)
@@ -46,8 +53,17 @@ struct Case {
 
 impl Case {
     fn of(messages: Vec<Message>) -> Self {
-        let policy = CompactionPolicy { summary_max_tokens: 100, ..CompactionPolicy::default() };
-        Self { messages, standing: None, policy, window: 10_000, target: None }
+        let policy = CompactionPolicy {
+            summary_max_tokens: 100,
+            ..CompactionPolicy::default()
+        };
+        Self {
+            messages,
+            standing: None,
+            policy,
+            window: 10_000,
+            target: None,
+        }
     }
 
     fn situation(&self) -> Situation<'_> {
@@ -56,7 +72,11 @@ impl Case {
             standing: self.standing.as_ref(),
             non_transcript_tokens: 0,
             size: total(&self.messages),
-            budget: Budget { window: self.window, reserve: 0, assumed: false },
+            budget: Budget {
+                window: self.window,
+                reserve: 0,
+                assumed: false,
+            },
             policy: &self.policy,
             target: self.target,
         }
@@ -68,7 +88,11 @@ impl Case {
 
     /// The conversation once the plan is carried out.
     fn carried_out(&self, plan: &Plan) -> Vec<Message> {
-        let stays = self.messages.iter().enumerate().filter(|(at, _)| !plan.hidden.contains(at));
+        let stays = self
+            .messages
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !plan.hidden.contains(at));
         stays.map(|(_, message)| message.clone()).collect()
     }
 }
@@ -79,13 +103,26 @@ fn the_newest_turns_stay_and_fewer_where_they_alone_are_too_much() {
     let plan = |turns: &[(usize, u32)], keep| {
         let mut case = Case::of(conversation(turns));
         case.policy.keep_turns = keep;
-        case.plan(Strategy::ReactiveOverflow).map(|plan| (plan.from.0, plan.to.0, plan.stands_for))
+        case.plan(Strategy::ReactiveOverflow)
+            .map(|plan| (plan.from.0, plan.to.0, plan.stands_for))
     };
     // Each turn has four messages.
-    assert_eq!(plan(&[(1, 900); 10], 2), Some((10, 320, 32)), "eight of ten turns");
+    assert_eq!(
+        plan(&[(1, 900); 10], 2),
+        Some((10, 320, 32)),
+        "eight of ten turns"
+    );
     assert_eq!(plan(&[(1, 900); 10], 1), Some((10, 360, 36)));
-    assert_eq!(plan(&[(1, 3_000); 3], 2), Some((10, 80, 8)), "two of 3,000 are more than half of the window");
-    assert_eq!(plan(&[(1, 900), (1, 900)], 2), None, "there is nothing older");
+    assert_eq!(
+        plan(&[(1, 3_000); 3], 2),
+        Some((10, 80, 8)),
+        "two of 3,000 are more than half of the window"
+    );
+    assert_eq!(
+        plan(&[(1, 900), (1, 900)], 2),
+        None,
+        "there is nothing older"
+    );
 }
 
 /// Rows D12 and D16
@@ -94,7 +131,10 @@ fn one_turn_that_is_too_much_is_parted_between_its_steps_and_keeps_its_request()
     let case = Case::of(conversation(&[(1, 10), (9, 1_000)]));
     let plan = case.plan(Strategy::ReactiveOverflow).unwrap();
     // The second turn has its request at 50, then steps of two messages each.
-    assert_eq!((plan.from, plan.to, plan.kept.as_slice()), (Seq(10), Seq(150), &[Seq(50)][..]));
+    assert_eq!(
+        (plan.from, plan.to, plan.kept.as_slice()),
+        (Seq(10), Seq(150), &[Seq(50)][..])
+    );
     assert!(Transcript::new(case.carried_out(&plan)).close().is_ok());
     assert!(plan.after(&case.situation(), 100) <= 5_000);
 }
@@ -103,17 +143,32 @@ fn one_turn_that_is_too_much_is_parted_between_its_steps_and_keeps_its_request()
 #[test]
 fn the_newest_share_stays_and_the_boundary_moves_back_to_where_nothing_is_parted() {
     let mut case = Case::of(conversation(&[(1, 1_000); 10]));
-    assert_eq!(case.plan(Strategy::ProactiveThreshold).unwrap().to, Seq(280), "three turns of ten are 30 %");
+    assert_eq!(
+        case.plan(Strategy::ProactiveThreshold).unwrap().to,
+        Seq(280),
+        "three turns of ten are 30 %"
+    );
     case.policy.keep_ratio = Ratio::clamped(0.299);
     let plan = case.plan(Strategy::ProactiveThreshold).unwrap();
     let kept = total(&case.messages) - plan.gone(&case.messages).map(size).sum::<u32>();
-    assert_eq!(plan.to, Seq(290), "where the share ends, a call would be parted from its result");
+    assert_eq!(
+        plan.to,
+        Seq(290),
+        "where the share ends, a call would be parted from its result"
+    );
     assert!(kept >= total(&case.messages) * 299 / 1_000);
     case.policy.keep_ratio = Ratio::clamped(0.0);
     let all = case.plan(Strategy::ProactiveThreshold).unwrap();
-    assert_eq!((all.to, all.kept.as_slice()), (Seq(400), &[Seq(370)][..]), "the newest words of the user stay");
+    assert_eq!(
+        (all.to, all.kept.as_slice()),
+        (Seq(400), &[Seq(370)][..]),
+        "the newest words of the user stay"
+    );
     let one = Case::of(numbered(vec![user("Hello"), assistant("Hi")]));
-    assert_eq!(one.plan(Strategy::ProactiveThreshold).map(|plan| plan.to), Some(Seq(20)));
+    assert_eq!(
+        one.plan(Strategy::ProactiveThreshold).map(|plan| plan.to),
+        Some(Seq(20))
+    );
 }
 
 /// Row D13
@@ -136,21 +191,39 @@ fn truncation_leaves_the_newest_that_fits_and_begins_with_a_user() {
     let long = Case::of(conversation(&[(1, 900), (12, 900)]));
     let plan = long.plan(Strategy::Truncation).unwrap();
     let left = long.carried_out(&plan);
-    assert_eq!((left[0].role, left[0].seq, left[1].role), (Role::User, Seq(50), Role::Assistant));
+    assert_eq!(
+        (left[0].role, left[0].seq, left[1].role),
+        (Role::User, Seq(50), Role::Assistant)
+    );
 }
 
 #[test]
 fn a_size_that_is_asked_for_is_aimed_at() {
     for target in [1_500, 3_000, 6_000] {
-        let case = Case { target: Some(target), ..Case::of(conversation(&[(1, 900); 11])) };
-        for strategy in
-            [Strategy::ReactiveOverflow, Strategy::ProactiveThreshold, Strategy::MiddleRemoval, Strategy::Truncation]
-        {
+        let case = Case {
+            target: Some(target),
+            ..Case::of(conversation(&[(1, 900); 11]))
+        };
+        for strategy in [
+            Strategy::ReactiveOverflow,
+            Strategy::ProactiveThreshold,
+            Strategy::MiddleRemoval,
+            Strategy::Truncation,
+        ] {
             let plan = case.plan(strategy).unwrap();
-            assert!(plan.after(&case.situation(), 0) <= target, "{strategy:?} {target}");
+            assert!(
+                plan.after(&case.situation(), 0) <= target,
+                "{strategy:?} {target}"
+            );
             let room = plan.room(&case.situation());
-            assert!(plan.after(&case.situation(), room) <= target, "{strategy:?} {target}: room for {room}");
-            assert!(plan.after(&case.situation(), room + 2) > target, "{strategy:?} {target}: room for {room}");
+            assert!(
+                plan.after(&case.situation(), room) <= target,
+                "{strategy:?} {target}: room for {room}"
+            );
+            assert!(
+                plan.after(&case.situation(), room + 2) > target,
+                "{strategy:?} {target}: room for {room}"
+            );
         }
     }
 }
@@ -159,15 +232,28 @@ fn a_size_that_is_asked_for_is_aimed_at() {
 fn what_the_model_has_not_read_stays() {
     let mut messages = conversation(&[(3, 2_000)]);
     messages.pop();
-    let case = Case { target: Some(1), ..Case::of(messages) };
-    for strategy in [Strategy::ReactiveOverflow, Strategy::MiddleRemoval, Strategy::Truncation] {
+    let case = Case {
+        target: Some(1),
+        ..Case::of(messages)
+    };
+    for strategy in [
+        Strategy::ReactiveOverflow,
+        Strategy::MiddleRemoval,
+        Strategy::Truncation,
+    ] {
         assert_eq!(case.plan(strategy).unwrap().to, Seq(50), "{strategy:?}");
     }
     let mut open = conversation(&[(3, 2_000)]);
     open.truncate(6); // the last call has no result yet
-    let case = Case { target: Some(1), ..Case::of(open) };
+    let case = Case {
+        target: Some(1),
+        ..Case::of(open)
+    };
     assert_eq!(case.plan(Strategy::Truncation).unwrap().to, Seq(50));
-    let only_words = Case { target: Some(1), ..Case::of(numbered(vec![user("a"), user("b")])) };
+    let only_words = Case {
+        target: Some(1),
+        ..Case::of(numbered(vec![user("a"), user("b")]))
+    };
     assert_eq!(only_words.plan(Strategy::Truncation), None);
 }
 
@@ -178,7 +264,9 @@ fn what_is_pinned_stays_with_what_belongs_to_it() {
     messages[10].pinned = true; // a result
     let case = Case::of(messages);
     let plan = case.plan(Strategy::ReactiveOverflow).unwrap();
-    let stay: Vec<usize> = (0..plan.hidden[plan.hidden.len() - 1]).filter(|at| !plan.hidden.contains(at)).collect();
+    let stay: Vec<usize> = (0..plan.hidden[plan.hidden.len() - 1])
+        .filter(|at| !plan.hidden.contains(at))
+        .collect();
     assert_eq!(stay, [1, 2, 9, 10]);
     assert_eq!(plan.kept, [Seq(30), Seq(100)], "those that are not pinned");
     assert!(Transcript::new(case.carried_out(&plan)).close().is_ok());
@@ -188,7 +276,11 @@ fn what_is_pinned_stays_with_what_belongs_to_it() {
 #[test]
 fn the_next_one_takes_the_place_of_the_one_in_force() {
     let mut messages = conversation(&[(1, 900); 8]);
-    let summary = Message { is_summary: true, seq: Seq(999), ..user("[Previous conversation summary]\n\nIn short.") };
+    let summary = Message {
+        is_summary: true,
+        seq: Seq(999),
+        ..user("[Previous conversation summary]\n\nIn short.")
+    };
     messages.splice(0..4, [summary]);
     let standing = Standing {
         id: CompactionId::new("k"),
@@ -197,15 +289,28 @@ fn the_next_one_takes_the_place_of_the_one_in_force() {
         messages: 4,
         summary: Some("In short.".to_owned()),
     };
-    let case = Case { standing: Some(standing), ..Case::of(messages) };
+    let case = Case {
+        standing: Some(standing),
+        ..Case::of(messages)
+    };
     let next = case.plan(Strategy::ReactiveOverflow).unwrap();
-    assert_eq!((next.from, next.to, next.stands_for, next.carries), (Seq(3), Seq(240), 24, false));
+    assert_eq!(
+        (next.from, next.to, next.stands_for, next.carries),
+        (Seq(3), Seq(240), 24, false)
+    );
     for strategy in [Strategy::ReactiveOverflow, Strategy::MiddleRemoval] {
         let hidden = case.plan(strategy).unwrap().hidden;
         assert_eq!(hidden[0], 0, "what the summary stands for is covered");
-        assert!(hidden.is_sorted_by(|one, other| one < other), "each goes once: {hidden:?}");
+        assert!(
+            hidden.is_sorted_by(|one, other| one < other),
+            "each goes once: {hidden:?}"
+        );
     }
-    assert_eq!(next.gone(&case.messages).count(), 20, "the summary is no message of the conversation");
+    assert_eq!(
+        next.gone(&case.messages).count(),
+        20,
+        "the summary is no message of the conversation"
+    );
     assert!(case.plan(Strategy::Truncation).unwrap().carries);
 }
 
@@ -213,10 +318,22 @@ fn the_next_one_takes_the_place_of_the_one_in_force() {
 fn a_removed_middle_is_covered_by_the_next_one() {
     let mut messages = conversation(&[(1, 900); 12]);
     messages.drain(4..8); // 50 to 80 went without a summary
-    let standing = Standing { id: CompactionId::new("k"), from: Seq(50), to: Seq(80), messages: 4, summary: None };
-    let case = Case { standing: Some(standing), ..Case::of(messages) };
+    let standing = Standing {
+        id: CompactionId::new("k"),
+        from: Seq(50),
+        to: Seq(80),
+        messages: 4,
+        summary: None,
+    };
+    let case = Case {
+        standing: Some(standing),
+        ..Case::of(messages)
+    };
     let next = case.plan(Strategy::MiddleRemoval).unwrap();
-    assert_eq!((next.from, next.kept.len(), next.carries), (Seq(50), 0, false));
+    assert_eq!(
+        (next.from, next.kept.len(), next.carries),
+        (Seq(50), 0, false)
+    );
     assert!(next.to > Seq(80));
     let whole = case.plan(Strategy::ReactiveOverflow).unwrap();
     assert_eq!((whole.from, whole.stands_for), (Seq(10), 4 + 36));
@@ -225,7 +342,11 @@ fn a_removed_middle_is_covered_by_the_next_one() {
 /// Rows D13, D14, L3 and L7
 #[test]
 fn it_is_due_at_its_threshold_and_beyond_the_room() {
-    let budget = Budget { window: 10_000, reserve: 2_000, assumed: false };
+    let budget = Budget {
+        window: 10_000,
+        reserve: 2_000,
+        assumed: false,
+    };
     let policy = |strategy, threshold: Option<f64>| CompactionPolicy {
         strategy,
         threshold: threshold.map(Ratio::clamped),
@@ -233,32 +354,109 @@ fn it_is_due_at_its_threshold_and_beyond_the_room() {
     };
     let table = [
         (policy(Strategy::ReactiveOverflow, None), false, 8_000, None),
-        (policy(Strategy::ReactiveOverflow, None), false, 8_001, Some(Trigger::Overflow)),
-        (policy(Strategy::ReactiveOverflow, Some(0.1)), false, 8_000, None),
-        (policy(Strategy::ProactiveThreshold, None), false, 4_999, None),
-        (policy(Strategy::ProactiveThreshold, None), false, 5_000, Some(Trigger::Threshold)),
-        (policy(Strategy::ProactiveThreshold, Some(0.8)), false, 7_999, None),
-        (policy(Strategy::MiddleRemoval, Some(0.6)), false, 6_000, Some(Trigger::Threshold)),
+        (
+            policy(Strategy::ReactiveOverflow, None),
+            false,
+            8_001,
+            Some(Trigger::Overflow),
+        ),
+        (
+            policy(Strategy::ReactiveOverflow, Some(0.1)),
+            false,
+            8_000,
+            None,
+        ),
+        (
+            policy(Strategy::ProactiveThreshold, None),
+            false,
+            4_999,
+            None,
+        ),
+        (
+            policy(Strategy::ProactiveThreshold, None),
+            false,
+            5_000,
+            Some(Trigger::Threshold),
+        ),
+        (
+            policy(Strategy::ProactiveThreshold, Some(0.8)),
+            false,
+            7_999,
+            None,
+        ),
+        (
+            policy(Strategy::MiddleRemoval, Some(0.6)),
+            false,
+            6_000,
+            Some(Trigger::Threshold),
+        ),
         (policy(Strategy::MiddleRemoval, None), false, 7_999, None),
-        (policy(Strategy::MiddleRemoval, None), false, 8_000, Some(Trigger::Threshold)),
-        (policy(Strategy::MiddleRemoval, None), false, 8_001, Some(Trigger::Overflow)),
-        (policy(Strategy::ReactiveOverflow, None), true, 8_000, Some(Trigger::Threshold)),
+        (
+            policy(Strategy::MiddleRemoval, None),
+            false,
+            8_000,
+            Some(Trigger::Threshold),
+        ),
+        (
+            policy(Strategy::MiddleRemoval, None),
+            false,
+            8_001,
+            Some(Trigger::Overflow),
+        ),
+        (
+            policy(Strategy::ReactiveOverflow, None),
+            true,
+            8_000,
+            Some(Trigger::Threshold),
+        ),
         (policy(Strategy::ReactiveOverflow, None), true, 7_999, None),
-        (CompactionPolicy { guard: Some(Guard::None), ..CompactionPolicy::default() }, true, 8_000, None),
-        (CompactionPolicy { enabled: false, ..CompactionPolicy::default() }, true, 99_999, None),
+        (
+            CompactionPolicy {
+                guard: Some(Guard::None),
+                ..CompactionPolicy::default()
+            },
+            true,
+            8_000,
+            None,
+        ),
+        (
+            CompactionPolicy {
+                enabled: false,
+                ..CompactionPolicy::default()
+            },
+            true,
+            99_999,
+            None,
+        ),
     ];
     for (policy, local, size, expected) in table {
-        assert_eq!(due(&policy, budget, size, local), expected, "{policy:?} {size}");
+        assert_eq!(
+            due(&policy, budget, size, local),
+            expected,
+            "{policy:?} {size}"
+        );
         let from = starts_at(&policy, budget, local);
-        assert_eq!(from.is_some_and(|from| size >= from), expected.is_some(), "{from:?} {size}");
+        assert_eq!(
+            from.is_some_and(|from| size >= from),
+            expected.is_some(),
+            "{from:?} {size}"
+        );
     }
 }
 
 /// Row D11
 #[test]
 fn a_summary_is_due_ahead_of_need_from_four_fifths_on_where_one_is_written_beside_the_turn() {
-    let budget = Budget { window: 10_000, reserve: 2_000, assumed: false };
-    let policy = |strategy, background| CompactionPolicy { strategy, background, ..CompactionPolicy::default() };
+    let budget = Budget {
+        window: 10_000,
+        reserve: 2_000,
+        assumed: false,
+    };
+    let policy = |strategy, background| CompactionPolicy {
+        strategy,
+        background,
+        ..CompactionPolicy::default()
+    };
     // It is compacted from 8,001, and by its share from 5,000 on.
     let table = [
         (policy(Strategy::ReactiveOverflow, true), 6_400, false),
@@ -267,17 +465,33 @@ fn a_summary_is_due_ahead_of_need_from_four_fifths_on_where_one_is_written_besid
         (policy(Strategy::ProactiveThreshold, true), 3_999, false),
         (policy(Strategy::ProactiveThreshold, true), 4_000, true),
         (policy(Strategy::MiddleRemoval, true), 8_000, false),
-        (CompactionPolicy { enabled: false, ..policy(Strategy::ReactiveOverflow, true) }, 99_999, false),
+        (
+            CompactionPolicy {
+                enabled: false,
+                ..policy(Strategy::ReactiveOverflow, true)
+            },
+            99_999,
+            false,
+        ),
     ];
     for (policy, size, expected) in table {
-        assert_eq!(is_ahead(&policy, budget, size, false), expected, "{policy:?} {size}");
+        assert_eq!(
+            is_ahead(&policy, budget, size, false),
+            expected,
+            "{policy:?} {size}"
+        );
     }
 }
 
 /// Row D15
 #[test]
 fn five_percent_are_progress() {
-    for (before, after, progress) in [(1_000, 950, true), (1_000, 951, false), (1_000, 1_000, false), (20, 19, true)] {
+    for (before, after, progress) in [
+        (1_000, 950, true),
+        (1_000, 951, false),
+        (1_000, 1_000, false),
+        (20, 19, true),
+    ] {
         assert_eq!(is_progress(before, after), progress, "{before} {after}");
     }
 }
@@ -287,8 +501,14 @@ fn five_percent_are_progress() {
 fn what_must_become_smaller_gets_there_without_a_model_in_the_end() {
     use Strategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow, Truncation};
     let steps = |first, must| ladder(first, must).collect::<Vec<_>>();
-    assert_eq!(steps(ReactiveOverflow, true), [ReactiveOverflow, MiddleRemoval, Truncation]);
-    assert_eq!(steps(ProactiveThreshold, true), [ProactiveThreshold, MiddleRemoval, Truncation]);
+    assert_eq!(
+        steps(ReactiveOverflow, true),
+        [ReactiveOverflow, MiddleRemoval, Truncation]
+    );
+    assert_eq!(
+        steps(ProactiveThreshold, true),
+        [ProactiveThreshold, MiddleRemoval, Truncation]
+    );
     assert_eq!(steps(MiddleRemoval, true), [MiddleRemoval, Truncation]);
     assert_eq!(steps(Truncation, true), [Truncation]);
     assert_eq!(steps(ReactiveOverflow, false), [ReactiveOverflow]);
@@ -306,10 +526,23 @@ fn tools_are_told_apart_by_whether_what_stays_mentions_them() {
         testing::results(&[("read", "y")]),
         assistant("Done."),
     ];
-    let case = Case { target: Some(1), ..Case::of(numbered(said)) };
-    let case = Case { policy: CompactionPolicy { keep_turns: 1, ..case.policy.clone() }, target: Some(9_000), ..case };
+    let case = Case {
+        target: Some(1),
+        ..Case::of(numbered(said))
+    };
+    let case = Case {
+        policy: CompactionPolicy {
+            keep_turns: 1,
+            ..case.policy.clone()
+        },
+        target: Some(9_000),
+        ..case
+    };
     let plan = case.plan(Strategy::ReactiveOverflow).unwrap();
-    assert_eq!(plan.tools(&case.messages), (vec!["read".to_owned()], vec!["grep".to_owned()]));
+    assert_eq!(
+        plan.tools(&case.messages),
+        (vec!["read".to_owned()], vec!["grep".to_owned()])
+    );
 }
 
 proptest! {

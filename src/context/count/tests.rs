@@ -26,34 +26,88 @@ fn counting(messages: Vec<Message>, tools: Vec<Tool>) -> Counting {
 fn what_the_order_of_a_request_adds_is_counted_and_what_it_joins_is_taken_off() {
     let said = || vec![testing::user("Hello"), testing::user("World")];
     let plain = counting(said(), Vec::new());
-    let as_sent = counting(vec![testing::user("Hello"), testing::assistant("OK"), testing::user("World")], Vec::new());
+    let as_sent = counting(
+        vec![
+            testing::user("Hello"),
+            testing::assistant("OK"),
+            testing::user("World"),
+        ],
+        Vec::new(),
+    );
     let mut added = Arrangement::default();
     added.messages(Role::Assistant, 1);
     added.texts("OK", 1);
-    let counted = Counting { arranged: (added.clone(), added.clone()), ..plain.clone() }.count(None);
+    let counted = Counting {
+        arranged: (added.clone(), added.clone()),
+        ..plain.clone()
+    }
+    .count(None);
     assert_eq!(counted.total, as_sent.count(None).total);
-    assert_eq!(counted.shares.iter().map(|spent| spent.tokens).sum::<u32>(), counted.total.tokens);
+    assert_eq!(
+        counted.shares.iter().map(|spent| spent.tokens).sum::<u32>(),
+        counted.total.tokens
+    );
     let measured = Some(reported_count(100));
-    let size = |arranged| Counting { measured: measured.clone(), arranged, ..plain.clone() }.count(None).total.tokens;
+    let size = |arranged| {
+        Counting {
+            measured: measured.clone(),
+            arranged,
+            ..plain.clone()
+        }
+        .count(None)
+        .total
+        .tokens
+    };
     let [none, one] = [Arrangement::default(), added];
     let answer = as_sent.count(None).total.tokens - plain.count(None).total.tokens;
-    assert_eq!(size((one.clone(), one.clone())), size((none.clone(), none.clone())) + answer, "it is new");
-    assert_eq!(size((one, none.clone())), size((none.clone(), none)), "the call that was measured had it");
+    assert_eq!(
+        size((one.clone(), one.clone())),
+        size((none.clone(), none.clone())) + answer,
+        "it is new"
+    );
+    assert_eq!(
+        size((one, none.clone())),
+        size((none.clone(), none)),
+        "the call that was measured had it"
+    );
     let mut joined = Arrangement::default();
     joined.messages(Role::User, -1);
-    let one = counting(vec![testing::user("Hello"), testing::user("")], Vec::new()).count(None).total.tokens;
-    let frame = one - counting(vec![testing::user("Hello")], Vec::new()).count(None).total.tokens;
-    let counted = Counting { arranged: (joined, Arrangement::default()), ..plain.clone() }.count(None).total.tokens;
+    let one = counting(vec![testing::user("Hello"), testing::user("")], Vec::new())
+        .count(None)
+        .total
+        .tokens;
+    let frame = one
+        - counting(vec![testing::user("Hello")], Vec::new())
+            .count(None)
+            .total
+            .tokens;
+    let counted = Counting {
+        arranged: (joined, Arrangement::default()),
+        ..plain.clone()
+    }
+    .count(None)
+    .total
+    .tokens;
     assert_eq!(counted, plain.count(None).total.tokens - frame);
 }
 
 #[test]
 fn a_prompt_is_divided_among_what_it_is_spent_on() {
-    let skill = Tool { category: ToolCategory::Skills, ..testing::tool("dance") };
-    let messages =
-        vec![testing::user("Hello, world!"), testing::calls(&["look"]), testing::results(&[("look", "a b c")])];
+    let skill = Tool {
+        category: ToolCategory::Skills,
+        ..testing::tool("dance")
+    };
+    let messages = vec![
+        testing::user("Hello, world!"),
+        testing::calls(&["look"]),
+        testing::results(&[("look", "a b c")]),
+    ];
     let counts = counting(messages, vec![testing::tool("look"), skill]).count(None);
-    let shares: Vec<_> = counts.shares.iter().map(|spent| (spent.on, spent.count)).collect();
+    let shares: Vec<_> = counts
+        .shares
+        .iter()
+        .map(|spent| (spent.on, spent.count))
+        .collect();
     let expected = [
         (Share::System, 1),
         (Share::Tools(ToolCategory::Tools), 1),
@@ -63,8 +117,17 @@ fn a_prompt_is_divided_among_what_it_is_spent_on() {
         (Share::Said(Category::ToolResults), 1),
     ];
     assert_eq!(shares, expected);
-    assert_eq!(counts.shares.iter().map(|spent| spent.tokens).sum::<u32>(), counts.total.tokens);
-    let tokens = |on| counts.shares.iter().find(|spent| spent.on == on).map(|spent| spent.tokens);
+    assert_eq!(
+        counts.shares.iter().map(|spent| spent.tokens).sum::<u32>(),
+        counts.total.tokens
+    );
+    let tokens = |on| {
+        counts
+            .shares
+            .iter()
+            .find(|spent| spent.on == on)
+            .map(|spent| spent.tokens)
+    };
     // Four of the text, four around it.
     assert_eq!(tokens(Share::Said(Category::User)), Some(8));
     assert_eq!(counts.messages.len(), 1);
@@ -73,29 +136,52 @@ fn a_prompt_is_divided_among_what_it_is_spent_on() {
 
 #[test]
 fn pinned_messages_and_summaries_are_counted_apart() {
-    let pinned = Message { pinned: true, ..testing::user("Hello") };
-    let summary = Message { is_summary: true, ..testing::user("Hello") };
+    let pinned = Message {
+        pinned: true,
+        ..testing::user("Hello")
+    };
+    let summary = Message {
+        is_summary: true,
+        ..testing::user("Hello")
+    };
     let counts = counting(vec![pinned, summary], vec![]).count(None);
     let on: Vec<Share> = counts.shares.iter().map(|spent| spent.on).collect();
-    assert_eq!(on, [Share::System, Share::Said(Category::Summary), Share::Said(Category::Pinned)]);
+    assert_eq!(
+        on,
+        [
+            Share::System,
+            Share::Said(Category::Summary),
+            Share::Said(Category::Pinned)
+        ]
+    );
 }
 
 #[test]
 fn a_learnt_ratio_scales_the_whole_and_its_parts() {
     let plain = counting(vec![testing::user(&"hello ".repeat(200))], vec![]);
     let learnt = (0..9).fold(Calibration::default(), |known, _| known.learn(100, 150));
-    let scaled = Counting { calibration: learnt, ..plain.clone() };
-    let (plain, scaled) = (plain.count(None), scaled.count(None));
+    let scaled = Counting {
+        calibration: learnt,
+        ..plain.clone()
+    };
+    let plain = plain.count(None);
+    let scaled = scaled.count(None);
     assert_eq!(scaled.total.basis, TokenBasis::Calibrated);
     assert_eq!(scaled.total.tokens, (plain.total.tokens * 3).div_ceil(2));
-    assert_eq!(scaled.shares.iter().map(|spent| spent.tokens).sum::<u32>(), scaled.total.tokens);
+    assert_eq!(
+        scaled.shares.iter().map(|spent| spent.tokens).sum::<u32>(),
+        scaled.total.tokens
+    );
 }
 
 #[test]
 fn what_the_provider_counted_is_the_total() {
     let counts = counting(vec![testing::user("Hello")], vec![]).count(Some(1000));
     assert_eq!(counts.total, reported_count(1000));
-    assert_eq!(counts.shares.iter().map(|spent| spent.tokens).sum::<u32>(), 1000);
+    assert_eq!(
+        counts.shares.iter().map(|spent| spent.tokens).sum::<u32>(),
+        1000
+    );
 }
 
 #[test]
@@ -108,7 +194,11 @@ fn a_total_is_apportioned_without_a_rest() {
         (&[0.0, 0.0], 5, &[0, 5]),
     ];
     for (weights, total, expected) in table {
-        assert_eq!(apportion(weights, *total), *expected, "{weights:?} of {total}");
+        assert_eq!(
+            apportion(weights, *total),
+            *expected,
+            "{weights:?} of {total}"
+        );
     }
 }
 
@@ -122,8 +212,16 @@ proptest! {
 /// Row A3
 #[test]
 fn what_a_call_measured_is_added_to_and_no_surer_than_what_is_added() {
-    let measured = TokenCount { tokens: 5_100, basis: TokenBasis::Actual, margin: 0, estimator: String::new() };
-    let mut counting = counting(vec![testing::user("Hello"), testing::user("And now?")], vec![]);
+    let measured = TokenCount {
+        tokens: 5_100,
+        basis: TokenBasis::Actual,
+        margin: 0,
+        estimator: String::new(),
+    };
+    let mut counting = counting(
+        vec![testing::user("Hello"), testing::user("And now?")],
+        vec![],
+    );
     counting.measured = Some(measured.clone());
     counting.single = 0;
     assert_eq!(counting.count(None).total, measured);
@@ -134,10 +232,17 @@ fn what_a_call_measured_is_added_to_and_no_surer_than_what_is_added() {
         (counts.total.basis, &counts.total.estimator),
         (counts.messages[0].basis, &counts.messages[0].estimator)
     );
-    assert_eq!(counts.shares.iter().map(|share| share.tokens).sum::<u32>(), counts.total.tokens);
+    assert_eq!(
+        counts.shares.iter().map(|share| share.tokens).sum::<u32>(),
+        counts.total.tokens
+    );
     assert_eq!(counting.count(Some(7)).total, reported_count(7));
     counting.messages.insert(1, testing::assistant("Hi"));
     let frame = counting.template.count(&Terms::one(Term::Message)).tokens;
     assert!(frame > 0);
-    assert_eq!(counting.count(None).total.tokens, counts.total.tokens + frame, "an answer stands in a message");
+    assert_eq!(
+        counting.count(None).total.tokens,
+        counts.total.tokens + frame,
+        "an answer stands in a message"
+    );
 }

@@ -14,9 +14,15 @@ fn an_anchor_leaves_only_what_was_appended_to_be_estimated() {
     let template = Template::of("openai", "gpt-4o");
     let before = template.terms(&prompt(&["Hello, world!"]));
     let now = template.terms(&prompt(&["Hello, world!", "Hello, world!"]));
-    assert_eq!(template.anchored(5000, &before, &before), reported_count(5000));
+    assert_eq!(
+        template.anchored(5000, &before, &before),
+        reported_count(5000)
+    );
     let count = template.anchored(5000, &before, &now);
-    assert_eq!((count.tokens, count.margin, count.basis), (5008, LEAST_MARGIN, TokenBasis::Tokenizer));
+    assert_eq!(
+        (count.tokens, count.margin, count.basis),
+        (5008, LEAST_MARGIN, TokenBasis::Tokenizer)
+    );
     // What was taken away counts down.
     assert_eq!(template.anchored(5000, &now, &before).tokens, 4992);
     assert_eq!(template.anchored(3, &now, &before).tokens, 0);
@@ -25,14 +31,27 @@ fn an_anchor_leaves_only_what_was_appended_to_be_estimated() {
 /// Row S6
 #[test]
 fn a_model_without_a_public_vocabulary_has_a_margin_of_a_tenth() {
-    let table = [("openai", "gpt-4o", TokenBasis::Tokenizer), ("other", "foo-1", TokenBasis::Heuristic)];
+    let table = [
+        ("openai", "gpt-4o", TokenBasis::Tokenizer),
+        ("other", "foo-1", TokenBasis::Heuristic),
+    ];
     for (service, model, basis) in table {
         let count = Template::of(service, model).estimate(1000);
         assert_eq!(count.basis, basis, "{model}");
-        assert!(basis == TokenBasis::Tokenizer || count.margin >= 100, "{model}: {}", count.margin);
+        assert!(
+            basis == TokenBasis::Tokenizer || count.margin >= 100,
+            "{model}: {}",
+            count.margin
+        );
     }
-    assert_eq!(Template::of("other", "foo-1").estimate(1000).estimator, "o200k+unknown");
-    assert_eq!(Template::of("other", "foo-1").estimate(0).margin, LEAST_MARGIN);
+    assert_eq!(
+        Template::of("other", "foo-1").estimate(1000).estimator,
+        "o200k+unknown"
+    );
+    assert_eq!(
+        Template::of("other", "foo-1").estimate(0).margin,
+        LEAST_MARGIN
+    );
 }
 
 /// Row A12
@@ -47,21 +66,32 @@ fn a_ratio_is_learnt_call_by_call_and_bounded() {
         (&[(1000, 1)], 0.5),
     ];
     for (calls, ratio) in table {
-        let learnt = calls.iter().fold(Calibration::default(), |known, (said, was)| known.learn(*said, *was));
+        let learnt = calls
+            .iter()
+            .fold(Calibration::default(), |known, (said, was)| {
+                known.learn(*said, *was)
+            });
         assert!((learnt.ratio - ratio).abs() < 1e-9, "{calls:?}: {learnt:?}");
     }
     let long = (0..100).fold(Calibration::default(), |known, _| known.learn(100, 100));
-    assert!((long.learn(100, 132).ratio - 1.02).abs() < 1e-9, "one call of sixteen");
+    assert!(
+        (long.learn(100, 132).ratio - 1.02).abs() < 1e-9,
+        "one call of sixteen"
+    );
 }
 
 /// Row A12
 #[test]
 fn a_ratio_is_used_once_it_is_trusted() {
     let count = Template::of("other", "foo-1").estimate(1000);
-    let learnt = |calls| (0..calls).fold(Calibration::default(), |known, _| known.learn(1000, 1200));
+    let learnt =
+        |calls| (0..calls).fold(Calibration::default(), |known, _| known.learn(1000, 1200));
     assert_eq!(learnt(2).apply(count.clone()), count);
     let corrected = learnt(3).apply(count.clone());
-    assert_eq!((corrected.tokens, corrected.margin, corrected.basis), (1200, 60, TokenBasis::Calibrated));
+    assert_eq!(
+        (corrected.tokens, corrected.margin, corrected.basis),
+        (1200, 60, TokenBasis::Calibrated)
+    );
     assert_eq!(corrected.estimator, count.estimator);
     assert_eq!(learnt(3).apply(reported_count(7)), reported_count(7));
 }

@@ -26,20 +26,36 @@ fn turn(name: &str, sizes: &[u32]) -> Vec<Message> {
 }
 
 fn turns_of(sizes: &[&[u32]]) -> Vec<Message> {
-    sizes.iter().enumerate().flat_map(|(n, sizes)| turn(&format!("t{n}"), sizes)).collect()
+    sizes
+        .iter()
+        .enumerate()
+        .flat_map(|(n, sizes)| turn(&format!("t{n}"), sizes))
+        .collect()
 }
 
 fn cleared(messages: &[Message], policy: &PrunePolicy) -> Vec<String> {
-    let chosen = choose(messages, policy).map(|pruning| pruning.outputs).unwrap_or_default();
-    chosen.into_iter().map(|output| output.call.into_string()).collect()
+    let chosen = choose(messages, policy)
+        .map(|pruning| pruning.outputs)
+        .unwrap_or_default();
+    chosen
+        .into_iter()
+        .map(|output| output.call.into_string())
+        .collect()
 }
 
 /// Marks what was chosen, as the store does.
 fn clear(messages: &mut [Message], pruning: &Pruning) {
     for output in &pruning.outputs {
-        let message = messages.iter_mut().find(|message| message.id == output.message).unwrap();
+        let message = messages
+            .iter_mut()
+            .find(|message| message.id == output.message)
+            .unwrap();
         let part = &mut message.parts[output.position];
-        part.pruned = Some(Pruned { at: Seq(1), time: None, original_tokens: part.size.tokens });
+        part.pruned = Some(Pruned {
+            at: Seq(1),
+            time: None,
+            original_tokens: part.size.tokens,
+        });
         part.size.tokens = placeholder();
     }
 }
@@ -52,7 +68,11 @@ fn shipped() -> PrunePolicy {
 fn a_model_sees_words_in_place_of_what_is_cleared_and_the_rest_as_it_is() {
     let mut messages = turn("t", &[30_000, 30_000]);
     let whole = messages.clone();
-    let pruned = Pruned { at: Seq(1), time: None, original_tokens: 30_000 };
+    let pruned = Pruned {
+        at: Seq(1),
+        time: None,
+        original_tokens: 30_000,
+    };
     messages[2].parts[0].pruned = Some(pruned);
     let seen: Vec<Message> = messages.into_iter().map(Message::seen).collect();
     let texts = |message: &Message| match &message.parts[0].part.content {
@@ -63,7 +83,10 @@ fn a_model_sees_words_in_place_of_what_is_cleared_and_the_rest_as_it_is() {
         | Content::ToolCall(_)
         | Content::Media(_) => Vec::new(),
     };
-    assert_eq!((texts(&seen[2]), texts(&seen[4])), (vec![PRUNED_WORDS.to_owned()], vec!["output".to_owned()]));
+    assert_eq!(
+        (texts(&seen[2]), texts(&seen[4])),
+        (vec![PRUNED_WORDS.to_owned()], vec!["output".to_owned()])
+    );
     assert_eq!((&seen[..2], &seen[3..]), (&whole[..2], &whole[3..]));
 }
 
@@ -73,8 +96,14 @@ fn exactly_the_protected_tokens_are_kept_and_the_output_that_crosses_goes() {
     let newest: [&[u32]; 2] = [&[1], &[1]];
     let with = |older: &[u32]| turns_of(&[older, newest[0], newest[1]]);
     assert_eq!(cleared(&with(&[30_000, 40_000]), &shipped()), ["t0-0"]);
-    assert_eq!(cleared(&with(&[30_000, 20_000, 20_000]), &shipped()), ["t0-0"]);
-    assert_eq!(cleared(&with(&[30_000, 20_000, 20_001]), &shipped()), ["t0-0", "t0-1"]);
+    assert_eq!(
+        cleared(&with(&[30_000, 20_000, 20_000]), &shipped()),
+        ["t0-0"]
+    );
+    assert_eq!(
+        cleared(&with(&[30_000, 20_000, 20_001]), &shipped()),
+        ["t0-0", "t0-1"]
+    );
     assert_eq!(cleared(&with(&[40_000]), &shipped()), [""; 0]);
     assert_eq!(cleared(&with(&[40_001]), &shipped()), ["t0-0"]);
 }
@@ -85,19 +114,47 @@ fn less_than_the_minimum_is_not_worth_it() {
     let saving = |saved: u32| turns_of(&[&[saved + placeholder(), 40_000], &[1], &[1]]);
     assert_eq!(choose(&saving(19_999), &shipped()), None);
     assert_eq!(choose(&saving(20_000), &shipped()).unwrap().saved, 20_000);
-    let two = turns_of(&[&[10_000 + placeholder(), 10_000 + placeholder(), 40_000], &[1], &[1]]);
-    assert_eq!(choose(&two, &shipped()).unwrap().saved, 20_000, "each placeholder is taken off");
+    let two = turns_of(&[
+        &[10_000 + placeholder(), 10_000 + placeholder(), 40_000],
+        &[1],
+        &[1],
+    ]);
+    assert_eq!(
+        choose(&two, &shipped()).unwrap().saved,
+        20_000,
+        "each placeholder is taken off"
+    );
 }
 
 /// Row D17
 #[test]
 fn the_newest_turns_stay_and_are_not_counted() {
-    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &shipped()), ["t0-0"]);
-    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000]]), &shipped()), ["t0-0"], "they hold more than is protected");
-    assert_eq!(cleared(&turns_of(&[&[30_000], &[10_000]]), &shipped()), [""; 0], "there are but two");
-    let none = PrunePolicy { protect_turns: 0, ..shipped() };
-    assert_eq!(cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &none), ["t0-0"]);
-    assert_eq!(cleared(&turns_of(&[&[30_000], &[20_000], &[20_000]]), &none), ["t0-0"]);
+    assert_eq!(
+        cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &shipped()),
+        ["t0-0"]
+    );
+    assert_eq!(
+        cleared(&turns_of(&[&[60_000], &[20_000]]), &shipped()),
+        ["t0-0"],
+        "they hold more than is protected"
+    );
+    assert_eq!(
+        cleared(&turns_of(&[&[30_000], &[10_000]]), &shipped()),
+        [""; 0],
+        "there are but two"
+    );
+    let none = PrunePolicy {
+        protect_turns: 0,
+        ..shipped()
+    };
+    assert_eq!(
+        cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &none),
+        ["t0-0"]
+    );
+    assert_eq!(
+        cleared(&turns_of(&[&[30_000], &[20_000], &[20_000]]), &none),
+        ["t0-0"]
+    );
 }
 
 /// Row D17
@@ -105,9 +162,22 @@ fn the_newest_turns_stay_and_are_not_counted() {
 fn turns_that_alone_hold_more_than_is_protected_yield_to_the_tokens() {
     let long = turns_of(&[&[1_000; 300]]);
     let cleared = cleared(&long, &shipped());
-    assert_eq!((cleared.len(), cleared.first().unwrap().as_str()), (260, "t0-0"));
+    assert_eq!(
+        (cleared.len(), cleared.first().unwrap().as_str()),
+        (260, "t0-0")
+    );
     let short = turns_of(&[&[1_000; 40]]);
-    assert_eq!(choose(&short, &PrunePolicy { minimum_tokens: 0, ..shipped() }), None, "exactly as much is no more");
+    assert_eq!(
+        choose(
+            &short,
+            &PrunePolicy {
+                minimum_tokens: 0,
+                ..shipped()
+            }
+        ),
+        None,
+        "exactly as much is no more"
+    );
 }
 
 /// Row D17
@@ -117,7 +187,16 @@ fn pruning_twice_changes_nothing() {
     let first = choose(&messages, &shipped()).unwrap();
     assert_eq!(first.outputs.len(), 2);
     clear(&mut messages, &first);
-    assert_eq!(choose(&messages, &PrunePolicy { minimum_tokens: 0, ..shipped() }), None);
+    assert_eq!(
+        choose(
+            &messages,
+            &PrunePolicy {
+                minimum_tokens: 0,
+                ..shipped()
+            }
+        ),
+        None
+    );
 }
 
 /// Row D17
@@ -127,7 +206,10 @@ fn nothing_is_cleared_behind_a_summary_nor_of_a_protected_tool_nor_what_is_pinne
     messages[3].is_summary = true;
     assert_eq!(cleared(&messages, &shipped()), ["t0-1"]);
     let mut messages = turns_of(&[&[50_000, 50_000, 40_000], &[1], &[1]]);
-    let keep = PrunePolicy { protected_tools: vec!["t0-0".to_owned()], ..shipped() };
+    let keep = PrunePolicy {
+        protected_tools: vec!["t0-0".to_owned()],
+        ..shipped()
+    };
     assert_eq!(cleared(&messages, &keep), ["t0-1"]);
     messages[4].pinned = true;
     assert_eq!(cleared(&messages, &keep), [""; 0]);
@@ -150,7 +232,10 @@ fn what_the_model_has_not_read_stays() {
     assert_eq!(cleared(&messages, &shipped()), ["t0-0", "t0-1"]);
     messages.push(testing::assistant("I see."));
     messages.last_mut().unwrap().turn = Some(TurnId::new("t0"));
-    assert_eq!(cleared(&messages, &shipped()), ["t0-0", "t0-1", "a", "b", "c"]);
+    assert_eq!(
+        cleared(&messages, &shipped()),
+        ["t0-0", "t0-1", "a", "b", "c"]
+    );
 }
 
 #[test]
@@ -165,8 +250,13 @@ fn appended_messages_have_turns_too() {
 /// Row D17
 #[test]
 fn clearing_pays_when_it_saves_more_than_is_billed_again() {
-    let pruning = Pruning { outputs: Vec::new(), saved: 60_000, before: 8_000 };
-    // 100,000 tokens are cached: 10,000 before the first result stay cached, 60,000 are gone, 30,000 are billed again.
+    let pruning = Pruning {
+        outputs: Vec::new(),
+        saved: 60_000,
+        before: 8_000,
+    };
+    // 100,000 tokens are cached: 10,000 before the first result stay cached, 60,000 are gone,
+    // 30,000 are billed again.
     assert_eq!(pruning.rebilled(100_000, 2_000), 30_000);
     assert_eq!(pruning.rebilled(0, 2_000), 0);
     assert_eq!(pruning.rebilled(9_999, 2_000), 0);
@@ -179,7 +269,11 @@ fn clearing_pays_when_it_saves_more_than_is_billed_again() {
         (PruneMode::OnOverflow, 99_999, true, true),
     ];
     for (mode, rebilled, overflows, due) in table {
-        assert_eq!(is_due(mode, &pruning, rebilled, overflows), due, "{mode:?} {rebilled} {overflows}");
+        assert_eq!(
+            is_due(mode, &pruning, rebilled, overflows),
+            due,
+            "{mode:?} {rebilled} {overflows}"
+        );
     }
 }
 

@@ -12,9 +12,11 @@ const MOST_DEPTH: u32 = 8;
 pub enum Definitions {
     /// As a TypeScript type, with descriptions as comments.
     TypeScript,
-    /// As JSON with spaces: `{"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}`
+    /// As JSON with spaces: `{"type": "function", "function": {"name": ..., "description": ...,
+    /// "parameters": ...}}`
     Functions,
-    /// The same, but of the schema only the properties themselves: what objects and lists hold is not passed on.
+    /// The same, but of the schema only the properties themselves: what objects and lists hold is
+    /// not passed on.
     Shallow,
     /// As JSON with spaces: `{"name": ..., "description": ..., "parameters": ...}`
     Spaced,
@@ -68,25 +70,40 @@ impl Definitions {
 
 /// A function as services take it, as JSON with spaces.
 fn function(tool: &Tool, schema: &str) -> String {
-    format!(r#"{{"type": "function", "function": {}}}"#, spaced_definition(tool, schema))
+    format!(
+        r#"{{"type": "function", "function": {}}}"#,
+        spaced_definition(tool, schema)
+    )
 }
 
 /// A schema without what the objects and lists in it hold; one that has none is as it was written.
 fn shallow(mut root: Value, schema: &str) -> String {
     let mut is_nested = false;
     let properties = root.get_mut("properties").and_then(Value::as_object_mut);
-    for property in properties.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
+    for property in properties
+        .into_iter()
+        .flat_map(Map::values_mut)
+        .filter_map(Value::as_object_mut)
+    {
         for inner in ["properties", "required", "additionalProperties", "items"] {
             is_nested |= property.remove(inner).is_some();
         }
     }
-    if is_nested { root.to_string() } else { schema.to_owned() }
+    if is_nested {
+        root.to_string()
+    } else {
+        schema.to_owned()
+    }
 }
 
 /// Name, description and parameters as JSON with spaces.
 fn spaced_definition(tool: &Tool, schema: &str) -> String {
-    let (name, description) = (quoted(&tool.name), quoted(&tool.description));
-    format!(r#"{{"name": {name}, "description": {description}, "parameters": {}}}"#, respaced(schema, " "))
+    let name = quoted(&tool.name);
+    let description = quoted(&tool.description);
+    format!(
+        r#"{{"name": {name}, "description": {description}, "parameters": {}}}"#,
+        respaced(schema, " ")
+    )
 }
 
 fn quoted(text: &str) -> String {
@@ -96,7 +113,8 @@ fn quoted(text: &str) -> String {
 /// JSON with this after each comma and colon, and no other white space. Keys keep their order.
 fn respaced(json: &str, space: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    let (mut in_text, mut escaped) = (false, false);
+    let mut in_text = false;
+    let mut escaped = false;
     for char in json.chars() {
         if in_text {
             out.push(char);
@@ -118,21 +136,40 @@ fn respaced(json: &str, space: &str) -> String {
 
 /// The schema that a reference within the root means; of anything else itself.
 fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
-    let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return schema };
-    reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
+    let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
+        return schema;
+    };
+    reference
+        .strip_prefix('#')
+        .and_then(|pointer| root.pointer(pointer))
+        .unwrap_or(schema)
 }
 
 fn properties(schema: &Value) -> Option<&Map<String, Value>> {
-    schema.get("properties").and_then(Value::as_object).filter(|properties| !properties.is_empty())
+    schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .filter(|properties| !properties.is_empty())
 }
 
 fn description(schema: &Value) -> Option<&str> {
-    schema.get("description").and_then(Value::as_str).filter(|text| !text.is_empty())
+    schema
+        .get("description")
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
 }
 
 /// The words of a schema, and its properties.
-fn collect(schema: &Value, root: &Value, depth: u32, words: &mut Vec<String>, written: &mut Written) {
-    let Some(deeper) = depth.checked_sub(1) else { return };
+fn collect(
+    schema: &Value,
+    root: &Value,
+    depth: u32,
+    words: &mut Vec<String>,
+    written: &mut Written,
+) {
+    let Some(deeper) = depth.checked_sub(1) else {
+        return;
+    };
     let schema = resolved(schema, root);
     for (name, property) in properties(schema).into_iter().flatten() {
         words.push(name.clone());
@@ -155,18 +192,29 @@ fn collect(schema: &Value, root: &Value, depth: u32, words: &mut Vec<String>, wr
         collect(either, root, deeper, words, written);
     }
     let values = schema.get("enum").and_then(Value::as_array);
-    words.extend(values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
+    words.extend(
+        values
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned),
+    );
 }
 
 fn is_nullable(schema: &Value) -> bool {
     let null = |kind: &Value| kind == "null";
     schema.get("nullable") == Some(&Value::Bool(true))
-        || schema.get("type").and_then(Value::as_array).is_some_and(|kinds| kinds.iter().any(null))
+        || schema
+            .get("type")
+            .and_then(Value::as_array)
+            .is_some_and(|kinds| kinds.iter().any(null))
         || alternatives(schema).any(|either| either.get("type").is_some_and(null))
 }
 
 fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
-    let lists = ["anyOf", "oneOf"].into_iter().filter_map(|key| schema.get(key).and_then(Value::as_array));
+    let lists = ["anyOf", "oneOf"]
+        .into_iter()
+        .filter_map(|key| schema.get(key).and_then(Value::as_array));
     lists.flatten()
 }
 
@@ -178,7 +226,10 @@ fn type_script(tool: &Tool, root: &Value) -> String {
     }
     let name = &tool.name;
     match properties(root) {
-        Some(_) => out.push_str(&format!("type {name} = (_: {{\n{}\n}}) => any;\n\n", members(root, root, MOST_DEPTH))),
+        Some(_) => out.push_str(&format!(
+            "type {name} = (_: {{\n{}\n}}) => any;\n\n",
+            members(root, root, MOST_DEPTH)
+        )),
         None => out.push_str(&format!("type {name} = () => any;\n\n")),
     }
     out
@@ -186,45 +237,88 @@ fn type_script(tool: &Tool, root: &Value) -> String {
 
 /// The properties of an object as members of a type.
 fn members(schema: &Value, root: &Value, depth: u32) -> String {
-    let required: Vec<&str> =
-        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let member = |(name, property): (&String, &Value)| {
         let target = resolved(property, root);
         let comment = description(property).or_else(|| description(target));
-        let comment = comment.map(|text| format!("// {text}\n")).unwrap_or_default();
-        let optional = if required.contains(&name.as_str()) { "" } else { "?" };
-        let default =
-            target.get("default").map(|default| format!(" // default: {}", plain(default))).unwrap_or_default();
-        format!("{comment}{name}{optional}: {},{default}", type_of(property, root, depth))
+        let comment = comment
+            .map(|text| format!("// {text}\n"))
+            .unwrap_or_default();
+        let optional = if required.contains(&name.as_str()) {
+            ""
+        } else {
+            "?"
+        };
+        let default = target
+            .get("default")
+            .map(|default| format!(" // default: {}", plain(default)))
+            .unwrap_or_default();
+        format!(
+            "{comment}{name}{optional}: {},{default}",
+            type_of(property, root, depth)
+        )
     };
-    properties(schema).into_iter().flatten().map(member).collect::<Vec<_>>().join("\n")
+    properties(schema)
+        .into_iter()
+        .flatten()
+        .map(member)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The TypeScript type of a schema.
 fn type_of(schema: &Value, root: &Value, depth: u32) -> String {
-    let Some(deeper) = depth.checked_sub(1) else { return "any".to_owned() };
+    let Some(deeper) = depth.checked_sub(1) else {
+        return "any".to_owned();
+    };
     let schema = resolved(schema, root);
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
-        return values.iter().map(Value::to_string).collect::<Vec<_>>().join(" | ");
+        return values
+            .iter()
+            .map(Value::to_string)
+            .collect::<Vec<_>>()
+            .join(" | ");
     }
     if let Some(value) = schema.get("const") {
         return value.to_string();
     }
-    let either: Vec<String> = alternatives(schema).map(|either| type_of(either, root, deeper)).collect();
+    let either: Vec<String> = alternatives(schema)
+        .map(|either| type_of(either, root, deeper))
+        .collect();
     if !either.is_empty() {
         return either.join(" | ");
     }
     match schema.get("type") {
         Some(Value::Array(names)) => {
             let names = names.iter().filter_map(Value::as_str);
-            names.map(|name| named_type(name, schema, root, deeper)).collect::<Vec<_>>().join(" | ")
+            names
+                .map(|name| named_type(name, schema, root, deeper))
+                .collect::<Vec<_>>()
+                .join(" | ")
         }
         Some(name) => named_type(name.as_str().unwrap_or(""), schema, root, deeper),
-        None => named_type(if properties(schema).is_some() { "object" } else { "" }, schema, root, deeper),
+        None => named_type(
+            if properties(schema).is_some() {
+                "object"
+            } else {
+                ""
+            },
+            schema,
+            root,
+            deeper,
+        ),
     }
 }
 
@@ -232,8 +326,15 @@ fn named_type(name: &str, schema: &Value, root: &Value, depth: u32) -> String {
     match name {
         "integer" | "number" => "number".to_owned(),
         "string" | "boolean" | "null" => name.to_owned(),
-        "array" => format!("{}[]", schema.get("items").map_or("any".to_owned(), |items| type_of(items, root, depth))),
-        "object" if properties(schema).is_some() => format!("{{\n{}\n}}", members(schema, root, depth)),
+        "array" => format!(
+            "{}[]",
+            schema
+                .get("items")
+                .map_or("any".to_owned(), |items| type_of(items, root, depth))
+        ),
+        "object" if properties(schema).is_some() => {
+            format!("{{\n{}\n}}", members(schema, root, depth))
+        }
         "object" => name.to_owned(),
         _ => "any".to_owned(),
     }

@@ -31,8 +31,9 @@ pub struct Template {
 pub(super) struct Rule {
     /// Services it is for; empty: whatever the service.
     pub services: &'static [&'static str],
-    /// What a model's name begins with or has after a `-`, `/`, `.` or `_`; empty: whatever the model. With a `$` at its end it is
-    /// the end of the name too, but for a variant such as `:free`.
+    /// What a model's name begins with or has after a `-`, `/`, `.` or `_`; empty: whatever the
+    /// model. With a `$` at its end it is the end of the name too, but for a variant such as
+    /// `:free`.
     pub models: &'static [&'static str],
     /// The template's name.
     pub template: &'static str,

@@ -1,5 +1,6 @@
-//! Remembers what definitions of tools and system prompts count to, by their content: sizes are asked for far more often than either
-//! changes. What it returns is what counting again would return.
+//! Remembers what definitions of tools and system prompts count to, by their content: sizes are
+//! asked for far more often than either changes. What it returns is what counting again would
+//! return.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +39,8 @@ struct Memo {
     generations: Mutex<Generations>,
 }
 
-/// An entry that is asked for moves to the newer generation; when that is full, the older one is forgotten.
+/// An entry that is asked for moves to the newer generation; when that is full, the older one is
+/// forgotten.
 #[derive(Debug, Default)]
 struct Generations {
     newer: BTreeMap<u64, Terms>,
@@ -47,7 +49,10 @@ struct Generations {
 
 impl Memo {
     fn get(&self, key: u64) -> Option<Terms> {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self
+            .generations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = generations.newer.get(&key) {
             return Some(*known);
         }
@@ -57,7 +62,10 @@ impl Memo {
     }
 
     fn put(&self, key: u64, terms: Terms) {
-        self.generations.lock().unwrap_or_else(PoisonError::into_inner).insert(key, terms);
+        self.generations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, terms);
     }
 }
 
@@ -78,7 +86,12 @@ mod tests {
     #[test]
     fn the_same_content_is_counted_once_and_other_content_for_itself() {
         let mut counted = 0;
-        for (content, expected) in [("memo a", 1.0), ("memo a", 1.0), ("memo b", 2.0), ("memo a", 1.0)] {
+        for (content, expected) in [
+            ("memo a", 1.0),
+            ("memo a", 1.0),
+            ("memo b", 2.0),
+            ("memo a", 1.0),
+        ] {
             let found = terms(&content, || {
                 counted += 1;
                 Terms::some(Term::Text, f64::from(counted))

@@ -1,8 +1,9 @@
 //! What a model family makes of a prompt, and what that costs in tokens.
 //!
-//! Providers wrap a request in a fixed form before the model sees it: a hidden block about tools, delimiters around each message,
-//! definitions rewritten as TypeScript or JSON. That form, not the vocabulary, is where simple estimates go wrong. Each family is one
-//! row of [`table`]: a vocabulary, how it writes definitions, and what each [`Term`] of a prompt costs.
+//! Providers wrap a request in a fixed form before the model sees it: a hidden block about tools,
+//! delimiters around each message, definitions rewritten as TypeScript or JSON. That form, not the
+//! vocabulary, is where simple estimates go wrong. Each family is one row of [`table`]: a
+//! vocabulary, how it writes definitions, and what each [`Term`] of a prompt costs.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -38,13 +39,27 @@ impl Template {
 
     /// What a prompt is made of, as this family counts it.
     pub fn terms(&self, prompt: &Prompt) -> Terms {
-        let Prompt { model: _, system, transcript, contents: _, tools, max_output_tokens: _, generation, size: _ } =
-            prompt;
+        let Prompt {
+            model: _,
+            system,
+            transcript,
+            contents: _,
+            tools,
+            max_output_tokens: _,
+            generation,
+            size: _,
+        } = prompt;
         self.terms_of(system, tools, transcript.messages(), generation)
     }
 
     /// The same of a prompt that is not put together yet.
-    pub fn terms_of(&self, system: &str, tools: &[Tool], messages: &[Message], generation: &Generation) -> Terms {
+    pub fn terms_of(
+        &self,
+        system: &str,
+        tools: &[Tool],
+        messages: &[Message],
+        generation: &Generation,
+    ) -> Terms {
         let mut terms = self.terms_outside(system, tools, generation);
         for message in messages {
             terms.add(&self.terms_of_message(message));
@@ -74,7 +89,12 @@ impl Template {
     pub fn terms_of_instructions(&self, system: &str, generation: &Generation) -> Terms {
         let mut terms = self.terms_of_system(system);
         terms.set(Term::Prompt, 1.0);
-        terms.set(Term::Thinking, f64::from(u8::from(generation.reasoning_effort != Some(ReasoningEffort::None))));
+        terms.set(
+            Term::Thinking,
+            f64::from(u8::from(
+                generation.reasoning_effort != Some(ReasoningEffort::None),
+            )),
+        );
         terms
     }
 
@@ -88,20 +108,30 @@ impl Template {
         terms
     }
 
-    /// Tokens of a text that is likely to be asked about again. It is counted once, however often that is.
+    /// Tokens of a text that is likely to be asked about again. It is counted once, however often
+    /// that is.
     pub fn known_tokens(&self, text: &str) -> f64 {
-        memo::terms(&(self.name, text), || Terms::some(Term::Text, self.tokens(text))).get(Term::Text)
+        memo::terms(&(self.name, text), || {
+            Terms::some(Term::Text, self.tokens(text))
+        })
+        .get(Term::Text)
     }
 
-    /// Whether a system prompt and all of these tools were counted before, so that counting them takes no time now.
+    /// Whether a system prompt and all of these tools were counted before, so that counting them
+    /// takes no time now.
     pub fn has_counted<'a>(&self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> bool {
         (system.is_empty() || memo::knows(&(self.name, system)))
-            && tools.into_iter().all(|tool| memo::knows(&self.definition(tool)))
+            && tools
+                .into_iter()
+                .all(|tool| memo::knows(&self.definition(tool)))
     }
 
     /// Of one message.
     pub fn terms_of_message(&self, message: &Message) -> Terms {
-        let calls = message.parts.iter().filter(|stored| matches!(stored.part.content, Content::ToolCall(_)));
+        let calls = message
+            .parts
+            .iter()
+            .filter(|stored| matches!(stored.part.content, Content::ToolCall(_)));
         let mut terms = self.terms_of_frame(message.role, calls.count());
         for stored in &message.parts {
             terms.add(&self.terms_of_part(&stored.part, message.role));
@@ -111,7 +141,11 @@ impl Template {
 
     /// Of a message with so many calls, without its parts.
     pub fn terms_of_frame(&self, role: Role, calls: usize) -> Terms {
-        let mut terms = Terms::one(if role == Role::System { Term::System } else { Term::Message });
+        let mut terms = Terms::one(if role == Role::System {
+            Term::System
+        } else {
+            Term::Message
+        });
         terms.set(Term::Answer, f64::from(u8::from(role == Role::Assistant)));
         terms.set(Term::ParallelCall, calls.saturating_sub(1) as f64);
         terms
@@ -120,7 +154,12 @@ impl Template {
     /// Of one part, without its message. What a provider attached to it is opaque and not counted.
     pub fn terms_of_part(&self, part: &Part, role: Role) -> Terms {
         let mut terms = Terms::default();
-        terms.set(Term::Media, part.media().map(|medium| f64::from(media::tokens(medium, self.pictures()))).sum());
+        terms.set(
+            Term::Media,
+            part.media()
+                .map(|medium| f64::from(media::tokens(medium, self.pictures())))
+                .sum(),
+        );
         match &part.content {
             Content::Text(text) => terms.set(Term::Text, self.tokens(&self.sent(text, role))),
             Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
@@ -128,12 +167,18 @@ impl Template {
             }
             Content::ToolCall(call) => {
                 terms.set(Term::Call, 1.0);
-                terms.set(Term::CallText, self.tokens(&call.name) + self.tokens(&call.arguments));
+                terms.set(
+                    Term::CallText,
+                    self.tokens(&call.name) + self.tokens(&call.arguments),
+                );
                 terms.set(Term::Argument, arguments(&call.arguments));
             }
             Content::ToolResult(result) => {
                 terms.set(Term::Result, 1.0);
-                terms.set(Term::ResultText, result.texts().map(|text| self.tokens(text)).sum());
+                terms.set(
+                    Term::ResultText,
+                    result.texts().map(|text| self.tokens(text)).sum(),
+                );
             }
             Content::Media(_) => {}
         }
@@ -148,13 +193,20 @@ impl Template {
             frames.scale(*count as f64);
             terms.add(&frames);
         }
-        let texts = arrangement.texts.iter().map(|(text, count)| self.known_tokens(text) * *count as f64);
+        let texts = arrangement
+            .texts
+            .iter()
+            .map(|(text, count)| self.known_tokens(text) * *count as f64);
         terms.add(&Terms::some(Term::Text, texts.sum()));
         terms
     }
 
     /// Of the definitions of tools.
-    pub fn terms_of_tools<'a>(&self, tools: impl IntoIterator<Item = &'a Tool>, choice: Option<&ToolChoice>) -> Terms {
+    pub fn terms_of_tools<'a>(
+        &self,
+        tools: impl IntoIterator<Item = &'a Tool>,
+        choice: Option<&ToolChoice>,
+    ) -> Terms {
         if self.none_hides_tools && matches!(choice, Some(ToolChoice::None)) {
             return Terms::one(Term::Forbidden);
         }
@@ -170,29 +222,45 @@ impl Template {
         terms
     }
 
-    /// Whether the tool is sent to the model: some services leave out all but the one that must be called.
+    /// Whether the tool is sent to the model: some services leave out all but the one that must be
+    /// called.
     fn shows(&self, tool: &Tool, choice: Option<&ToolChoice>) -> bool {
         match choice {
             Some(ToolChoice::Tool(name)) if self.forced_hides_others => tool.name == *name,
-            None | Some(ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_)) => true,
+            None
+            | Some(
+                ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_),
+            ) => true,
         }
     }
 
-    /// Of one tool's definition, without what stands around all of them. Each definition is counted once, however often it is asked about.
+    /// Of one tool's definition, without what stands around all of them. Each definition is counted
+    /// once, however often it is asked about.
     pub fn terms_of_tool(&self, tool: &Tool) -> Terms {
         memo::terms(&self.definition(tool), || self.count_tool(tool))
     }
 
     /// What a definition is known by.
     fn definition<'a>(&self, tool: &'a Tool) -> (&'static str, &'a str, &'a str, Option<&'a str>) {
-        (self.name, &tool.name, &tool.description, tool.input_schema.as_deref())
+        (
+            self.name,
+            &tool.name,
+            &tool.description,
+            tool.input_schema.as_deref(),
+        )
     }
 
     fn count_tool(&self, tool: &Tool) -> Terms {
         let written = self.definitions.write(tool);
         let mut terms = Terms::one(Term::Tool);
-        terms.set(Term::Definition, written.texts.iter().map(|text| self.tokens(text)).sum());
-        terms.set(Term::DescribedTool, f64::from(u8::from(!tool.description.is_empty())));
+        terms.set(
+            Term::Definition,
+            written.texts.iter().map(|text| self.tokens(text)).sum(),
+        );
+        terms.set(
+            Term::DescribedTool,
+            f64::from(u8::from(!tool.description.is_empty())),
+        );
         terms.set(Term::Property, f64::from(written.properties));
         terms.set(Term::DescribedProperty, f64::from(written.described));
         terms.set(Term::NestedObject, f64::from(written.nested));
@@ -201,7 +269,8 @@ impl Template {
         terms
     }
 
-    /// What of a text the template passes on: some leave out what a model thought aloud in earlier answers.
+    /// What of a text the template passes on: some leave out what a model thought aloud in earlier
+    /// answers.
     fn sent<'a>(&self, text: &'a str, role: Role) -> Cow<'a, str> {
         match text.rsplit_once("</think>") {
             Some((_, answer)) if self.drops_thinking && role == Role::Assistant => {

@@ -1,4 +1,5 @@
-//! What pictures cost, by family. Published measurements; where a family's are not known, a picture costs what one costs most of them.
+//! What pictures cost, by family. Published measurements; where a family's are not known, a picture
+//! costs what one costs most of them.
 
 use super::Template;
 use crate::model::media::Pixels;
@@ -9,7 +10,8 @@ const UNKNOWN: u32 = 1_600;
 /// What a picture costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pictures {
-    /// By squares of so many pixels, begun ones too, after it was made as small as the model sees it.
+    /// By squares of so many pixels, begun ones too, after it was made as small as the model sees
+    /// it.
     Patches {
         /// Pixels of a square's side.
         side: u32,
@@ -39,23 +41,49 @@ pub enum Pictures {
 
 /// Which family's pictures cost what.
 static TABLE: &[(&[&str], Pictures)] = &[
-    (&["claude-4", "claude-4.5"], patches(28, 1_568, (1, 1_568), 100)),
+    (
+        &["claude-4", "claude-4.5"],
+        patches(28, 1_568, (1, 1_568), 100),
+    ),
     (&["claude-4.7"], patches(28, 2_000, (1, 4_000), 100)),
     (
         &["gpt-4-chat", "gpt-4-responses"],
-        Pictures::Tiles { each: 170, base: 85, side: 512, longer: 2_048, shorter: 768 },
+        Pictures::Tiles {
+            each: 170,
+            base: 85,
+            side: 512,
+            longer: 2_048,
+            shorter: 768,
+        },
     ),
-    (&["gpt-5-chat", "gpt-5-responses"], patches(32, u32::MAX, (1, u32::MAX), 120)),
+    (
+        &["gpt-5-chat", "gpt-5-responses"],
+        patches(32, u32::MAX, (1, u32::MAX), 120),
+    ),
     (&["gemini-3", "vertex-gemini-3"], Pictures::Each(1_100)),
     (
         &["gemini-2.0", "gemini-2.5", "vertex-gemini-2.5"],
-        Pictures::Tiles { each: 258, base: 0, side: 768, longer: 0, shorter: 0 },
+        Pictures::Tiles {
+            each: 258,
+            base: 0,
+            side: 768,
+            longer: 0,
+            shorter: 0,
+        },
     ),
-    (&["qwen-3", "qwen-3.5", "mistralrs-qwen-3", "venice-qwen-3.5"], patches(28, u32::MAX, (4, 16_384), 100)),
+    (
+        &["qwen-3", "qwen-3.5", "mistralrs-qwen-3", "venice-qwen-3.5"],
+        patches(28, u32::MAX, (4, 16_384), 100),
+    ),
 ];
 
 const fn patches(side: u32, edge: u32, squares: (u32, u32), price: u32) -> Pictures {
-    Pictures::Patches { side, edge, squares, price }
+    Pictures::Patches {
+        side,
+        edge,
+        squares,
+        price,
+    }
 }
 
 impl Default for Pictures {
@@ -68,7 +96,9 @@ impl Default for Pictures {
 impl Template {
     /// What the family's pictures cost.
     pub fn pictures(&self) -> Pictures {
-        let known = TABLE.iter().find(|(families, _)| families.contains(&self.name));
+        let known = TABLE
+            .iter()
+            .find(|(families, _)| families.contains(&self.name));
         known.map_or_else(Pictures::default, |(_, pictures)| *pictures)
     }
 }
@@ -80,12 +110,33 @@ impl Pictures {
         match (self, sides) {
             (Self::Each(tokens), _) => tokens,
             (Self::Patches { .. } | Self::Tiles { .. }, None) => UNKNOWN,
-            (Self::Patches { side, edge, squares: (least, most), price }, Some(sides)) => {
-                let squares = fewest(at_most(sides, edge), side, most).clamp(u64::from(least), u64::from(most));
+            (
+                Self::Patches {
+                    side,
+                    edge,
+                    squares: (least, most),
+                    price,
+                },
+                Some(sides),
+            ) => {
+                let squares = fewest(at_most(sides, edge), side, most)
+                    .clamp(u64::from(least), u64::from(most));
                 narrow((squares * u64::from(price)).div_ceil(100))
             }
-            (Self::Tiles { each, base, side, longer, shorter }, Some(sides)) => {
-                let (width, height) = shrunk(at_most(sides, if longer == 0 { u32::MAX } else { longer }), shorter);
+            (
+                Self::Tiles {
+                    each,
+                    base,
+                    side,
+                    longer,
+                    shorter,
+                },
+                Some(sides),
+            ) => {
+                let (width, height) = shrunk(
+                    at_most(sides, if longer == 0 { u32::MAX } else { longer }),
+                    shorter,
+                );
                 narrow(u64::from(base) + u64::from(each) * squares((width, height), side))
             }
         }
@@ -94,7 +145,10 @@ impl Pictures {
 
 /// Both sides, made smaller until the longer one is no longer than that.
 fn at_most((width, height): (u32, u32), edge: u32) -> (u32, u32) {
-    scaled((width, height), f64::from(edge) / f64::from(width.max(height)))
+    scaled(
+        (width, height),
+        f64::from(edge) / f64::from(width.max(height)),
+    )
 }
 
 /// Both sides, made smaller until the shorter one is no longer than that; 0: they stay.
@@ -102,7 +156,10 @@ fn shrunk((width, height): (u32, u32), shorter: u32) -> (u32, u32) {
     if shorter == 0 {
         (width, height)
     } else {
-        scaled((width, height), f64::from(shorter) / f64::from(width.min(height)))
+        scaled(
+            (width, height),
+            f64::from(shorter) / f64::from(width.min(height)),
+        )
     }
 }
 
@@ -127,14 +184,19 @@ fn fewest(sides: (u32, u32), side: u32, most: u32) -> u64 {
     }
     // With each column less the picture is so much smaller; the first that fits is the largest.
     let columns = sides.0.div_ceil(side);
-    let (mut least, mut more) = (1, columns);
+    let mut least = 1;
+    let mut more = columns;
     let of = |columns: u32| {
         let by = f64::from(columns) * f64::from(side) / f64::from(sides.0);
         squares(scaled(sides, by), side)
     };
     while more - least > 1 {
         let middle = least + (more - least) / 2;
-        if of(middle) <= u64::from(most) { least = middle } else { more = middle }
+        if of(middle) <= u64::from(most) {
+            least = middle
+        } else {
+            more = middle
+        }
     }
     of(least)
 }
@@ -154,7 +216,11 @@ mod tests {
     fn a_picture_costs_what_was_measured() {
         let check = |template: &str, (width, height): (u32, u32), expected: u32| {
             let pictures = Template::named(template).unwrap().pictures();
-            assert_eq!(pictures.tokens(Pixels::new(width, height)), expected, "{template}: {width} x {height}");
+            assert_eq!(
+                pictures.tokens(Pixels::new(width, height)),
+                expected,
+                "{template}: {width} x {height}"
+            );
         };
         check("claude-4.5", (1_920, 1_080), 1_560);
         check("claude-4.7", (1_920, 1_080), 2_691);
@@ -180,7 +246,11 @@ mod tests {
     #[test]
     fn a_picture_of_unknown_size_is_taken_for_a_usual_one() {
         for template in Template::all() {
-            assert!((1_100..=1_600).contains(&template.pictures().tokens(None)), "{}", template.name);
+            assert!(
+                (1_100..=1_600).contains(&template.pictures().tokens(None)),
+                "{}",
+                template.name
+            );
         }
     }
 

@@ -142,6 +142,10 @@ impl Costs {
 
     /// The same before it is rounded.
     pub fn value(&self, terms: &Terms) -> f64 {
-        self.0.iter().zip(&terms.0).map(|(cost, amount)| cost * amount).sum()
+        self.0
+            .iter()
+            .zip(&terms.0)
+            .map(|(cost, amount)| cost * amount)
+            .sum()
     }
 }

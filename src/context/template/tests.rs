@@ -22,9 +22,21 @@ fn models_find_their_family() {
         ("openrouter", "anthropic/claude-haiku-4.5", "claude-4.5"),
         ("openrouter", "anthropic/claude-sonnet-4", "claude-4"),
         ("openrouter", "anthropic/claude-sonnet-4:beta", "claude-4"),
-        ("openrouter", "anthropic/claude-3.7-sonnet:thinking", "claude-4"),
-        ("bedrock", "us.anthropic.claude-sonnet-4-20250514-v1:0", "claude-4"),
-        ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-4.5"),
+        (
+            "openrouter",
+            "anthropic/claude-3.7-sonnet:thinking",
+            "claude-4",
+        ),
+        (
+            "bedrock",
+            "us.anthropic.claude-sonnet-4-20250514-v1:0",
+            "claude-4",
+        ),
+        (
+            "bedrock",
+            "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            "claude-4.5",
+        ),
         ("vertex", "claude-opus-4@20250514", "claude-4"),
         ("anthropic", "claude-opus-4-8", "claude-4.7"),
         ("anthropic", "claude-sonnet-6", "claude-4.7"),
@@ -48,11 +60,19 @@ fn models_find_their_family() {
         ("zai", "glm-5", "glm"),
         ("crusoe", "zai/GLM-5.2", "glm-5.2"),
         ("zai", "glm-6-air", "glm-5.2"),
-        ("groq", "meta-llama/llama-4-scout-17b-16e-instruct", "groq-llama-4"),
+        (
+            "groq",
+            "meta-llama/llama-4-scout-17b-16e-instruct",
+            "groq-llama-4",
+        ),
         ("together", "meta-llama/Llama-4-Maverick-17B", "llama-4"),
         ("llamacpp", "Qwen3-1.7B-Q4_K_M", "qwen-3"),
         ("llamacpp", "SmolLM2-135M-Instruct.Q4_1", "smollm-2"),
-        ("compatible", "accounts/fireworks/models/qwen3p5-235b", "qwen-3"),
+        (
+            "compatible",
+            "accounts/fireworks/models/qwen3p5-235b",
+            "qwen-3",
+        ),
         ("xai", "grok-3-mini-fast", "grok-3"),
         ("xai", "grok-code-fast-1", "grok-4"),
         ("compatible", "foo1-bar", "unknown"),
@@ -61,23 +81,43 @@ fn models_find_their_family() {
     for (service, model, name) in table {
         let found = Template::of(service, model);
         assert_eq!(found.name, name, "{service} {model}");
-        assert!(Template::all().any(|template| template == found), "{name} is one of all");
+        assert!(
+            Template::all().any(|template| template == found),
+            "{name} is one of all"
+        );
     }
 }
 
 #[test]
 fn what_a_template_writes_once_is_counted_once() {
     let template = Template::named("mistral").unwrap();
-    let said = vec![testing::user("Hello"), testing::assistant("Hello"), testing::user("Hello")];
+    let said = vec![
+        testing::user("Hello"),
+        testing::assistant("Hello"),
+        testing::user("Hello"),
+    ];
     let terms = template.terms(&testing::prompt(said));
-    assert_eq!((terms.get(Term::Prompt), terms.get(Term::Message), terms.get(Term::Answer)), (1.0, 3.0, 1.0));
+    assert_eq!(
+        (
+            terms.get(Term::Prompt),
+            terms.get(Term::Message),
+            terms.get(Term::Answer)
+        ),
+        (1.0, 3.0, 1.0)
+    );
     // <s>[INST]Hello[/INST]Hello</s>[INST]Hello[/INST]
     assert_eq!(template.count(&terms).tokens, 9);
 }
 
 #[test]
 fn arguments_are_the_members_of_an_object() {
-    let table = [("{}", 0.0), (r#"{"a": {"b": 1, "c": 2}, "d": [1, 2]}"#, 2.0), ("[1, 2]", 0.0), ("", 0.0), ("{", 0.0)];
+    let table = [
+        ("{}", 0.0),
+        (r#"{"a": {"b": 1, "c": 2}, "d": [1, 2]}"#, 2.0),
+        ("[1, 2]", 0.0),
+        ("", 0.0),
+        ("{", 0.0),
+    ];
     for (json, expected) in table {
         assert_eq!(arguments(json), expected, "{json}");
     }
@@ -99,9 +139,12 @@ fn a_prompt_with_a_described_tool_costs_what_its_provider_published() {
         ..testing::tool("")
     };
     let prompt = Prompt {
-        system: "You are a helpful assistant that can answer to questions about the weather.".to_owned(),
+        system: "You are a helpful assistant that can answer to questions about the weather."
+            .to_owned(),
         tools: vec![weather],
-        ..testing::prompt(vec![testing::user("What's the weather like in San Francisco?")])
+        ..testing::prompt(vec![testing::user(
+            "What's the weather like in San Francisco?",
+        )])
     };
     let template = Template::named("gpt-4-chat").unwrap();
     assert_eq!(template.count(&template.terms(&prompt)).tokens, 101);
@@ -113,50 +156,96 @@ fn tools_that_may_not_be_called_are_left_out_where_the_family_does_that() {
     for (name, definitions) in [("mistral", 0.0), ("gpt-4-chat", 1.0)] {
         let template = Template::named(name).unwrap();
         let terms = template.terms_of_tools(&tools, Some(&ToolChoice::None));
-        assert_eq!((terms.get(Term::Forbidden), terms.get(Term::Tool)), (1.0, definitions), "{name}");
+        assert_eq!(
+            (terms.get(Term::Forbidden), terms.get(Term::Tool)),
+            (1.0, definitions),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn other_tools_than_the_one_that_must_be_called_are_left_out_where_the_family_does_that() {
     let description = "Hears whatever is to be heard, near and far.".to_owned();
-    let tools = [testing::tool("look"), Tool { description, ..testing::tool("listen") }];
+    let tools = [
+        testing::tool("look"),
+        Tool {
+            description,
+            ..testing::tool("listen")
+        },
+    ];
     for (name, told) in [("mistral", 1.0), ("gpt-4-chat", 2.0)] {
         let template = Template::named(name).unwrap();
         let terms = |choice| template.terms_of_tools(&tools, Some(&choice));
         let forced = terms(ToolChoice::Tool("listen".to_owned()));
-        assert_eq!((forced.get(Term::Forced), forced.get(Term::Tool)), (1.0, told), "{name}");
+        assert_eq!(
+            (forced.get(Term::Forced), forced.get(Term::Tool)),
+            (1.0, told),
+            "{name}"
+        );
         assert_eq!(terms(ToolChoice::Required).get(Term::Tool), 2.0, "{name}");
     }
     let template = Template::named("mistral").unwrap();
     let forced = template.terms_of_tools(&tools, Some(&ToolChoice::Tool("listen".to_owned())));
-    let [other, called] = [0, 1].map(|tool| template.terms_of_tool(&tools[tool]).get(Term::Definition));
+    let [other, called] =
+        [0, 1].map(|tool| template.terms_of_tool(&tools[tool]).get(Term::Definition));
     assert_ne!(other, called);
     assert_eq!(forced.get(Term::Definition), called);
 }
 
 #[test]
 fn what_a_model_thought_aloud_is_left_out_of_its_answers_where_the_family_does_that() {
-    let text = |name, message: &Message| Template::named(name).unwrap().terms_of_message(message).get(Term::Text);
+    let text = |name, message: &Message| {
+        Template::named(name)
+            .unwrap()
+            .terms_of_message(message)
+            .get(Term::Text)
+    };
     let thought = "<think>Hmm, hmm, hmm.</think>\n\nYes";
-    let (said, asked, brief) = (testing::assistant(thought), testing::user(thought), testing::assistant("Yes"));
+    let said = testing::assistant(thought);
+    let asked = testing::user(thought);
+    let brief = testing::assistant("Yes");
     assert_eq!(text("qwen-3", &said), text("qwen-3", &brief));
-    assert!(text("qwen-3", &asked) > text("qwen-3", &brief), "a user's words stay");
-    assert!(text("mistral", &said) > text("mistral", &brief), "and so do those of a model whose family keeps them");
+    assert!(
+        text("qwen-3", &asked) > text("qwen-3", &brief),
+        "a user's words stay"
+    );
+    assert!(
+        text("mistral", &said) > text("mistral", &brief),
+        "and so do those of a model whose family keeps them"
+    );
 }
 
 #[test]
 fn a_model_that_thinks_has_more_in_its_prompt_where_its_service_puts_that_there() {
     let counted = |service, model, effort| {
         let template = Template::of(service, model);
-        let generation = Generation { reasoning_effort: effort, ..Generation::default() };
-        template.count(&template.terms_of("", &[], &[testing::user("Hello")], &generation)).tokens
+        let generation = Generation {
+            reasoning_effort: effort,
+            ..Generation::default()
+        };
+        template
+            .count(&template.terms_of("", &[], &[testing::user("Hello")], &generation))
+            .tokens
     };
-    let (off, on) = (Some(ReasoningEffort::None), Some(ReasoningEffort::High));
-    let table = [("deepseek", "deepseek-v4-flash", 79), ("deepseek", "deepseek-chat", 0), ("openai", "gpt-5", 0)];
+    let off = Some(ReasoningEffort::None);
+    let on = Some(ReasoningEffort::High);
+    let table = [
+        ("deepseek", "deepseek-v4-flash", 79),
+        ("deepseek", "deepseek-chat", 0),
+        ("openai", "gpt-5", 0),
+    ];
     for (service, model, more) in table {
         let without = counted(service, model, off);
-        assert_eq!(counted(service, model, on), without + more, "{service} {model}");
-        assert_eq!(counted(service, model, None), without + more, "{service} {model} thinks unless it is asked not to");
+        assert_eq!(
+            counted(service, model, on),
+            without + more,
+            "{service} {model}"
+        );
+        assert_eq!(
+            counted(service, model, None),
+            without + more,
+            "{service} {model} thinks unless it is asked not to"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Counts the tokens of a text. What stands around texts in a prompt is the templates' affair.
 //!
-//! Every counter takes linear time on every text, never fails, and takes special tokens in a text for the characters they are.
+//! Every counter takes linear time on every text, never fails, and takes special tokens in a text
+//! for the characters they are.
 
 use std::fmt;
 
@@ -45,7 +46,8 @@ impl Counter for Heuristic {
     }
 }
 
-/// The vocabularies that can be counted with. Loading one takes up to a fifth of a second, once, at the first text.
+/// The vocabularies that can be counted with. Loading one takes up to a fifth of a second, once, at
+/// the first text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Vocabulary {
     /// OpenAI's since GPT-4o.

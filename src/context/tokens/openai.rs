@@ -43,7 +43,9 @@ pub(super) struct OpenAi {
 
 impl fmt::Debug for OpenAi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAi").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("OpenAi")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -52,16 +54,18 @@ impl Counter for OpenAi {
         self.name
     }
 
-    /// The text is cut into the pieces of the vocabulary's pattern, from which each is counted by itself. No piece depends on what
-    /// stands before it.
+    /// The text is cut into the pieces of the vocabulary's pattern, from which each is counted by
+    /// itself. No piece depends on what stands before it.
     fn text(&self, text: &str) -> u32 {
         let tokenizer = (self.tokenizer)();
         self.loaded.store(true, Ordering::Relaxed);
         let tokens = self.pieces.with_borrow_mut(|pieces| {
-            let (mut rest, mut tokens) = (text, 0);
+            let mut rest = text;
+            let mut tokens = 0;
             while !rest.is_empty() {
                 let by_pattern = || tokenizer.split(rest).next().map_or(rest.len(), str::len);
-                let (piece, after) = rest.split_at(self.words.end(rest.as_bytes()).unwrap_or_else(by_pattern));
+                let (piece, after) =
+                    rest.split_at(self.words.end(rest.as_bytes()).unwrap_or_else(by_pattern));
                 tokens += pieces.tokens(piece.as_bytes(), |bytes| tokenizer.bpe.count(bytes));
                 rest = after;
             }

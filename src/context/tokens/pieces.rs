@@ -6,7 +6,8 @@ const LONGEST: usize = 15;
 /// Pieces that are remembered, a power of two.
 const SLOTS: usize = 1 << 14;
 
-/// The cost of pieces that were met lately. It never grows: pieces that share a slot replace each other.
+/// The cost of pieces that were met lately. It never grows: pieces that share a slot replace each
+/// other.
 #[derive(Debug, Clone)]
 pub(super) struct Pieces(Vec<Slot>);
 
@@ -26,7 +27,9 @@ impl Pieces {
 
     /// Tokens of a piece; `count` is asked where that is not remembered.
     pub(super) fn tokens(&mut self, piece: &[u8], count: impl FnOnce(&[u8]) -> usize) -> usize {
-        let Ok(length @ 1..) = u8::try_from(piece.len()) else { return count(piece) };
+        let Ok(length @ 1..) = u8::try_from(piece.len()) else {
+            return count(piece);
+        };
         if piece.len() > LONGEST {
             return count(piece);
         }
@@ -37,7 +40,11 @@ impl Pieces {
         }
         let tokens = count(piece);
         if let Ok(tokens) = u8::try_from(tokens) {
-            *slot = Slot { piece: packed, length, tokens };
+            *slot = Slot {
+                piece: packed,
+                length,
+                tokens,
+            };
         }
         tokens
     }
@@ -65,9 +72,15 @@ mod tests {
 
     #[test]
     fn a_piece_is_counted_once_and_a_long_one_each_time() {
-        let table = [("word", 1), (" fifteen bytes!", 1), ("sixteen bytes ok", 2), ("", 2)];
+        let table = [
+            ("word", 1),
+            (" fifteen bytes!", 1),
+            ("sixteen bytes ok", 2),
+            ("", 2),
+        ];
         for (piece, expected) in table {
-            let (mut pieces, mut counted) = (Pieces::new(), 0);
+            let mut pieces = Pieces::new();
+            let mut counted = 0;
             for _ in 0..2 {
                 let count = |piece: &[u8]| {
                     counted += 1;

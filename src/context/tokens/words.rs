@@ -1,4 +1,5 @@
-//! Finds the words of plain English quickly: what OpenAI's patterns make of ASCII letters and digits, without running them.
+//! Finds the words of plain English quickly: what OpenAI's patterns make of ASCII letters and
+//! digits, without running them.
 
 /// How a vocabulary cuts words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +17,10 @@ impl Words {
         if first.is_ascii_digit() {
             return number(bytes);
         }
-        if !first.is_ascii() || matches!(first, b'\r' | b'\n') || (first == b'\'' && self == Self::ByLetters) {
+        if !first.is_ascii()
+            || matches!(first, b'\r' | b'\n')
+            || (first == b'\'' && self == Self::ByLetters)
+        {
             return None;
         }
         let begin = usize::from(!first.is_ascii_alphabetic());
@@ -48,7 +52,10 @@ fn number(bytes: &[u8]) -> Option<usize> {
 
 /// How many bytes at the beginning are of that kind.
 fn run(bytes: &[u8], kind: impl Fn(&u8) -> bool) -> usize {
-    bytes.iter().position(|byte| !kind(byte)).unwrap_or(bytes.len())
+    bytes
+        .iter()
+        .position(|byte| !kind(byte))
+        .unwrap_or(bytes.len())
 }
 
 #[cfg(test)]
@@ -77,7 +84,11 @@ mod tests {
         ];
         for (text, by_case, by_letters) in table {
             assert_eq!(Words::ByCase.end(text.as_bytes()), by_case, "{text:?}");
-            assert_eq!(Words::ByLetters.end(text.as_bytes()), by_letters, "{text:?}");
+            assert_eq!(
+                Words::ByLetters.end(text.as_bytes()),
+                by_letters,
+                "{text:?}"
+            );
         }
     }
 }

@@ -39,14 +39,24 @@ pub fn submit_tool_results(
     let mut found = Findings::with(SUBMIT_TOOL_RESULTS, stored);
     request.results.iter_mut().for_each(ignored::clear_result);
     let hash = request_hash(SUBMIT_TOOL_RESULTS, &request);
-    let pb::SubmitToolResultsRequest { session_id, request_id, results, approvals } = request;
-    let (at, at_approvals) = (Path::to("results"), Path::to("approvals"));
+    let pb::SubmitToolResultsRequest {
+        session_id,
+        request_id,
+        results,
+        approvals,
+    } = request;
+    let at = Path::to("results");
+    let at_approvals = Path::to("approvals");
     check_number(at, results.len() + approvals.len(), &mut found);
     check_once(at, &results, at_approvals, &approvals, &mut found);
     let submit = SubmitToolResults {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
-        results: results.into_iter().enumerate().map(|(i, r)| result(at.index(i), r, &mut found)).collect(),
+        results: results
+            .into_iter()
+            .enumerate()
+            .map(|(i, r)| result(at.index(i), r, &mut found))
+            .collect(),
         decisions: approvals
             .into_iter()
             .enumerate()
@@ -62,7 +72,11 @@ fn check_number(at: Path<'_>, answers: usize, found: &mut Findings) {
         found.required(at);
     }
     if answers > MOST {
-        found.invalid(at, FieldReason::TooLarge, format!("must be at most {MOST} answers"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must be at most {MOST} answers"),
+        );
     }
 }
 
@@ -74,10 +88,19 @@ fn check_once(
     approvals: &[pb::Approval],
     found: &mut Findings,
 ) {
-    let results = results.iter().enumerate().map(|(i, result)| (&result.call_id, (at_results, i)));
-    let approvals = approvals.iter().enumerate().map(|(i, approval)| (&approval.call_id, (at_approvals, i)));
+    let results = results
+        .iter()
+        .enumerate()
+        .map(|(i, result)| (&result.call_id, (at_results, i)));
+    let approvals = approvals
+        .iter()
+        .enumerate()
+        .map(|(i, approval)| (&approval.call_id, (at_approvals, i)));
     let mut seen = BTreeMap::new();
-    for (call, (list, i)) in results.chain(approvals).filter(|(call, _)| !call.is_empty()) {
+    for (call, (list, i)) in results
+        .chain(approvals)
+        .filter(|(call, _)| !call.is_empty())
+    {
         if let Some((first_list, first)) = seen.insert(call, (list, i)) {
             let here = list.index(i);
             let description = format!("{} answers the same call", first_list.index(first));
@@ -87,8 +110,19 @@ fn check_once(
 }
 
 /// Reads a result. Which tool gave it, the call knows.
-pub(super) fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings) -> SubmittedResult {
-    let pb::ToolResult { call_id, tool_name: _, parts, outcome, truncation: _, prune_mark: _ } = result;
+pub(super) fn result(
+    at: Path<'_>,
+    result: pb::ToolResult,
+    found: &mut Findings,
+) -> SubmittedResult {
+    let pb::ToolResult {
+        call_id,
+        tool_name: _,
+        parts,
+        outcome,
+        truncation: _,
+        prune_mark: _,
+    } = result;
     let (parts, sanitized) = given(at.field("parts"), parts, found);
     SubmittedResult {
         call: id::call(at.field("call_id"), call_id, found),
@@ -98,12 +132,26 @@ pub(super) fn result(at: Path<'_>, result: pb::ToolResult, found: &mut Findings)
     }
 }
 
-/// Reads what a tool gave. A tool may well print nothing: empty texts are left out rather than refused.
+/// Reads what a tool gave. A tool may well print nothing: empty texts are left out rather than
+/// refused.
 fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given>, bool) {
-    let given: Vec<_> =
-        parts.into_iter().enumerate().filter_map(|(i, part)| part::given(at.index(i), part, found)).collect();
-    if given.iter().filter_map(Given::text).map(str::len).sum::<usize>() > LARGEST_RESULT {
-        found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_RESULT} bytes of text together"));
+    let given: Vec<_> = parts
+        .into_iter()
+        .enumerate()
+        .filter_map(|(i, part)| part::given(at.index(i), part, found))
+        .collect();
+    if given
+        .iter()
+        .filter_map(Given::text)
+        .map(str::len)
+        .sum::<usize>()
+        > LARGEST_RESULT
+    {
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must be at most {LARGEST_RESULT} bytes of text together"),
+        );
     }
     let (given, replaced): (Vec<_>, Vec<_>) = given
         .into_iter()
@@ -139,9 +187,15 @@ fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
 
 /// Reads what a person decided. `None` means it is not said what.
 fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Option<Decision> {
-    let pb::Approval { call_id, decision, edited_arguments_json, reason } = approval;
-    let (at_decision, at_edited, at_reason) =
-        (at.field("decision"), at.field("edited_arguments_json"), at.field("reason"));
+    let pb::Approval {
+        call_id,
+        decision,
+        edited_arguments_json,
+        reason,
+    } = approval;
+    let at_decision = at.field("decision");
+    let at_edited = at.field("edited_arguments_json");
+    let at_reason = at.field("reason");
     let call = id::call(at.field("call_id"), call_id, found);
     let decision = number::known(at_decision, decision, found);
     if decision == Some(pb::ApprovalDecision::Unspecified) {
@@ -153,11 +207,21 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
     let verdict = match decision? {
         pb::ApprovalDecision::Unspecified => return None,
         pb::ApprovalDecision::Approve => {
-            conflict(at_reason, !reason.is_empty(), "an approval takes no reason", found);
+            conflict(
+                at_reason,
+                !reason.is_empty(),
+                "an approval takes no reason",
+                found,
+            );
             Verdict::Approve { edited }
         }
         pb::ApprovalDecision::Deny => {
-            conflict(at_edited, edited.is_some(), "a denied call takes no arguments", found);
+            conflict(
+                at_edited,
+                edited.is_some(),
+                "a denied call takes no arguments",
+                found,
+            );
             Verdict::Deny { reason }
         }
     };

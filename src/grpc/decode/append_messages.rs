@@ -32,18 +32,35 @@ const LONGEST: AtMost = AtMost::Bytes(MIB);
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// Reads an AppendMessagesRequest.
-pub fn append_messages(mut request: pb::AppendMessagesRequest, stored: Stored) -> Result<AppendMessages, Refused> {
+pub fn append_messages(
+    mut request: pb::AppendMessagesRequest,
+    stored: Stored,
+) -> Result<AppendMessages, Refused> {
     let mut found = Findings::with(APPEND_MESSAGES, stored);
-    request.messages.iter_mut().flat_map(|message| &mut message.parts).for_each(ignored::clear_part);
+    request
+        .messages
+        .iter_mut()
+        .flat_map(|message| &mut message.parts)
+        .for_each(ignored::clear_part);
     let hash = request_hash(APPEND_MESSAGES, &request);
-    let pb::AppendMessagesRequest { session_id, request_id, messages, messages_json, messages_format, context_version } =
-        request;
+    let pb::AppendMessagesRequest {
+        session_id,
+        request_id,
+        messages,
+        messages_json,
+        messages_format,
+        context_version,
+    } = request;
     let at = Path::to("messages");
     check_form(at, &messages, &messages_json, messages_format, &mut found);
     let append = AppendMessages {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
-        messages: messages.into_iter().enumerate().map(|(i, m)| message(at.index(i), m, &mut found)).collect(),
+        messages: messages
+            .into_iter()
+            .enumerate()
+            .map(|(i, m)| message(at.index(i), m, &mut found))
+            .collect(),
         contents: found.take_contents(),
         version: number::large_count(Path::to("context_version"), context_version, &mut found),
     };
@@ -51,25 +68,48 @@ pub fn append_messages(mut request: pb::AppendMessagesRequest, stored: Stored) -
 }
 
 /// Notes messages in no form, in two, or in one that a later version reads.
-fn check_form(at: Path<'_>, messages: &[pb::InputMessage], json: &str, format: i32, found: &mut Findings) {
+fn check_form(
+    at: Path<'_>,
+    messages: &[pb::InputMessage],
+    json: &str,
+    format: i32,
+    found: &mut Findings,
+) {
     use pb::PromptFormat as Format;
-    let (at_json, at_format) = (Path::to("messages_json"), Path::to("messages_format"));
+    let at_json = Path::to("messages_json");
+    let at_format = Path::to("messages_format");
     if messages.len() > MOST {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST} elements"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST} elements"),
+        );
     }
     let format = number::known(at_format, format, found);
     match (messages.is_empty(), json.is_empty()) {
         (true, true) => found.required(at),
-        (false, false) => found.invalid(at_json, FieldReason::Conflict, "messages must be empty then"),
+        (false, false) => found.invalid(
+            at_json,
+            FieldReason::Conflict,
+            "messages must be empty then",
+        ),
         (false, true) => {}
         (true, false) => match format {
             Some(Format::Unspecified) => found.required(at_format),
             Some(Format::Neutral | Format::Native) => {
-                found.invalid(at_format, FieldReason::Unsupported, "must name another API's shape");
+                found.invalid(
+                    at_format,
+                    FieldReason::Unsupported,
+                    "must name another API's shape",
+                );
             }
-            Some(Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic | Format::Gemini | Format::AiSdk) => {
-                found.not_implemented(at_json)
-            }
+            Some(
+                Format::OpenaiChat
+                | Format::OpenaiResponses
+                | Format::Anthropic
+                | Format::Gemini
+                | Format::AiSdk,
+            ) => found.not_implemented(at_json),
             None => {}
         },
     }
@@ -77,17 +117,30 @@ fn check_form(at: Path<'_>, messages: &[pb::InputMessage], json: &str, format: i
 
 /// Reads a message of any role.
 pub(super) fn message(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> Appended {
-    let pb::InputMessage { role, parts, pinned, metadata, response, create_time } = message;
+    let pb::InputMessage {
+        role,
+        parts,
+        pinned,
+        metadata,
+        response,
+        create_time,
+    } = message;
     let role = self::role(at.field("role"), role, found);
     if response.is_some() && role != Role::Assistant {
-        found.invalid(at.field("response"), FieldReason::Unsupported, "belongs to messages of the assistant");
+        found.invalid(
+            at.field("response"),
+            FieldReason::Unsupported,
+            "belongs to messages of the assistant",
+        );
     }
     let at_parts = at.field("parts");
     input::check_number(at_parts, &parts, found);
     let parts = parts.into_iter().enumerate();
     Appended {
         role,
-        parts: parts.filter_map(|(i, part)| self::part(at_parts.index(i), role, part, found)).collect(),
+        parts: parts
+            .filter_map(|(i, part)| self::part(at_parts.index(i), role, part, found))
+            .collect(),
         pinned,
         metadata: labels::labels(at.field("metadata"), metadata, found),
         response: response.and_then(|it| response::read(at.field("response"), it, found)),
@@ -115,12 +168,23 @@ fn part(at: Path<'_>, role: Role, part: pb::Part, found: &mut Findings) -> Optio
 /// Reads a part of a model's answer; none, and noted, when it cannot stand there.
 fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
-    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
+    let pb::Part {
+        content,
+        citations,
+        provider_metadata_json,
+        tokens: _,
+        preview_of: _,
+        sanitized: _,
+    } = part;
     if !citations.is_empty() {
         found.not_implemented(at.field("citations"));
     }
     let bare = provider_metadata_json.is_empty();
-    let provider_metadata = json::optional_object(at.field("provider_metadata_json"), provider_metadata_json, found);
+    let provider_metadata = json::optional_object(
+        at.field("provider_metadata_json"),
+        provider_metadata_json,
+        found,
+    );
     let (content, sanitized) = match content {
         Some(Wire::Text(text)) => {
             if text.is_empty() && bare {
@@ -138,7 +202,10 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
             let (text, sanitized) = cleaned(at.field("refusal"), text, found);
             (Content::Refusal(text), sanitized)
         }
-        Some(Wire::Media(media)) => (Content::Media(media::read(at.field("media"), media, found)?), false),
+        Some(Wire::Media(media)) => (
+            Content::Media(media::read(at.field("media"), media, found)?),
+            false,
+        ),
         Some(Wire::ProviderItem(_)) => {
             found.not_implemented(at.field("provider_item"));
             return None;
@@ -147,34 +214,68 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
             found.not_implemented(at.field("step_start"));
             return None;
         }
-        Some(Wire::ToolResult(_)) => return misplaced(at.field("tool_result"), "belongs to role TOOL", found),
+        Some(Wire::ToolResult(_)) => {
+            return misplaced(at.field("tool_result"), "belongs to role TOOL", found);
+        }
         Some(Wire::CompactionMarker(_)) => {
-            return misplaced(at.field("compaction_marker"), "is written by compactions only", found);
+            return misplaced(
+                at.field("compaction_marker"),
+                "is written by compactions only",
+                found,
+            );
         }
         None => {
             found.invalid(at, FieldReason::Invalid, "must have content");
             return None;
         }
     };
-    Some(Part { content, provider_metadata, sanitized })
+    Some(Part {
+        content,
+        provider_metadata,
+        sanitized,
+    })
 }
 
 /// Reads a result as a part; none, and noted, when it is something else.
 fn resulted(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
-    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
+    let pb::Part {
+        content,
+        citations,
+        provider_metadata_json,
+        tokens: _,
+        preview_of: _,
+        sanitized: _,
+    } = part;
     if !citations.is_empty() {
-        found.invalid(at.field("citations"), FieldReason::Unsupported, "belong to the model's text");
+        found.invalid(
+            at.field("citations"),
+            FieldReason::Unsupported,
+            "belong to the model's text",
+        );
     }
     let metadata = at.field("provider_metadata_json");
     let provider_metadata = json::optional_object(metadata, provider_metadata_json, found);
     let other = match content {
         Some(Wire::ToolResult(result)) => {
-            let SubmittedResult { call, parts, outcome, sanitized } =
-                answers::result(at.field("tool_result"), result, found);
-            let content =
-                Content::ToolResult(ToolResult { call, name: String::new(), parts, outcome, truncation: None });
-            return Some(Part { content, provider_metadata, sanitized });
+            let SubmittedResult {
+                call,
+                parts,
+                outcome,
+                sanitized,
+            } = answers::result(at.field("tool_result"), result, found);
+            let content = Content::ToolResult(ToolResult {
+                call,
+                name: String::new(),
+                parts,
+                outcome,
+                truncation: None,
+            });
+            return Some(Part {
+                content,
+                provider_metadata,
+                sanitized,
+            });
         }
         Some(Wire::Text(_)) => "text",
         Some(Wire::Reasoning(_)) => "reasoning",
@@ -197,14 +298,31 @@ fn misplaced(at: Path<'_>, why: &str, found: &mut Findings) -> Option<Part> {
     None
 }
 
-/// Reads a call. Models write arguments that are no JSON; they are kept as they are, and none at all are `{}`.
+/// Reads a call. Models write arguments that are no JSON; they are kept as they are, and none at
+/// all are `{}`.
 fn call(at: Path<'_>, call: pb::ToolCall, found: &mut Findings) -> (Content, bool) {
-    let pb::ToolCall { call_id, tool_name, arguments_json, arguments_blob: _ } = call;
+    let pb::ToolCall {
+        call_id,
+        tool_name,
+        arguments_json,
+        arguments_blob: _,
+    } = call;
     tools::check_name(at.field("tool_name"), &tool_name, found);
     let (arguments, sanitized) = cleaned(at.field("arguments_json"), arguments_json, found);
-    let arguments = if arguments.is_empty() { "{}".to_owned() } else { arguments };
+    let arguments = if arguments.is_empty() {
+        "{}".to_owned()
+    } else {
+        arguments
+    };
     let id = id::call(at.field("call_id"), call_id, found);
-    (Content::ToolCall(ToolCall { id, name: tool_name, arguments }), sanitized)
+    (
+        Content::ToolCall(ToolCall {
+            id,
+            name: tool_name,
+            arguments,
+        }),
+        sanitized,
+    )
 }
 
 fn cleaned(at: Path<'_>, text: String, found: &mut Findings) -> (String, bool) {
@@ -214,9 +332,15 @@ fn cleaned(at: Path<'_>, text: String, found: &mut Findings) -> (String, bool) {
 
 fn time(at: Path<'_>, time: prost_types::Timestamp, found: &mut Findings) -> Option<Timestamp> {
     let well_formed = SECONDS.contains(&time.seconds) && (0..=999_999_999).contains(&time.nanos);
-    let read = codec::time::timestamp_from_pb(time).ok().filter(|_| well_formed);
+    let read = codec::time::timestamp_from_pb(time)
+        .ok()
+        .filter(|_| well_formed);
     if read.is_none() {
-        found.invalid(at, FieldReason::Invalid, "must be a well-formed google.protobuf.Timestamp");
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must be a well-formed google.protobuf.Timestamp",
+        );
     }
     read
 }

@@ -36,7 +36,11 @@ pub struct GetBlob {
 /// Reads a GetBlobRequest.
 pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
     let mut found = Findings::of(GET_BLOB);
-    let pb::GetBlobRequest { blob_id, offset_bytes, length_bytes } = request;
+    let pb::GetBlobRequest {
+        blob_id,
+        offset_bytes,
+        length_bytes,
+    } = request;
     let get = GetBlob {
         blob: id::blob(Path::to("blob_id"), blob_id, &mut found),
         offset: bytes(Path::to("offset_bytes"), offset_bytes, &mut found),
@@ -47,24 +51,45 @@ pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
 
 /// A range that does not lie within a blob of that length: it begins after the end, or ends there.
 pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> Refused {
-    let field = if get.offset > bytes { "offset_bytes" } else { "length_bytes" };
-    refused(field, FieldReason::OutOfRange, format!("the range must lie within the blob's {bytes} bytes"))
+    let field = if get.offset > bytes {
+        "offset_bytes"
+    } else {
+        "length_bytes"
+    };
+    refused(
+        field,
+        FieldReason::OutOfRange,
+        format!("the range must lie within the blob's {bytes} bytes"),
+    )
 }
 
 /// Reads the first message of an upload. `None` means there was no message at all.
 pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refused> {
     let Some(Data::Header(header)) = request.and_then(|request| request.data) else {
-        return Err(refused("header", FieldReason::Required, "must be what the first message holds"));
+        return Err(refused(
+            "header",
+            FieldReason::Required,
+            "must be what the first message holds",
+        ));
     };
     let hash = request_hash(PUT_BLOB, &header);
-    let pb::BlobHeader { media_type, size_bytes, sha256, request_id } = header;
+    let pb::BlobHeader {
+        media_type,
+        size_bytes,
+        sha256,
+        request_id,
+    } = header;
     let mut found = Findings::of(PUT_BLOB);
     let at = Path::to("header");
     let put = PutBlob {
         media_type: media_type::required(at.field("media_type"), media_type, &mut found),
-        bytes: Some(bytes(at.field("size_bytes"), size_bytes, &mut found)).filter(|bytes| *bytes > 0),
+        bytes: Some(bytes(at.field("size_bytes"), size_bytes, &mut found))
+            .filter(|bytes| *bytes > 0),
         id: content_id(at.field("sha256"), sha256, &mut found),
-        idempotency: Idempotency { request: id::request_at(at.field("request_id"), request_id, &mut found), hash },
+        idempotency: Idempotency {
+            request: id::request_at(at.field("request_id"), request_id, &mut found),
+            hash,
+        },
     };
     found.finish(put)
 }
@@ -72,23 +97,44 @@ pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refus
 /// Reads each further message of an upload.
 pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, Refused> {
     match request.data {
-        Some(Data::Chunk(bytes)) if bytes.len() > LARGEST_CHUNK => {
-            Err(refused("chunk", FieldReason::TooLarge, format!("must be at most {LARGEST_CHUNK} bytes")))
-        }
+        Some(Data::Chunk(bytes)) if bytes.len() > LARGEST_CHUNK => Err(refused(
+            "chunk",
+            FieldReason::TooLarge,
+            format!("must be at most {LARGEST_CHUNK} bytes"),
+        )),
         Some(Data::Chunk(bytes)) => Ok(Piece::Bytes(bytes)),
-        Some(Data::Header(_)) => {
-            Err(refused("header", FieldReason::Conflict, "must be in the first message only; chunks follow it"))
-        }
-        None => Err(refused("chunk", FieldReason::Required, "must be set in each message after the first")),
+        Some(Data::Header(_)) => Err(refused(
+            "header",
+            FieldReason::Conflict,
+            "must be in the first message only; chunks follow it",
+        )),
+        None => Err(refused(
+            "chunk",
+            FieldReason::Required,
+            "must be set in each message after the first",
+        )),
     }
 }
 
 /// Content that is not what its header said: the true length and hash where they were said wrongly.
 pub fn not_as_announced(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violations {
-    let violation =
-        |field: &str, description| Violation { field: field.to_owned(), reason: FieldReason::Conflict, description };
-    let bytes = bytes.map(|bytes| violation("header.size_bytes", format!("the chunks have {bytes} bytes")));
-    let hash = sha256.map(|hash| violation("header.sha256", format!("the chunks have the SHA-256 {hash}")));
+    let violation = |field: &str, description| Violation {
+        field: field.to_owned(),
+        reason: FieldReason::Conflict,
+        description,
+    };
+    let bytes = bytes.map(|bytes| {
+        violation(
+            "header.size_bytes",
+            format!("the chunks have {bytes} bytes"),
+        )
+    });
+    let hash = sha256.map(|hash| {
+        violation(
+            "header.sha256",
+            format!("the chunks have the SHA-256 {hash}"),
+        )
+    });
     bytes.into_iter().chain(hash).collect()
 }
 
@@ -96,13 +142,21 @@ pub fn not_as_announced(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violatio
 fn content_id(at: Path<'_>, sha256: String, found: &mut Findings) -> Option<BlobId> {
     let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     if !sha256.is_empty() && (sha256.len() != HASH_DIGITS || !sha256.chars().all(is_hex)) {
-        found.invalid(at, FieldReason::Invalid, format!("must be {HASH_DIGITS} digits of lower-case hex"));
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            format!("must be {HASH_DIGITS} digits of lower-case hex"),
+        );
     }
     (!sha256.is_empty()).then(|| BlobId::new(sha256))
 }
 
 fn refused(field: &str, reason: FieldReason, description: impl Into<String>) -> Refused {
-    let violation = Violation { field: field.to_owned(), reason, description: description.into() };
+    let violation = Violation {
+        field: field.to_owned(),
+        reason,
+        description: description.into(),
+    };
     Refused::Invalid(Violations::from_iter([violation]))
 }
 
@@ -120,9 +174,14 @@ mod tests {
     };
 
     fn header(change: impl FnOnce(&mut pb::BlobHeader)) -> pb::PutBlobRequest {
-        let mut header = pb::BlobHeader { media_type: "image/png".to_owned(), ..Default::default() };
+        let mut header = pb::BlobHeader {
+            media_type: "image/png".to_owned(),
+            ..Default::default()
+        };
         change(&mut header);
-        pb::PutBlobRequest { data: Some(Data::Header(header)) }
+        pb::PutBlobRequest {
+            data: Some(Data::Header(header)),
+        }
     }
 
     fn read(change: impl FnOnce(&mut pb::BlobHeader)) -> Result<PutBlob, Refused> {
@@ -132,11 +191,20 @@ mod tests {
     #[test]
     fn a_header_says_what_is_coming() {
         let hash = "0123456789abcdef".repeat(4);
-        let put = read(|it| (it.size_bytes, it.sha256, it.request_id) = (5, hash.clone(), "r".to_owned())).unwrap();
-        assert_eq!((put.media_type.as_str(), put.bytes, put.id), ("image/png", Some(5), Some(BlobId::new(hash))));
+        let put = read(|it| {
+            (it.size_bytes, it.sha256, it.request_id) = (5, hash.clone(), "r".to_owned())
+        })
+        .unwrap();
+        assert_eq!(
+            (put.media_type.as_str(), put.bytes, put.id),
+            ("image/png", Some(5), Some(BlobId::new(hash)))
+        );
         assert_eq!(put.idempotency.request.unwrap().as_str(), "r");
         let plain = read(|_| ()).unwrap();
-        assert_eq!((plain.bytes, plain.id, plain.idempotency.request), (None, None, None));
+        assert_eq!(
+            (plain.bytes, plain.id, plain.idempotency.request),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -152,26 +220,48 @@ mod tests {
             ("header.request_id", Invalid),
         ];
         check(read(everything), &wrong);
-        check(read(|it| it.sha256 = "0".repeat(63)), &[("header.sha256", Invalid)]);
+        check(
+            read(|it| it.sha256 = "0".repeat(63)),
+            &[("header.sha256", Invalid)],
+        );
     }
 
     #[test]
     fn the_header_comes_first_and_once() {
-        let chunk = |bytes| pb::PutBlobRequest { data: Some(Data::Chunk(bytes)) };
-        for first in [None, Some(pb::PutBlobRequest { data: None }), Some(chunk(vec![1]))] {
+        let chunk = |bytes| pb::PutBlobRequest {
+            data: Some(Data::Chunk(bytes)),
+        };
+        for first in [
+            None,
+            Some(pb::PutBlobRequest { data: None }),
+            Some(chunk(vec![1])),
+        ] {
             check(blob_header(first), &[("header", Required)]);
         }
         check(blob_chunk(header(|_| ())), &[("header", Conflict)]);
-        check(blob_chunk(pb::PutBlobRequest { data: None }), &[("chunk", Required)]);
-        check(blob_chunk(chunk(vec![0; LARGEST_CHUNK + 1])), &[("chunk", TooLarge)]);
+        check(
+            blob_chunk(pb::PutBlobRequest { data: None }),
+            &[("chunk", Required)],
+        );
+        check(
+            blob_chunk(chunk(vec![0; LARGEST_CHUNK + 1])),
+            &[("chunk", TooLarge)],
+        );
         for bytes in [Vec::new(), vec![0; LARGEST_CHUNK]] {
-            assert_eq!(blob_chunk(chunk(bytes.clone())).unwrap(), Piece::Bytes(bytes));
+            assert_eq!(
+                blob_chunk(chunk(bytes.clone())).unwrap(),
+                Piece::Bytes(bytes)
+            );
         }
     }
 
     #[test]
     fn a_range_is_refused_for_the_end_that_is_outside() {
-        let of = |offset, length| GetBlob { blob: BlobId::new("b"), offset, length };
+        let of = |offset, length| GetBlob {
+            blob: BlobId::new("b"),
+            offset,
+            length,
+        };
         let field = |get: &GetBlob| match outside_of_blob(get, 10) {
             Refused::Invalid(violations) => violations.listed[0].field.clone(),
             Refused::NotImplemented { .. } => panic!("is implemented"),

@@ -40,7 +40,13 @@ pub struct ListCompactions {
 /// Reads a CompactRequest.
 pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
     let mut found = Findings::of(COMPACT);
-    let hash = request_hash(COMPACT, &pb::CompactRequest { wait: false, ..request.clone() });
+    let hash = request_hash(
+        COMPACT,
+        &pb::CompactRequest {
+            wait: false,
+            ..request.clone()
+        },
+    );
     let pb::CompactRequest {
         session_id,
         request_id,
@@ -56,13 +62,24 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
     let idempotency = idempotency(request_id, hash, &mut found);
     let strategy = policy::strategy(Path::to("strategy"), strategy, &mut found);
     let target = number::count(Path::to("target_tokens"), target_tokens, &mut found);
-    let wishes = policy::instructions(Path::to("instructions"), instructions, &mut found).unwrap_or_default();
-    let mode = policy::instructions_mode(Path::to("instructions_mode"), instructions_mode, &mut found);
-    text::bounded(Path::to("summary_model"), &summary_model, LONGEST_MODEL, &mut found);
+    let wishes = policy::instructions(Path::to("instructions"), instructions, &mut found)
+        .unwrap_or_default();
+    let mode =
+        policy::instructions_mode(Path::to("instructions_mode"), instructions_mode, &mut found);
+    text::bounded(
+        Path::to("summary_model"),
+        &summary_model,
+        LONGEST_MODEL,
+        &mut found,
+    );
     let summary_model = Some(summary_model).filter(|model| !model.is_empty());
     let compact = Compact {
         session,
-        overrides: CompactionOverrides { strategy, summary_model, ..CompactionOverrides::default() },
+        overrides: CompactionOverrides {
+            strategy,
+            summary_model,
+            ..CompactionOverrides::default()
+        },
         wishes: (wishes, mode.unwrap_or_default()),
         target,
         wait,
@@ -75,7 +92,11 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
 /// Reads a ListCompactionsRequest.
 pub fn list_compactions(request: pb::ListCompactionsRequest) -> Result<ListCompactions, Refused> {
     let mut found = Findings::of(LIST_COMPACTIONS);
-    let pb::ListCompactionsRequest { session_id, page_size, page_token } = request;
+    let pb::ListCompactionsRequest {
+        session_id,
+        page_size,
+        page_token,
+    } = request;
     let list = ListCompactions {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         page: page::page(page_size, page_token, &mut found),
@@ -84,10 +105,16 @@ pub fn list_compactions(request: pb::ListCompactionsRequest) -> Result<ListCompa
 }
 
 /// Reads a RevertCompactionRequest.
-pub fn revert_compaction(request: pb::RevertCompactionRequest) -> Result<RevertCompaction, Refused> {
+pub fn revert_compaction(
+    request: pb::RevertCompactionRequest,
+) -> Result<RevertCompaction, Refused> {
     let mut found = Findings::of(REVERT_COMPACTION);
     let hash = request_hash(REVERT_COMPACTION, &request);
-    let pb::RevertCompactionRequest { session_id, compaction_id, request_id } = request;
+    let pb::RevertCompactionRequest {
+        session_id,
+        compaction_id,
+        request_id,
+    } = request;
     let revert = RevertCompaction {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         compaction: id::compaction(Path::to("compaction_id"), compaction_id, &mut found),

@@ -21,7 +21,8 @@ const LONGEST_MODEL: AtMost = AtMost::Chars(256);
 /// What a session's time to live may be.
 const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(3_650 * 24);
 
-/// Reads a session's configuration; its id is left to the caller, and what is output only is ignored.
+/// Reads a session's configuration; its id is left to the caller, and what is output only is
+/// ignored.
 pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) -> SessionDraft {
     let pb::Session {
         session_id: _,
@@ -50,7 +51,12 @@ pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) ->
     } = session;
     let config = SessionConfig {
         model: self::model(at.field("model"), model, found),
-        system_prompt: text::prose(at.field("system_prompt"), system_prompt, LONGEST_PROMPT, found),
+        system_prompt: text::prose(
+            at.field("system_prompt"),
+            system_prompt,
+            LONGEST_PROMPT,
+            found,
+        ),
         pinned_blocks: pinned::blocks(at.field("pinned_blocks"), pinned_blocks, found),
         tools: tools::set(at.field("tools"), tools.unwrap_or_default(), found),
         limits: limits::read(at.field("limits"), limits, found),
@@ -63,7 +69,8 @@ pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) ->
     SessionDraft { config }
 }
 
-/// Reads a model reference, which may be left empty. Whether there is such a model is not known here.
+/// Reads a model reference, which may be left empty. Whether there is such a model is not known
+/// here.
 pub(super) fn model(at: Path<'_>, reference: String, found: &mut Findings) -> String {
     text::line(at, reference, LONGEST_MODEL, found)
 }

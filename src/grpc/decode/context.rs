@@ -11,7 +11,9 @@ use crate::{
     grpc::violations::Refused,
     model::{
         PromptShape, SessionId, UsagePurpose,
-        command::{PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs},
+        command::{
+            PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs,
+        },
         config::PruneOverrides,
     },
     pb,
@@ -47,7 +49,11 @@ pub struct GetContextStats {
 /// Reads a GetContextStatsRequest.
 pub fn get_context_stats(request: pb::GetContextStatsRequest) -> Result<GetContextStats, Refused> {
     let mut found = Findings::of(GET_CONTEXT_STATS);
-    let pb::GetContextStatsRequest { session_id, model, format } = request;
+    let pb::GetContextStatsRequest {
+        session_id,
+        model,
+        format,
+    } = request;
     text::bounded(Path::to("model"), &model, LONGEST_MODEL, &mut found);
     let get = GetContextStats {
         session: id::session(Path::to("session_id"), session_id, &mut found),
@@ -61,7 +67,9 @@ pub fn get_context_stats(request: pb::GetContextStatsRequest) -> Result<GetConte
 }
 
 /// Reads a PruneToolOutputsRequest.
-pub fn prune_tool_outputs(request: pb::PruneToolOutputsRequest) -> Result<PruneToolOutputs, Refused> {
+pub fn prune_tool_outputs(
+    request: pb::PruneToolOutputsRequest,
+) -> Result<PruneToolOutputs, Refused> {
     let mut found = Findings::of(PRUNE_TOOL_OUTPUTS);
     let hash = request_hash(PRUNE_TOOL_OUTPUTS, &request);
     let pb::PruneToolOutputsRequest {
@@ -88,10 +96,16 @@ pub fn prune_tool_outputs(request: pb::PruneToolOutputsRequest) -> Result<PruneT
 }
 
 /// Reads a RestoreToolOutputsRequest.
-pub fn restore_tool_outputs(request: pb::RestoreToolOutputsRequest) -> Result<RestoreToolOutputs, Refused> {
+pub fn restore_tool_outputs(
+    request: pb::RestoreToolOutputsRequest,
+) -> Result<RestoreToolOutputs, Refused> {
     let mut found = Findings::of(RESTORE_TOOL_OUTPUTS);
     let hash = request_hash(RESTORE_TOOL_OUTPUTS, &request);
-    let pb::RestoreToolOutputsRequest { session_id, pruned_at_seq, request_id } = request;
+    let pb::RestoreToolOutputsRequest {
+        session_id,
+        pruned_at_seq,
+        request_id,
+    } = request;
     let at = Path::to("pruned_at_seq");
     if pruned_at_seq == 0 {
         found.required(at);
@@ -107,7 +121,12 @@ pub fn restore_tool_outputs(request: pb::RestoreToolOutputsRequest) -> Result<Re
 /// Reads a RenderContextRequest.
 pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext, Refused> {
     let mut found = Findings::of(RENDER_CONTEXT);
-    let pb::RenderContextRequest { session_id, model, format, at_seq } = request;
+    let pb::RenderContextRequest {
+        session_id,
+        model,
+        format,
+        at_seq,
+    } = request;
     let model = config::model(Path::to("model"), model, &mut found);
     let render = RenderContext {
         session: id::session(Path::to("session_id"), session_id, &mut found),
@@ -122,7 +141,13 @@ pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext
 pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareContext, Refused> {
     let mut found = Findings::of(PREPARE_CONTEXT);
     let hash = request_hash(PREPARE_CONTEXT, &request);
-    let pb::PrepareContextRequest { session_id, request_id, model, format, apply_queued_messages } = request;
+    let pb::PrepareContextRequest {
+        session_id,
+        request_id,
+        model,
+        format,
+        apply_queued_messages,
+    } = request;
     let model = config::model(Path::to("model"), model, &mut found);
     let prepare = PrepareContext {
         session: id::session(Path::to("session_id"), session_id, &mut found),
@@ -138,7 +163,15 @@ pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareCont
 pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refused> {
     let mut found = Findings::of(RECORD_USAGE);
     let hash = request_hash(RECORD_USAGE, &request);
-    let pb::RecordUsageRequest { session_id, request_id, model, usage, purpose, message_id, context_version } = request;
+    let pb::RecordUsageRequest {
+        session_id,
+        request_id,
+        model,
+        usage,
+        purpose,
+        message_id,
+        context_version,
+    } = request;
     let model = config::model(Path::to("model"), model, &mut found);
     let at_usage = Path::to("usage");
     if usage.is_none() {
@@ -152,9 +185,12 @@ pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refu
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         model: (!model.is_empty()).then_some(model),
-        usage: usage.and_then(|it| response::usage(at_usage, it, &mut found)).unwrap_or_default(),
+        usage: usage
+            .and_then(|it| response::usage(at_usage, it, &mut found))
+            .unwrap_or_default(),
         purpose,
-        message: (!message_id.is_empty()).then(|| id::message(Path::to("message_id"), message_id, &mut found)),
+        message: (!message_id.is_empty())
+            .then(|| id::message(Path::to("message_id"), message_id, &mut found)),
         version: number::large_count(Path::to("context_version"), context_version, &mut found),
     };
     found.finish(record)

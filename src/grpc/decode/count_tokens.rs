@@ -11,22 +11,42 @@ use crate::{
 pub const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
 
 /// Reads a CountTokensRequest.
-pub fn count_tokens(request: pb::CountTokensRequest, stored: Stored) -> Result<CountTokens, Refused> {
+pub fn count_tokens(
+    request: pb::CountTokensRequest,
+    stored: Stored,
+) -> Result<CountTokens, Refused> {
     let mut found = Findings::with(COUNT_TOKENS, stored);
-    let pb::CountTokensRequest { model, session_id, messages, system_prompt, tools, exact } = request;
+    let pb::CountTokensRequest {
+        model,
+        session_id,
+        messages,
+        system_prompt,
+        tools,
+        exact,
+    } = request;
     let at = Path::to("messages");
     if messages.len() > append_messages::MOST {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {} elements", append_messages::MOST));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {} elements", append_messages::MOST),
+        );
     }
     if !session_id.is_empty() && !system_prompt.is_empty() {
-        found.invalid(Path::to("system_prompt"), FieldReason::Conflict, "session_id must be empty then");
+        found.invalid(
+            Path::to("system_prompt"),
+            FieldReason::Conflict,
+            "session_id must be empty then",
+        );
     }
     let model = config::model(Path::to("model"), model, &mut found);
     let messages = messages.into_iter().enumerate();
     let command = CountTokens {
         session: id::optional_session(Path::to("session_id"), session_id, &mut found),
         model: (!model.is_empty()).then_some(model),
-        messages: messages.map(|(i, it)| append_messages::message(at.index(i), it, &mut found)).collect(),
+        messages: messages
+            .map(|(i, it)| append_messages::message(at.index(i), it, &mut found))
+            .collect(),
         contents: found.take_contents(),
         system: text::clean(system_prompt).0,
         tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),

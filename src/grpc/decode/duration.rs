@@ -21,11 +21,16 @@ pub(super) fn up_to(
     wire: Option<prost_types::Duration>,
     found: &mut Findings,
 ) -> Option<Duration> {
-    wire.and_then(|wire| within(Duration::ZERO..=longest, at, wire, found)).filter(|duration| !duration.is_zero())
+    wire.and_then(|wire| within(Duration::ZERO..=longest, at, wire, found))
+        .filter(|duration| !duration.is_zero())
 }
 
 /// Reads a duration of any length.
-pub(super) fn any(at: Path<'_>, wire: prost_types::Duration, found: &mut Findings) -> Option<Duration> {
+pub(super) fn any(
+    at: Path<'_>,
+    wire: prost_types::Duration,
+    found: &mut Findings,
+) -> Option<Duration> {
     within(Duration::ZERO..=LONGEST, at, wire, found)
 }
 
@@ -37,12 +42,22 @@ pub(super) fn within(
     found: &mut Findings,
 ) -> Option<Duration> {
     if !is_well_formed(wire) {
-        found.invalid(at, FieldReason::Invalid, "must be a well-formed google.protobuf.Duration");
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must be a well-formed google.protobuf.Duration",
+        );
         return None;
     }
-    let duration = Duration::try_from(wire).ok().filter(|duration| range.contains(duration));
+    let duration = Duration::try_from(wire)
+        .ok()
+        .filter(|duration| range.contains(duration));
     if duration.is_none() {
-        let description = format!("must be {} to {} seconds", range.start().as_secs(), range.end().as_secs());
+        let description = format!(
+            "must be {} to {} seconds",
+            range.start().as_secs(),
+            range.end().as_secs()
+        );
         found.invalid(at, FieldReason::OutOfRange, description);
     }
     duration

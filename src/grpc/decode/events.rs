@@ -30,7 +30,13 @@ pub struct ListEvents {
 /// Reads a WatchEventsRequest.
 pub fn watch_events(request: pb::WatchEventsRequest) -> Result<(Watch, StreamOptions), Refused> {
     let mut found = Findings::of(WATCH_EVENTS);
-    let pb::WatchEventsRequest { session_id, turn_id, after_seq, follow, stream } = request;
+    let pb::WatchEventsRequest {
+        session_id,
+        turn_id,
+        after_seq,
+        follow,
+        stream,
+    } = request;
     let watch = Watch {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
@@ -44,7 +50,12 @@ pub fn watch_events(request: pb::WatchEventsRequest) -> Result<(Watch, StreamOpt
 /// Reads a ListEventsRequest.
 pub fn list_events(request: pb::ListEventsRequest) -> Result<ListEvents, Refused> {
     let mut found = Findings::of(LIST_EVENTS);
-    let pb::ListEventsRequest { session_id, turn_id, after_seq, page_size } = request;
+    let pb::ListEventsRequest {
+        session_id,
+        turn_id,
+        after_seq,
+        page_size,
+    } = request;
     let list = ListEvents {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),

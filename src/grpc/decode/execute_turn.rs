@@ -71,17 +71,34 @@ pub fn execute_turn(
     found.finish((command, stream))
 }
 
-/// Takes out what belongs to the call and clears what is ignored: the rest is what a repeated request must have in common.
+/// Takes out what belongs to the call and clears what is ignored: the rest is what a repeated
+/// request must have in common.
 fn take_call(request: &mut pb::ExecuteTurnRequest) -> (i64, Option<pb::StreamOptions>) {
     request.session.iter_mut().for_each(ignored::clear_session);
-    request.input.iter_mut().flat_map(|input| &mut input.parts).for_each(ignored::clear_part);
-    (std::mem::take(&mut request.after_seq), request.stream.take())
+    request
+        .input
+        .iter_mut()
+        .flat_map(|input| &mut input.parts)
+        .for_each(ignored::clear_part);
+    (
+        std::mem::take(&mut request.after_seq),
+        request.stream.take(),
+    )
 }
 
-/// Without an input, and not asked to continue, the turn begins with what is queued. Whether there is anything is not known here.
-fn start(input: Option<pb::InputMessage>, continue_transcript: bool, found: &mut Findings) -> Start {
+/// Without an input, and not asked to continue, the turn begins with what is queued. Whether there
+/// is anything is not known here.
+fn start(
+    input: Option<pb::InputMessage>,
+    continue_transcript: bool,
+    found: &mut Findings,
+) -> Start {
     if continue_transcript && input.is_some() {
-        found.invalid(Path::to("continue_transcript"), FieldReason::Conflict, "input must be absent then");
+        found.invalid(
+            Path::to("continue_transcript"),
+            FieldReason::Conflict,
+            "input must be absent then",
+        );
     }
     match input {
         Some(input) => Start::Input(input::user(Path::to("input"), input, found)),
@@ -100,7 +117,11 @@ fn busy(at: Path<'_>, policy: i32, found: &mut Findings) -> BusyPolicy {
 
 fn create(at: Path<'_>, session: pb::Session, found: &mut Findings) -> SessionDraft {
     if !session.session_id.is_empty() {
-        found.invalid(at.field("session_id"), FieldReason::Conflict, "must be empty; the id is given in session_id");
+        found.invalid(
+            at.field("session_id"),
+            FieldReason::Conflict,
+            "must be empty; the id is given in session_id",
+        );
     }
     config::draft(at, session, found)
 }

@@ -21,13 +21,24 @@ pub(super) struct Findings {
 impl Findings {
     /// Nothing found yet in a request of this RPC.
     pub(super) fn of(rpc: &'static str) -> Self {
-        let (violations, stored, contents) = (Violations::default(), Stored::new(), Vec::new());
-        Self { rpc, violations, not_implemented: None, stored, contents }
+        let violations = Violations::default();
+        let stored = Stored::new();
+        let contents = Vec::new();
+        Self {
+            rpc,
+            violations,
+            not_implemented: None,
+            stored,
+            contents,
+        }
     }
 
     /// The same where these of the blobs that the request names are stored.
     pub(super) fn with(rpc: &'static str, stored: Stored) -> Self {
-        Self { stored, ..Self::of(rpc) }
+        Self {
+            stored,
+            ..Self::of(rpc)
+        }
     }
 
     /// What is stored of a blob. `None` means it was not looked up or does not exist.
@@ -48,8 +59,17 @@ impl Findings {
     }
 
     /// Notes a wrong field.
-    pub(super) fn invalid(&mut self, at: Path<'_>, reason: FieldReason, description: impl Into<String>) {
-        self.violations.add(Violation { field: at.to_string(), reason, description: description.into() });
+    pub(super) fn invalid(
+        &mut self,
+        at: Path<'_>,
+        reason: FieldReason,
+        description: impl Into<String>,
+    ) {
+        self.violations.add(Violation {
+            field: at.to_string(),
+            reason,
+            description: description.into(),
+        });
     }
 
     /// Notes a field that must be set.
@@ -57,12 +77,21 @@ impl Findings {
         self.invalid(at, FieldReason::Required, "must be set");
     }
 
-    /// What a checked message converts to, by the conversion that reads stored ones. What that refuses, the check has found: limits that
-    /// are tightened belong into the check, so that what is stored stays readable.
-    pub(super) fn converted<T: Default>(&mut self, at: Path<'_>, converted: Result<T, DecodeError>) -> T {
+    /// What a checked message converts to, by the conversion that reads stored ones. What that
+    /// refuses, the check has found: limits that are tightened belong into the check, so that
+    /// what is stored stays readable.
+    pub(super) fn converted<T: Default>(
+        &mut self,
+        at: Path<'_>,
+        converted: Result<T, DecodeError>,
+    ) -> T {
         converted.unwrap_or_else(|_| {
             if self.violations.is_empty() {
-                self.invalid(at, FieldReason::Invalid, "has a value that this server does not know");
+                self.invalid(
+                    at,
+                    FieldReason::Invalid,
+                    "has a value that this server does not know",
+                );
             }
             T::default()
         })
@@ -73,9 +102,16 @@ impl Findings {
         self.not_implemented.get_or_insert_with(|| at.to_string());
     }
 
-    /// The value, unless something was found. What is invalid wins: it stays so whatever the server learns.
+    /// The value, unless something was found. What is invalid wins: it stays so whatever the server
+    /// learns.
     pub(super) fn finish<T>(self, value: T) -> Result<T, Refused> {
-        let Self { rpc, violations, not_implemented, stored: _, contents: _ } = self;
+        let Self {
+            rpc,
+            violations,
+            not_implemented,
+            stored: _,
+            contents: _,
+        } = self;
         if !violations.is_empty() {
             return Err(Refused::Invalid(violations));
         }

@@ -14,7 +14,12 @@ pub const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
 pub fn fork_session(request: pb::ForkSessionRequest) -> Result<ForkSession, Refused> {
     let mut found = Findings::of(FORK_SESSION);
     let hash = request_hash(FORK_SESSION, &request);
-    let pb::ForkSessionRequest { session_id, at_seq, new_session_id, request_id } = request;
+    let pb::ForkSessionRequest {
+        session_id,
+        at_seq,
+        new_session_id,
+        request_id,
+    } = request;
     let fork = ForkSession {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),

@@ -22,9 +22,16 @@ const LARGEST_OPTIONS: AtMost = AtMost::Bytes(64 * KIB);
 /// The name of a schema that is given none.
 const DEFAULT_SCHEMA: &str = "answer";
 
-/// Reads the wishes; what is not set is left to the layer below. Limits are checked here, and the conversion is that of stored wishes.
-pub(super) fn read(at: Path<'_>, generation: Option<pb::Generation>, found: &mut Findings) -> Generation {
-    let Some(mut generation) = generation else { return Generation::default() };
+/// Reads the wishes; what is not set is left to the layer below. Limits are checked here, and the
+/// conversion is that of stored wishes.
+pub(super) fn read(
+    at: Path<'_>,
+    generation: Option<pb::Generation>,
+    found: &mut Findings,
+) -> Generation {
+    let Some(mut generation) = generation else {
+        return Generation::default();
+    };
     check(at, &mut generation, found);
     found.converted(at, codec::generation::from_stored(Some(generation)))
 }
@@ -49,12 +56,22 @@ fn check(at: Path<'_>, generation: &mut pb::Generation, found: &mut Findings) {
     optional_count(at.field("top_k"), *top_k, found);
     check_stops(at.field("stop_sequences"), stop_sequences, found);
     number::known::<pb::ReasoningEffort>(at.field("reasoning_effort"), *reasoning_effort, found);
-    optional_count(at.field("reasoning_budget_tokens"), *reasoning_budget_tokens, found);
+    optional_count(
+        at.field("reasoning_budget_tokens"),
+        *reasoning_budget_tokens,
+        found,
+    );
     if let Some(choice) = tool_choice {
         check_choice(at.field("tool_choice"), choice, found);
     }
-    *response_format = response_format.take().map(|it| format(at.field("response_format"), it, found));
-    check_options(at.field("provider_options_json"), provider_options_json, found);
+    *response_format = response_format
+        .take()
+        .map(|it| format(at.field("response_format"), it, found));
+    check_options(
+        at.field("provider_options_json"),
+        provider_options_json,
+        found,
+    );
 }
 
 fn up_to(at: Path<'_>, number: Option<f64>, most: f64, found: &mut Findings) {
@@ -65,7 +82,11 @@ fn up_to(at: Path<'_>, number: Option<f64>, most: f64, found: &mut Findings) {
 
 fn check_stops(at: Path<'_>, sequences: &[String], found: &mut Findings) {
     if sequences.len() > MOST_STOPS {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST_STOPS} elements"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST_STOPS} elements"),
+        );
     }
     for (i, sequence) in sequences.iter().enumerate() {
         if sequence.is_empty() {
@@ -81,24 +102,42 @@ fn check_choice(at: Path<'_>, choice: &pb::ToolChoice, found: &mut Findings) {
         Some(tool_choice::Choice::Mode(mode)) => {
             number::known::<pb::ToolChoiceMode>(at.field("mode"), *mode, found);
         }
-        Some(tool_choice::Choice::ToolName(name)) => tools::check_name(at.field("tool_name"), name, found),
+        Some(tool_choice::Choice::ToolName(name)) => {
+            tools::check_name(at.field("tool_name"), name, found)
+        }
         None => {}
     }
 }
 
 /// A format with a name, and its schema as text.
 fn format(at: Path<'_>, format: pb::ResponseFormat, found: &mut Findings) -> pb::ResponseFormat {
-    let pb::ResponseFormat { json_schema, name, strict } = format;
-    let name = if name.is_empty() { DEFAULT_SCHEMA.to_owned() } else { name };
+    let pb::ResponseFormat {
+        json_schema,
+        name,
+        strict,
+    } = format;
+    let name = if name.is_empty() {
+        DEFAULT_SCHEMA.to_owned()
+    } else {
+        name
+    };
     tools::check_name(at.field("name"), &name, found);
     let text = |it| codec::tools::schema_to_pb(&schema::json(at.field("json_schema"), it, found));
-    pb::ResponseFormat { json_schema: json_schema.map(text), name, strict }
+    pb::ResponseFormat {
+        json_schema: json_schema.map(text),
+        name,
+        strict,
+    }
 }
 
 /// Checks the options by kind of provider. The text stays as it is.
 fn check_options(at: Path<'_>, text: &str, found: &mut Findings) {
     let is_bounded = text.is_empty() || text::bounded(at, text, LARGEST_OPTIONS, found);
     if is_bounded && !text.is_empty() && !json_check::is_object_of_objects(text) {
-        found.invalid(at, FieldReason::NotJson, "must be a JSON object that holds an object for each kind of provider");
+        found.invalid(
+            at,
+            FieldReason::NotJson,
+            "must be a JSON object that holds an object for each kind of provider",
+        );
     }
 }

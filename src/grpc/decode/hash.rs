@@ -8,19 +8,25 @@ use sha2::{Digest, Sha256};
 use super::{Findings, id};
 use crate::model::command::Idempotency;
 
-/// SHA-256 in hex of the RPC's name and the request. The caller has cleared what may differ when a request is repeated.
+/// SHA-256 in hex of the RPC's name and the request. The caller has cleared what may differ when a
+/// request is repeated.
 pub fn request_hash(rpc: &str, request: &impl Message) -> String {
     let mut hash = Sha256::new();
     hash.update(rpc);
     hash.update([0]);
     hash.update(request.encode_to_vec());
-    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
-        hex
-    })
+    hash.finalize()
+        .iter()
+        .fold(String::with_capacity(64), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}"); // writing to a String cannot fail
+            hex
+        })
 }
 
 /// Reads `request_id` and puts the request's hash beside it.
 pub(super) fn idempotency(request_id: String, hash: String, found: &mut Findings) -> Idempotency {
-    Idempotency { request: id::request(request_id, found), hash }
+    Idempotency {
+        request: id::request(request_id, found),
+        hash,
+    }
 }

@@ -23,7 +23,11 @@ pub(super) fn session(at: Path<'_>, text: String, found: &mut Findings) -> Sessi
 }
 
 /// Reads the id of a session that may be left empty.
-pub(super) fn optional_session(at: Path<'_>, text: String, found: &mut Findings) -> Option<SessionId> {
+pub(super) fn optional_session(
+    at: Path<'_>,
+    text: String,
+    found: &mut Findings,
+) -> Option<SessionId> {
     (!text.is_empty()).then(|| session(at, text, found))
 }
 
@@ -78,8 +82,14 @@ pub(super) fn blob(at: Path<'_>, text: String, found: &mut Findings) -> BlobId {
 fn name(at: Path<'_>, text: &str, found: &mut Findings) {
     if text.is_empty() {
         found.required(at);
-    } else if text::bounded(at, text, AtMost::Chars(LONGEST_NAME), found) && !text.chars().all(is_allowed) {
-        found.invalid(at, FieldReason::Invalid, "must consist of characters of [A-Za-z0-9._:-]");
+    } else if text::bounded(at, text, AtMost::Chars(LONGEST_NAME), found)
+        && !text.chars().all(is_allowed)
+    {
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must consist of characters of [A-Za-z0-9._:-]",
+        );
     }
 }
 

@@ -45,7 +45,14 @@ pub(super) fn clear_session(session: &mut pb::Session) {
 
 /// Clears the output-only fields of a tool result and the tool's name, which the call knows.
 pub(super) fn clear_result(result: &mut pb::ToolResult) {
-    let pb::ToolResult { call_id: _, tool_name, parts, outcome: _, truncation, prune_mark } = result;
+    let pb::ToolResult {
+        call_id: _,
+        tool_name,
+        parts,
+        outcome: _,
+        truncation,
+        prune_mark,
+    } = result;
     tool_name.clear();
     parts.iter_mut().for_each(clear_part);
     *truncation = None;
@@ -54,7 +61,14 @@ pub(super) fn clear_result(result: &mut pb::ToolResult) {
 
 /// Clears the output-only fields of a part.
 pub(super) fn clear_part(part: &mut pb::Part) {
-    let pb::Part { content, citations: _, provider_metadata_json: _, tokens, preview_of, sanitized } = part;
+    let pb::Part {
+        content,
+        citations: _,
+        provider_metadata_json: _,
+        tokens,
+        preview_of,
+        sanitized,
+    } = part;
     match content {
         Some(part::Content::Media(media)) => clear_media(media),
         Some(part::Content::ToolResult(result)) => clear_result(result),
@@ -75,7 +89,14 @@ pub(super) fn clear_part(part: &mut pb::Part) {
 }
 
 fn clear_media(media: &mut pb::Media) {
-    let pb::Media { media_type: _, filename: _, size_bytes, width, height, source: _ } = media;
+    let pb::Media {
+        media_type: _,
+        filename: _,
+        size_bytes,
+        width,
+        height,
+        source: _,
+    } = media;
     *size_bytes = 0;
     *width = 0;
     *height = 0;

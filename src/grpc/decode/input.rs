@@ -11,13 +11,28 @@ const MOST_PARTS: usize = 256;
 
 /// Reads a user's message.
 pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
-    let pb::InputMessage { role, parts, pinned, metadata, response, create_time } = message;
+    let pb::InputMessage {
+        role,
+        parts,
+        pinned,
+        metadata,
+        response,
+        create_time,
+    } = message;
     user_role(at.field("role"), role, found);
     if response.is_some() {
-        found.invalid(at.field("response"), FieldReason::Unsupported, "belongs to AppendMessages");
+        found.invalid(
+            at.field("response"),
+            FieldReason::Unsupported,
+            "belongs to AppendMessages",
+        );
     }
     if create_time.is_some() {
-        found.invalid(at.field("create_time"), FieldReason::Unsupported, "belongs to AppendMessages");
+        found.invalid(
+            at.field("create_time"),
+            FieldReason::Unsupported,
+            "belongs to AppendMessages",
+        );
     }
     InputMessage {
         role: Role::User,
@@ -29,7 +44,12 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
 
 /// What stands for a message that is missing; it is thrown away.
 pub(super) fn nothing() -> InputMessage {
-    InputMessage { role: Role::User, parts: Vec::new(), pinned: false, metadata: std::collections::BTreeMap::new() }
+    InputMessage {
+        role: Role::User,
+        parts: Vec::new(),
+        pinned: false,
+        metadata: std::collections::BTreeMap::new(),
+    }
 }
 
 fn user_role(at: Path<'_>, role: i32, found: &mut Findings) {
@@ -47,11 +67,19 @@ pub(super) fn check_number(at: Path<'_>, parts: &[pb::Part], found: &mut Finding
         found.required(at);
     }
     if parts.len() > MOST_PARTS {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST_PARTS} elements"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST_PARTS} elements"),
+        );
     }
 }
 
 fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crate::model::Part> {
     check_number(at, &parts, found);
-    parts.into_iter().enumerate().filter_map(|(i, part)| part::said(at.index(i), part, found)).collect()
+    parts
+        .into_iter()
+        .enumerate()
+        .filter_map(|(i, part)| part::said(at.index(i), part, found))
+        .collect()
 }

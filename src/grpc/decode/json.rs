@@ -8,7 +8,8 @@ use crate::pb::FieldReason;
 /// Integers up to here are exact in a double.
 const LARGEST_INTEGER: f64 = 9_007_199_254_740_992.0;
 
-/// Reads a JSON object that may be left empty. The text stays as it is: order, duplicates and number forms survive.
+/// Reads a JSON object that may be left empty. The text stays as it is: order, duplicates and
+/// number forms survive.
 pub(super) fn optional_object(at: Path<'_>, text: String, found: &mut Findings) -> Option<String> {
     (!text.is_empty()).then(|| object(at, text, found))
 }
@@ -22,10 +23,18 @@ pub(super) fn object(at: Path<'_>, text: String, found: &mut Findings) -> String
 }
 
 /// Writes a Struct as JSON text.
-pub(super) fn from_struct(at: Path<'_>, object: prost_types::Struct, found: &mut Findings) -> String {
+pub(super) fn from_struct(
+    at: Path<'_>,
+    object: prost_types::Struct,
+    found: &mut Findings,
+) -> String {
     let text = object_value(object).map(|object| object.to_string());
     if text.is_none() {
-        found.invalid(at, FieldReason::Invalid, "must hold only values that JSON has");
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must hold only values that JSON has",
+        );
     }
     text.unwrap_or_default()
 }
@@ -39,7 +48,8 @@ fn object_value(object: prost_types::Struct) -> Option<Value> {
         .map(Value::Object)
 }
 
-/// None for a value without a kind, and for numbers that JSON does not have. Nested no deeper than prost reads.
+/// None for a value without a kind, and for numbers that JSON does not have. Nested no deeper than
+/// prost reads.
 fn value(value: prost_types::Value) -> Option<Value> {
     use prost_types::value::Kind;
     match value.kind? {
@@ -48,14 +58,22 @@ fn value(value: prost_types::Value) -> Option<Value> {
         Kind::StringValue(text) => Some(Value::String(text)),
         Kind::BoolValue(bool) => Some(Value::Bool(bool)),
         Kind::StructValue(object) => object_value(object),
-        Kind::ListValue(list) => list.values.into_iter().map(self::value).collect::<Option<_>>().map(Value::Array),
+        Kind::ListValue(list) => list
+            .values
+            .into_iter()
+            .map(self::value)
+            .collect::<Option<_>>()
+            .map(Value::Array),
     }
 }
 
 /// Whole numbers are written without a fraction, as people write them in schemas.
 fn number(double: f64) -> Option<Number> {
     if double.fract() == 0.0 && double.abs() <= LARGEST_INTEGER {
-        #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough to be exact")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "whole, and small enough to be exact"
+        )]
         return Some(Number::from(double as i64));
     }
     Number::from_f64(double)
@@ -76,8 +94,18 @@ mod tests {
 
     #[test]
     fn numbers_are_written_as_people_write_them() {
-        for (double, text) in [(0.0, "0"), (-0.0, "0"), (10.0, "10"), (-3.0, "-3"), (0.5, "0.5"), (1e300, "1e+300")] {
-            assert_eq!(number(double).map(|number| number.to_string()).as_deref(), Some(text));
+        for (double, text) in [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (10.0, "10"),
+            (-3.0, "-3"),
+            (0.5, "0.5"),
+            (1e300, "1e+300"),
+        ] {
+            assert_eq!(
+                number(double).map(|number| number.to_string()).as_deref(),
+                Some(text)
+            );
         }
         for double in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             assert_eq!(number(double), None);

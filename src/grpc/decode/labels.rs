@@ -16,11 +16,22 @@ const LONGEST_KEY: usize = 64;
 const LONGEST_VALUE: usize = 1_024;
 
 /// Reads a `metadata` map.
-pub(super) fn labels(at: Path<'_>, labels: BTreeMap<String, String>, found: &mut Findings) -> BTreeMap<String, String> {
+pub(super) fn labels(
+    at: Path<'_>,
+    labels: BTreeMap<String, String>,
+    found: &mut Findings,
+) -> BTreeMap<String, String> {
     if labels.len() > MOST {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST} entries"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST} entries"),
+        );
     }
-    labels.into_iter().map(|(key, value)| label(at, key, value, found)).collect()
+    labels
+        .into_iter()
+        .map(|(key, value)| label(at, key, value, found))
+        .collect()
 }
 
 fn label(at: Path<'_>, key: String, value: String, found: &mut Findings) -> (String, String) {
@@ -30,5 +41,8 @@ fn label(at: Path<'_>, key: String, value: String, found: &mut Findings) -> (Str
         found.invalid(at, FieldReason::Invalid, "the key must not be empty");
     }
     let key = text::line(at, key, AtMost::Chars(LONGEST_KEY), found);
-    (key, text::prose(at, value, AtMost::Chars(LONGEST_VALUE), found))
+    (
+        key,
+        text::prose(at, value, AtMost::Chars(LONGEST_VALUE), found),
+    )
 }

@@ -31,7 +31,9 @@ const HASH_CHARS: usize = 64;
 pub type Stored = BTreeMap<BlobId, Kept>;
 
 /// The blobs that these messages name, to be looked up before they are read.
-pub fn named_in_messages<'a>(messages: impl IntoIterator<Item = &'a pb::InputMessage>) -> Vec<BlobId> {
+pub fn named_in_messages<'a>(
+    messages: impl IntoIterator<Item = &'a pb::InputMessage>,
+) -> Vec<BlobId> {
     named(messages.into_iter().flat_map(|message| &message.parts))
 }
 
@@ -43,20 +45,33 @@ pub fn named_in_results(results: &[pb::ToolResult]) -> Vec<BlobId> {
 fn named<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
     let mut named = BTreeSet::new();
     parts.for_each(|part| collect(part, &mut named));
-    named.into_iter().filter(|id| is_hash(id)).take(MOST_NAMED).map(BlobId::new).collect()
+    named
+        .into_iter()
+        .filter(|id| is_hash(id))
+        .take(MOST_NAMED)
+        .map(BlobId::new)
+        .collect()
 }
 
 /// Whether a blob may have this id. Other ids are not looked up.
 fn is_hash(id: &str) -> bool {
-    id.len() == HASH_CHARS && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    id.len() == HASH_CHARS
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 fn collect<'a>(part: &'a pb::Part, named: &mut BTreeSet<&'a str>) {
     match &part.content {
-        Some(part::Content::Media(pb::Media { source: Some(media::Source::BlobId(id)), .. })) => {
+        Some(part::Content::Media(pb::Media {
+            source: Some(media::Source::BlobId(id)),
+            ..
+        })) => {
             named.insert(id);
         }
-        Some(part::Content::ToolResult(result)) => result.parts.iter().for_each(|part| collect(part, named)),
+        Some(part::Content::ToolResult(result)) => {
+            result.parts.iter().for_each(|part| collect(part, named))
+        }
         Some(
             part::Content::Media(_)
             | part::Content::Text(_)
@@ -71,37 +86,72 @@ fn collect<'a>(part: &'a pb::Part, named: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Reads a medium; none, and noted, when it cannot be one. Content that comes with it is laid aside, to be stored.
+/// Reads a medium; none, and noted, when it cannot be one. Content that comes with it is laid
+/// aside, to be stored.
 pub(super) fn read(at: Path<'_>, media: pb::Media, found: &mut Findings) -> Option<Media> {
-    let pb::Media { media_type, filename, size_bytes: _, width: _, height: _, source } = media;
+    let pb::Media {
+        media_type,
+        filename,
+        size_bytes: _,
+        width: _,
+        height: _,
+        source,
+    } = media;
     let media_type = media_type::required(at.field("media_type"), media_type, found);
     let filename = text::line(at.field("filename"), filename, LONGEST_FILENAME, found);
     let source = self::source(at, &media_type, source, found)?;
-    Some(Media { media_type, source, filename })
+    Some(Media {
+        media_type,
+        source,
+        filename,
+    })
 }
 
-fn source(at: Path<'_>, media_type: &str, source: Option<media::Source>, found: &mut Findings) -> Option<Source> {
+fn source(
+    at: Path<'_>,
+    media_type: &str,
+    source: Option<media::Source>,
+    found: &mut Findings,
+) -> Option<Source> {
     match source {
-        Some(media::Source::Data(data)) => data_source(at.field("data"), media_type, data, found).map(Source::Blob),
-        Some(media::Source::BlobId(id)) => blob_source(at.field("blob_id"), id, found).map(Source::Blob),
+        Some(media::Source::Data(data)) => {
+            data_source(at.field("data"), media_type, data, found).map(Source::Blob)
+        }
+        Some(media::Source::BlobId(id)) => {
+            blob_source(at.field("blob_id"), id, found).map(Source::Blob)
+        }
         Some(media::Source::Url(url)) => url_source(at.field("url"), url, found).map(Source::Url),
         None => {
-            found.invalid(at, FieldReason::Invalid, "must have a source: data, blob_id or url");
+            found.invalid(
+                at,
+                FieldReason::Invalid,
+                "must have a source: data, blob_id or url",
+            );
             None
         }
     }
 }
 
-fn data_source(at: Path<'_>, media_type: &str, data: Vec<u8>, found: &mut Findings) -> Option<Kept> {
+fn data_source(
+    at: Path<'_>,
+    media_type: &str,
+    data: Vec<u8>,
+    found: &mut Findings,
+) -> Option<Kept> {
     if data.is_empty() {
         found.required(at);
         return None;
     }
     if data.len() > LARGEST_DATA {
-        found.invalid(at, FieldReason::TooLarge, format!("must be at most {LARGEST_DATA} bytes"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must be at most {LARGEST_DATA} bytes"),
+        );
         return None;
     }
-    let (pixels, bytes) = (picture::pixels(&data), data.len() as u64);
+    let pixels = picture::pixels(&data);
+    let bytes = data.len() as u64;
     let content = NewContent::new(media_type.to_owned(), data);
     let id = content.id().clone();
     found.lay_aside(content);
@@ -115,7 +165,8 @@ fn blob_source(at: Path<'_>, id: String, found: &mut Findings) -> Option<Kept> {
     }
     let kept = found.stored(&BlobId::new(id));
     if kept.is_none() {
-        let description = format!("no blob has this id, or the request names more than {MOST_NAMED}");
+        let description =
+            format!("no blob has this id, or the request names more than {MOST_NAMED}");
         found.invalid(at, FieldReason::Unknown, description);
     }
     kept
@@ -129,10 +180,16 @@ fn url_source(at: Path<'_>, url: String, found: &mut Findings) -> Option<String>
     let shown = |c: char| !c.is_whitespace() && !c.is_control();
     let well_formed = ["https://", "http://"].iter().any(|scheme| {
         // Schemes are read in either case.
-        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)) && url.len() > scheme.len()
+        url.get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+            && url.len() > scheme.len()
     });
     if text::bounded(at, &url, LONGEST_URL, found) && !(well_formed && url.chars().all(shown)) {
-        found.invalid(at, FieldReason::Invalid, "must begin with https:// or http://, and hold no white space");
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must begin with https:// or http://, and hold no white space",
+        );
     }
     Some(url)
 }

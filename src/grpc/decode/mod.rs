@@ -1,8 +1,9 @@
 //! Requests as commands: every way a request can be invalid, all found at once.
 //!
-//! One function per RPC. Below them one file per message or kind of value; each reads what it is given, notes what is wrong in
-//! [`Findings`] and returns a value that is thrown away when anything was noted. Every message is taken apart field by field,
-//! so that a new field stops the build here.
+//! One function per RPC. Below them one file per message or kind of value; each reads what it is
+//! given, notes what is wrong in [`Findings`] and returns a value that is thrown away when anything
+//! was noted. Every message is taken apart field by field, so that a new field stops the build
+//! here.
 
 mod answers;
 mod append_messages;
@@ -54,15 +55,17 @@ mod tests;
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use append_messages::{APPEND_MESSAGES, append_messages};
 pub use blobs::{
-    GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob, not_as_announced, outside_of_blob,
+    GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob,
+    not_as_announced, outside_of_blob,
 };
 pub use compaction::{
-    COMPACT, LIST_COMPACTIONS, ListCompactions, REVERT_COMPACTION, compact, list_compactions, revert_compaction,
+    COMPACT, LIST_COMPACTIONS, ListCompactions, REVERT_COMPACTION, compact, list_compactions,
+    revert_compaction,
 };
 pub use context::{
-    GET_CONTEXT_STATS, GetContextStats, PREPARE_CONTEXT, PRUNE_TOOL_OUTPUTS, RECORD_USAGE, RENDER_CONTEXT,
-    RESTORE_TOOL_OUTPUTS, get_context_stats, prepare_context, prune_tool_outputs, record_usage, render_context,
-    restore_tool_outputs,
+    GET_CONTEXT_STATS, GetContextStats, PREPARE_CONTEXT, PRUNE_TOOL_OUTPUTS, RECORD_USAGE,
+    RENDER_CONTEXT, RESTORE_TOOL_OUTPUTS, get_context_stats, prepare_context, prune_tool_outputs,
+    record_usage, render_context, restore_tool_outputs,
 };
 pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
@@ -77,11 +80,13 @@ pub use queue::{
     cancel_queued_message, clear_queue, enqueue_message, list_queued_messages,
 };
 pub use sessions::{
-    CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView, create_session, get_session,
-    list_messages, list_sessions,
+    CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView,
+    create_session, get_session, list_messages, list_sessions,
 };
 pub use stream::StreamOptions;
-pub use turns::{CANCEL_TURN, GET_TURN, GetTurn, LIST_TURNS, ListTurns, cancel_turn, get_turn, list_turns};
+pub use turns::{
+    CANCEL_TURN, GET_TURN, GetTurn, LIST_TURNS, ListTurns, cancel_turn, get_turn, list_turns,
+};
 pub use update_session::{DELETE_SESSION, UPDATE_SESSION, delete_session, update_session};
 
 use findings::Findings;

@@ -26,10 +26,17 @@ pub struct ListModels {
 /// Reads a ListModelsRequest.
 pub fn list_models(request: pb::ListModelsRequest) -> Result<ListModels, Refused> {
     let mut found = Findings::of(LIST_MODELS);
-    let pb::ListModelsRequest { page_size, page_token, provider } = request;
+    let pb::ListModelsRequest {
+        page_size,
+        page_token,
+        provider,
+    } = request;
     let provider = text::line(Path::to("provider"), provider, LONGEST_PROVIDER, &mut found);
     let page = page::page(page_size, page_token, &mut found);
-    found.finish(ListModels { provider: (!provider.is_empty()).then_some(provider), page })
+    found.finish(ListModels {
+        provider: (!provider.is_empty()).then_some(provider),
+        page,
+    })
 }
 
 /// Reads a GetModelRequest: a reference or an alias.

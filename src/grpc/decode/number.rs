@@ -52,7 +52,11 @@ pub(super) fn not_negative(at: Path<'_>, number: i64, found: &mut Findings) {
 pub(super) fn known<E: TryFrom<i32>>(at: Path<'_>, number: i32, found: &mut Findings) -> Option<E> {
     let value = E::try_from(number).ok();
     if value.is_none() {
-        found.invalid(at, FieldReason::Unknown, format!("this server does not know the value {number}"));
+        found.invalid(
+            at,
+            FieldReason::Unknown,
+            format!("this server does not know the value {number}"),
+        );
     }
     value
 }

@@ -4,14 +4,24 @@ use super::{Findings, Path, number};
 use crate::{codec, model::OutputLimits, pb};
 
 /// Reads limits on tool output; 0 is not limited here.
-pub(super) fn read(at: Path<'_>, limits: pb::ToolOutputLimits, found: &mut Findings) -> OutputLimits {
+pub(super) fn read(
+    at: Path<'_>,
+    limits: pb::ToolOutputLimits,
+    found: &mut Findings,
+) -> OutputLimits {
     check(at, &limits, found);
     found.converted(at, codec::output::from_pb(limits))
 }
 
 /// Checks limits on tool output.
 pub(super) fn check(at: Path<'_>, limits: &pb::ToolOutputLimits, found: &mut Findings) {
-    let pb::ToolOutputLimits { max_output_chars, max_lines, max_line_length, max_matches, keep } = limits;
+    let pb::ToolOutputLimits {
+        max_output_chars,
+        max_lines,
+        max_line_length,
+        max_matches,
+        keep,
+    } = limits;
     number::count(at.field("max_output_chars"), *max_output_chars, found);
     number::count(at.field("max_lines"), *max_lines, found);
     number::count(at.field("max_line_length"), *max_line_length, found);

@@ -19,10 +19,15 @@ pub struct PageRequest {
 /// Reads `page_size` and `page_token`.
 pub(super) fn page(page_size: i32, page_token: String, found: &mut Findings) -> PageRequest {
     let token = (!page_token.is_empty()).then_some(page_token);
-    PageRequest { size: size(page_size, DEFAULT, found), token }
+    PageRequest {
+        size: size(page_size, DEFAULT, found),
+        token,
+    }
 }
 
 /// Reads `page_size` with the default of its list.
 pub(super) fn size(page_size: i32, default: u32, found: &mut Findings) -> u32 {
-    number::count(Path::to("page_size"), page_size, found).unwrap_or(default).min(MOST)
+    number::count(Path::to("page_size"), page_size, found)
+        .unwrap_or(default)
+        .min(MOST)
 }

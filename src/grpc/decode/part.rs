@@ -14,12 +14,27 @@ const LONGEST_TEXT: AtMost = AtMost::Bytes(MIB);
 
 /// Reads a part of a user's message; none, and noted, when it is neither text nor a medium.
 pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
-    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
+    let pb::Part {
+        content,
+        citations,
+        provider_metadata_json,
+        tokens: _,
+        preview_of: _,
+        sanitized: _,
+    } = part;
     if !citations.is_empty() {
-        found.invalid(at.field("citations"), FieldReason::Unsupported, "belong to the model's text");
+        found.invalid(
+            at.field("citations"),
+            FieldReason::Unsupported,
+            "belong to the model's text",
+        );
     }
     let bare = provider_metadata_json.is_empty();
-    let provider_metadata = json::optional_object(at.field("provider_metadata_json"), provider_metadata_json, found);
+    let provider_metadata = json::optional_object(
+        at.field("provider_metadata_json"),
+        provider_metadata_json,
+        found,
+    );
     let (content, sanitized) = match text_or_medium(at, content, found)? {
         Given::Text(text) => {
             if text.is_empty() && bare {
@@ -31,27 +46,53 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
         }
         Given::Media(medium) => (Content::Media(medium), false),
     };
-    Some(Part { content, provider_metadata, sanitized })
+    Some(Part {
+        content,
+        provider_metadata,
+        sanitized,
+    })
 }
 
-/// Reads a part of a tool's result; none, and noted, when it is neither text nor a medium. The bound is on the whole result.
+/// Reads a part of a tool's result; none, and noted, when it is neither text nor a medium. The
+/// bound is on the whole result.
 pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Given> {
-    let pb::Part { content, citations, provider_metadata_json, tokens: _, preview_of: _, sanitized: _ } = part;
+    let pb::Part {
+        content,
+        citations,
+        provider_metadata_json,
+        tokens: _,
+        preview_of: _,
+        sanitized: _,
+    } = part;
     if !citations.is_empty() {
-        found.invalid(at.field("citations"), FieldReason::Unsupported, "belong to the model's text");
+        found.invalid(
+            at.field("citations"),
+            FieldReason::Unsupported,
+            "belong to the model's text",
+        );
     }
     if !provider_metadata_json.is_empty() {
         let at = at.field("provider_metadata_json");
-        found.invalid(at, FieldReason::Unsupported, "belongs to what a provider made");
+        found.invalid(
+            at,
+            FieldReason::Unsupported,
+            "belongs to what a provider made",
+        );
     }
     text_or_medium(at, content, found)
 }
 
-fn text_or_medium(at: Path<'_>, content: Option<part::Content>, found: &mut Findings) -> Option<Given> {
+fn text_or_medium(
+    at: Path<'_>,
+    content: Option<part::Content>,
+    found: &mut Findings,
+) -> Option<Given> {
     use part::Content;
     let other = match content {
         Some(Content::Text(text)) => return Some(Given::Text(text)),
-        Some(Content::Media(media)) => return media::read(at.field("media"), media, found).map(Given::Media),
+        Some(Content::Media(media)) => {
+            return media::read(at.field("media"), media, found).map(Given::Media);
+        }
         Some(Content::Reasoning(_)) => "reasoning",
         Some(Content::ToolCall(_)) => "tool_call",
         Some(Content::ToolResult(_)) => "tool_result",
@@ -64,6 +105,10 @@ fn text_or_medium(at: Path<'_>, content: Option<part::Content>, found: &mut Find
             return None;
         }
     };
-    found.invalid(at.field(other), FieldReason::Unsupported, "only text and media may stand here");
+    found.invalid(
+        at.field(other),
+        FieldReason::Unsupported,
+        "only text and media may stand here",
+    );
     None
 }

@@ -22,22 +22,34 @@ enum Segment<'a> {
 impl<'a> Path<'a> {
     /// A field of the request itself.
     pub(super) const fn to(field: &'static str) -> Self {
-        Self { parent: None, segment: Segment::Field(field) }
+        Self {
+            parent: None,
+            segment: Segment::Field(field),
+        }
     }
 
     /// A field of the message here.
     pub(super) const fn field(&'a self, field: &'static str) -> Self {
-        Self { parent: Some(self), segment: Segment::Field(field) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Field(field),
+        }
     }
 
     /// An element of the list here.
     pub(super) const fn index(&'a self, index: usize) -> Self {
-        Self { parent: Some(self), segment: Segment::Index(index) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Index(index),
+        }
     }
 
     /// An entry of the map here.
     pub(super) const fn key(&'a self, key: &'a str) -> Self {
-        Self { parent: Some(self), segment: Segment::Key(key) }
+        Self {
+            parent: Some(self),
+            segment: Segment::Key(key),
+        }
     }
 }
 
@@ -50,7 +62,11 @@ impl fmt::Display for Path<'_> {
             Segment::Field(name) if self.parent.is_none() => f.write_str(name),
             Segment::Field(name) => write!(f, ".{name}"),
             Segment::Index(index) => write!(f, "[{index}]"),
-            Segment::Key(key) => write!(f, "[\"{}\"]", key.chars().take(KEY_SHOWN).collect::<String>()),
+            Segment::Key(key) => write!(
+                f,
+                "[\"{}\"]",
+                key.chars().take(KEY_SHOWN).collect::<String>()
+            ),
         }
     }
 }
@@ -63,12 +79,21 @@ mod tests {
     fn a_path_reads_as_in_the_proto() {
         let input = Path::to("input");
         assert_eq!(input.to_string(), "input");
-        assert_eq!(input.field("parts").index(2).field("text").to_string(), "input.parts[2].text");
-        assert_eq!(input.field("metadata").key("a").to_string(), "input.metadata[\"a\"]");
+        assert_eq!(
+            input.field("parts").index(2).field("text").to_string(),
+            "input.parts[2].text"
+        );
+        assert_eq!(
+            input.field("metadata").key("a").to_string(),
+            "input.metadata[\"a\"]"
+        );
     }
 
     #[test]
     fn long_keys_are_shown_by_their_beginning() {
-        assert_eq!(Path::to("metadata").key(&"ü".repeat(100)).to_string(), format!("metadata[\"{}\"]", "ü".repeat(40)));
+        assert_eq!(
+            Path::to("metadata").key(&"ü".repeat(100)).to_string(),
+            format!("metadata[\"{}\"]", "ü".repeat(40))
+        );
     }
 }

@@ -19,27 +19,51 @@ const LONGEST_NAME: AtMost = AtMost::Chars(128);
 const LONGEST_TEXT: AtMost = AtMost::Bytes(256 * KIB);
 
 /// Reads the pinned blocks of a session.
-pub(super) fn blocks(at: Path<'_>, blocks: Vec<pb::PinnedBlock>, found: &mut Findings) -> Vec<PinnedBlock> {
+pub(super) fn blocks(
+    at: Path<'_>,
+    blocks: Vec<pb::PinnedBlock>,
+    found: &mut Findings,
+) -> Vec<PinnedBlock> {
     if blocks.len() > MOST {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST} elements"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST} elements"),
+        );
     }
     unique_names(at, &blocks, found);
-    blocks.into_iter().enumerate().map(|(i, b)| block(at.index(i), b, found)).collect()
+    blocks
+        .into_iter()
+        .enumerate()
+        .map(|(i, b)| block(at.index(i), b, found))
+        .collect()
 }
 
 fn unique_names(at: Path<'_>, blocks: &[pb::PinnedBlock], found: &mut Findings) {
     let mut seen = BTreeMap::new();
-    for (i, block) in blocks.iter().enumerate().filter(|(_, block)| !block.name.is_empty()) {
+    for (i, block) in blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, block)| !block.name.is_empty())
+    {
         let first = *seen.entry(&block.name).or_insert(i);
         if first != i {
             let description = format!("{} has the same name", at.index(first));
-            found.invalid(at.index(i).field("name"), FieldReason::Conflict, description);
+            found.invalid(
+                at.index(i).field("name"),
+                FieldReason::Conflict,
+                description,
+            );
         }
     }
 }
 
 fn block(at: Path<'_>, block: pb::PinnedBlock, found: &mut Findings) -> PinnedBlock {
-    let pb::PinnedBlock { name, text, category } = block;
+    let pb::PinnedBlock {
+        name,
+        text,
+        category,
+    } = block;
     if name.is_empty() {
         found.required(at.field("name"));
     }
@@ -71,7 +95,11 @@ fn kind(at: Path<'_>, category: i32, found: &mut Findings) -> PinnedKind {
             | Wire::Media
             | Wire::Queued,
         ) => {
-            found.invalid(at, FieldReason::Unsupported, "must be PINNED, MEMORY, SKILLS or AGENTS");
+            found.invalid(
+                at,
+                FieldReason::Unsupported,
+                "must be PINNED, MEMORY, SKILLS or AGENTS",
+            );
             PinnedKind::Pinned
         }
     }

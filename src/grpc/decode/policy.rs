@@ -1,4 +1,5 @@
-//! What a session changes in its policy: how tools run, limits on their output, and what a later version takes.
+//! What a session changes in its policy: how tools run, limits on their output, and what a later
+//! version takes.
 
 use super::{
     Findings, Path, duration, number, output_limits,
@@ -23,15 +24,28 @@ const LONGEST_MODEL: AtMost = AtMost::Chars(256);
 /// Lowest share of the window that can trigger something.
 const SMALLEST_SHARE: f64 = f64::MIN_POSITIVE;
 
-/// Reads the changes to a policy: limits are checked here, and the conversion is that of stored policies.
-pub(super) fn overrides(at: Path<'_>, policy: Option<pb::Policy>, found: &mut Findings) -> PolicyOverrides {
+/// Reads the changes to a policy: limits are checked here, and the conversion is that of stored
+/// policies.
+pub(super) fn overrides(
+    at: Path<'_>,
+    policy: Option<pb::Policy>,
+    found: &mut Findings,
+) -> PolicyOverrides {
     let policy = policy.unwrap_or_default();
     check(at, &policy, found);
     found.converted(at, codec::config::overrides_from_pb(policy))
 }
 
 fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
-    let pb::Policy { compaction, prune, tools, queue, output_reserve, context_window, unknown_window } = policy;
+    let pb::Policy {
+        compaction,
+        prune,
+        tools,
+        queue,
+        output_reserve,
+        context_window,
+        unknown_window,
+    } = policy;
     if let Some(compaction) = compaction {
         check_compaction(at.field("compaction"), compaction, found);
     }
@@ -50,7 +64,11 @@ fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
 }
 
 /// A number that may be missing, which is not the same as 0.
-pub(super) fn optional_count(at: Path<'_>, number: Option<i32>, found: &mut Findings) -> Option<u32> {
+pub(super) fn optional_count(
+    at: Path<'_>,
+    number: Option<i32>,
+    found: &mut Findings,
+) -> Option<u32> {
     number::not_negative(at, number.unwrap_or_default().into(), found);
     number.and_then(|number| u32::try_from(number).ok())
 }
@@ -64,7 +82,12 @@ fn above_zero(at: Path<'_>, number: Option<i32>, found: &mut Findings) {
 }
 
 fn check_tools(at: Path<'_>, policy: &pb::ToolPolicy, found: &mut Findings) {
-    let pb::ToolPolicy { execution, default_output_limits, output_limits, cancel_wait } = policy;
+    let pb::ToolPolicy {
+        execution,
+        default_output_limits,
+        output_limits,
+        cancel_wait,
+    } = policy;
     number::known::<pb::ToolExecution>(at.field("execution"), *execution, found);
     if let Some(wait) = cancel_wait {
         duration::any(at.field("cancel_wait"), *wait, found);
@@ -75,7 +98,11 @@ fn check_tools(at: Path<'_>, policy: &pb::ToolPolicy, found: &mut Findings) {
     }
     let at = at.field("output_limits");
     if output_limits.len() > MOST_LIMITS {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST_LIMITS} entries"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST_LIMITS} entries"),
+        );
     }
     for (name, limits) in output_limits {
         tools::check_name(at.key(name), name, found);
@@ -102,15 +129,43 @@ fn check_compaction(at: Path<'_>, policy: &pb::CompactionPolicy, found: &mut Fin
     } = policy;
     above_zero(at.field("summary_max_tokens"), *summary_max_tokens, found);
     number::known::<pb::CompactionStrategy>(at.field("strategy"), *strategy, found);
-    check_share(at.field("threshold"), *threshold, SMALLEST_SHARE, 1.0, found);
+    check_share(
+        at.field("threshold"),
+        *threshold,
+        SMALLEST_SHARE,
+        1.0,
+        found,
+    );
     optional_count(at.field("keep_turns"), *keep_turns, found);
     check_share(at.field("keep_ratio"), *keep_ratio, 0.0, 0.9, found);
-    text::bounded(at.field("summary_model"), summary_model, LONGEST_MODEL, found);
-    text::bounded(at.field("instructions"), instructions, LONGEST_INSTRUCTIONS, found);
+    text::bounded(
+        at.field("summary_model"),
+        summary_model,
+        LONGEST_MODEL,
+        found,
+    );
+    text::bounded(
+        at.field("instructions"),
+        instructions,
+        LONGEST_INSTRUCTIONS,
+        found,
+    );
     number::known::<pb::InstructionsMode>(at.field("instructions_mode"), *instructions_mode, found);
     number::known::<pb::ContextGuard>(at.field("guard"), *guard, found);
-    check_share(at.field("guard_request_ratio"), *guard_request_ratio, SMALLEST_SHARE, 1.0, found);
-    check_share(at.field("guard_stream_ratio"), *guard_stream_ratio, SMALLEST_SHARE, 1.0, found);
+    check_share(
+        at.field("guard_request_ratio"),
+        *guard_request_ratio,
+        SMALLEST_SHARE,
+        1.0,
+        found,
+    );
+    check_share(
+        at.field("guard_stream_ratio"),
+        *guard_stream_ratio,
+        SMALLEST_SHARE,
+        1.0,
+        found,
+    );
     optional_count(at.field("guard_max_restarts"), *guard_max_restarts, found);
 }
 
@@ -120,21 +175,39 @@ pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Opt
 }
 
 /// Wishes for a summary. `None` means by the policy.
-pub(super) fn instructions(at: Path<'_>, instructions: String, found: &mut Findings) -> Option<String> {
+pub(super) fn instructions(
+    at: Path<'_>,
+    instructions: String,
+    found: &mut Findings,
+) -> Option<String> {
     text::bounded(at, &instructions, LONGEST_INSTRUCTIONS, found);
     Some(instructions).filter(|text| !text.is_empty())
 }
 
 /// How wishes are used. `None` means by the policy.
-pub(super) fn instructions_mode(at: Path<'_>, mode: i32, found: &mut Findings) -> Option<InstructionsMode> {
+pub(super) fn instructions_mode(
+    at: Path<'_>,
+    mode: i32,
+    found: &mut Findings,
+) -> Option<InstructionsMode> {
     number::known(at, mode, found).and_then(codec::policy::instructions_mode_from_pb)
 }
 
 fn check_prune(at: Path<'_>, policy: &pb::PrunePolicy, found: &mut Findings) {
-    let pb::PrunePolicy { mode, minimum_tokens, protect_tokens, protect_turns, protected_tools } = policy;
+    let pb::PrunePolicy {
+        mode,
+        minimum_tokens,
+        protect_tokens,
+        protect_turns,
+        protected_tools,
+    } = policy;
     let named = at.field("protected_tools");
     if protected_tools.len() > MOST_LIMITS {
-        found.invalid(named, FieldReason::TooLarge, format!("must have at most {MOST_LIMITS} elements"));
+        found.invalid(
+            named,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST_LIMITS} elements"),
+        );
     }
     for (i, name) in protected_tools.iter().take(MOST_LIMITS).enumerate() {
         tools::check_name(named.index(i), name, found);
@@ -155,7 +228,11 @@ fn check_queue(at: Path<'_>, policy: &pb::QueuePolicy, found: &mut Findings) {
 
 fn check_share(at: Path<'_>, share: Option<f64>, from: f64, to: f64, found: &mut Findings) {
     if share.is_some_and(|share| !(from..=to).contains(&share)) {
-        let above = if from > 0.0 { "above 0 and up to" } else { "0 to" };
+        let above = if from > 0.0 {
+            "above 0 and up to"
+        } else {
+            "0 to"
+        };
         found.invalid(at, FieldReason::OutOfRange, format!("must be {above} {to}"));
     }
 }

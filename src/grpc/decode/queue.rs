@@ -40,11 +40,25 @@ pub struct ListQueuedMessages {
 }
 
 /// Reads an EnqueueMessageRequest.
-pub fn enqueue_message(mut request: pb::EnqueueMessageRequest, stored: Stored) -> Result<EnqueueMessage, Refused> {
+pub fn enqueue_message(
+    mut request: pb::EnqueueMessageRequest,
+    stored: Stored,
+) -> Result<EnqueueMessage, Refused> {
     let mut found = Findings::with(ENQUEUE_MESSAGE, stored);
-    request.message.iter_mut().flat_map(|message| &mut message.parts).for_each(ignored::clear_part);
+    request
+        .message
+        .iter_mut()
+        .flat_map(|message| &mut message.parts)
+        .for_each(ignored::clear_part);
     let hash = request_hash(ENQUEUE_MESSAGE, &request);
-    let pb::EnqueueMessageRequest { session_id, request_id, message, delivery, on_idle, ttl } = request;
+    let pb::EnqueueMessageRequest {
+        session_id,
+        request_id,
+        message,
+        delivery,
+        on_idle,
+        ttl,
+    } = request;
     if message.is_none() {
         found.required(Path::to("message"));
     }
@@ -64,9 +78,15 @@ pub fn enqueue_message(mut request: pb::EnqueueMessageRequest, stored: Stored) -
 }
 
 /// Reads a ListQueuedMessagesRequest.
-pub fn list_queued_messages(request: pb::ListQueuedMessagesRequest) -> Result<ListQueuedMessages, Refused> {
+pub fn list_queued_messages(
+    request: pb::ListQueuedMessagesRequest,
+) -> Result<ListQueuedMessages, Refused> {
     let mut found = Findings::of(LIST_QUEUED_MESSAGES);
-    let pb::ListQueuedMessagesRequest { session_id, page_size, page_token } = request;
+    let pb::ListQueuedMessagesRequest {
+        session_id,
+        page_size,
+        page_token,
+    } = request;
     let list = ListQueuedMessages {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         page: page::page(page_size, page_token, &mut found),
@@ -75,10 +95,16 @@ pub fn list_queued_messages(request: pb::ListQueuedMessagesRequest) -> Result<Li
 }
 
 /// Reads a CancelQueuedMessageRequest.
-pub fn cancel_queued_message(request: pb::CancelQueuedMessageRequest) -> Result<CancelQueuedMessage, Refused> {
+pub fn cancel_queued_message(
+    request: pb::CancelQueuedMessageRequest,
+) -> Result<CancelQueuedMessage, Refused> {
     let mut found = Findings::of(CANCEL_QUEUED_MESSAGE);
     let hash = request_hash(CANCEL_QUEUED_MESSAGE, &request);
-    let pb::CancelQueuedMessageRequest { session_id, queued_message_id, request_id } = request;
+    let pb::CancelQueuedMessageRequest {
+        session_id,
+        queued_message_id,
+        request_id,
+    } = request;
     let cancel = CancelQueuedMessage {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         message: id::message(Path::to("queued_message_id"), queued_message_id, &mut found),
@@ -91,7 +117,10 @@ pub fn cancel_queued_message(request: pb::CancelQueuedMessageRequest) -> Result<
 pub fn clear_queue(request: pb::ClearQueueRequest) -> Result<ClearQueue, Refused> {
     let mut found = Findings::of(CLEAR_QUEUE);
     let hash = request_hash(CLEAR_QUEUE, &request);
-    let pb::ClearQueueRequest { session_id, request_id } = request;
+    let pb::ClearQueueRequest {
+        session_id,
+        request_id,
+    } = request;
     let clear = ClearQueue {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),

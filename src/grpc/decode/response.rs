@@ -20,7 +20,11 @@ const LONGEST_USAGE: AtMost = AtMost::Bytes(64 * KIB);
 const STATUSES: std::ops::RangeInclusive<i32> = 0..=599;
 
 /// Reads a model call; none, and noted, when something is wrong with it.
-pub(super) fn read(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) -> Option<ModelResponse> {
+pub(super) fn read(
+    at: Path<'_>,
+    response: pb::ModelResponse,
+    found: &mut Findings,
+) -> Option<ModelResponse> {
     check(at, response.clone(), found);
     codec::response::from_pb(response).ok()
 }
@@ -62,7 +66,10 @@ fn check(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) {
     if let Some(failure) = failure {
         check_failure(at.field("failure"), failure, found);
     }
-    for (field, time) in [("time_to_first_token", time_to_first_token), ("elapsed", elapsed)] {
+    for (field, time) in [
+        ("time_to_first_token", time_to_first_token),
+        ("elapsed", elapsed),
+    ] {
         time.and_then(|time| duration::any(at.field(field), time, found));
     }
 }
@@ -132,12 +139,25 @@ fn check_failure(at: Path<'_>, failure: pb::Failure, found: &mut Findings) {
     number::known::<pb::FailurePhase>(at.field("phase"), phase, found);
     names(
         at,
-        [("provider", provider), ("provider_code", provider_code), ("provider_request_id", provider_request_id)],
+        [
+            ("provider", provider),
+            ("provider_code", provider_code),
+            ("provider_request_id", provider_request_id),
+        ],
         found,
     );
-    number::within(at.field("provider_status"), &provider_status, &STATUSES, found);
+    number::within(
+        at.field("provider_status"),
+        &provider_status,
+        &STATUSES,
+        found,
+    );
     retry_after.and_then(|time| duration::any(at.field("retry_after"), time, found));
     if !categories.is_empty() {
-        found.invalid(at.field("categories"), FieldReason::Unsupported, "belong to the failure of a turn");
+        found.invalid(
+            at.field("categories"),
+            FieldReason::Unsupported,
+            "belong to the failure of a turn",
+        );
     }
 }

@@ -15,7 +15,11 @@ pub(super) fn json(at: Path<'_>, schema: pb::JsonSchema, found: &mut Findings) -
     match schema {
         Some(json_schema::Schema::Json(text)) => {
             let at = at.field("json");
-            if text::bounded(at, &text, LARGEST, found) { json::object(at, text, found) } else { text }
+            if text::bounded(at, &text, LARGEST, found) {
+                json::object(at, text, found)
+            } else {
+                text
+            }
         }
         Some(json_schema::Schema::Value(object)) => {
             let at = at.field("value");
@@ -24,7 +28,11 @@ pub(super) fn json(at: Path<'_>, schema: pb::JsonSchema, found: &mut Findings) -
             text
         }
         None => {
-            found.invalid(at, FieldReason::Invalid, "must have a schema: json or value");
+            found.invalid(
+                at,
+                FieldReason::Invalid,
+                "must have a schema: json or value",
+            );
             String::new()
         }
     }

@@ -49,7 +49,10 @@ pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSes
     let mut found = Findings::of(CREATE_SESSION);
     request.session.iter_mut().for_each(ignored::clear_session);
     let hash = request_hash(CREATE_SESSION, &request);
-    let pb::CreateSessionRequest { session, request_id } = request;
+    let pb::CreateSessionRequest {
+        session,
+        request_id,
+    } = request;
     let at = Path::to("session");
     let mut session = session.unwrap_or_default();
     let session_id = std::mem::take(&mut session.session_id);
@@ -72,7 +75,10 @@ pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, Refused>
 /// Reads a ListSessionsRequest.
 pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<PageRequest, Refused> {
     let mut found = Findings::of(LIST_SESSIONS);
-    let pb::ListSessionsRequest { page_size, page_token } = request;
+    let pb::ListSessionsRequest {
+        page_size,
+        page_token,
+    } = request;
     let page = page::page(page_size, page_token, &mut found);
     found.finish(page)
 }
@@ -80,7 +86,14 @@ pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<PageRequest, Re
 /// Reads a ListMessagesRequest.
 pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, Refused> {
     let mut found = Findings::of(LIST_MESSAGES);
-    let pb::ListMessagesRequest { session_id, view, at_seq, newest_first, page_size, page_token } = request;
+    let pb::ListMessagesRequest {
+        session_id,
+        view,
+        at_seq,
+        newest_first,
+        page_size,
+        page_token,
+    } = request;
     let list = ListMessages {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         view: message_view(Path::to("view"), view, &mut found),

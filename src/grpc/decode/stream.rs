@@ -24,9 +24,19 @@ pub struct StreamOptions {
 /// Reads the field `stream`.
 pub(super) fn options(options: Option<pb::StreamOptions>, found: &mut Findings) -> StreamOptions {
     let at = Path::to("stream");
-    let pb::StreamOptions { omit_deltas, include_raw_tool_output, heartbeat_interval } = options.unwrap_or_default();
+    let pb::StreamOptions {
+        omit_deltas,
+        include_raw_tool_output,
+        heartbeat_interval,
+    } = options.unwrap_or_default();
     let heartbeat = heartbeat_interval
-        .and_then(|interval| duration::within(HEARTBEATS, at.field("heartbeat_interval"), interval, found))
+        .and_then(|interval| {
+            duration::within(HEARTBEATS, at.field("heartbeat_interval"), interval, found)
+        })
         .unwrap_or(DEFAULT_HEARTBEAT);
-    StreamOptions { omit_deltas, raw_tool_output: include_raw_tool_output, heartbeat }
+    StreamOptions {
+        omit_deltas,
+        raw_tool_output: include_raw_tool_output,
+        heartbeat,
+    }
 }

@@ -42,7 +42,11 @@ pub(super) fn prose(at: Path<'_>, text: String, most: AtMost, found: &mut Findin
 /// Reads a text on one line, such as a name: bounded and free of control characters.
 pub(super) fn line(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> String {
     if bounded(at, &text, most, found) && text.contains(char::is_control) {
-        found.invalid(at, FieldReason::Invalid, "must not contain control characters");
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must not contain control characters",
+        );
     }
     text
 }
@@ -51,14 +55,22 @@ pub(super) fn line(at: Path<'_>, text: String, most: AtMost, found: &mut Finding
 pub(super) fn bounded(at: Path<'_>, text: &str, most: AtMost, found: &mut Findings) -> bool {
     let holds = most.holds(text);
     if !holds {
-        found.invalid(at, FieldReason::TooLarge, format!("must be at most {}", most.unit()));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must be at most {}", most.unit()),
+        );
     }
     holds
 }
 
 /// Replaces NUL, which PostgreSQL cannot store, by U+FFFD; says whether there was one.
 pub(super) fn clean(text: String) -> (String, bool) {
-    if text.contains('\0') { (text.replace('\0', "\u{FFFD}"), true) } else { (text, false) }
+    if text.contains('\0') {
+        (text.replace('\0', "\u{FFFD}"), true)
+    } else {
+        (text, false)
+    }
 }
 
 #[cfg(test)]

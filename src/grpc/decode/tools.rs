@@ -18,9 +18,16 @@ const LONGEST_NAME: AtMost = AtMost::Chars(64);
 
 /// Reads a set of tools.
 pub(super) fn set(at: Path<'_>, set: pb::ToolSet, found: &mut Findings) -> ToolSet {
-    let pb::ToolSet { host_tools, provider_tools } = set;
+    let pb::ToolSet {
+        host_tools,
+        provider_tools,
+    } = set;
     if host_tools.len() + provider_tools.len() > MOST {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST} tools"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST} tools"),
+        );
     }
     unique_names(at.field("host_tools"), &host_tools, found);
     for (i, tool) in provider_tools.into_iter().enumerate() {
@@ -28,7 +35,13 @@ pub(super) fn set(at: Path<'_>, set: pb::ToolSet, found: &mut Findings) -> ToolS
         found.not_implemented(at.field("provider_tools"));
     }
     let at = at.field("host_tools");
-    ToolSet { tools: host_tools.into_iter().enumerate().map(|(i, t)| tool(at.index(i), t, found)).collect() }
+    ToolSet {
+        tools: host_tools
+            .into_iter()
+            .enumerate()
+            .map(|(i, t)| tool(at.index(i), t, found))
+            .collect(),
+    }
 }
 
 /// Notes what is wrong with a tool's name.
@@ -36,19 +49,33 @@ pub(super) fn check_name(at: Path<'_>, name: &str, found: &mut Findings) {
     if name.is_empty() {
         found.required(at);
     } else if text::bounded(at, name, LONGEST_NAME, found)
-        && !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+        && !name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     {
-        found.invalid(at, FieldReason::Invalid, "must consist of characters of [A-Za-z0-9_-]");
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must consist of characters of [A-Za-z0-9_-]",
+        );
     }
 }
 
 fn unique_names(at: Path<'_>, tools: &[pb::Tool], found: &mut Findings) {
     let mut seen = BTreeMap::new();
-    for (i, tool) in tools.iter().enumerate().filter(|(_, tool)| !tool.name.is_empty()) {
+    for (i, tool) in tools
+        .iter()
+        .enumerate()
+        .filter(|(_, tool)| !tool.name.is_empty())
+    {
         let first = *seen.entry(&tool.name).or_insert(i);
         if first != i {
             let description = format!("{} has the same name", at.index(first));
-            found.invalid(at.index(i).field("name"), FieldReason::Conflict, description);
+            found.invalid(
+                at.index(i).field("name"),
+                FieldReason::Conflict,
+                description,
+            );
         }
     }
 }
@@ -69,10 +96,12 @@ fn tool(at: Path<'_>, tool: pb::Tool, found: &mut Findings) -> Tool {
     Tool {
         name,
         description: text::clean(description).0,
-        input_schema: input_schema.map(|schema| schema::json(at.field("input_schema"), schema, found)),
+        input_schema: input_schema
+            .map(|schema| schema::json(at.field("input_schema"), schema, found)),
         requires_approval,
         timeout: duration::up_to(duration::DAY, at.field("timeout"), timeout, found),
-        output_limits: output_limits.map(|limits| output_limits::read(at.field("output_limits"), limits, found)),
+        output_limits: output_limits
+            .map(|limits| output_limits::read(at.field("output_limits"), limits, found)),
         category: tool_category(at.field("category"), category, found),
         deferred,
         strict,
@@ -100,14 +129,21 @@ fn tool_category(at: Path<'_>, category: i32, found: &mut Findings) -> ToolCateg
             | Wire::Media
             | Wire::Queued,
         ) => {
-            found.invalid(at, FieldReason::Unsupported, "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS");
+            found.invalid(
+                at,
+                FieldReason::Unsupported,
+                "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS",
+            );
             ToolCategory::Tools
         }
     }
 }
 
 fn check_provider_tool(at: Path<'_>, tool: pb::ProviderTool, found: &mut Findings) {
-    let pb::ProviderTool { provider, definition_json } = tool;
+    let pb::ProviderTool {
+        provider,
+        definition_json,
+    } = tool;
     if provider.is_empty() {
         found.required(at.field("provider"));
     }

@@ -42,7 +42,10 @@ pub struct ListTurns {
 /// Reads a GetTurnRequest.
 pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, Refused> {
     let mut found = Findings::of(GET_TURN);
-    let pb::GetTurnRequest { session_id, turn_id } = request;
+    let pb::GetTurnRequest {
+        session_id,
+        turn_id,
+    } = request;
     let get = GetTurn {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         turn: id::turn(Path::to("turn_id"), turn_id, &mut found),
@@ -53,7 +56,11 @@ pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, Refused> {
 /// Reads a ListTurnsRequest.
 pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, Refused> {
     let mut found = Findings::of(LIST_TURNS);
-    let pb::ListTurnsRequest { session_id, page_size, page_token } = request;
+    let pb::ListTurnsRequest {
+        session_id,
+        page_size,
+        page_token,
+    } = request;
     let list = ListTurns {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         page: page::page(page_size, page_token, &mut found),
@@ -65,12 +72,21 @@ pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, Refused> {
 pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, Refused> {
     let mut found = Findings::of(CANCEL_TURN);
     let hash = request_hash(CANCEL_TURN, &request);
-    let pb::CancelTurnRequest { session_id, turn_id, request_id, mode, reason } = request;
+    let pb::CancelTurnRequest {
+        session_id,
+        turn_id,
+        request_id,
+        mode,
+        reason,
+    } = request;
     let cancel = CancelTurn {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
-        rollback: matches!(number::known(Path::to("mode"), mode, &mut found), Some(pb::CancelMode::Rollback)),
+        rollback: matches!(
+            number::known(Path::to("mode"), mode, &mut found),
+            Some(pb::CancelMode::Rollback)
+        ),
         reason: text::prose(Path::to("reason"), reason, LONGEST_REASON, &mut found),
     };
     found.finish(cancel)

@@ -27,10 +27,15 @@ pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSes
     let mut found = Findings::of(UPDATE_SESSION);
     request.session.iter_mut().for_each(clear_all_but_etag);
     let hash = request_hash(UPDATE_SESSION, &request);
-    let pb::UpdateSessionRequest { session, update_mask, request_id } = request;
+    let pb::UpdateSessionRequest {
+        session,
+        update_mask,
+        request_id,
+    } = request;
     let at = Path::to("session");
     let mut session = session.unwrap_or_default();
-    let (session_id, etag) = (std::mem::take(&mut session.session_id), std::mem::take(&mut session.etag));
+    let session_id = std::mem::take(&mut session.session_id);
+    let etag = std::mem::take(&mut session.etag);
     let update = UpdateSession {
         session: id::session(at.field("session_id"), session_id, &mut found),
         etag: given(etag),
@@ -47,7 +52,11 @@ pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSes
 pub fn delete_session(request: pb::DeleteSessionRequest) -> Result<DeleteSession, Refused> {
     let mut found = Findings::of(DELETE_SESSION);
     let hash = request_hash(DELETE_SESSION, &request);
-    let pb::DeleteSessionRequest { session_id, etag, request_id } = request;
+    let pb::DeleteSessionRequest {
+        session_id,
+        etag,
+        request_id,
+    } = request;
     let delete = DeleteSession {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         etag: given(etag),
@@ -68,14 +77,23 @@ fn given(etag: String) -> Option<String> {
 }
 
 /// The fields that a mask lists; without one, those that are set.
-fn paths(at: Path<'_>, update_mask: Option<FieldMask>, session: &pb::Session, found: &mut Findings) -> Vec<String> {
+fn paths(
+    at: Path<'_>,
+    update_mask: Option<FieldMask>,
+    session: &pb::Session,
+    found: &mut Findings,
+) -> Vec<String> {
     let FieldMask { paths } = update_mask.unwrap_or_default();
     if paths.is_empty() {
         return mask::set_in(session);
     }
     let at = at.field("paths");
     if paths.len() > MOST_PATHS {
-        found.invalid(at, FieldReason::TooLarge, format!("must have at most {MOST_PATHS} elements"));
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST_PATHS} elements"),
+        );
         return Vec::new();
     }
     for (i, path) in paths.iter().enumerate() {
@@ -93,7 +111,11 @@ fn check_path(at: Path<'_>, path: &str, found: &mut Findings) {
             found.invalid(at, FieldReason::Unknown, expected);
         }
         Err(WrongPath::NotConfiguration) => {
-            found.invalid(at, FieldReason::Unsupported, "is not part of the session's configuration");
+            found.invalid(
+                at,
+                FieldReason::Unsupported,
+                "is not part of the session's configuration",
+            );
         }
     }
 }

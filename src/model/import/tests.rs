@@ -4,13 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Category, Counted, Message, MessageId, Seq, ToolCall, ToolOutcome, ToolResult, Transcript, message::StoredPart,
-    transcript::NotClosed,
+    Category, Counted, Message, MessageId, Seq, ToolCall, ToolOutcome, ToolResult, Transcript,
+    message::StoredPart, transcript::NotClosed,
 };
 
-/// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results; a trailing `!`: pinned.
+/// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results; a
+/// trailing `!`: pinned.
 fn message(short: &str) -> Appended {
-    let (short, pinned) = short.strip_suffix('!').map_or((short, false), |short| (short, true));
+    let (short, pinned) = short
+        .strip_suffix('!')
+        .map_or((short, false), |short| (short, true));
     let (role, calls) = short.split_once(':').unwrap_or((short, ""));
     let role = match role {
         "u" => Role::User,
@@ -19,17 +22,32 @@ fn message(short: &str) -> Appended {
         other => panic!("no such role: {other}"),
     };
     let part = |call: &str| {
-        let (id, name) = (CallId::new(call), "tool".to_owned());
+        let id = CallId::new(call);
+        let name = "tool".to_owned();
         Part::new(if role == Role::Tool {
             let outcome = ToolOutcome::Success;
-            Content::ToolResult(ToolResult { call: id, name, parts: Vec::new(), outcome, truncation: None })
+            Content::ToolResult(ToolResult {
+                call: id,
+                name,
+                parts: Vec::new(),
+                outcome,
+                truncation: None,
+            })
         } else {
-            Content::ToolCall(ToolCall { id, name, arguments: "{}".to_owned() })
+            Content::ToolCall(ToolCall {
+                id,
+                name,
+                arguments: "{}".to_owned(),
+            })
         })
     };
     Appended {
         role,
-        parts: calls.split(',').filter(|call| !call.is_empty()).map(part).collect(),
+        parts: calls
+            .split(',')
+            .filter(|call| !call.is_empty())
+            .map(part)
+            .collect(),
         pinned,
         metadata: BTreeMap::new(),
         response: None,
@@ -43,14 +61,27 @@ fn messages(shorts: &str) -> Vec<Appended> {
 
 fn open(calls: &str) -> Vec<OpenCall> {
     let pinned = calls.ends_with('!');
-    let ids = calls.trim_end_matches('!').split(',').filter(|id| !id.is_empty());
-    ids.map(|id| OpenCall { id: CallId::new(id), name: "tool".to_owned(), pinned }).collect()
+    let ids = calls
+        .trim_end_matches('!')
+        .split(',')
+        .filter(|id| !id.is_empty());
+    ids.map(|id| OpenCall {
+        id: CallId::new(id),
+        name: "tool".to_owned(),
+        pinned,
+    })
+    .collect()
 }
 
 /// Checks messages appended to a session with these calls open and these closed ones.
 fn look(open_calls: &str, closed: &str, shorts: &str) -> Result<(usize, usize, usize), Misfit> {
-    let (open, closed) = (open(open_calls), open(closed));
-    let known = open.iter().chain(&closed).map(|call| call.id.clone()).collect();
+    let closed = open(closed);
+    let open = open(open_calls);
+    let known = open
+        .iter()
+        .chain(&closed)
+        .map(|call| call.id.clone())
+        .collect();
     fit(&open, &known, &messages(shorts)).map(|fit| (fit.made.len(), fit.answered.len(), fit.open))
 }
 
@@ -74,13 +105,20 @@ fn what_leaves_the_transcript_closed_or_in_one_open_batch_fits() {
         ("", "a:1! t:1! u!", (1, 0, 0)),
     ];
     for (before, shorts, expected) in table {
-        assert_eq!(look(before, "0", shorts), Ok(expected), "{before:?}, then {shorts:?}");
+        assert_eq!(
+            look(before, "0", shorts),
+            Ok(expected),
+            "{before:?}, then {shorts:?}"
+        );
     }
 }
 
 #[test]
 fn each_flaw_is_named_with_its_place() {
-    let unanswered = |message, part, before| Flaw::Unanswered { call: at(message, part), before };
+    let unanswered = |message, part, before| Flaw::Unanswered {
+        call: at(message, part),
+        before,
+    };
     let table = [
         ("", "t:1", vec![Flaw::Orphan(at(0, 0))]),
         ("", "u a:1 t:2", vec![Flaw::Orphan(at(2, 0))]),
@@ -90,20 +128,36 @@ fn each_flaw_is_named_with_its_place() {
         ("", "a:1,0", vec![Flaw::Taken(at(0, 1))]),
         ("", "a:1,1", vec![Flaw::Taken(at(0, 1))]),
         ("1", "t:1 a:1", vec![Flaw::Taken(at(1, 0))]),
-        ("", "a:1 u a:2,3 t:2 u", vec![unanswered(0, 0, 1), unanswered(2, 1, 4)]),
-        ("", "a:1 a:2 t:1", vec![unanswered(0, 0, 1), Flaw::Repeated(at(2, 0))]),
+        (
+            "",
+            "a:1 u a:2,3 t:2 u",
+            vec![unanswered(0, 0, 1), unanswered(2, 1, 4)],
+        ),
+        (
+            "",
+            "a:1 a:2 t:1",
+            vec![unanswered(0, 0, 1), Flaw::Repeated(at(2, 0))],
+        ),
         ("1", "u t:9", vec![Flaw::Orphan(at(1, 0))]),
         ("1", "t:1!", vec![Flaw::PinnedApart(0)]),
         ("", "a:1,2 t:1,2!", vec![Flaw::PinnedApart(1)]),
     ];
     for (before, shorts, expected) in table {
-        assert_eq!(look(before, "0", shorts), Err(Misfit::Flawed(expected)), "{before:?}, then {shorts:?}");
+        assert_eq!(
+            look(before, "0", shorts),
+            Err(Misfit::Flawed(expected)),
+            "{before:?}, then {shorts:?}"
+        );
     }
 }
 
 #[test]
 fn only_results_may_follow_the_calls_that_a_session_ends_in() {
-    let open = |calls: &[&str]| Err(Misfit::Open(calls.iter().map(|call| CallId::new(*call)).collect()));
+    let open = |calls: &[&str]| {
+        Err(Misfit::Open(
+            calls.iter().map(|call| CallId::new(*call)).collect(),
+        ))
+    };
     assert_eq!(look("1,2", "", "u"), open(&["1", "2"]));
     assert_eq!(look("1,2", "", "t:1 a"), open(&["2"]));
 }
@@ -113,14 +167,29 @@ fn a_result_knows_the_call_that_it_answers() {
     let open = open("1");
     let known = [CallId::new("1")].into();
     let fit = fit(&open, &known, &messages("t:1 a:2 t:2")).unwrap();
-    let answered = |message| fit.results.get(&at(message, 0)).map(|call| call.id.as_str());
-    assert_eq!([answered(0), answered(1), answered(2)], [Some("1"), None, Some("2")]);
+    let answered = |message| {
+        fit.results
+            .get(&at(message, 0))
+            .map(|call| call.id.as_str())
+    };
+    assert_eq!(
+        [answered(0), answered(1), answered(2)],
+        [Some("1"), None, Some("2")]
+    );
 }
 
 /// The same messages as a stored transcript would hold them.
 fn stored(appended: Appended) -> Message {
-    let size = Counted { tokens: 0, category: Category::User };
-    let part = |part| StoredPart { part, size, estimator: String::new(), pruned: None };
+    let size = Counted {
+        tokens: 0,
+        category: Category::User,
+    };
+    let part = |part| StoredPart {
+        part,
+        size,
+        estimator: String::new(),
+        pruned: None,
+    };
     Message {
         id: MessageId::new("m"),
         turn: None,
@@ -141,8 +210,13 @@ fn stored(appended: Appended) -> Message {
 }
 
 fn short() -> impl Strategy<Value = String> {
-    let calls = proptest::collection::vec(0_u8..6, 1..3)
-        .prop_map(|calls| calls.iter().map(u8::to_string).collect::<Vec<_>>().join(","));
+    let calls = proptest::collection::vec(0_u8..6, 1..3).prop_map(|calls| {
+        calls
+            .iter()
+            .map(u8::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    });
     prop_oneof![
         Just("u".to_owned()),
         Just("a".to_owned()),
@@ -156,7 +230,9 @@ proptest! {
     /// what does not fit is none.
     #[test]
     fn what_fits_is_what_the_transcript_can_prove(appends in proptest::collection::vec(proptest::collection::vec(short(), 1..5), 1..5)) {
-        let (mut all, mut open, mut known) = (Vec::new(), Vec::<OpenCall>::new(), BTreeSet::new());
+        let mut all = Vec::new();
+        let mut open = Vec::<OpenCall>::new();
+        let mut known = BTreeSet::new();
         for shorts in appends {
             let shorts = shorts.join(" ");
             let next = messages(&shorts);

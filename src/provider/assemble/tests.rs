@@ -14,11 +14,18 @@ fn reasoning(text: &str) -> Chunk {
 }
 
 fn call(index: u32, id: &str) -> Chunk {
-    Chunk::ToolCall { index, id: id.to_owned(), name: "read".to_owned() }
+    Chunk::ToolCall {
+        index,
+        id: id.to_owned(),
+        name: "read".to_owned(),
+    }
 }
 
 fn input(index: u32, json: &str) -> Chunk {
-    Chunk::ToolInput { index, json: json.to_owned() }
+    Chunk::ToolInput {
+        index,
+        json: json.to_owned(),
+    }
 }
 
 fn metadata(json: &str) -> Chunk {
@@ -36,7 +43,11 @@ fn finish() -> Finish {
 }
 
 /// Applies the chunks; new ids are `new0`, `new1` and so on by chunk.
-fn run(taken: &[&str], max_bytes: usize, chunks: Vec<Chunk>) -> Result<(Assembly, Vec<Delta>), Malformed> {
+fn run(
+    taken: &[&str],
+    max_bytes: usize,
+    chunks: Vec<Chunk>,
+) -> Result<(Assembly, Vec<Delta>), Malformed> {
     let taken = taken.iter().map(|id| CallId::new(*id)).collect();
     let mut assembly = Assembly::new(MessageId::new("m1"), taken, max_bytes);
     let mut deltas = Vec::new();
@@ -56,13 +67,19 @@ fn shown(parts: &[Part]) -> Vec<String> {
             Content::Text(text) => format!("text {text}"),
             Content::Refusal(text) => format!("refusal {text}"),
             Content::Reasoning { text, redacted } => {
-                format!("reasoning {text}{}", if *redacted { "<hidden>" } else { "" })
+                format!(
+                    "reasoning {text}{}",
+                    if *redacted { "<hidden>" } else { "" }
+                )
             }
             Content::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
             Content::ToolResult(_) => "result".to_owned(),
             Content::Media(_) => "medium".to_owned(),
         };
-        format!("{content}{}", part.provider_metadata.as_deref().unwrap_or(""))
+        format!(
+            "{content}{}",
+            part.provider_metadata.as_deref().unwrap_or("")
+        )
     };
     parts.iter().map(show).collect()
 }
@@ -72,10 +89,22 @@ fn parts_follow_the_kinds_of_chunks() {
     let table: Vec<(Vec<Chunk>, Vec<&str>)> = vec![
         (vec![], vec![]),
         (vec![text("a"), text("b")], vec!["text ab"]),
-        (vec![reasoning("r"), text("a"), reasoning("s")], vec!["reasoning r", "text a", "reasoning s"]),
-        (vec![Chunk::Refusal("n".into()), Chunk::Refusal("o".into())], vec!["refusal no"]),
         (
-            vec![text("a"), call(0, "c"), input(0, "{"), input(0, "}"), text("b")],
+            vec![reasoning("r"), text("a"), reasoning("s")],
+            vec!["reasoning r", "text a", "reasoning s"],
+        ),
+        (
+            vec![Chunk::Refusal("n".into()), Chunk::Refusal("o".into())],
+            vec!["refusal no"],
+        ),
+        (
+            vec![
+                text("a"),
+                call(0, "c"),
+                input(0, "{"),
+                input(0, "}"),
+                text("b"),
+            ],
             vec!["text a", "call c read {}", "text b"],
         ),
         // empty pieces write nothing and split nothing
@@ -83,28 +112,59 @@ fn parts_follow_the_kinds_of_chunks() {
         (vec![text("a"), reasoning(""), text("b")], vec!["text ab"]),
         // parallel calls, arguments mixed
         (
-            vec![call(0, "a"), call(1, "b"), input(1, "[1"), input(0, "[0"), input(1, "]")],
+            vec![
+                call(0, "a"),
+                call(1, "b"),
+                input(1, "[1"),
+                input(0, "[0"),
+                input(1, "]"),
+            ],
             vec!["call a read [0", "call b read [1]"],
         ),
         // metadata ends a part
         (
-            vec![reasoning("r"), metadata("{1}"), reasoning("s"), metadata("{2}")],
+            vec![
+                reasoning("r"),
+                metadata("{1}"),
+                reasoning("s"),
+                metadata("{2}"),
+            ],
             vec!["reasoning r{1}", "reasoning s{2}"],
         ),
-        (vec![text("a"), metadata("{1}"), metadata("{2}"), text("b")], vec!["text a{2}", "text b"]),
-        (vec![reasoning(""), metadata("{1}"), text("a")], vec!["reasoning <hidden>{1}", "text a"]),
-        (vec![call(0, "a"), metadata("{1}"), input(0, "{}")], vec!["call a read {}{1}"]),
+        (
+            vec![text("a"), metadata("{1}"), metadata("{2}"), text("b")],
+            vec!["text a{2}", "text b"],
+        ),
+        (
+            vec![reasoning(""), metadata("{1}"), text("a")],
+            vec!["reasoning <hidden>{1}", "text a"],
+        ),
+        (
+            vec![call(0, "a"), metadata("{1}"), input(0, "{}")],
+            vec!["call a read {}{1}"],
+        ),
     ];
     for (chunks, expected) in table {
         let (assembly, _) = run(&[], 1_000, chunks.clone()).unwrap();
-        assert_eq!(shown(&assembly.finish(finish()).parts), expected, "{chunks:?}");
+        assert_eq!(
+            shown(&assembly.finish(finish()).parts),
+            expected,
+            "{chunks:?}"
+        );
     }
 }
 
 #[test]
 fn a_call_gets_a_new_id_where_its_own_is_missing_taken_or_unusable() {
     let long = "x".repeat(129);
-    let chunks = vec![call(0, ""), call(1, "old"), call(2, "own"), call(3, "own"), call(4, &long), call(5, "a\nb")];
+    let chunks = vec![
+        call(0, ""),
+        call(1, "old"),
+        call(2, "own"),
+        call(3, "own"),
+        call(4, &long),
+        call(5, "a\nb"),
+    ];
     let (assembly, deltas) = run(&["old"], 1_000, chunks).unwrap();
     let expected = ["new0", "new1", "own", "new3", "new4", "new5"];
     let told = deltas.iter().map(|delta| match &delta.kind {
@@ -113,24 +173,54 @@ fn a_call_gets_a_new_id_where_its_own_is_missing_taken_or_unusable() {
     });
     assert_eq!(told.collect::<Vec<_>>(), expected);
     let assembled = assembly.finish(finish());
-    assert_eq!(assembled.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), expected);
+    assert_eq!(
+        assembled
+            .calls
+            .iter()
+            .map(|call| call.id.as_str())
+            .collect::<Vec<_>>(),
+        expected
+    );
 }
 
 #[test]
 fn a_cancelled_answer_keeps_what_was_said() {
-    let chunks = vec![reasoning("r"), text("a"), call(0, "c"), input(0, "{\"x"), reasoning(""), metadata("{}")];
+    let chunks = vec![
+        reasoning("r"),
+        text("a"),
+        call(0, "c"),
+        input(0, "{\"x"),
+        reasoning(""),
+        metadata("{}"),
+    ];
     let (assembly, _) = run(&[], 1_000, chunks).unwrap();
-    assert_eq!(shown(&assembly.open_parts()), ["reasoning r", "text a", "call c read {\"x", "reasoning <hidden>{}"]);
+    assert_eq!(
+        shown(&assembly.open_parts()),
+        [
+            "reasoning r",
+            "text a",
+            "call c read {\"x",
+            "reasoning <hidden>{}"
+        ]
+    );
     assert_eq!(shown(&assembly.into_partial()), ["reasoning r", "text a"]);
 }
 
 #[test]
 fn what_cannot_be_stored_is_replaced_and_flagged() {
-    let (assembly, deltas) = run(&[], 1_000, vec![text("a\0"), text("b"), reasoning("\u{fffd}")]).unwrap();
+    let (assembly, deltas) = run(
+        &[],
+        1_000,
+        vec![text("a\0"), text("b"), reasoning("\u{fffd}")],
+    )
+    .unwrap();
     assert_eq!(deltas[1].offset, 4);
     let parts = assembly.finish(finish()).parts;
     assert_eq!(shown(&parts), ["text a\u{fffd}b", "reasoning \u{fffd}"]);
-    assert_eq!(parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
@@ -139,20 +229,40 @@ fn an_answer_has_bounds() {
     let table = [
         (vec![text("12345678"), text("9")], Malformed::TooLarge(8)),
         (vec![text("12345"), call(0, "c")], Malformed::TooLarge(8)),
-        (vec![text("1234"), metadata("56789")], Malformed::TooLarge(8)),
+        (
+            vec![text("1234"), metadata("56789")],
+            Malformed::TooLarge(8),
+        ),
         (vec![call(0, "c"), call(0, "c")], Malformed::RepeatedCall(0)),
-        (vec![call(0, "c"), input(1, "{}")], Malformed::UnknownCall(1)),
+        (
+            vec![call(0, "c"), input(1, "{}")],
+            Malformed::UnknownCall(1),
+        ),
         (vec![metadata("{}")], Malformed::StrayMetadata),
     ];
     for (chunks, expected) in table {
-        assert_eq!(run(&[], 8, chunks.clone()).map(|_| ()), Err(expected), "{chunks:?}");
+        assert_eq!(
+            run(&[], 8, chunks.clone()).map(|_| ()),
+            Err(expected),
+            "{chunks:?}"
+        );
     }
     let calls = |count| (0..count).map(|index| call(index, "")).collect();
     assert!(run(&[], 10_000, calls(128)).is_ok());
-    assert_eq!(run(&[], 10_000, calls(129)).map(|_| ()), Err(Malformed::TooManyCalls));
-    let parts = |count| (0..count).flat_map(|_| [reasoning(""), metadata("")]).collect();
+    assert_eq!(
+        run(&[], 10_000, calls(129)).map(|_| ()),
+        Err(Malformed::TooManyCalls)
+    );
+    let parts = |count| {
+        (0..count)
+            .flat_map(|_| [reasoning(""), metadata("")])
+            .collect()
+    };
     assert!(run(&[], 0, parts(4_096)).is_ok());
-    assert_eq!(run(&[], 0, parts(4_097)).map(|_| ()), Err(Malformed::TooManyParts));
+    assert_eq!(
+        run(&[], 0, parts(4_097)).map(|_| ()),
+        Err(Malformed::TooManyParts)
+    );
 }
 
 #[test]
@@ -160,7 +270,10 @@ fn a_malformed_answer_is_a_broken_call() {
     let error = Malformed::TooLarge(8).into_error("scripted");
     assert_eq!(
         (error.kind, error.to_string().as_str()),
-        (Kind::Broken, "scripted: answer too large: more than 8 bytes")
+        (
+            Kind::Broken,
+            "scripted: answer too large: more than 8 bytes"
+        )
     );
 }
 

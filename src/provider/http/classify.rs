@@ -19,11 +19,16 @@ pub enum Place {
     Stream,
 }
 
-/// Codes that say what is wrong whatever the status is, with whether repeating may help where the kind does not tell.
+/// Codes that say what is wrong whatever the status is, with whether repeating may help where the
+/// kind does not tell.
 const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("insufficient_quota", Kind::RateLimited, Some(false)),
-    ("exceeded_current_quota_error", Kind::RateLimited, Some(false)), // Moonshot: used up, or suspended
-    ("1113", Kind::RateLimited, Some(false)),                         // Z.ai: no balance
+    (
+        "exceeded_current_quota_error",
+        Kind::RateLimited,
+        Some(false),
+    ), // Moonshot: used up, or suspended
+    ("1113", Kind::RateLimited, Some(false)), // Z.ai: no balance
     ("invalid_api_key", Kind::Auth, None),
     ("authentication_error", Kind::Auth, None),
     ("API_KEY_INVALID", Kind::Auth, None),
@@ -72,13 +77,26 @@ const CLOSED_ACCOUNT: &[&str] = &[
 ];
 
 /// Words of services that answer 400 to a wrong key.
-const WRONG_KEY: &[&str] = &["(?:incorrect|invalid) api[ _-]?key", "api key (?:is )?(?:not valid|invalid)"];
+const WRONG_KEY: &[&str] = &[
+    "(?:incorrect|invalid) api[ _-]?key",
+    "api key (?:is )?(?:not valid|invalid)",
+];
 
 /// The fault that an error stands for.
 pub fn fault(place: Place, said: &Said) -> Fault {
     let (kind, should_retry) = kind(place, said);
-    let message = if said.message.is_empty() { wordless(place, kind) } else { said.message.clone() };
-    Fault { kind, message, code: said.code(), retry_after: said.retry_after, should_retry }
+    let message = if said.message.is_empty() {
+        wordless(place, kind)
+    } else {
+        said.message.clone()
+    };
+    Fault {
+        kind,
+        message,
+        code: said.code(),
+        retry_after: said.retry_after,
+        should_retry,
+    }
 }
 
 fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
@@ -97,7 +115,9 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
     }
     let words = &said.message;
     match status {
-        Some(400 | 402 | 403 | 429) | None if matches_any(&CLOSED_ACCOUNTS, words) => (Kind::RateLimited, Some(false)),
+        Some(400 | 402 | 403 | 429) | None if matches_any(&CLOSED_ACCOUNTS, words) => {
+            (Kind::RateLimited, Some(false))
+        }
         Some(400) if matches_any(&WRONG_KEYS, words) => (Kind::Auth, None),
         Some(403) if said.flagged => (Kind::BadRequest, None),
         Some(401 | 403) => (Kind::Auth, None),
@@ -120,7 +140,8 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
     }
 }
 
-/// Whether the prompt is too long: what is about rates goes first, then codes, then words where they can be trusted.
+/// Whether the prompt is too long: what is about rates goes first, then codes, then words where
+/// they can be trusted.
 fn is_too_long(place: Place, status: Option<u16>, said: &Said) -> bool {
     if status == Some(429) || overflow::about_rates(&said.message) {
         return false;
@@ -137,8 +158,12 @@ fn is_too_long(place: Place, status: Option<u16>, said: &Said) -> bool {
 /// What is said where the service says nothing.
 fn wordless(place: Place, kind: Kind) -> String {
     match (place, kind) {
-        (Place::Body(status), Kind::TooLong) => format!("it answered {status} without a word: the prompt is too long"),
-        (Place::Body(status @ 300..=399), _) => format!("it answered {status}, a redirect, which is not followed"),
+        (Place::Body(status), Kind::TooLong) => {
+            format!("it answered {status} without a word: the prompt is too long")
+        }
+        (Place::Body(status @ 300..=399), _) => {
+            format!("it answered {status}, a redirect, which is not followed")
+        }
         (Place::Body(status), _) => format!("it answered {status} without a word"),
         (Place::Stream, _) => "it broke the answer off with an error".to_owned(),
     }
@@ -153,5 +178,8 @@ fn matches_any(set: &RegexSet, words: &str) -> bool {
 }
 
 fn set(patterns: &[&str]) -> RegexSet {
-    RegexSetBuilder::new(patterns).case_insensitive(true).build().expect("the patterns are constants, and tested")
+    RegexSetBuilder::new(patterns)
+        .case_insensitive(true)
+        .build()
+        .expect("the patterns are constants, and tested")
 }

@@ -31,8 +31,13 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Headers in which services name a request, the usual one first.
-const REQUEST_ID_HEADERS: &[&str] =
-    &["x-request-id", "request-id", "x-generation-id", "mistral-correlation-id", "cf-ray"];
+const REQUEST_ID_HEADERS: &[&str] = &[
+    "x-request-id",
+    "request-id",
+    "x-generation-id",
+    "mistral-correlation-id",
+    "cf-ray",
+];
 
 /// How a service is reached.
 #[derive(Debug, Clone)]
@@ -80,7 +85,10 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Client").field("provider", &self.provider).finish_non_exhaustive()
+        formatter
+            .debug_struct("Client")
+            .field("provider", &self.provider)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,7 +103,9 @@ impl Client {
             stall_timeout,
             max_request_bytes,
         } = settings;
-        let base_url: Url = base_url.parse().map_err(|error| Unusable::BaseUrl(format!("{error}")))?;
+        let base_url: Url = base_url
+            .parse()
+            .map_err(|error| Unusable::BaseUrl(format!("{error}")))?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(connect_timeout)
@@ -113,8 +123,11 @@ impl Client {
         if is_loopback(&base_url) {
             builder = builder.no_proxy();
         }
-        let http = builder.build().map_err(|error| Unusable::Client(causes(&error)))?;
-        let (mut headers, mut secrets) = (HeaderMap::new(), Vec::new());
+        let http = builder
+            .build()
+            .map_err(|error| Unusable::Client(causes(&error)))?;
+        let mut headers = HeaderMap::new();
+        let mut secrets = Vec::new();
         for (name, secret) in given {
             let value = HeaderValue::from_str(secret.expose_secret());
             let mut value = value.map_err(|_| Unusable::Header(name.clone()))?;
@@ -123,7 +136,16 @@ impl Client {
             secrets.extend(words(secret.expose_secret()));
         }
         let provider = provider.to_owned();
-        Ok(Self { provider, http, base_url, headers, secrets, first_byte_timeout, stall_timeout, max_request_bytes })
+        Ok(Self {
+            provider,
+            http,
+            base_url,
+            headers,
+            secrets,
+            first_byte_timeout,
+            stall_timeout,
+            max_request_bytes,
+        })
     }
 
     /// The host of the service.
@@ -136,14 +158,27 @@ impl Client {
         self.post(self.url(path), "text/event-stream", body).await
     }
 
-    /// Asks the server that the service runs on, beside its API: what has a version in its address is left.
-    pub(in crate::provider) async fn ask(&self, path: &str, body: Vec<u8>) -> Result<serde_json::Value, Error> {
-        let mut response = self.post(self.beside(path), "application/json", body).await?;
+    /// Asks the server that the service runs on, beside its API: what has a version in its address
+    /// is left.
+    pub(in crate::provider) async fn ask(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<serde_json::Value, Error> {
+        let mut response = self
+            .post(self.beside(path), "application/json", body)
+            .await?;
         let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
         let unreadable = |_| Fault::broken("its answer is no JSON");
         serde_json::from_slice(&answer)
             .map_err(unreadable)
-            .map_err(|fault| self.error(fault, response.status().as_u16(), request_id(response.headers())))
+            .map_err(|fault| {
+                self.error(
+                    fault,
+                    response.status().as_u16(),
+                    request_id(response.headers()),
+                )
+            })
     }
 
     async fn post(&self, url: Url, accept: &'static str, body: Vec<u8>) -> Result<Response, Error> {
@@ -162,27 +197,41 @@ impl Client {
             Ok(Err(error)) => return Err(self.error(unreachable(&error), 0, "")),
             Err(_) => return Err(self.error(silent(self.first_byte_timeout), 0, "")),
         };
-        if response.status() == StatusCode::OK { Ok(response) } else { Err(self.refused(response).await) }
+        if response.status() == StatusCode::OK {
+            Ok(response)
+        } else {
+            Err(self.refused(response).await)
+        }
     }
 
     /// The error that an answer stands for which is no stream of events.
     pub(super) async fn refused(&self, mut response: Response) -> Error {
         let body = self.read(&mut response, MAX_BODY_BYTES).await;
-        let (status, headers) = (response.status(), response.headers());
+        let status = response.status();
+        let headers = response.headers();
         let mut said = Said::of_body(&body);
         said.retry_after = wait::asked(headers, &said);
         let fault = if status.is_success() {
             unexpected(headers, said)
         } else {
             let fault = classify::fault(Place::Body(status.as_u16()), &said);
-            Fault { should_retry: wait::should_retry(headers).or(fault.should_retry), ..fault }
+            Fault {
+                should_retry: wait::should_retry(headers).or(fault.should_retry),
+                ..fault
+            }
         };
         self.error(fault, status.as_u16(), request_id(headers))
     }
 
     /// The error with this provider's name, and without its secrets.
     pub(super) fn error(&self, fault: Fault, status: u16, request_id: &str) -> Error {
-        let Fault { kind, message, code, retry_after, should_retry } = fault;
+        let Fault {
+            kind,
+            message,
+            code,
+            retry_after,
+            should_retry,
+        } = fault;
         Error {
             kind,
             provider: self.provider.clone(),
@@ -205,7 +254,10 @@ impl Client {
     fn beside(&self, path: &str) -> Url {
         let mut url = self.base_url.clone();
         let base = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&format!("{}/{path}", base.strip_suffix("/v1").unwrap_or(&base)));
+        url.set_path(&format!(
+            "{}/{path}",
+            base.strip_suffix("/v1").unwrap_or(&base)
+        ));
         url
     }
 
@@ -223,7 +275,8 @@ impl Client {
 
     /// A service may repeat what it was sent.
     fn scrubbed(&self, text: String) -> String {
-        let hide = |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
+        let hide =
+            |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
         self.secrets.iter().fold(text, hide)
     }
 }
@@ -236,12 +289,18 @@ pub(super) fn request_id(headers: &HeaderMap) -> &str {
 
 /// A request that the service would not take is not sent.
 fn too_large(bytes: usize, most: usize) -> Fault {
-    Fault::new(Kind::TooLong, format!("the request has {bytes} bytes, and the service takes {most}"))
+    Fault::new(
+        Kind::TooLong,
+        format!("the request has {bytes} bytes, and the service takes {most}"),
+    )
 }
 
 /// Nothing came for so long.
 pub(super) fn silent(patience: Duration) -> Fault {
-    Fault::new(Kind::Timeout, format!("nothing came for {} seconds", patience.as_secs_f32()))
+    Fault::new(
+        Kind::Timeout,
+        format!("nothing came for {} seconds", patience.as_secs_f32()),
+    )
 }
 
 /// The connection failed or broke.
@@ -250,7 +309,9 @@ pub(super) fn unreachable(error: &reqwest::Error) -> Fault {
         error if error.is_connect() && error.is_timeout() => {
             Fault::new(Kind::Timeout, "no connection was made in time")
         }
-        error if error.is_connect() => Fault::broken(format!("cannot be reached: {}", causes(error))),
+        error if error.is_connect() => {
+            Fault::broken(format!("cannot be reached: {}", causes(error)))
+        }
         error if error.is_timeout() => Fault::new(Kind::Timeout, "no answer came in time"),
         error => Fault::broken(format!("the connection broke: {}", causes(error))),
     }
@@ -261,9 +322,18 @@ fn unexpected(headers: &HeaderMap, said: Said) -> Fault {
     if !said.codes.is_empty() || said.status.is_some() {
         return classify::fault(Place::Stream, &said);
     }
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("nothing");
-    let words = if said.message.is_empty() { String::new() } else { format!(": {}", said.message) };
-    Fault::broken(format!("it answered with {kind} in place of a stream of events{words}"))
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("nothing");
+    let words = if said.message.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", said.message)
+    };
+    Fault::broken(format!(
+        "it answered with {kind} in place of a stream of events{words}"
+    ))
 }
 
 /// The cause of an error, without the address, which may be private.
@@ -278,17 +348,22 @@ fn causes(error: &dyn std::error::Error) -> String {
 fn is_loopback(url: &Url) -> bool {
     match url.host_str() {
         Some("localhost") => true,
-        Some(host) => {
-            host.trim_matches(['[', ']']).parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-        }
+        Some(host) => host
+            .trim_matches(['[', ']'])
+            .parse()
+            .is_ok_and(|address: std::net::IpAddr| address.is_loopback()),
         None => false,
     }
 }
 
-/// The words of a header that are worth hiding: not `Bearer`, and nothing so short that it hides ordinary text.
+/// The words of a header that are worth hiding: not `Bearer`, and nothing so short that it hides
+/// ordinary text.
 fn words(value: &str) -> impl Iterator<Item = SecretString> {
     const LEAST: usize = 8;
-    value.split_whitespace().filter(|word| word.len() >= LEAST).map(SecretString::from)
+    value
+        .split_whitespace()
+        .filter(|word| word.len() >= LEAST)
+        .map(SecretString::from)
 }
 
 #[cfg(test)]
@@ -296,7 +371,9 @@ mod tests {
     use super::*;
 
     fn client(headers: &[(&'static str, &str)]) -> Result<Client, Unusable> {
-        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), SecretString::from(*value)));
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), SecretString::from(*value)));
         let second = Duration::from_secs(1);
         Client::new(
             "main",
@@ -313,27 +390,47 @@ mod tests {
 
     #[test]
     fn no_secret_is_shown_by_a_client_or_in_what_it_says() {
-        let client = client(&[("authorization", "Bearer sk-very-secret"), ("x-extra", "short")]).expect("a client");
+        let client = client(&[
+            ("authorization", "Bearer sk-very-secret"),
+            ("x-extra", "short"),
+        ])
+        .expect("a client");
         assert_eq!(format!("{client:?}"), "Client { provider: \"main\", .. }");
         assert!(!format!("{:?}", client.headers).contains("secret"));
-        let fault =
-            Fault { code: "sk-very-secret".to_owned(), ..Fault::broken("Wrong key: sk-very-secret, Bearer short") };
+        let fault = Fault {
+            code: "sk-very-secret".to_owned(),
+            ..Fault::broken("Wrong key: sk-very-secret, Bearer short")
+        };
         let error = client.error(fault, 401, "req sk-very-secret");
-        assert_eq!((error.message.as_str(), error.code.as_str()), ("Wrong key: ***, Bearer short", "***"));
+        assert_eq!(
+            (error.message.as_str(), error.code.as_str()),
+            ("Wrong key: ***, Bearer short", "***")
+        );
         assert_eq!(error.request_id, "req ***");
     }
 
     #[test]
     fn a_header_that_cannot_be_sent_is_named_without_its_value() {
-        let error = client(&[("authorization", "Bearer sk-very\nsecret")]).map(drop).expect_err("a line break");
-        assert_eq!(error.to_string(), "the value of the header authorization holds characters that cannot be sent");
+        let error = client(&[("authorization", "Bearer sk-very\nsecret")])
+            .map(drop)
+            .expect_err("a line break");
+        assert_eq!(
+            error.to_string(),
+            "the value of the header authorization holds characters that cannot be sent"
+        );
     }
 
     #[test]
     fn paths_go_behind_the_base_and_its_query_stays() {
         let client = client(&[]).expect("a client");
-        assert_eq!(client.url("chat/completions").as_str(), "http://127.0.0.1:9/v1/chat/completions?api-version=2");
-        assert_eq!(client.beside("tokenize").as_str(), "http://127.0.0.1:9/tokenize?api-version=2");
+        assert_eq!(
+            client.url("chat/completions").as_str(),
+            "http://127.0.0.1:9/v1/chat/completions?api-version=2"
+        );
+        assert_eq!(
+            client.beside("tokenize").as_str(),
+            "http://127.0.0.1:9/tokenize?api-version=2"
+        );
     }
 
     #[test]

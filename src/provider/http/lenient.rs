@@ -1,5 +1,5 @@
-//! Values in the JSON of services, read as leniently as they are written: text that is cut within a character, numbers that come as
-//! words and words that come as numbers.
+//! Values in the JSON of services, read as leniently as they are written: text that is cut within a
+//! character, numbers that come as words and words that come as numbers.
 
 use std::{borrow::Cow, fmt};
 
@@ -9,8 +9,9 @@ use serde_json::{Value, value::RawValue};
 #[cfg(test)]
 mod tests;
 
-/// A piece of text as WTF-8. A character beyond U+FFFF is a pair of escapes in JSON (`\ud83d\ude00`), and services cut between
-/// the two; what they leave is a lone surrogate, which no `String` can hold.
+/// A piece of text as WTF-8. A character beyond U+FFFF is a pair of escapes in JSON
+/// (`\ud83d\ude00`), and services cut between the two; what they leave is a lone surrogate, which
+/// no `String` can hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Piece(Vec<u8>);
 
@@ -43,8 +44,13 @@ impl Piece {
         let surrogate = |three: &[u8]| three[0] == 0xed && three[1] >= 0xa0;
         match bytes.windows(3).position(surrogate) {
             Some(at) => {
-                let (high, low) = (u16::from(bytes[at + 1] & 0x3f), u16::from(bytes[at + 2] & 0x3f));
-                (&bytes[..at], Some(0xd000 | high << 6 | low), &bytes[at + 3..])
+                let high = u16::from(bytes[at + 1] & 0x3f);
+                let low = u16::from(bytes[at + 2] & 0x3f);
+                (
+                    &bytes[..at],
+                    Some(0xd000 | high << 6 | low),
+                    &bytes[at + 3..],
+                )
             }
             None => (bytes, None, &[]),
         }
@@ -83,7 +89,8 @@ pub struct Text {
     pub replaced: bool,
 }
 
-/// Makes text of the pieces that it comes in. A character that is cut in two comes out with its second half.
+/// Makes text of the pieces that it comes in. A character that is cut in two comes out with its
+/// second half.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Joiner {
     /// A leading surrogate at the end of the pieces so far.
@@ -93,7 +100,8 @@ pub struct Joiner {
 impl Joiner {
     /// The text that a piece adds.
     pub fn join(&mut self, piece: &Piece) -> Text {
-        let (mut joined, mut rest) = (Text::default(), &piece.0[..]);
+        let mut joined = Text::default();
+        let mut rest = &piece.0[..];
         while !rest.is_empty() {
             let (plain, surrogate, after) = Piece::split(rest);
             if !plain.is_empty() {
@@ -103,7 +111,9 @@ impl Joiner {
             match (surrogate, self.half) {
                 (Some(low @ 0xdc00..), Some(high)) => {
                     self.half = None;
-                    joined.text.extend(char::decode_utf16([high, low]).flatten());
+                    joined
+                        .text
+                        .extend(char::decode_utf16([high, low]).flatten());
                 }
                 (Some(0xdc00..), None) => replace(&mut joined),
                 (Some(high), _) => {
@@ -163,11 +173,18 @@ impl<'de> Deserialize<'de> for Number {
 pub fn count(raw: &RawValue) -> Option<u64> {
     let whole = || digits(raw).parse::<u64>().ok();
     // Saturates.
-    whole().or_else(|| float(raw).filter(|number| *number >= 0.0).map(|number| number.round() as u64))
+    whole().or_else(|| {
+        float(raw)
+            .filter(|number| *number >= 0.0)
+            .map(|number| number.round() as u64)
+    })
 }
 
 fn float(raw: &RawValue) -> Option<f64> {
-    digits(raw).parse::<f64>().ok().filter(|number| number.is_finite())
+    digits(raw)
+        .parse::<f64>()
+        .ok()
+        .filter(|number| number.is_finite())
 }
 
 fn digits(raw: &RawValue) -> &str {
@@ -176,12 +193,16 @@ fn digits(raw: &RawValue) -> &str {
 
 /// A value, lone surrogates in it replaced; `None` if it is no JSON all the same.
 pub fn value(json: &str) -> Option<Value> {
-    serde_json::from_str(json).or_else(|_| serde_json::from_str(&repaired(json))).ok()
+    serde_json::from_str(json)
+        .or_else(|_| serde_json::from_str(&repaired(json)))
+        .ok()
 }
 
 /// JSON in which each escape of a lone surrogate is one of U+FFFD.
 fn repaired(json: &str) -> Cow<'_, str> {
-    let (mut repaired, mut kept, mut at) = (String::new(), 0, 0);
+    let mut repaired = String::new();
+    let mut kept = 0;
+    let mut at = 0;
     while let Some(escape) = json[at..].find('\\').map(|found| at + found) {
         let end = match (surrogate(json, escape), surrogate(json, escape + 6)) {
             (None, _) => escape + 2,
@@ -195,11 +216,17 @@ fn repaired(json: &str) -> Cow<'_, str> {
         };
         at = json.ceil_char_boundary(end);
     }
-    if kept == 0 { Cow::Borrowed(json) } else { Cow::Owned(repaired + &json[kept..]) }
+    if kept == 0 {
+        Cow::Borrowed(json)
+    } else {
+        Cow::Owned(repaired + &json[kept..])
+    }
 }
 
 /// The surrogate that is escaped there.
 fn surrogate(json: &str, at: usize) -> Option<u16> {
     let hex = json.get(at..at.checked_add(6)?)?.strip_prefix("\\u")?;
-    u16::from_str_radix(hex, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
+    u16::from_str_radix(hex, 16)
+        .ok()
+        .filter(|unit| (0xd800..0xe000).contains(unit))
 }

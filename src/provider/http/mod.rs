@@ -1,7 +1,9 @@
-//! What every model service over HTTP shares: the client, the stream of events in its answers, and what its refusals mean.
+//! What every model service over HTTP shares: the client, the stream of events in its answers, and
+//! what its refusals mean.
 //!
-//! A dialect encodes a prompt as a body and implements [`Decoder`]; [`Client::stream`] does the rest. Keys are in headers that
-//! never print themselves, and whatever a service says is searched for them before anybody reads it.
+//! A dialect encodes a prompt as a body and implements [`Decoder`]; [`Client::stream`] does the
+//! rest. Keys are in headers that never print themselves, and whatever a service says is searched
+//! for them before anybody reads it.
 
 pub mod classify;
 pub mod client;
@@ -37,7 +39,13 @@ pub struct Fault {
 impl Fault {
     /// A fault that the service did not report.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), code: String::new(), retry_after: None, should_retry: None }
+        Self {
+            kind,
+            message: message.into(),
+            code: String::new(),
+            retry_after: None,
+            should_retry: None,
+        }
     }
 
     /// An answer that cannot be used.

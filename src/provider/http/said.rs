@@ -1,6 +1,7 @@
 //! What a service says about an error, whatever the shape of its body.
 //!
-//! Every field may be missing or of another type than documented, so the body is read as a JSON value, never as a struct.
+//! Every field may be missing or of another type than documented, so the body is read as a JSON
+//! value, never as a struct.
 
 use std::time::Duration;
 
@@ -39,20 +40,40 @@ impl Said {
         let text = String::from_utf8_lossy(body);
         let text = text.trim();
         if text.is_empty() {
-            return Self { empty: true, ..Self::default() };
+            return Self {
+                empty: true,
+                ..Self::default()
+            };
         }
         match lenient::value(text) {
             Some(json) => Self::of_json(&json),
-            None if text.starts_with('<') => Self { message: page(text), ..Self::default() },
-            None => Self { message: cut(text), ..Self::default() },
+            None if text.starts_with('<') => Self {
+                message: page(text),
+                ..Self::default()
+            },
+            None => Self {
+                message: cut(text),
+                ..Self::default()
+            },
         }
     }
 
     /// Reads an error that is JSON: the object around it, or the error itself.
     pub fn of_json(json: &Value) -> Self {
-        let outer = json.as_array().and_then(|list| list.first()).unwrap_or(json);
-        let inner = ["error", "detail"].iter().find_map(|key| outer.get(key)).filter(|inner| !inner.is_null());
-        let inner = inner.and_then(|inner| inner.as_array().and_then(|list| list.first()).or(Some(inner)));
+        let outer = json
+            .as_array()
+            .and_then(|list| list.first())
+            .unwrap_or(json);
+        let inner = ["error", "detail"]
+            .iter()
+            .find_map(|key| outer.get(key))
+            .filter(|inner| !inner.is_null());
+        let inner = inner.and_then(|inner| {
+            inner
+                .as_array()
+                .and_then(|list| list.first())
+                .or(Some(inner))
+        });
         let mut said = Self::default();
         match inner {
             Some(Value::String(message)) => said.message = cut(message),
@@ -80,12 +101,17 @@ impl Said {
     fn read(&mut self, object: &Value) {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         if self.message.is_empty() {
-            let words = ["message", "msg", "error", "detail"].into_iter().map(text).find(|words| !words.is_empty());
+            let words = ["message", "msg", "error", "detail"]
+                .into_iter()
+                .map(text)
+                .find(|words| !words.is_empty());
             self.message = cut(words.unwrap_or_default());
         }
         for key in ["code", "type", "error_type", "status"] {
             match object.get(key) {
-                Some(Value::String(code)) if key != "type" || code != "error" => self.add_code(code),
+                Some(Value::String(code)) if key != "type" || code != "error" => {
+                    self.add_code(code)
+                }
                 Some(Value::Number(code)) => {
                     self.add_code(&code.to_string());
                     self.status = self.status.or_else(|| status(code.as_u64()?));
@@ -97,11 +123,22 @@ impl Said {
             self.status = self.status.or_else(|| status(object.get(key)?.as_u64()?));
         }
         let number = |key: &str| object.get(key).and_then(Value::as_u64);
-        self.counts_too_many |=
-            matches!((number("n_prompt_tokens"), number("n_ctx")), (Some(n), Some(room)) if n > room);
-        for detail in object.get("details").and_then(Value::as_array).into_iter().flatten() {
-            self.add_code(detail.get("reason").and_then(Value::as_str).unwrap_or_default());
-            self.retry_after = self.retry_after.or_else(|| seconds_with_unit(detail.get("retryDelay")?.as_str()?));
+        self.counts_too_many |= matches!((number("n_prompt_tokens"), number("n_ctx")), (Some(n), Some(room)) if n > room);
+        for detail in object
+            .get("details")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            self.add_code(
+                detail
+                    .get("reason")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default(),
+            );
+            self.retry_after = self
+                .retry_after
+                .or_else(|| seconds_with_unit(detail.get("retryDelay")?.as_str()?));
         }
         if let Some(metadata) = object.get("metadata") {
             self.read_metadata(metadata);
@@ -110,10 +147,18 @@ impl Said {
 
     /// OpenRouter's: the error of the upstream service, and OpenRouter's own.
     fn read_metadata(&mut self, metadata: &Value) {
-        self.add_code(metadata.get("error_type").and_then(Value::as_str).unwrap_or_default());
+        self.add_code(
+            metadata
+                .get("error_type")
+                .and_then(Value::as_str)
+                .unwrap_or_default(),
+        );
         let asked = metadata.get("retry_after_seconds").and_then(Value::as_f64);
-        self.retry_after = self.retry_after.or_else(|| Duration::try_from_secs_f64(asked?).ok());
-        self.flagged |= metadata.get("flagged_input").is_some() || metadata.get("reasons").is_some();
+        self.retry_after = self
+            .retry_after
+            .or_else(|| Duration::try_from_secs_f64(asked?).ok());
+        self.flagged |=
+            metadata.get("flagged_input").is_some() || metadata.get("reasons").is_some();
         let upstream = match metadata.get("raw") {
             Some(Value::String(raw)) if !raw.is_empty() => Some(Self::of_body(raw.as_bytes())),
             Some(raw @ (Value::Object(_) | Value::Array(_))) => Some(Self::of_json(raw)),
@@ -145,7 +190,9 @@ const MAX_CODE_CHARS: usize = 100;
 
 /// A number that is the status of an error.
 fn status(number: u64) -> Option<u16> {
-    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+    u16::try_from(number)
+        .ok()
+        .filter(|status| (400..600).contains(status))
 }
 
 /// `34.4s`
@@ -157,7 +204,8 @@ fn seconds_with_unit(text: &str) -> Option<Duration> {
 fn page(html: &str) -> String {
     let lower = html.to_ascii_lowercase();
     let title = lower.find("<title>").map(|at| at + "<title>".len());
-    let title = title.and_then(|from| Some(html[from..from + lower[from..].find("</title>")?].trim()));
+    let title =
+        title.and_then(|from| Some(html[from..from + lower[from..].find("</title>")?].trim()));
     match title.filter(|title| !title.is_empty()) {
         Some(title) => cut(&format!("an HTML page titled {title}")),
         None => "an HTML page".to_owned(),

@@ -1,14 +1,17 @@
-//! Bytes to server-sent events: incremental, without a socket. Any split of the bytes gives the same events.
+//! Bytes to server-sent events: incremental, without a socket. Any split of the bytes gives the
+//! same events.
 //!
-//! As the HTML standard says: lines end with LF, CR or CRLF, a byte order mark may come first, comments and unknown fields are
-//! passed over, data of several lines is joined. Unlike there, an event that the end of the stream cuts off from its blank
-//! line counts, because some services leave the last one away; whether it is whole is for the decoder to see.
+//! As the HTML standard says: lines end with LF, CR or CRLF, a byte order mark may come first,
+//! comments and unknown fields are passed over, data of several lines is joined. Unlike there, an
+//! event that the end of the stream cuts off from its blank line counts, because some services
+//! leave the last one away; whether it is whole is for the decoder to see.
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of one event, the names of its fields included, and of one line. Room for a whole answer of the most bytes that one may have
-/// (960 KiB) in a single event, each byte as an escape of six, twice, and as much beside it.
+/// Bytes of one event, the names of its fields included, and of one line. Room for a whole answer
+/// of the most bytes that one may have (960 KiB) in a single event, each byte as an escape of six,
+/// twice, and as much beside it.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -75,7 +78,11 @@ impl Reader {
             self.extend(&rest[..end])?;
             self.end_line(events);
             let after = &rest[end + 1..];
-            rest = if rest[end] == b'\r' { after.strip_prefix(b"\n").unwrap_or(after) } else { after };
+            rest = if rest[end] == b'\r' {
+                after.strip_prefix(b"\n").unwrap_or(after)
+            } else {
+                after
+            };
             self.after_return = bytes.ends_with(b"\r") && rest.is_empty();
         }
         self.extend(rest)
@@ -102,7 +109,11 @@ impl Reader {
 
     fn end_line(&mut self, events: &mut Vec<Event>) {
         let mut line = std::mem::take(&mut self.line);
-        let skip = if self.first_line && line.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+        let skip = if self.first_line && line.starts_with(BYTE_ORDER_MARK) {
+            BYTE_ORDER_MARK.len()
+        } else {
+            0
+        };
         self.first_line = false;
         match &line[skip..] {
             [] => self.dispatch(events),
@@ -129,7 +140,8 @@ impl Reader {
                 }
                 None => self.data = Some(value.to_vec()),
             },
-            // `id` and `retry` are for reconnecting, which these streams cannot; the rest is unknown.
+            // `id` and `retry` are for reconnecting, which these streams cannot; the rest is
+            // unknown.
             _ => {}
         }
     }
@@ -138,11 +150,15 @@ impl Reader {
         self.weight = 0;
         let name = std::mem::take(&mut self.name);
         if let Some(data) = self.data.take() {
-            events.push(Event { name, data: text(data) });
+            events.push(Event {
+                name,
+                data: text(data),
+            });
         }
     }
 }
 
 fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

@@ -19,14 +19,21 @@ pub trait Decoder: Send + 'static {
     /// Takes the next event and adds what it says. After [`Chunk::Finished`] nothing more is read.
     fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
 
-    /// The stream ended without [`Chunk::Finished`]: adds it if the answer is complete all the same.
+    /// The stream ended without [`Chunk::Finished`]: adds it if the answer is complete all the
+    /// same.
     fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
 }
 
 impl Client {
-    /// Calls the service. Nothing happens before the stream is polled; dropping it closes the connection.
+    /// Calls the service. Nothing happens before the stream is polled; dropping it closes the
+    /// connection.
     pub fn stream(self, path: &'static str, body: Vec<u8>, decoder: impl Decoder) -> Answer {
-        let call = Call { client: self, decoder, chunks: VecDeque::new(), phase: Phase::Ready { path, body } };
+        let call = Call {
+            client: self,
+            decoder,
+            chunks: VecDeque::new(),
+            phase: Phase::Ready { path, body },
+        };
         Box::pin(stream::unfold(call, |mut call| async move {
             let next = call.next().await.transpose()?;
             if next.is_err() {
@@ -80,7 +87,11 @@ impl<D: Decoder> Call<D> {
                         return Err(self.client.refused(response).await);
                     }
                     let events = sse::Reader::default();
-                    self.phase = Phase::Reading(Box::new(Reading { response, events, begun: false }));
+                    self.phase = Phase::Reading(Box::new(Reading {
+                        response,
+                        events,
+                        begun: false,
+                    }));
                 }
                 Phase::Reading(reading) => {
                     let patience = reading.patience(&self.client);
@@ -98,15 +109,19 @@ impl<D: Decoder> Call<D> {
 
     /// Decodes the next bytes, or the end.
     fn take(&mut self, bytes: Option<&[u8]>) -> Result<(), Error> {
-        let Phase::Reading(reading) = &mut self.phase else { return Ok(()) };
+        let Phase::Reading(reading) = &mut self.phase else {
+            return Ok(());
+        };
         let mut events = Vec::new();
         let ended = match bytes {
             Some(bytes) => {
                 reading.begun = true;
                 let pushed = reading.events.push(bytes, &mut events);
                 // It would be too large again.
-                let too_large =
-                    |error: sse::TooLarge| Fault { should_retry: Some(false), ..Fault::broken(error.to_string()) };
+                let too_large = |error: sse::TooLarge| Fault {
+                    should_retry: Some(false),
+                    ..Fault::broken(error.to_string())
+                };
                 pushed.map_err(|error| self.fail(too_large(error)))?;
                 false
             }
@@ -116,13 +131,17 @@ impl<D: Decoder> Call<D> {
             }
         };
         for event in &events {
-            self.decoder.event(event, &mut self.chunks).map_err(|fault| self.fail(fault))?;
+            self.decoder
+                .event(event, &mut self.chunks)
+                .map_err(|fault| self.fail(fault))?;
             if matches!(self.chunks.back(), Some(Chunk::Finished(_))) {
                 return Ok(());
             }
         }
         if ended {
-            self.decoder.end(&mut self.chunks).map_err(|fault| self.fail(fault))?;
+            self.decoder
+                .end(&mut self.chunks)
+                .map_err(|fault| self.fail(fault))?;
             if self.chunks.is_empty() {
                 self.phase = Phase::Over;
             }
@@ -135,7 +154,11 @@ impl<D: Decoder> Call<D> {
         match &self.phase {
             Phase::Reading(reading) => {
                 let Reading { response, .. } = &**reading;
-                self.client.error(fault, response.status().as_u16(), request_id(response.headers()))
+                self.client.error(
+                    fault,
+                    response.status().as_u16(),
+                    request_id(response.headers()),
+                )
             }
             Phase::Ready { .. } | Phase::Over => self.client.error(fault, 0, ""),
         }
@@ -144,13 +167,26 @@ impl<D: Decoder> Call<D> {
 
 impl Reading {
     fn patience(&self, client: &Client) -> Duration {
-        if self.begun { client.stall_timeout } else { client.first_byte_timeout }
+        if self.begun {
+            client.stall_timeout
+        } else {
+            client.first_byte_timeout
+        }
     }
 }
 
-/// Whether the answer says that it is something else than events. Some services leave the type away or call it plain text.
+/// Whether the answer says that it is something else than events. Some services leave the type away
+/// or call it plain text.
 fn is_another_type(headers: &HeaderMap) -> bool {
-    let named = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let named = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let named = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let named = named
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     named.ends_with("json") && !named.ends_with("ndjson") || named == "text/html"
 }

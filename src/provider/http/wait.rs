@@ -1,5 +1,5 @@
-//! How long a service asks to wait, and whether to come back at all. Read only once an answer is known to be an error: some send
-//! `retry-after` with good ones.
+//! How long a service asks to wait, and whether to come back at all. Read only once an answer is
+//! known to be an error: some send `retry-after` with good ones.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -10,11 +10,27 @@ use super::said::Said;
 
 /// The wait that the headers ask for, else the body.
 pub fn asked(headers: &HeaderMap, said: &Said) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let milliseconds = || Duration::try_from_secs_f64(text("retry-after-ms")?.parse::<f64>().ok()? / 1000.0).ok();
-    let seconds = || Duration::try_from_secs_f64(text(header::RETRY_AFTER.as_str())?.parse().ok()?).ok();
-    let until = || from_date(text(header::RETRY_AFTER.as_str())?, text(header::DATE.as_str())?);
-    milliseconds().or_else(seconds).or_else(until).or(said.retry_after).or_else(|| in_words(&said.message))
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim)
+    };
+    let milliseconds =
+        || Duration::try_from_secs_f64(text("retry-after-ms")?.parse::<f64>().ok()? / 1000.0).ok();
+    let seconds =
+        || Duration::try_from_secs_f64(text(header::RETRY_AFTER.as_str())?.parse().ok()?).ok();
+    let until = || {
+        from_date(
+            text(header::RETRY_AFTER.as_str())?,
+            text(header::DATE.as_str())?,
+        )
+    };
+    milliseconds()
+        .or_else(seconds)
+        .or_else(until)
+        .or(said.retry_after)
+        .or_else(|| in_words(&said.message))
 }
 
 /// What the service itself says about repeating the call.
@@ -28,15 +44,21 @@ pub fn should_retry(headers: &HeaderMap) -> Option<bool> {
 
 /// A date, measured against the answer's own: no clock of ours is needed, and none can be wrong.
 fn from_date(until: &str, now: &str) -> Option<Duration> {
-    let (until, now) = (httpdate::parse_http_date(until).ok()?, httpdate::parse_http_date(now).ok()?);
+    let until = httpdate::parse_http_date(until).ok()?;
+    let now = httpdate::parse_http_date(now).ok()?;
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// "Please try again in 7m12.48s" or "Please retry after 26 seconds", in the words of OpenAI, Azure and services that copy them.
+/// "Please try again in 7m12.48s" or "Please retry after 26 seconds", in the words of OpenAI, Azure
+/// and services that copy them.
 fn in_words(message: &str) -> Option<Duration> {
-    const SPAN: &str = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
-    static WORDS: LazyLock<Regex> =
-        LazyLock::new(|| compiled(&format!(r"(?i)\b(?:try again|retry) (?:in|after)\s*((?:{SPAN}[\s,]*)+)(?:\W|$)")));
+    const SPAN: &str =
+        r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
+    static WORDS: LazyLock<Regex> = LazyLock::new(|| {
+        compiled(&format!(
+            r"(?i)\b(?:try again|retry) (?:in|after)\s*((?:{SPAN}[\s,]*)+)(?:\W|$)"
+        ))
+    });
     static SPANS: LazyLock<Regex> = LazyLock::new(|| compiled(&format!("(?i){SPAN}")));
     let spans = WORDS.captures(message)?.get(1)?.as_str();
     let seconds = |found: regex::Captures<'_>| {
@@ -70,10 +92,22 @@ mod tests {
     fn check(headers: &Headers, message: &str, expected: Option<u64>) {
         let headers: HeaderMap = headers
             .iter()
-            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().expect("a header value")))
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    value.parse().expect("a header value"),
+                )
+            })
             .collect();
-        let said = Said { message: message.to_owned(), ..Said::default() };
-        assert_eq!(asked(&headers, &said), expected.map(Duration::from_millis), "{headers:?} {message:?}");
+        let said = Said {
+            message: message.to_owned(),
+            ..Said::default()
+        };
+        assert_eq!(
+            asked(&headers, &said),
+            expected.map(Duration::from_millis),
+            "{headers:?} {message:?}"
+        );
     }
 
     #[test]
@@ -83,16 +117,40 @@ mod tests {
             (&[], "", None),
             (&[("retry-after", "2")], "", Some(2_000)),
             (&[("retry-after", "0.25")], "", Some(250)),
-            (&[("retry-after-ms", "1500"), ("retry-after", "9")], "", Some(1_500)),
+            (
+                &[("retry-after-ms", "1500"), ("retry-after", "9")],
+                "",
+                Some(1_500),
+            ),
             (&[("retry-after", "-1")], "", None),
             (&[("retry-after", "soon")], "", None),
             (&[("retry-after", "NaN")], "", None),
             (&[("retry-after", "1e300")], "", None),
-            (&[date, ("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")], "", Some(30_000)),
-            (&[date, ("retry-after", "Sunday, 06-Nov-94 08:49:38 GMT")], "", Some(1_000)),
-            (&[date, ("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")], "", Some(0)),
-            (&[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")], "", None),
-            (&[], "Rate limit reached. Please try again in 1.2s. Visit", Some(1_200)),
+            (
+                &[date, ("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")],
+                "",
+                Some(30_000),
+            ),
+            (
+                &[date, ("retry-after", "Sunday, 06-Nov-94 08:49:38 GMT")],
+                "",
+                Some(1_000),
+            ),
+            (
+                &[date, ("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")],
+                "",
+                Some(0),
+            ),
+            (
+                &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")],
+                "",
+                None,
+            ),
+            (
+                &[],
+                "Rate limit reached. Please try again in 1.2s. Visit",
+                Some(1_200),
+            ),
             (&[], "Please try again in 20ms.", Some(20)),
             (&[], "Please try again in 7m12.48s.", Some(432_480)),
             (&[], "Try again in a few minutes", None),
@@ -115,7 +173,13 @@ mod tests {
 
     #[test]
     fn a_wait_in_the_body_counts_where_the_headers_say_nothing() {
-        let said = Said { retry_after: Some(Duration::from_secs(34)), ..Said::default() };
-        assert_eq!(asked(&HeaderMap::new(), &said), Some(Duration::from_secs(34)));
+        let said = Said {
+            retry_after: Some(Duration::from_secs(34)),
+            ..Said::default()
+        };
+        assert_eq!(
+            asked(&HeaderMap::new(), &said),
+            Some(Duration::from_secs(34))
+        );
     }
 }

@@ -38,7 +38,8 @@ struct Call {
     /// The service's number of it.
     number: Option<i64>,
     id: String,
-    /// Empty until it arrives. It may come in pieces, so nothing is handed out before something else comes.
+    /// Empty until it arrives. It may come in pieces, so nothing is handed out before something
+    /// else comes.
     name: String,
     /// Id and name were handed out.
     announced: bool,
@@ -50,31 +51,58 @@ struct Call {
 }
 
 impl Calls {
-    /// Takes a fragment. What is known of a call is never overwritten: later fragments may carry an empty name and id, or repeat them.
-    pub(super) fn take(&mut self, fragment: Fragment, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    /// Takes a fragment. What is known of a call is never overwritten: later fragments may carry an
+    /// empty name and id, or repeat them.
+    pub(super) fn take(
+        &mut self,
+        fragment: Fragment,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
         self.several = true;
         self.add(fragment, chunks)
     }
 
-    /// Takes a fragment of an answer that can hold one call only. Some services repeat there what `tool_calls` says.
-    pub(super) fn take_only(&mut self, function: FunctionFragment, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    /// Takes a fragment of an answer that can hold one call only. Some services repeat there what
+    /// `tool_calls` says.
+    pub(super) fn take_only(
+        &mut self,
+        function: FunctionFragment,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
         if self.several {
             return Ok(());
         }
         let index = Some(Number(Some(ONLY)));
-        self.add(Fragment { index, function: Some(function), ..Fragment::default() }, chunks)
+        self.add(
+            Fragment {
+                index,
+                function: Some(function),
+                ..Fragment::default()
+            },
+            chunks,
+        )
     }
 
     fn add(&mut self, fragment: Fragment, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        let Fragment { index: number, id, function, extra_content } = fragment;
-        let (number, function) = (number.and_then(|number| number.0), function.unwrap_or_default());
-        let (id, name) = (id.unwrap_or_default().0, function.name.unwrap_or_default().0);
+        let Fragment {
+            index: number,
+            id,
+            function,
+            extra_content,
+        } = fragment;
+        let number = number.and_then(|number| number.0);
+        let function = function.unwrap_or_default();
+        let id = id.unwrap_or_default().0;
+        let name = function.name.unwrap_or_default().0;
         let at = match self.find(number, &id, &name) {
             Some(at) => at,
             None => {
                 // The names of those before are complete.
                 self.announce(chunks);
-                self.calls.push(Call { number, ..Call::default() });
+                self.calls.push(Call {
+                    number,
+                    ..Call::default()
+                });
                 self.calls.len() - 1
             }
         };
@@ -88,7 +116,12 @@ impl Calls {
                 return Err(Fault::broken("the name of a tool call has no end"));
             }
         }
-        let piece = call.piece(function.arguments.map(|raw| Piece::of(&raw)).unwrap_or_default());
+        let piece = call.piece(
+            function
+                .arguments
+                .map(|raw| Piece::of(&raw))
+                .unwrap_or_default(),
+        );
         if call.name.is_empty() {
             return call.hold(&piece);
         }
@@ -99,7 +132,9 @@ impl Calls {
         // Gemini's signature. It is the call's own only while the call is what was written last.
         if let Some(extra) = extra_content.filter(|_| self.last == Some(at)) {
             let extra = lenient::value(extra.get());
-            chunks.push_back(Chunk::PartMetadata(json!({super::KIND: {"extra_content": extra}}).to_string()));
+            chunks.push_back(Chunk::PartMetadata(
+                json!({super::KIND: {"extra_content": extra}}).to_string(),
+            ));
         }
         Ok(())
     }
@@ -110,7 +145,8 @@ impl Calls {
         self.last = None;
     }
 
-    /// Hands out the calls that have a name and were not handed out: something else is written, so that their names are complete.
+    /// Hands out the calls that have a name and were not handed out: something else is written, so
+    /// that their names are complete.
     fn announce(&mut self, chunks: &mut VecDeque<Chunk>) {
         for at in 0..self.calls.len() {
             let call = &mut self.calls[at];
@@ -118,15 +154,21 @@ impl Calls {
                 continue;
             }
             call.announced = true;
-            let (id, name) = (call.id.clone(), call.name.clone());
+            let id = call.id.clone();
+            let name = call.name.clone();
             let held = std::mem::take(&mut call.held);
-            chunks.push_back(Chunk::ToolCall { index: narrow(at), id, name });
+            chunks.push_back(Chunk::ToolCall {
+                index: narrow(at),
+                id,
+                name,
+            });
             self.last = Some(at);
             self.write(at, held, chunks);
         }
     }
 
-    /// The answer is complete: a call that never got a name cannot be run, nor shown to a model again.
+    /// The answer is complete: a call that never got a name cannot be run, nor shown to a model
+    /// again.
     pub(super) fn close(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         if self.calls.iter().any(|call| call.name.is_empty()) {
             return Err(Fault::broken("the answer holds a tool call without a name"));
@@ -144,7 +186,10 @@ impl Calls {
     fn write(&mut self, at: usize, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
         if !text.is_empty() {
             self.last = Some(at);
-            chunks.push_back(Chunk::ToolInput { index: narrow(at), json: text });
+            chunks.push_back(Chunk::ToolInput {
+                index: narrow(at),
+                json: text,
+            });
         }
         chunks.extend(replaced.then_some(Chunk::Sanitized));
     }
@@ -157,11 +202,13 @@ impl Calls {
             None if !name.is_empty() => None,
             None => self.calls.len().checked_sub(1),
         };
-        // Some services give every call the same number; a whole new id and name tell them apart, and so does another name once
-        // arguments came.
+        // Some services give every call the same number; a whole new id and name tell them apart,
+        // and so does another name once arguments came.
         known.filter(|&at| {
             let call = &self.calls[at];
-            let known = [id, name, &call.id, &call.name].iter().all(|word| !word.is_empty());
+            let known = [id, name, &call.id, &call.name]
+                .iter()
+                .all(|word| !word.is_empty());
             let renamed = call.announced && !name.is_empty() && call.name != name;
             (!known || call.id == id) && !renamed
         })
@@ -188,7 +235,9 @@ impl Call {
         self.held.text.push_str(&piece.text);
         self.held.replaced |= piece.replaced;
         if self.held.text.len() > MAX_HELD_BYTES {
-            return Err(Fault::broken("the arguments of a tool call came without its name"));
+            return Err(Fault::broken(
+                "the arguments of a tool call came without its name",
+            ));
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Events of an answer to chunks.
 //!
-//! The answer is complete with `[DONE]`. Its absence is an error even when text arrived and a finish reason was given, because
-//! whatever cut the stream off may have cut more. Perplexity alone closes without it, once it has said why it ends.
+//! The answer is complete with `[DONE]`. Its absence is an error even when text arrived and a
+//! finish reason was given, because whatever cut the stream off may have cut more. Perplexity alone
+//! closes without it, once it has said why it ends.
 
 use std::collections::VecDeque;
 
@@ -86,7 +87,8 @@ impl Decoder {
             self.usage = Some(usage);
         }
         // Of several answers only the first was asked for.
-        let first = |choice: &wire::Choice| choice.index.and_then(|index| index.0).unwrap_or(0) == 0;
+        let first =
+            |choice: &wire::Choice| choice.index.and_then(|index| index.0).unwrap_or(0) == 0;
         for choice in chunk.choices.into_iter().flatten().filter(first) {
             if let Some(delta) = choice.delta {
                 self.delta(delta, chunks)?;
@@ -99,11 +101,23 @@ impl Decoder {
 
     /// Reasoning comes before text, and text before calls.
     fn delta(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        let Delta { content, refusal, reasoning, reasoning_content, reasoning_details, tool_calls, function_call } =
-            delta;
-        let thought = [reasoning_content, reasoning].into_iter().flatten().find(|text| !text.is_empty());
+        let Delta {
+            content,
+            refusal,
+            reasoning,
+            reasoning_content,
+            reasoning_details,
+            tool_calls,
+            function_call,
+        } = delta;
+        let thought = [reasoning_content, reasoning]
+            .into_iter()
+            .flatten()
+            .find(|text| !text.is_empty());
         let details = reasoning_details.unwrap_or_default();
-        let thought = thought.or_else(|| details::text(&details)).unwrap_or_default();
+        let thought = thought
+            .or_else(|| details::text(&details))
+            .unwrap_or_default();
         self.say(Voice::Reasoning, &thought, chunks);
         self.details.add(details);
         match content {
@@ -111,7 +125,9 @@ impl Decoder {
             Some(Content::Parts(parts)) => {
                 for part in parts {
                     match (part.kind.0.as_str(), part.thinking, part.text) {
-                        ("thinking", Some(thinking), _) => self.say(Voice::Reasoning, &thinking.text(), chunks),
+                        ("thinking", Some(thinking), _) => {
+                            self.say(Voice::Reasoning, &thinking.text(), chunks)
+                        }
                         ("text", _, Some(text)) => self.say(Voice::Text, &text, chunks),
                         (_, _, _) => {}
                     }
@@ -130,7 +146,8 @@ impl Decoder {
             self.end_words(chunks);
             self.hand_out_details(chunks);
             self.said = true;
-            self.calls.take_only(FunctionFragment { name, arguments }, chunks)?;
+            self.calls
+                .take_only(FunctionFragment { name, arguments }, chunks)?;
         }
         Ok(())
     }
@@ -167,7 +184,9 @@ impl Decoder {
             self.calls.interrupt(chunks);
             let details = std::mem::take(&mut self.details).close();
             chunks.push_back(Chunk::Reasoning(String::new()));
-            chunks.push_back(Chunk::PartMetadata(json!({super::KIND: {"reasoning_details": details}}).to_string()));
+            chunks.push_back(Chunk::PartMetadata(
+                json!({super::KIND: {"reasoning_details": details}}).to_string(),
+            ));
         }
     }
 
@@ -203,7 +222,10 @@ impl stream::Decoder for Decoder {
     fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         let data = event.data.trim();
         if event.name == "error" {
-            return Err(classify::fault(Place::Stream, &Said::of_body(data.as_bytes())));
+            return Err(classify::fault(
+                Place::Stream,
+                &Said::of_body(data.as_bytes()),
+            ));
         }
         if data == DONE {
             return self.complete(chunks);
@@ -213,19 +235,33 @@ impl stream::Decoder for Decoder {
             return Ok(());
         }
         match serde_json::from_str::<wire::Chunk>(data) {
-            Ok(wire::Chunk { error: Some(error), .. }) => {
+            Ok(wire::Chunk {
+                error: Some(error), ..
+            }) => {
                 let error = lenient::value(error.get()).unwrap_or_default();
-                Err(classify::fault(Place::Stream, &Said::of_json(&json!({ "error": error }))))
+                Err(classify::fault(
+                    Place::Stream,
+                    &Said::of_json(&json!({ "error": error })),
+                ))
             }
-            Ok(chunk) if chunk.object.as_ref().is_some_and(|object| object.0 == "error") => {
-                Err(classify::fault(Place::Stream, &Said::of_body(data.as_bytes())))
+            Ok(chunk)
+                if chunk
+                    .object
+                    .as_ref()
+                    .is_some_and(|object| object.0 == "error") =>
+            {
+                Err(classify::fault(
+                    Place::Stream,
+                    &Said::of_body(data.as_bytes()),
+                ))
             }
             Ok(chunk) => self.chunk(chunk, chunks),
             // Named events are nothing of this API's; a proxy's, perhaps.
             Err(_) if !event.name.is_empty() && event.name != "message" => Ok(()),
-            Err(error) => {
-                Err(Fault::broken(format!("an event of the stream cannot be read: {}", without_content(&error))))
-            }
+            Err(error) => Err(Fault::broken(format!(
+                "an event of the stream cannot be read: {}",
+                without_content(&error)
+            ))),
         }
     }
 
@@ -244,7 +280,10 @@ impl Content {
             Self::Text(text) => text,
             Self::Parts(parts) => {
                 let mut whole = Piece::default();
-                parts.into_iter().filter_map(|part| part.text).for_each(|text| whole.extend(&text));
+                parts
+                    .into_iter()
+                    .filter_map(|part| part.text)
+                    .for_each(|text| whole.extend(&text));
                 whole
             }
         }
@@ -281,13 +320,22 @@ fn finish_reason(word: &str) -> Result<FinishReason, Fault> {
 
 fn failed(kind: Kind, word: &str) -> Fault {
     let message = format!("the service gave up on the answer: {word}");
-    Fault { code: word.to_owned(), ..Fault::new(kind, message) }
+    Fault {
+        code: word.to_owned(),
+        ..Fault::new(kind, message)
+    }
 }
 
-/// Whether the answer reached its limit, or the end of the window; in the words of services and of their upstreams.
+/// Whether the answer reached its limit, or the end of the window; in the words of services and of
+/// their upstreams.
 fn is_length(word: &str) -> bool {
-    const WORDS: &[&str] =
-        &["length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"];
+    const WORDS: &[&str] = &[
+        "length",
+        "max_tokens",
+        "max_output_tokens",
+        "model_length",
+        "model_context_window_exceeded",
+    ];
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 

@@ -23,7 +23,10 @@ impl Details {
             fragment
                 .into_iter()
                 .map(|(key, raw)| {
-                    let at = PIECEWISE.iter().position(|known| *known == key).filter(|_| raw.get().starts_with('"'));
+                    let at = PIECEWISE
+                        .iter()
+                        .position(|known| *known == key)
+                        .filter(|_| raw.get().starts_with('"'));
                     let value = match at {
                         Some(at) => Value::String(self.joiners[at].join(&Piece::of(&raw)).text),
                         None => lenient::value(raw.get()).unwrap_or_default(),
@@ -46,7 +49,9 @@ impl Details {
         for (key, joiner) in PIECEWISE.into_iter().zip(&mut self.joiners) {
             let mut rest = Text::default();
             joiner.close(&mut rest);
-            if let Some(Value::String(text)) = self.blocks.last_mut().and_then(|block| block.get_mut(key)) {
+            if let Some(Value::String(text)) =
+                self.blocks.last_mut().and_then(|block| block.get_mut(key))
+            {
                 text.push_str(&rest.text);
             }
         }
@@ -67,19 +72,29 @@ pub(super) fn add(details: &mut Vec<Map<String, Value>>, fragments: Vec<Map<Stri
 /// The text that fragments show, for a service that shows it nowhere else.
 pub(super) fn text(fragments: &[DetailFragment]) -> Option<Piece> {
     let shown = |fragment: &DetailFragment| {
-        let raw = ["text", "summary"].iter().find_map(|key| fragment.get(*key));
-        raw.filter(|raw| raw.get().starts_with('"')).map(|raw| Piece::of(raw))
+        let raw = ["text", "summary"]
+            .iter()
+            .find_map(|key| fragment.get(*key));
+        raw.filter(|raw| raw.get().starts_with('"'))
+            .map(|raw| Piece::of(raw))
     };
     let mut text = Piece::default();
-    fragments.iter().filter_map(shown).for_each(|piece| text.extend(&piece));
+    fragments
+        .iter()
+        .filter_map(shown)
+        .for_each(|piece| text.extend(&piece));
     (!text.is_empty()).then_some(text)
 }
 
 /// Whether a fragment goes on with a block: the same type and number, and no other id.
 fn continues(block: &Map<String, Value>, fragment: &Map<String, Value>) -> bool {
-    let known = |map: &Map<String, Value>, key: &str| map.get(key).filter(|value| !value.is_null()).cloned();
+    let known = |map: &Map<String, Value>, key: &str| {
+        map.get(key).filter(|value| !value.is_null()).cloned()
+    };
     let same = |key: &str| known(block, key) == known(fragment, key);
-    let no_other = |key: &str| known(fragment, key).is_none_or(|id| known(block, key).is_none_or(|own| own == id));
+    let no_other = |key: &str| {
+        known(fragment, key).is_none_or(|id| known(block, key).is_none_or(|own| own == id))
+    };
     let numbered = known(fragment, "index").is_some();
     numbered && same("type") && same("index") && no_other("id")
 }
@@ -88,7 +103,9 @@ fn join(block: &mut Map<String, Value>, fragment: Map<String, Value>) {
     for (key, value) in fragment {
         match (block.get_mut(&key), value) {
             (_, Value::Null) => {}
-            (Some(Value::String(text)), Value::String(more)) if PIECEWISE.contains(&key.as_str()) => {
+            (Some(Value::String(text)), Value::String(more))
+                if PIECEWISE.contains(&key.as_str()) =>
+            {
                 text.push_str(&more)
             }
             (_, value) => {

@@ -1,4 +1,5 @@
-//! What sets the services apart that speak Chat Completions: a table, so that the rest of the code asks no names.
+//! What sets the services apart that speak Chat Completions: a table, so that the rest of the code
+//! asks no names.
 
 /// How one kind of service differs. Everything else is as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,14 +88,16 @@ pub enum ReasoningBack {
     Details,
 }
 
-/// In which order messages may stand. What a service of one's own takes is the matter of its model's template, so it is taken for strict.
+/// In which order messages may stand. What a service of one's own takes is the matter of its
+/// model's template, so it is taken for strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turns {
     /// In any.
     Any,
     /// No two users or assistants in a row.
     Joined,
-    /// As in Mistral's template: instructions first, then user and assistant in turns, the user first; results do not count.
+    /// As in Mistral's template: instructions first, then user and assistant in turns, the user
+    /// first; results do not count.
     Strict,
 }
 
@@ -112,7 +115,8 @@ pub enum CallIds {
 pub enum Effort {
     /// `reasoning_effort` in all of our levels.
     Fine,
-    /// `reasoning_effort`; where the model's levels are not known `none`, `low`, `medium` or `high`.
+    /// `reasoning_effort`; where the model's levels are not known `none`, `low`, `medium` or
+    /// `high`.
     Coarse,
     /// `reasoning: {effort, max_tokens}`
     Object,
@@ -145,7 +149,12 @@ pub const COMPATIBLE: Dialect = Dialect {
     most_stops: None,
     local: false,
     counter: None,
-    takes: Takes { pictures: true, addresses: true, files: false, sounds: true },
+    takes: Takes {
+        pictures: true,
+        addresses: true,
+        files: false,
+        sounds: true,
+    },
 };
 
 /// All of them; the last one is taken for whatever no host tells.
@@ -159,7 +168,10 @@ pub const DIALECTS: &[Dialect] = &[
         refusals: true,
         effort: Effort::Fine,
         most_stops: Some(4),
-        takes: Takes { files: true, ..COMPATIBLE.takes },
+        takes: Takes {
+            files: true,
+            ..COMPATIBLE.takes
+        },
         ..COMPATIBLE
     },
     Dialect {
@@ -169,7 +181,10 @@ pub const DIALECTS: &[Dialect] = &[
         turns: Turns::Joined,
         effort: Effort::Object,
         top_k: true,
-        takes: Takes { files: true, ..COMPATIBLE.takes },
+        takes: Takes {
+            files: true,
+            ..COMPATIBLE.takes
+        },
         ..COMPATIBLE
     },
     Dialect {
@@ -179,18 +194,36 @@ pub const DIALECTS: &[Dialect] = &[
         turns: Turns::Joined,
         effort: Effort::Thinking,
         json_schema: false,
-        takes: Takes { pictures: false, sounds: false, ..COMPATIBLE.takes },
+        takes: Takes {
+            pictures: false,
+            sounds: false,
+            ..COMPATIBLE.takes
+        },
         ..COMPATIBLE
     },
-    Dialect { name: "groq", hosts: &["api.groq.com"], turns: Turns::Any, ..COMPATIBLE },
-    Dialect { name: "xai", hosts: &["api.x.ai"], turns: Turns::Any, reasoning_outside: true, ..COMPATIBLE },
+    Dialect {
+        name: "groq",
+        hosts: &["api.groq.com"],
+        turns: Turns::Any,
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "xai",
+        hosts: &["api.x.ai"],
+        turns: Turns::Any,
+        reasoning_outside: true,
+        ..COMPATIBLE
+    },
     Dialect {
         name: "mistral",
         hosts: &["api.mistral.ai"],
         asks_for_usage: false,
         call_ids: CallIds::Nine,
         seed: "random_seed",
-        takes: Takes { sounds: false, ..COMPATIBLE.takes },
+        takes: Takes {
+            sounds: false,
+            ..COMPATIBLE.takes
+        },
         ..COMPATIBLE
     },
     Dialect {
@@ -200,8 +233,18 @@ pub const DIALECTS: &[Dialect] = &[
         top_k: true,
         ..COMPATIBLE
     },
-    Dialect { name: "fireworks", hosts: &["api.fireworks.ai"], top_k: true, ..COMPATIBLE },
-    Dialect { name: "cerebras", hosts: &["api.cerebras.ai"], turns: Turns::Any, ..COMPATIBLE },
+    Dialect {
+        name: "fireworks",
+        hosts: &["api.fireworks.ai"],
+        top_k: true,
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "cerebras",
+        hosts: &["api.cerebras.ai"],
+        turns: Turns::Any,
+        ..COMPATIBLE
+    },
     Dialect {
         name: "moonshot",
         hosts: &["api.moonshot.ai", "api.moonshot.cn"],
@@ -209,8 +252,19 @@ pub const DIALECTS: &[Dialect] = &[
         effort: Effort::Switch,
         ..COMPATIBLE
     },
-    Dialect { name: "zai", hosts: &["api.z.ai"], turns: Turns::Any, effort: Effort::Switch, ..COMPATIBLE },
-    Dialect { name: "perplexity", hosts: &["api.perplexity.ai"], closes_without_done: true, ..COMPATIBLE },
+    Dialect {
+        name: "zai",
+        hosts: &["api.z.ai"],
+        turns: Turns::Any,
+        effort: Effort::Switch,
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "perplexity",
+        hosts: &["api.perplexity.ai"],
+        closes_without_done: true,
+        ..COMPATIBLE
+    },
     Dialect {
         name: "llamacpp",
         effort: Effort::Unknown,
@@ -224,13 +278,21 @@ pub const DIALECTS: &[Dialect] = &[
         name: "lmstudio",
         top_k: true,
         local: true,
-        takes: Takes { addresses: false, sounds: false, ..COMPATIBLE.takes },
+        takes: Takes {
+            addresses: false,
+            sounds: false,
+            ..COMPATIBLE.takes
+        },
         ..COMPATIBLE
     },
     Dialect {
         name: "ollama",
         local: true,
-        takes: Takes { addresses: false, sounds: false, ..COMPATIBLE.takes },
+        takes: Takes {
+            addresses: false,
+            sounds: false,
+            ..COMPATIBLE.takes
+        },
         ..COMPATIBLE
     },
     Dialect {
@@ -244,13 +306,23 @@ pub const DIALECTS: &[Dialect] = &[
     COMPATIBLE,
 ];
 
-/// Services that speak nothing of their own but put something of their own into prompts, by how their hosts end.
-const SERVICES: &[(&str, &str)] = &[("api.venice.ai", "venice"), ("aiplatform.googleapis.com", "gemini-vertex")];
+/// Services that speak nothing of their own but put something of their own into prompts, by how
+/// their hosts end.
+const SERVICES: &[(&str, &str)] = &[
+    ("api.venice.ai", "venice"),
+    ("aiplatform.googleapis.com", "gemini-vertex"),
+];
 
 /// The service at a host whose dialect does not tell it. `None` means not known.
 pub fn service_of_host(host: &str) -> Option<&'static str> {
-    let ends = |end: &str| host.strip_suffix(end).is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']));
-    SERVICES.iter().find(|(end, _)| ends(end)).map(|(_, service)| *service)
+    let ends = |end: &str| {
+        host.strip_suffix(end)
+            .is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']))
+    };
+    SERVICES
+        .iter()
+        .find(|(end, _)| ends(end))
+        .map(|(_, service)| *service)
 }
 
 /// The dialect of that name.
@@ -265,8 +337,16 @@ pub fn original() -> &'static Dialect {
 
 /// The dialect that a host speaks.
 pub fn of_host(host: &str) -> &'static Dialect {
-    let speaks = |known: &&str| host == *known || host.strip_suffix(*known).is_some_and(|below| below.ends_with('.'));
-    DIALECTS.iter().find(|dialect| dialect.hosts.iter().any(speaks)).unwrap_or(&COMPATIBLE)
+    let speaks = |known: &&str| {
+        host == *known
+            || host
+                .strip_suffix(*known)
+                .is_some_and(|below| below.ends_with('.'))
+    };
+    DIALECTS
+        .iter()
+        .find(|dialect| dialect.hosts.iter().any(speaks))
+        .unwrap_or(&COMPATIBLE)
 }
 
 #[cfg(test)]

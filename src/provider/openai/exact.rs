@@ -12,7 +12,12 @@ use crate::{
 };
 
 /// Asks the service how many tokens a prompt has.
-pub(super) async fn count(client: &Client, counter: Counter, prompt: &Prompt, form: Form<'_>) -> Result<u32, Error> {
+pub(super) async fn count(
+    client: &Client,
+    counter: Counter,
+    prompt: &Prompt,
+    form: Form<'_>,
+) -> Result<u32, Error> {
     let content = encode::content(prompt, form);
     let tokens = match counter {
         Counter::Prompt => {
@@ -21,17 +26,24 @@ pub(super) async fn count(client: &Client, counter: Counter, prompt: &Prompt, fo
         }
         Counter::Text => {
             let written = client.ask("apply-template", content.bytes()).await?;
-            let Some(text) = written["prompt"].as_str() else { return Err(unreadable(form.provider)) };
+            let Some(text) = written["prompt"].as_str() else {
+                return Err(unreadable(form.provider));
+            };
             let mut whole = Body::default();
             whole.set("content", text);
-            // The template's own special tokens count, and so does the one that begins every prompt.
+            // The template's own special tokens count, and so does the one that begins every
+            // prompt.
             whole.set("add_special", true);
             whole.set("parse_special", true);
             let answer = client.ask("tokenize", whole.bytes()).await?;
-            answer["tokens"].as_array().and_then(|tokens: &Vec<Value>| u64::try_from(tokens.len()).ok())
+            answer["tokens"]
+                .as_array()
+                .and_then(|tokens: &Vec<Value>| u64::try_from(tokens.len()).ok())
         }
     };
-    tokens.and_then(|tokens| u32::try_from(tokens).ok()).ok_or_else(|| unreadable(form.provider))
+    tokens
+        .and_then(|tokens| u32::try_from(tokens).ok())
+        .ok_or_else(|| unreadable(form.provider))
 }
 
 fn unreadable(provider: &str) -> Error {

@@ -18,22 +18,30 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// Renames what the service would refuse. The same transcript always gets the same names, so that prompt caches hold.
+    /// Renames what the service would refuse. The same transcript always gets the same names, so
+    /// that prompt caches hold.
     pub(super) fn of(messages: &[Message], rule: CallIds) -> Self {
-        let calls = messages.iter().flat_map(|message| &message.parts).filter_map(|part| match &part.part.content {
-            Content::ToolCall(call) => Some(&call.id),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_) => None,
-        });
-        let (good, bad): (Vec<&CallId>, Vec<&CallId>) = calls.partition(|id| takes(rule, id.as_str()));
-        let mut taken: BTreeSet<String> = good.into_iter().map(|id| id.as_str().to_owned()).collect();
+        let calls = messages
+            .iter()
+            .flat_map(|message| &message.parts)
+            .filter_map(|part| match &part.part.content {
+                Content::ToolCall(call) => Some(&call.id),
+                Content::Text(_)
+                | Content::Reasoning { .. }
+                | Content::ToolResult(_)
+                | Content::Refusal(_)
+                | Content::Media(_) => None,
+            });
+        let (good, bad): (Vec<&CallId>, Vec<&CallId>) =
+            calls.partition(|id| takes(rule, id.as_str()));
+        let mut taken: BTreeSet<String> =
+            good.into_iter().map(|id| id.as_str().to_owned()).collect();
         let mut renamed = BTreeMap::new();
         for id in bad {
-            let name =
-                (0..).map(|turn: u32| name(rule, id, turn)).find(|name| !taken.contains(name)).unwrap_or_default();
+            let name = (0..)
+                .map(|turn: u32| name(rule, id, turn))
+                .find(|name| !taken.contains(name))
+                .unwrap_or_default();
             taken.insert(name.clone());
             renamed.insert(id.clone(), name);
         }
@@ -50,7 +58,9 @@ fn takes(rule: CallIds, id: &str) -> bool {
     match rule {
         CallIds::Short => {
             (1..=MAX_CHARS).contains(&id.len())
-                && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+                && id
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
         }
         CallIds::Nine => id.len() == NINE && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
     }

@@ -21,12 +21,18 @@ pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<Str
         (_, Kind::Image, _) if !PICTURES.contains(&media.essence().as_str()) => {
             "The service takes PNG, JPEG, GIF and WebP pictures only."
         }
-        (_, Kind::Image, Source::Url(_)) if !takes.addresses => "The service fetches nothing: store the content.",
+        (_, Kind::Image, Source::Url(_)) if !takes.addresses => {
+            "The service fetches nothing: store the content."
+        }
         (_, Kind::Audio, _) if !takes.sounds => "The service takes no sounds.",
-        (_, Kind::Audio, _) if sound(media).is_none() => "The service takes WAV and MP3 sounds only.",
+        (_, Kind::Audio, _) if sound(media).is_none() => {
+            "The service takes WAV and MP3 sounds only."
+        }
         (_, Kind::Document, _) if !takes.files => "The service takes no files.",
         (_, Kind::Video, _) => "The service takes no videos.",
-        (_, Kind::Audio | Kind::Document, Source::Url(_)) => "The service fetches pictures only: store the content.",
+        (_, Kind::Audio | Kind::Document, Source::Url(_)) => {
+            "The service fetches pictures only: store the content."
+        }
         (_, Kind::Image | Kind::Audio | Kind::Document, _) => return None,
     };
     Some(why.to_owned())
@@ -34,10 +40,14 @@ pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<Str
 
 /// A medium as a part; words where its content did not come with the prompt.
 pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<'a> {
-    let text = |text: &'static str| wire::UserPart::Text { text: Cow::Borrowed(text) };
+    let text = |text: &'static str| wire::UserPart::Text {
+        text: Cow::Borrowed(text),
+    };
     let kept = match &media.source {
         Source::Url(url) => {
-            let image_url = wire::Url { url: Cow::Borrowed(url) };
+            let image_url = wire::Url {
+                url: Cow::Borrowed(url),
+            };
             return if media.kind() == Kind::Image {
                 wire::UserPart::ImageUrl { image_url }
             } else {
@@ -46,14 +56,31 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
         }
         Source::Blob(kept) => kept,
     };
-    let Some(content) = contents.get(&kept.id) else { return text(UNSUPPORTED_WORDS) };
+    let Some(content) = contents.get(&kept.id) else {
+        return text(UNSUPPORTED_WORDS);
+    };
     let data = STANDARD.encode(content);
     match (media.kind(), sound(media)) {
-        (Kind::Image, _) => wire::UserPart::ImageUrl { image_url: wire::Url { url: Cow::Owned(inline(media, &data)) } },
-        (Kind::Audio, Some(format)) => wire::UserPart::InputAudio { input_audio: wire::Audio { data, format } },
+        (Kind::Image, _) => wire::UserPart::ImageUrl {
+            image_url: wire::Url {
+                url: Cow::Owned(inline(media, &data)),
+            },
+        },
+        (Kind::Audio, Some(format)) => wire::UserPart::InputAudio {
+            input_audio: wire::Audio { data, format },
+        },
         (Kind::Document, _) => {
-            let filename = if media.filename.is_empty() { "file" } else { &media.filename };
-            wire::UserPart::File { file: wire::File { filename, file_data: inline(media, &data) } }
+            let filename = if media.filename.is_empty() {
+                "file"
+            } else {
+                &media.filename
+            };
+            wire::UserPart::File {
+                file: wire::File {
+                    filename,
+                    file_data: inline(media, &data),
+                },
+            }
         }
         (Kind::Audio | Kind::Video, _) => text(UNSUPPORTED_WORDS),
     }

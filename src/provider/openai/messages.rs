@@ -12,22 +12,41 @@ use super::{
     media, order, wire,
 };
 use crate::model::{
-    Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome, ToolResult,
-    message::StoredPart, transcript,
+    Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
+    ToolResult, message::StoredPart, transcript,
 };
 
-/// All messages, the instructions first, in an order that the service takes. An assistant message with nothing to send is left out. Media
-/// of results follow the results as a user's message, and what the user says next goes on there.
-pub(super) fn messages<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<wire::Message<'a>> {
-    let Prompt { model, system, transcript, contents, .. } = prompt;
-    order::ordered(form.dialect.turns, written(system, transcript.messages(), (model, contents), form, ids))
+/// All messages, the instructions first, in an order that the service takes. An assistant message
+/// with nothing to send is left out. Media of results follow the results as a user's message, and
+/// what the user says next goes on there.
+pub(super) fn messages<'a>(
+    prompt: &'a Prompt,
+    form: Form<'_>,
+    ids: &'a Ids,
+) -> Vec<wire::Message<'a>> {
+    let Prompt {
+        model,
+        system,
+        transcript,
+        contents,
+        ..
+    } = prompt;
+    order::ordered(
+        form.dialect.turns,
+        written(system, transcript.messages(), (model, contents), form, ids),
+    )
 }
 
 /// What the order that the service takes changes in a conversation.
 pub(super) fn arrangement(system: &str, stored: &[Message], form: Form<'_>) -> Arrangement {
-    // Which reasoning goes back, ids and the content of media change neither the order nor the number of messages.
-    let (contents, ids) = (Contents::default(), Ids::default());
-    order::changes(form.dialect.turns, written(system, stored, ("", &contents), form, &ids))
+    // Which reasoning goes back, ids and the content of media change neither the order nor the
+    // number of messages.
+    let contents = Contents::default();
+    let ids = Ids::default();
+    order::changes(
+        form.dialect.turns,
+        written(system, stored, ("", &contents), form, &ids),
+    )
 }
 
 /// All messages as they follow each other in the transcript, for a model.
@@ -45,15 +64,23 @@ fn written<'a>(
     }
     for (at, message) in stored.iter().enumerate() {
         match message.role {
-            Role::System => written.extend(texts(message).into_iter().map(|text| instructions(text, form.developer))),
+            Role::System => written.extend(
+                texts(message)
+                    .into_iter()
+                    .map(|text| instructions(text, form.developer)),
+            ),
             Role::User => {
                 let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
                 match written.last_mut() {
-                    Some(wire::Message::User { content: wire::UserContent::Parts(parts) }) if shown_before => {
+                    Some(wire::Message::User {
+                        content: wire::UserContent::Parts(parts),
+                    }) if shown_before => {
                         parts.extend(said(message, contents));
                     }
                     Some(_) | None => {
-                        written.extend(user(message, contents).map(|content| wire::Message::User { content }));
+                        written.extend(
+                            user(message, contents).map(|content| wire::Message::User { content }),
+                        );
                     }
                 }
             }
@@ -62,7 +89,12 @@ fn written<'a>(
                 written.extend(assistant(message, back, ids).map(wire::Message::Assistant));
             }
             Role::Tool => {
-                written.extend(message.parts.iter().filter_map(|part| result(&part.part, ids)));
+                written.extend(
+                    message
+                        .parts
+                        .iter()
+                        .filter_map(|part| result(&part.part, ids)),
+                );
                 if holds_media(message) {
                     let content = wire::UserContent::Parts(shown(message, contents));
                     written.push(wire::Message::User { content });
@@ -75,7 +107,11 @@ fn written<'a>(
 
 fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
     let content = Cow::Borrowed(content);
-    if developer { wire::Message::Developer { content } } else { wire::Message::System { content } }
+    if developer {
+        wire::Message::Developer { content }
+    } else {
+        wire::Message::System { content }
+    }
 }
 
 /// What a user says. `None` means nothing.
@@ -90,7 +126,9 @@ fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserConte
 /// The parts of what a user says, empty texts left out.
 fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
     let part = |part| match content(part) {
-        Content::Text(text) if !text.is_empty() => Some(wire::UserPart::Text { text: Cow::Borrowed(text) }),
+        Content::Text(text) if !text.is_empty() => Some(wire::UserPart::Text {
+            text: Cow::Borrowed(text),
+        }),
         Content::Media(medium) => Some(media::part(medium, contents)),
         Content::Text(_)
         | Content::Reasoning { .. }
@@ -114,7 +152,12 @@ fn shown<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a
         };
         part.part.media().flat_map(move |medium| {
             let from = format!("[From the result of {name}: {}]", medium.title());
-            [wire::UserPart::Text { text: Cow::Owned(from) }, media::part(medium, contents)]
+            [
+                wire::UserPart::Text {
+                    text: Cow::Owned(from),
+                },
+                media::part(medium, contents),
+            ]
         })
     };
     message.parts.iter().flat_map(of_result).collect()
@@ -150,17 +193,27 @@ pub(super) struct Back {
 impl Back {
     /// Of a message.
     pub(super) fn of(message: &Message, in_loop: bool, model: &str, form: Form<'_>) -> Self {
-        Self { dialect: form.dialect, own: is_own(message, model, form.provider), in_loop }
+        Self {
+            dialect: form.dialect,
+            own: is_own(message, model, form.provider),
+            in_loop,
+        }
     }
 
     /// Whether a part that is reasoning goes back.
     pub(super) fn takes(self, part: &Part) -> bool {
-        takes_back(self.dialect, part.provider_metadata.is_some(), self.own, self.in_loop)
+        takes_back(
+            self.dialect,
+            part.provider_metadata.is_some(),
+            self.own,
+            self.in_loop,
+        )
     }
 }
 
-/// Whether reasoning goes back: the one rule, for what is written and for what is counted. `attached`: something is attached to it, which is
-/// nothing but its details where this model wrote it; `own`: the model that is asked wrote it; `in_loop`: in the tool loop that is going on.
+/// Whether reasoning goes back: the one rule, for what is written and for what is counted.
+/// `attached`: something is attached to it, which is nothing but its details where this model wrote
+/// it; `own`: the model that is asked wrote it; `in_loop`: in the tool loop that is going on.
 pub(super) fn takes_back(dialect: &Dialect, attached: bool, own: bool, in_loop: bool) -> bool {
     match dialect.reasoning_back {
         ReasoningBack::Content => in_loop,
@@ -170,7 +223,11 @@ pub(super) fn takes_back(dialect: &Dialect, attached: bool, own: bool, in_loop: 
 }
 
 /// What the model said. `None` means nothing that can be sent.
-pub(super) fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire::Assistant<'a>> {
+pub(super) fn assistant<'a>(
+    message: &'a Message,
+    back: Back,
+    ids: &'a Ids,
+) -> Option<wire::Assistant<'a>> {
     let mut written = wire::Assistant::default();
     for StoredPart { part, .. } in &message.parts {
         match &part.content {
@@ -180,29 +237,41 @@ pub(super) fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> O
             Content::ToolCall(call) => written.tool_calls.push(wire::Call {
                 id: ids.get(&call.id),
                 kind: "function",
-                function: wire::Function { name: &call.name, arguments: arguments(call) },
-                extra_content: attached(part).and_then(|mut own| own.remove("extra_content")).filter(|_| back.own),
+                function: wire::Function {
+                    name: &call.name,
+                    arguments: arguments(call),
+                },
+                extra_content: attached(part)
+                    .and_then(|mut own| own.remove("extra_content"))
+                    .filter(|_| back.own),
             }),
-            Content::Reasoning { text, .. } if back.takes(part) => match back.dialect.reasoning_back {
-                ReasoningBack::Content => append(&mut written.reasoning_content, text),
-                ReasoningBack::Details => details::add(&mut written.reasoning_details, blocks(part)),
-                ReasoningBack::Never => {}
-            },
+            Content::Reasoning { text, .. } if back.takes(part) => {
+                match back.dialect.reasoning_back {
+                    ReasoningBack::Content => append(&mut written.reasoning_content, text),
+                    ReasoningBack::Details => {
+                        details::add(&mut written.reasoning_details, blocks(part))
+                    }
+                    ReasoningBack::Never => {}
+                }
+            }
             Content::Reasoning { .. } => {}
-            // The transcript is checked: a result is never an assistant's. A medium that it shows became words before.
+            // The transcript is checked: a result is never an assistant's. A medium that it shows
+            // became words before.
             Content::ToolResult(_) | Content::Media(_) => {}
         }
     }
-    let sendable = written.content.is_some() || written.refusal.is_some() || !written.tool_calls.is_empty();
+    let sendable =
+        written.content.is_some() || written.refusal.is_some() || !written.tool_calls.is_empty();
     sendable.then_some(written)
 }
 
 /// The result of a call. There is no field for failures, so the words say it.
 fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
     match &part.content {
-        Content::ToolResult(result) => {
-            Some(wire::Message::Tool { tool_call_id: ids.get(&result.call), content: words(result) })
-        }
+        Content::ToolResult(result) => Some(wire::Message::Tool {
+            tool_call_id: ids.get(&result.call),
+            content: words(result),
+        }),
         Content::Text(_)
         | Content::Reasoning { .. }
         | Content::ToolCall(_)
@@ -218,7 +287,9 @@ fn words(result: &ToolResult) -> String {
         .iter()
         .map(|given| match given {
             Given::Text(text) => Cow::Borrowed(text.as_str()),
-            Given::Media(medium) => Cow::Owned(format!("[{}: shown after the results]", medium.title())),
+            Given::Media(medium) => {
+                Cow::Owned(format!("[{}: shown after the results]", medium.title()))
+            }
         })
         .collect();
     let text = given.join("\n");
@@ -231,30 +302,47 @@ fn words(result: &ToolResult) -> String {
     }
 }
 
-/// The arguments as the model wrote them. A call whose arguments are no JSON object was never run; some services refuse to read
-/// it again, so it goes back without any.
+/// The arguments as the model wrote them. A call whose arguments are no JSON object was never run;
+/// some services refuse to read it again, so it goes back without any.
 fn arguments(call: &ToolCall) -> &str {
-    if call.has_object() { &call.arguments } else { "{}" }
+    if call.has_object() {
+        &call.arguments
+    } else {
+        "{}"
+    }
 }
 
 /// What this kind of provider attached to a part.
 fn attached(part: &Part) -> Option<Map<String, Value>> {
-    let mut all: Map<String, Value> = serde_json::from_str(part.provider_metadata.as_deref()?).ok()?;
+    let mut all: Map<String, Value> =
+        serde_json::from_str(part.provider_metadata.as_deref()?).ok()?;
     match all.remove(KIND)? {
         Value::Object(own) => Some(own),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            None
+        }
     }
 }
 
 fn blocks(part: &Part) -> Vec<Map<String, Value>> {
     let details = attached(part).and_then(|mut own| own.remove("reasoning_details"));
-    details.and_then(|details| serde_json::from_value(details).ok()).unwrap_or_default()
+    details
+        .and_then(|details| serde_json::from_value(details).ok())
+        .unwrap_or_default()
 }
 
-/// Whether the model that is asked now wrote the message. What was attached means nothing to another one.
+/// Whether the model that is asked now wrote the message. What was attached means nothing to
+/// another one.
 fn is_own(message: &Message, model: &str, provider: &str) -> bool {
-    let named = |reference: &str| reference.split_once('/').is_some_and(|(_, name)| name == model);
-    message.response.as_ref().is_some_and(|response| response.provider == provider && named(&response.model))
+    let named = |reference: &str| {
+        reference
+            .split_once('/')
+            .is_some_and(|(_, name)| name == model)
+    };
+    message
+        .response
+        .as_ref()
+        .is_some_and(|response| response.provider == provider && named(&response.model))
 }
 
 fn content(part: &StoredPart) -> &Content {

@@ -1,4 +1,5 @@
-//! Chat Completions, as OpenAI defined it and many others speak it. What sets those apart is a table in [`dialect`].
+//! Chat Completions, as OpenAI defined it and many others speak it. What sets those apart is a
+//! table in [`dialect`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +9,9 @@ use super::{
     http::{Client, Settings, Unusable},
     info::Declared,
 };
-use crate::model::{Arrangement, Generation, Media, Message, Prompt, PromptShape, Role, generation::Unsupported};
+use crate::model::{
+    Arrangement, Generation, Media, Message, Prompt, PromptShape, Role, generation::Unsupported,
+};
 
 mod calls;
 pub mod decode;
@@ -50,7 +53,8 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// The provider of that configured name, with the models that the operator declares. Without a dialect the host tells it.
+    /// The provider of that configured name, with the models that the operator declares. Without a
+    /// dialect the host tells it.
     pub fn new(
         name: &str,
         settings: Settings,
@@ -60,7 +64,14 @@ impl OpenAi {
         let client = Client::new(name, settings)?;
         let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
         let models = Catalog::new(client.host(), declared);
-        Ok(Self { name: name.to_owned(), client, dialect, developer: false, counted_as: None, models })
+        Ok(Self {
+            name: name.to_owned(),
+            client,
+            dialect,
+            developer: false,
+            counted_as: None,
+            models,
+        })
     }
 
     /// Gives instructions under the role `developer`, where the service knows it.
@@ -70,7 +81,8 @@ impl OpenAi {
         self
     }
 
-    /// Says as the prompts of which service these are counted, whatever the dialect and the host tell.
+    /// Says as the prompts of which service these are counted, whatever the dialect and the host
+    /// tell.
     #[must_use]
     pub fn with_counted_as(mut self, service: Option<String>) -> Self {
         self.counted_as = service;
@@ -78,7 +90,11 @@ impl OpenAi {
     }
 
     fn form(&self) -> Form<'_> {
-        Form { dialect: self.dialect, provider: &self.name, developer: self.developer }
+        Form {
+            dialect: self.dialect,
+            provider: &self.name,
+            developer: self.developer,
+        }
     }
 }
 
@@ -89,7 +105,10 @@ impl Provider for OpenAi {
 
     fn service(&self) -> Option<&str> {
         let dialect = (self.dialect.name != dialect::COMPATIBLE.name).then_some(self.dialect.name);
-        self.counted_as.as_deref().or(dialect).or_else(|| dialect::service_of_host(self.client.host()))
+        self.counted_as
+            .as_deref()
+            .or(dialect)
+            .or_else(|| dialect::service_of_host(self.client.host()))
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
@@ -103,7 +122,10 @@ impl Provider for OpenAi {
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
         let mut unsupported = options::cannot_take(self.dialect, model, wanted);
         for more in model.cannot_take(wanted) {
-            if unsupported.iter().all(|known| known.setting != more.setting) {
+            if unsupported
+                .iter()
+                .all(|known| known.setting != more.setting)
+            {
                 unsupported.push(more);
             }
         }
@@ -119,7 +141,8 @@ impl Provider for OpenAi {
     }
 
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(self.dialect.takes, media, role).or_else(|| model.cannot_read(media, role))
+        media::cannot_read(self.dialect.takes, media, role)
+            .or_else(|| model.cannot_read(media, role))
     }
 
     fn sends_reasoning(&self, attached: bool, own: bool, in_loop: bool) -> bool {
@@ -141,8 +164,12 @@ impl Provider for OpenAi {
     fn count(&self, prompt: Arc<Prompt>) -> Count {
         let provider = self.clone();
         Box::pin(async move {
-            let Some(counter) = provider.dialect.counter else { return Ok(None) };
-            exact::count(&provider.client, counter, &prompt, provider.form()).await.map(Some)
+            let Some(counter) = provider.dialect.counter else {
+                return Ok(None);
+            };
+            exact::count(&provider.client, counter, &prompt, provider.form())
+                .await
+                .map(Some)
         })
     }
 
@@ -152,16 +179,30 @@ impl Provider for OpenAi {
 
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
         let body = encode::body(&prompt, self.form());
-        self.client.clone().stream(PATH, body, Decoder::new(self.dialect))
+        self.client
+            .clone()
+            .stream(PATH, body, Decoder::new(self.dialect))
     }
 }
 
 /// A prompt as OpenAI itself would be sent it, for a model of anybody's.
 pub(super) fn request(prompt: &Prompt) -> Request {
-    written(prompt, Form { dialect: dialect::original(), provider: "", developer: false })
+    written(
+        prompt,
+        Form {
+            dialect: dialect::original(),
+            provider: "",
+            developer: false,
+        },
+    )
 }
 
 fn written(prompt: &Prompt, form: Form<'_>) -> Request {
-    let (body, left_out) = (encode::body(prompt, form), omitted::omitted(prompt, form));
-    Request { shape: PromptShape::OpenAiChat, body, left_out }
+    let body = encode::body(prompt, form);
+    let left_out = omitted::omitted(prompt, form);
+    Request {
+        shape: PromptShape::OpenAiChat,
+        body,
+        left_out,
+    }
 }

@@ -1,4 +1,5 @@
-//! What of a conversation is not in the request: the same questions as when it is written, and their answers in words.
+//! What of a conversation is not in the request: the same questions as when it is written, and
+//! their answers in words.
 
 use super::{
     encode::Form,
@@ -11,7 +12,8 @@ use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role, t
 pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     let stored = prompt.transcript.messages();
     let ids = Ids::of(stored, form.dialect.call_ids);
-    let (loop_begins, mut notes) = (transcript::loop_begins(stored), Vec::new());
+    let loop_begins = transcript::loop_begins(stored);
+    let mut notes = Vec::new();
     for (at, message) in stored.iter().enumerate() {
         match message.role {
             Role::System | Role::User if texts(message).is_empty() => notes.push(whole(message)),
@@ -30,13 +32,20 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
 
 fn whole(message: &Message) -> PromptNote {
     let text = "Nothing in the message can be sent to this model.".to_owned();
-    PromptNote { kind: PromptNoteKind::Dropped, message: Some(message.id.clone()), part: None, text }
+    PromptNote {
+        kind: PromptNoteKind::Dropped,
+        message: Some(message.id.clone()),
+        part: None,
+        text,
+    }
 }
 
 /// The reasoning that does not go back.
 fn reasoning(message: &Message, back: Back) -> impl Iterator<Item = PromptNote> {
     let dropped = move |(position, stored): (usize, &crate::model::message::StoredPart)| {
-        let Content::Reasoning { .. } = &stored.part.content else { return None };
+        let Content::Reasoning { .. } = &stored.part.content else {
+            return None;
+        };
         let text = "The reasoning is not sent back to this model.".to_owned();
         let message = Some(message.id.clone());
         (!back.takes(&stored.part)).then_some(PromptNote {

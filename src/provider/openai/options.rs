@@ -24,64 +24,118 @@ mod tests;
 const OURS: &[&str] = &["model", "messages", "tools", "stream"];
 
 /// The levels of reasoning of models whose own are not known, where a level is sent.
-const COARSE: [ReasoningEffort; 4] =
-    [ReasoningEffort::None, ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
+const COARSE: [ReasoningEffort; 4] = [
+    ReasoningEffort::None,
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+];
 
-/// The wishes, the effort as the nearest level of the model. A service that switches reasoning off does so for every model.
+/// The wishes, the effort as the nearest level of the model. A service that switches reasoning off
+/// does so for every model.
 pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
     let switched = matches!(dialect.effort, Effort::Switch | Effort::Thinking);
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
-        (Some(effort), None) if dialect.effort == Effort::Coarse => {
-            Generation { reasoning_effort: nearest(&COARSE, effort), ..wanted.clone() }
-        }
+        (Some(effort), None) if dialect.effort == Effort::Coarse => Generation {
+            reasoning_effort: nearest(&COARSE, effort),
+            ..wanted.clone()
+        },
         (Some(_) | None, _) => model.fitted(wanted),
     }
 }
 
 /// What of the wishes the model cannot be told.
-pub(super) fn cannot_take(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-    let has_levels = model.reasoning_efforts.as_ref().is_some_and(|levels| !levels.is_empty());
+pub(super) fn cannot_take(
+    dialect: &Dialect,
+    model: &ModelInfo,
+    wanted: &Generation,
+) -> Vec<Unsupported> {
+    let has_levels = model
+        .reasoning_efforts
+        .as_ref()
+        .is_some_and(|levels| !levels.is_empty());
     let model = model.name.as_str();
     let thinks = dialect.effort == Effort::Fine && thinks(model);
     let effort = wanted.reasoning_effort;
-    let forced = wanted.tool_choice.as_ref().is_some_and(ToolChoice::is_forced);
+    let forced = wanted
+        .tool_choice
+        .as_ref()
+        .is_some_and(ToolChoice::is_forced);
     let stops = wanted.stop_sequences.len();
-    let no_schema = !dialect.json_schema && wanted.response_format.as_ref().is_some_and(|it| it.schema.is_some());
+    let no_schema = !dialect.json_schema
+        && wanted
+            .response_format
+            .as_ref()
+            .is_some_and(|it| it.schema.is_some());
     let no_effort = match dialect.effort {
         Effort::Unknown => dialect.budget.is_none(),
         Effort::Fine => !thinks && !has_levels,
         Effort::Coarse | Effort::Object | Effort::Thinking | Effort::Switch => false,
     };
     let no_budget = dialect.budget.is_none() && dialect.effort != Effort::Object;
-    let thinking_fixed =
-        dialect.effort == Effort::Thinking && effort != Some(ReasoningEffort::None) && model != "deepseek-chat";
+    let thinking_fixed = dialect.effort == Effort::Thinking
+        && effort != Some(ReasoningEffort::None)
+        && model != "deepseek-chat";
     let table = [
-        (Setting::Temperature, wanted.temperature.is_some() && thinks, "Models that reason take no temperature."),
-        (Setting::TopP, wanted.top_p.is_some() && thinks, "Models that reason take no top_p."),
-        (Setting::TopK, wanted.top_k.is_some() && !dialect.top_k, "The service has no top_k."),
-        (Setting::StopSequences, stops > 0 && thinks, "Models that reason take no stop sequences."),
+        (
+            Setting::Temperature,
+            wanted.temperature.is_some() && thinks,
+            "Models that reason take no temperature.",
+        ),
+        (
+            Setting::TopP,
+            wanted.top_p.is_some() && thinks,
+            "Models that reason take no top_p.",
+        ),
+        (
+            Setting::TopK,
+            wanted.top_k.is_some() && !dialect.top_k,
+            "The service has no top_k.",
+        ),
+        (
+            Setting::StopSequences,
+            stops > 0 && thinks,
+            "Models that reason take no stop sequences.",
+        ),
         (
             Setting::StopSequences,
             dialect.most_stops.is_some_and(|most| stops > most),
             "The service takes fewer stop sequences.",
         ),
-        (Setting::ReasoningEffort, effort.is_some() && no_effort, "The model has no reasoning effort."),
+        (
+            Setting::ReasoningEffort,
+            effort.is_some() && no_effort,
+            "The model has no reasoning effort.",
+        ),
         (
             Setting::ReasoningBudget,
             wanted.reasoning_budget_tokens.is_some() && no_budget,
             "The service takes no budget for reasoning.",
         ),
-        (Setting::ToolChoice, forced && thinking_fixed, "A model that is thinking cannot be forced to call a tool."),
+        (
+            Setting::ToolChoice,
+            forced && thinking_fixed,
+            "A model that is thinking cannot be forced to call a tool.",
+        ),
         (
             Setting::ParallelToolCalls,
             wanted.parallel_tool_calls.is_some() && thinks && model.starts_with('o'),
             "The model never calls several tools at once.",
         ),
-        (Setting::ResponseFormat, no_schema, "The service cannot hold an answer to a schema."),
+        (
+            Setting::ResponseFormat,
+            no_schema,
+            "The service cannot hold an answer to a schema.",
+        ),
     ];
     let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
-    unsupported.map(|(setting, _, why)| Unsupported { setting, why: why.to_owned() }).collect()
+    unsupported
+        .map(|(setting, _, why)| Unsupported {
+            setting,
+            why: why.to_owned(),
+        })
+        .collect()
 }
 
 /// Writes the wishes, the provider's own options last.
@@ -102,20 +156,29 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
     body.set_some("temperature", temperature.map(|number| number.get()));
     body.set_some("top_p", top_p.map(|number| number.get()));
     body.set_some("top_k", *top_k);
-    body.set_some("stop", Some(stop_sequences).filter(|words| !words.is_empty()));
+    body.set_some(
+        "stop",
+        Some(stop_sequences).filter(|words| !words.is_empty()),
+    );
     body.set_some(dialect.seed, *seed);
     think(body, dialect, *reasoning_effort, *reasoning_budget_tokens);
     if !prompt.tools.is_empty() {
         body.set_some("tool_choice", tool_choice.as_ref().map(choice));
         body.set_some("parallel_tool_calls", *parallel_tool_calls);
     }
-    body.set_some("response_format", response_format.as_ref().map(|format| form(format, dialect)));
+    body.set_some(
+        "response_format",
+        response_format.as_ref().map(|format| form(format, dialect)),
+    );
     if let Some(json) = provider_options
         && let Ok(mut kinds) = serde_json::from_str::<BTreeMap<String, &RawValue>>(json)
         && let Some(own) = kinds.remove(KIND)
         && let Ok(options) = serde_json::from_str::<BTreeMap<String, &RawValue>>(own.get())
     {
-        for (key, value) in options.into_iter().filter(|(key, _)| !OURS.contains(&key.as_str())) {
+        for (key, value) in options
+            .into_iter()
+            .filter(|(key, _)| !OURS.contains(&key.as_str()))
+        {
             body.set(&key, value);
         }
     }
@@ -129,7 +192,9 @@ fn think(body: &mut Body, dialect: &Dialect, effort: Option<ReasoningEffort>, bu
     }
     let switch = |effort| json!({"type": if effort == ReasoningEffort::None { "disabled" } else { "enabled" }});
     match (dialect.effort, effort) {
-        (Effort::Object, _) if budget.is_some() => body.set("reasoning", json!({"max_tokens": budget})),
+        (Effort::Object, _) if budget.is_some() => {
+            body.set("reasoning", json!({"max_tokens": budget}))
+        }
         (Effort::Object, Some(effort)) => body.set("reasoning", json!({"effort": fine(effort)})),
         (Effort::Fine | Effort::Coarse, Some(effort)) => body.set("reasoning_effort", fine(effort)),
         (Effort::Switch, Some(effort)) => body.set("thinking", switch(effort)),
@@ -158,7 +223,8 @@ fn fine(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-/// The budget that stands for a level, where there is nothing but a budget; Google's, as far as it goes.
+/// The budget that stands for a level, where there is nothing but a budget; Google's, as far as it
+/// goes.
 fn tokens(effort: ReasoningEffort) -> u32 {
     match effort {
         ReasoningEffort::None => 0,
@@ -173,9 +239,10 @@ fn tokens(effort: ReasoningEffort) -> u32 {
 fn high_or_max(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
         ReasoningEffort::None => None,
-        ReasoningEffort::Minimal | ReasoningEffort::Low | ReasoningEffort::Medium | ReasoningEffort::High => {
-            Some("high")
-        }
+        ReasoningEffort::Minimal
+        | ReasoningEffort::Low
+        | ReasoningEffort::Medium
+        | ReasoningEffort::High => Some("high"),
         ReasoningEffort::Xhigh | ReasoningEffort::Max => Some("max"),
     }
 }
@@ -190,8 +257,15 @@ fn choice(choice: &ToolChoice) -> Value {
 }
 
 fn form(format: &ResponseFormat, dialect: &Dialect) -> Value {
-    let ResponseFormat { schema, name, strict } = format;
-    let Some(schema) = schema.as_deref().and_then(|schema| serde_json::from_str::<Value>(schema).ok()) else {
+    let ResponseFormat {
+        schema,
+        name,
+        strict,
+    } = format;
+    let Some(schema) = schema
+        .as_deref()
+        .and_then(|schema| serde_json::from_str::<Value>(schema).ok())
+    else {
         return json!({"type": "json_object"});
     };
     let can = dialect.effort == Effort::Fine && can_be_strict(&schema);
@@ -202,18 +276,30 @@ fn form(format: &ResponseFormat, dialect: &Dialect) -> Value {
     json!({"type": "json_schema", "json_schema": form})
 }
 
-/// Whether OpenAI can hold an answer to the schema: every object names all of its properties as required and allows no others.
+/// Whether OpenAI can hold an answer to the schema: every object names all of its properties as
+/// required and allows no others.
 fn can_be_strict(schema: &Value) -> bool {
     match schema {
         Value::Array(list) => list.iter().all(can_be_strict),
         Value::Object(map) => {
             let closed = || {
-                let names = map.get("properties").and_then(Value::as_object).map(|it| it.keys().collect::<Vec<_>>());
-                let required = map.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+                let names = map
+                    .get("properties")
+                    .and_then(Value::as_object)
+                    .map(|it| it.keys().collect::<Vec<_>>());
+                let required = map
+                    .get("required")
+                    .and_then(Value::as_array)
+                    .cloned()
+                    .unwrap_or_default();
                 map.get("additionalProperties") == Some(&Value::Bool(false))
-                    && names.unwrap_or_default().into_iter().all(|name| required.contains(&json!(name)))
+                    && names
+                        .unwrap_or_default()
+                        .into_iter()
+                        .all(|name| required.contains(&json!(name)))
             };
-            let object = map.contains_key("properties") || map.get("type") == Some(&json!("object"));
+            let object =
+                map.contains_key("properties") || map.get("type") == Some(&json!("object"));
             (!object || closed()) && map.values().all(can_be_strict)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
@@ -223,7 +309,11 @@ fn can_be_strict(schema: &Value) -> bool {
 /// Whether a model of OpenAI's reasons: `o1`, `o3-mini`, `gpt-5.1`, but not `gpt-5-chat`.
 fn thinks(model: &str) -> bool {
     let generation = |family: &str| {
-        let digits: String = model.strip_prefix(family)?.chars().take_while(char::is_ascii_digit).collect();
+        let digits: String = model
+            .strip_prefix(family)?
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
         digits.parse::<u32>().ok()
     };
     let chats = model.contains("-chat");

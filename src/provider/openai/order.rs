@@ -1,4 +1,5 @@
-//! Messages in an order that chat templates take: many know nothing but a user and an assistant who speak in turns.
+//! Messages in an order that chat templates take: many know nothing but a user and an assistant who
+//! speak in turns.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,8 @@ const NOTED: &str = "OK";
 /// What a user says before an assistant who speaks first.
 const OPENING: &str = "[The conversation begins.]";
 
-/// What stands before instructions that come later than the first message, which a template takes from a user only.
+/// What stands before instructions that come later than the first message, which a template takes
+/// from a user only.
 const INSTRUCTIONS: &str = "[Instructions]\n";
 
 /// What stands between two messages that become one.
@@ -29,7 +31,8 @@ pub(super) fn ordered(turns: Turns, written: Vec<Message<'_>>) -> Vec<Message<'_
     }
 }
 
-/// What that order changes: as many messages more of each role as it adds, fewer as it joins, and the texts that it adds.
+/// What that order changes: as many messages more of each role as it adds, fewer as it joins, and
+/// the texts that it adds.
 pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
     let mut changes = Arrangement::default();
     let written = match turns {
@@ -48,7 +51,8 @@ pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
             strict
         }
     };
-    let (before, texts_before) = (numbers(&written), texts(&written));
+    let before = numbers(&written);
+    let texts_before = texts(&written);
     let joined = joined(written);
     let [instructions, users, answers, _] = more(before, numbers(&joined));
     changes.messages(Role::System, instructions);
@@ -64,11 +68,21 @@ fn texts(messages: &[Message<'_>]) -> i64 {
     let of_part = |part: &UserPart<'_>| i64::from(matches!(part, UserPart::Text { .. }));
     let of_message = |message: &Message<'_>| match message {
         Message::System { .. } | Message::Developer { .. } => 1,
-        Message::User { content: UserContent::Text(_) } => 1,
-        Message::User { content: UserContent::Parts(parts) } => parts.iter().map(of_part).sum(),
-        Message::Assistant(Assistant { content, refusal, reasoning_content, .. }) => {
-            [content, refusal, reasoning_content].into_iter().map(|text| i64::from(text.is_some())).sum()
-        }
+        Message::User {
+            content: UserContent::Text(_),
+        } => 1,
+        Message::User {
+            content: UserContent::Parts(parts),
+        } => parts.iter().map(of_part).sum(),
+        Message::Assistant(Assistant {
+            content,
+            refusal,
+            reasoning_content,
+            ..
+        }) => [content, refusal, reasoning_content]
+            .into_iter()
+            .map(|text| i64::from(text.is_some()))
+            .sum(),
         Message::Tool { .. } => 0,
     };
     messages.iter().map(of_message).sum()
@@ -93,8 +107,8 @@ fn more(before: [i64; 4], after: [i64; 4]) -> [i64; 4] {
     std::array::from_fn(|at| after[at] - before[at])
 }
 
-/// Instructions at the beginning only, a user who speaks first, and an assistant between results and the user. Messages of one role may
-/// still follow each other.
+/// Instructions at the beginning only, a user who speaks first, and an assistant between results
+/// and the user. Messages of one role may still follow each other.
 pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut fitting: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
@@ -112,10 +126,15 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
         match (&message, fitting.last()) {
             (Message::User { .. }, Some(Message::Tool { .. })) => {
                 let content = Some(NOTED.to_owned());
-                fitting.push(Message::Assistant(Assistant { content, ..Assistant::default() }));
+                fitting.push(Message::Assistant(Assistant {
+                    content,
+                    ..Assistant::default()
+                }));
             }
             (Message::Assistant(_), _) if !spoken(&fitting) => {
-                fitting.push(Message::User { content: UserContent::Text(Cow::Borrowed(OPENING)) });
+                fitting.push(Message::User {
+                    content: UserContent::Text(Cow::Borrowed(OPENING)),
+                });
             }
             (_, _) => {}
         }
@@ -124,15 +143,22 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     fitting
 }
 
-/// Messages of one role that follow each other become one. A call is followed by its result, whatever else.
+/// Messages of one role that follow each other become one. A call is followed by its result,
+/// whatever else.
 pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut joined: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
         match (joined.last_mut(), message) {
             (Some(Message::System { content: before }), Message::System { content })
-            | (Some(Message::Developer { content: before }), Message::Developer { content }) => add(before, &content),
-            (Some(Message::User { content: before }), Message::User { content }) => before.extend(content),
-            (Some(Message::Assistant(before)), Message::Assistant(next)) if before.tool_calls.is_empty() => {
+            | (Some(Message::Developer { content: before }), Message::Developer { content }) => {
+                add(before, &content)
+            }
+            (Some(Message::User { content: before }), Message::User { content }) => {
+                before.extend(content)
+            }
+            (Some(Message::Assistant(before)), Message::Assistant(next))
+                if before.tool_calls.is_empty() =>
+            {
                 before.extend(next);
             }
             (_, message) => joined.push(message),
@@ -143,7 +169,9 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
 
 /// Whether anything but instructions is among them.
 fn spoken(messages: &[Message<'_>]) -> bool {
-    let instructs = |message: &Message<'_>| matches!(message, Message::System { .. } | Message::Developer { .. });
+    let instructs = |message: &Message<'_>| {
+        matches!(message, Message::System { .. } | Message::Developer { .. })
+    };
     !messages.iter().all(instructs)
 }
 
@@ -171,7 +199,13 @@ impl<'a> UserContent<'a> {
 impl Assistant<'_> {
     /// Adds what is said next.
     fn extend(&mut self, next: Self) {
-        let Assistant { content, refusal, reasoning_content, reasoning_details, tool_calls } = next;
+        let Assistant {
+            content,
+            refusal,
+            reasoning_content,
+            reasoning_details,
+            tool_calls,
+        } = next;
         for (before, next) in [
             (&mut self.content, content),
             (&mut self.refusal, refusal),
@@ -206,18 +240,36 @@ mod tests {
 
     fn says(role: &str, text: &'static str) -> Message<'static> {
         let content = Cow::Borrowed(text);
-        let assistant =
-            |content: Option<&str>| Assistant { content: content.map(str::to_owned), ..Assistant::default() };
+        let assistant = |content: Option<&str>| Assistant {
+            content: content.map(str::to_owned),
+            ..Assistant::default()
+        };
         match role {
             "system" => Message::System { content },
-            "user" => Message::User { content: UserContent::Text(content) },
+            "user" => Message::User {
+                content: UserContent::Text(content),
+            },
             "assistant" => Message::Assistant(assistant(Some(text))),
             "calls" => {
-                let function = Function { name: "look", arguments: "{}" };
-                let call = Call { id: text, kind: "function", function, extra_content: None };
-                Message::Assistant(Assistant { tool_calls: vec![call], ..assistant(None) })
+                let function = Function {
+                    name: "look",
+                    arguments: "{}",
+                };
+                let call = Call {
+                    id: text,
+                    kind: "function",
+                    function,
+                    extra_content: None,
+                };
+                Message::Assistant(Assistant {
+                    tool_calls: vec![call],
+                    ..assistant(None)
+                })
             }
-            "tool" => Message::Tool { tool_call_id: text, content: String::new() },
+            "tool" => Message::Tool {
+                tool_call_id: text,
+                content: String::new(),
+            },
             other => panic!("{other}"),
         }
     }
@@ -236,12 +288,16 @@ mod tests {
             .map(|message| {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let id = message["tool_calls"][0]["id"].clone();
-                let said = [&message["content"], &id, &message["tool_call_id"]].map(text).concat();
+                let said = [&message["content"], &id, &message["tool_call_id"]]
+                    .map(text)
+                    .concat();
                 (text(&message["role"]), said)
             })
             .collect();
-        let expected: Vec<(String, String)> =
-            expected.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
+        let expected: Vec<(String, String)> = expected
+            .iter()
+            .map(|(role, text)| ((*role).to_owned(), (*text).to_owned()))
+            .collect();
         assert_eq!(shown, expected, "{given:?}");
     }
 
@@ -250,17 +306,44 @@ mod tests {
         check(joined, &[], &[]);
         check(
             joined,
-            &[("system", "a"), ("system", "b"), ("user", "c"), ("user", "d"), ("assistant", "e"), ("assistant", "f")],
-            &[("system", "a\n\nb"), ("user", "c\n\nd"), ("assistant", "e\n\nf")],
+            &[
+                ("system", "a"),
+                ("system", "b"),
+                ("user", "c"),
+                ("user", "d"),
+                ("assistant", "e"),
+                ("assistant", "f"),
+            ],
+            &[
+                ("system", "a\n\nb"),
+                ("user", "c\n\nd"),
+                ("assistant", "e\n\nf"),
+            ],
         );
         check(
             joined,
-            &[("user", "a"), ("assistant", "b"), ("calls", "c"), ("tool", "c"), ("user", "d"), ("system", "e")],
-            &[("user", "a"), ("assistant", "bc"), ("tool", "c"), ("user", "d"), ("system", "e")],
+            &[
+                ("user", "a"),
+                ("assistant", "b"),
+                ("calls", "c"),
+                ("tool", "c"),
+                ("user", "d"),
+                ("system", "e"),
+            ],
+            &[
+                ("user", "a"),
+                ("assistant", "bc"),
+                ("tool", "c"),
+                ("user", "d"),
+                ("system", "e"),
+            ],
         );
         let mut media = UserContent::Parts(vec![UserPart::Text { text: "a".into() }]);
         media.extend(UserContent::Text("b".into()));
-        assert_eq!(json!(media), json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]));
+        assert_eq!(
+            json!(media),
+            json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
+        );
     }
 
     #[test]
@@ -268,14 +351,34 @@ mod tests {
         let both: fn(Vec<Message<'_>>) -> Vec<Message<'_>> = |written| joined(strict(written));
         check(
             both,
-            &[("system", "a"), ("assistant", "b"), ("user", "c"), ("system", "d")],
-            &[("system", "a"), ("user", OPENING), ("assistant", "b"), ("user", "c\n\n[Instructions]\nd")],
+            &[
+                ("system", "a"),
+                ("assistant", "b"),
+                ("user", "c"),
+                ("system", "d"),
+            ],
+            &[
+                ("system", "a"),
+                ("user", OPENING),
+                ("assistant", "b"),
+                ("user", "c\n\n[Instructions]\nd"),
+            ],
         );
         check(
             both,
             &[("calls", "a"), ("tool", "a"), ("user", "b")],
-            &[("user", OPENING), ("assistant", "a"), ("tool", "a"), ("assistant", NOTED), ("user", "b")],
+            &[
+                ("user", OPENING),
+                ("assistant", "a"),
+                ("tool", "a"),
+                ("assistant", NOTED),
+                ("user", "b"),
+            ],
         );
-        check(both, &[("system", "a"), ("system", "b")], &[("system", "a\n\nb")]);
+        check(
+            both,
+            &[("system", "a"), ("system", "b")],
+            &[("system", "a\n\nb")],
+        );
     }
 }

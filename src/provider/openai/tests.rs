@@ -1,4 +1,5 @@
-//! The decoder against everything that was recorded, at every split of what is small, and against arbitrary bytes.
+//! The decoder against everything that was recorded, at every split of what is small, and against
+//! arbitrary bytes.
 
 use std::{collections::VecDeque, fs, path::Path};
 
@@ -30,8 +31,10 @@ type Outcome = (Vec<Chunk>, Result<(), Fault>);
 /// Decodes a stream that comes in these pieces, as a call does.
 fn decode<'a>(name: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     let dialect = dialect::named(name).expect("a dialect");
-    let (mut decoder, mut reader) = (Decoder::new(dialect), sse::Reader::default());
-    let (mut chunks, mut seen) = (VecDeque::new(), Vec::new());
+    let mut decoder = Decoder::new(dialect);
+    let mut reader = sse::Reader::default();
+    let mut chunks = VecDeque::new();
+    let mut seen = Vec::new();
     let mut read = |decoder: &mut Decoder, events: Vec<sse::Event>| -> Result<bool, Fault> {
         for event in events {
             let result = decoder.event(&event, &mut chunks);
@@ -66,7 +69,9 @@ fn decode<'a>(name: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome
 
 /// A stream with these payloads and `[DONE]`.
 fn stream(payloads: &[Value]) -> String {
-    let events = payloads.iter().map(|payload| format!("data: {payload}\n\n"));
+    let events = payloads
+        .iter()
+        .map(|payload| format!("data: {payload}\n\n"));
     events.chain(["data: [DONE]\n\n".to_owned()]).collect()
 }
 
@@ -86,7 +91,10 @@ fn fault(name: &str, body: &str) -> Fault {
 fn assembled(chunks: &[Chunk]) -> Assembled {
     let mut assembly = Assembly::new(MessageId::new("m"), Default::default(), 1 << 20);
     for (made, chunk) in chunks.iter().enumerate() {
-        match assembly.apply(chunk.clone(), || CallId::new(format!("made_{made}"))).expect("a sound answer") {
+        match assembly
+            .apply(chunk.clone(), || CallId::new(format!("made_{made}")))
+            .expect("a sound answer")
+        {
             Progress::Finished(finish) => return assembly.finish(finish),
             Progress::Quiet | Progress::Delta(_) => {}
         }

@@ -1,4 +1,5 @@
-//! What services report of tokens, in one meaning: input with everything cached, output with all reasoning.
+//! What services report of tokens, in one meaning: input with everything cached, output with all
+//! reasoning.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +13,27 @@ const MAX_REPORT_BYTES: usize = 16 << 10;
 
 /// The report in Groq's own corner of an event.
 pub(super) fn of_groq(corner: &RawValue) -> Option<Box<RawValue>> {
-    member(corner, "usage").filter(|report| report.get() != "null").map(ToOwned::to_owned)
+    member(corner, "usage")
+        .filter(|report| report.get() != "null")
+        .map(ToOwned::to_owned)
 }
 
 /// The usage in a report; `None` if it reports nothing.
 pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
     let number = |path: &str| lenient::count(path.split('/').skip(1).try_fold(report, member)?);
-    let (prompt, completion) = (number("/prompt_tokens"), number("/completion_tokens"));
+    let prompt = number("/prompt_tokens");
+    let completion = number("/completion_tokens");
     if prompt.is_none() && completion.is_none() {
         return None;
     }
-    let (mut input, mut output) = (prompt.unwrap_or(0), completion.unwrap_or(0));
-    let cache_read =
-        ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/num_cached_tokens", "/cached_tokens"];
+    let mut input = prompt.unwrap_or(0);
+    let mut output = completion.unwrap_or(0);
+    let cache_read = [
+        "/prompt_tokens_details/cached_tokens",
+        "/prompt_cache_hit_tokens",
+        "/num_cached_tokens",
+        "/cached_tokens",
+    ];
     let cache_read = cache_read.into_iter().find_map(number).unwrap_or(0);
     let cache_write = number("/prompt_tokens_details/cache_write_tokens").unwrap_or(0);
     let reasoning = number("/completion_tokens_details/reasoning_tokens").unwrap_or(0);
@@ -37,10 +46,18 @@ pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
     }
     // Mistral counts sound beside the prompt; its total gives it away.
     let sound = number("/prompt_tokens_details/audio_tokens").unwrap_or(0);
-    if sound > 0 && number("/total_tokens") == input.checked_add(sound).and_then(|sum| sum.checked_add(output)) {
+    if sound > 0
+        && number("/total_tokens")
+            == input
+                .checked_add(sound)
+                .and_then(|sum| sum.checked_add(output))
+    {
         input = input.saturating_add(sound);
     }
-    let provider_json = Some(report.get()).filter(|json| json.len() <= MAX_REPORT_BYTES).unwrap_or_default().to_owned();
+    let provider_json = Some(report.get())
+        .filter(|json| json.len() <= MAX_REPORT_BYTES)
+        .unwrap_or_default()
+        .to_owned();
     Some(Usage {
         input: tokens(input),
         output: tokens(output),
@@ -53,12 +70,16 @@ pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
 
 /// A member of an object. The others are not read: whatever they are, they cannot matter.
 fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
-    serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get()).ok()?.remove(key)
+    serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get())
+        .ok()?
+        .remove(key)
 }
 
 /// A number of tokens that the API can carry.
 fn tokens(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs())
+    u32::try_from(number)
+        .unwrap_or(u32::MAX)
+        .min(i32::MAX.unsigned_abs())
 }
 
 #[cfg(test)]
@@ -75,15 +96,21 @@ mod tests {
     fn check_text(dialect: &str, report: &str, expected: Option<[u32; 5]>) {
         let raw = RawValue::from_string(report.to_owned()).expect("JSON");
         let usage = read(&raw, named(dialect).expect("a dialect"));
-        let numbers =
-            usage.map(|usage| [usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write]);
+        let numbers = usage.map(|usage| {
+            [
+                usage.input,
+                usage.output,
+                usage.reasoning,
+                usage.cache_read,
+                usage.cache_write,
+            ]
+        });
         assert_eq!(numbers, expected, "{dialect}: {report}");
     }
 
     #[test]
     fn reports_are_brought_to_one_meaning() {
-        let plain =
-            json!({"prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}});
+        let plain = json!({"prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}});
         check("openai", plain.clone(), Some([9, 5, 3, 0, 0]));
         check("xai", plain, Some([9, 8, 3, 0, 0]));
         let cached = json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2}});
@@ -103,8 +130,7 @@ mod tests {
             json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": null}),
             Some([9, 5, 0, 0, 0]),
         );
-        let beside =
-            json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 12}});
+        let beside = json!({"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 12}});
         check("xai", beside, Some([21, 5, 0, 12, 0]));
         let sound = json!({"prompt_tokens": 11, "completion_tokens": 15, "total_tokens": 401, "prompt_tokens_details": {"audio_tokens": 375, "cached_tokens": 9}});
         check("mistral", sound, Some([386, 15, 0, 9, 0]));
@@ -117,8 +143,7 @@ mod tests {
 
     #[test]
     fn numbers_that_cannot_be_are_clamped_and_none_are_no_report() {
-        let more =
-            json!({"prompt_tokens": 9, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 11}});
+        let more = json!({"prompt_tokens": 9, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 11}});
         check("openrouter", more, Some([9, 10, 10, 0, 0]));
         let overlap = json!({"prompt_tokens": 2168, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161}});
         check("openrouter", overlap, Some([2168, 1, 0, 2161, 2161]));
@@ -127,10 +152,18 @@ mod tests {
             json!({"prompt_tokens": u64::MAX, "completion_tokens": u64::MAX}),
             Some([i32::MAX as u32, i32::MAX as u32, 0, 0, 0]),
         );
-        check("openai", json!({"prompt_tokens": -1, "completion_tokens": "many"}), None);
+        check(
+            "openai",
+            json!({"prompt_tokens": -1, "completion_tokens": "many"}),
+            None,
+        );
         check("openai", json!({"cost": 1}), None);
         check("openai", json!([]), None);
-        check("openai", json!({"completion_tokens": 4}), Some([0, 4, 0, 0, 0]));
+        check(
+            "openai",
+            json!({"completion_tokens": 4}),
+            Some([0, 4, 0, 0, 0]),
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Chat Completions as it goes over the wire. What comes in is read as leniently as it is written: nearly every field may be
-//! missing or null.
+//! Chat Completions as it goes over the wire. What comes in is read as leniently as it is written:
+//! nearly every field may be missing or null.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -21,7 +21,10 @@ pub(super) enum Message<'a> {
     /// The model.
     Assistant(Assistant<'a>),
     /// A tool's result.
-    Tool { tool_call_id: &'a str, content: String },
+    Tool {
+        tool_call_id: &'a str,
+        content: String,
+    },
 }
 
 /// What a user says: a text, or several.

@@ -1,4 +1,5 @@
-//! The actions of a step: checked when a script is loaded, rendered for one prompt when it is played.
+//! The actions of a step: checked when a script is loaded, rendered for one prompt when it is
+//! played.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -46,14 +47,32 @@ pub(super) enum Voice {
 /// What a step does.
 #[derive(Debug)]
 pub(super) enum Action {
-    Say { voice: Voice, text: Template, pace: Pace },
-    Repeat { text: String, times: usize, pace: Pace },
-    Echo { pace: Pace },
-    Call { name: String, id: String, arguments: Arguments, pace: Pace },
+    Say {
+        voice: Voice,
+        text: Template,
+        pace: Pace,
+    },
+    Repeat {
+        text: String,
+        times: usize,
+        pace: Pace,
+    },
+    Echo {
+        pace: Pace,
+    },
+    Call {
+        name: String,
+        id: String,
+        arguments: Arguments,
+        pace: Pace,
+    },
     Delay(Duration),
     WaitFor(Template),
     Fail(Failing),
-    Finish { reason: Option<FinishReason>, usage: Report },
+    Finish {
+        reason: Option<FinishReason>,
+        usage: Report,
+    },
     Break,
     Stall,
 }
@@ -85,12 +104,24 @@ pub(super) enum Report {
 /// What is to be done for one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
-    Say { voice: Voice, text: String, pace: Pace },
-    Call { name: String, id: String, arguments: String, pace: Pace },
+    Say {
+        voice: Voice,
+        text: String,
+        pace: Pace,
+    },
+    Call {
+        name: String,
+        id: String,
+        arguments: String,
+        pace: Pace,
+    },
     Delay(Duration),
     WaitFor(String),
     Fail(Error),
-    Finish { reason: Option<FinishReason>, usage: Report },
+    Finish {
+        reason: Option<FinishReason>,
+        usage: Report,
+    },
     Break,
     Stall,
 }
@@ -105,14 +136,24 @@ impl Pace {
         if chunk_chars == Some(0) {
             return Err(("chunk_chars", "must be above 0"));
         }
-        let delay = delay_ms.map(delay).transpose().map_err(|message| ("delay_ms", message))?;
-        Ok(Self { chunk_chars: chunk_chars.or(below.chunk_chars), delay: delay.unwrap_or(below.delay) })
+        let delay = delay_ms
+            .map(delay)
+            .transpose()
+            .map_err(|message| ("delay_ms", message))?;
+        Ok(Self {
+            chunk_chars: chunk_chars.or(below.chunk_chars),
+            delay: delay.unwrap_or(below.delay),
+        })
     }
 }
 
 impl Action {
     /// Checks what a file says: one verb, and a pace only where something is streamed.
-    pub(super) fn check(file: ActionFile, below: Pace, picks: &BTreeMap<String, Pick>) -> Result<Self, String> {
+    pub(super) fn check(
+        file: ActionFile,
+        below: Pace,
+        picks: &BTreeMap<String, Pick>,
+    ) -> Result<Self, String> {
         let ActionFile {
             text,
             reasoning,
@@ -128,9 +169,15 @@ impl Action {
             delay_ms,
             chunk_chars,
         } = file;
-        let pace =
-            Pace::check(delay_ms, chunk_chars, below).map_err(|(field, message)| format!("{field} {message}"))?;
-        let say = |voice, text: String| Ok(Self::Say { voice, text: Template::parse(&text, picks)?, pace });
+        let pace = Pace::check(delay_ms, chunk_chars, below)
+            .map_err(|(field, message)| format!("{field} {message}"))?;
+        let say = |voice, text: String| {
+            Ok(Self::Say {
+                voice,
+                text: Template::parse(&text, picks)?,
+                pace,
+            })
+        };
         let streamed = [
             text.map(|text| say(Voice::Text, text)),
             reasoning.map(|text| say(Voice::Reasoning, text)),
@@ -149,11 +196,19 @@ impl Action {
         let paced = delay_ms.is_some() || chunk_chars.is_some();
         let mut streamed = streamed.into_iter().flatten();
         let mut plain = plain.into_iter().flatten();
-        match (streamed.next(), plain.next(), streamed.next().is_some() || plain.next().is_some()) {
+        match (
+            streamed.next(),
+            plain.next(),
+            streamed.next().is_some() || plain.next().is_some(),
+        ) {
             (Some(action), None, false) => action,
             (None, Some(action), false) if !paced => action,
-            (None, Some(_), false) => Err("delay_ms and chunk_chars go with what is streamed only".to_owned()),
-            (None, None, false) if delay_ms.is_some() && chunk_chars.is_none() => Ok(Self::Delay(pace.delay)),
+            (None, Some(_), false) => {
+                Err("delay_ms and chunk_chars go with what is streamed only".to_owned())
+            }
+            (None, None, false) if delay_ms.is_some() && chunk_chars.is_none() => {
+                Ok(Self::Delay(pace.delay))
+            }
             _ => Err(format!("needs exactly one of {VERBS}")),
         }
     }
@@ -172,21 +227,43 @@ impl Action {
         }
     }
 
-    /// What is to be done for this prompt. `None` means nothing, this time. `earlier` says how often the step answered before.
+    /// What is to be done for this prompt. `None` means nothing, this time. `earlier` says how
+    /// often the step answered before.
     pub(super) fn render(&self, scene: &Scene<'_>, earlier: u32, provider: &str) -> Option<Act> {
         let act = match self {
-            Self::Say { voice, text, pace } => Act::Say { voice: *voice, text: text.render(scene), pace: *pace },
-            Self::Repeat { text, times, pace } => {
-                Act::Say { voice: Voice::Text, text: text.repeat(*times), pace: *pace }
-            }
-            Self::Echo { pace } => Act::Say { voice: Voice::Text, text: echo::json(scene.prompt), pace: *pace },
-            Self::Call { name, id, arguments, pace } => {
-                Act::Call { name: name.clone(), id: id.clone(), arguments: arguments.render(scene), pace: *pace }
-            }
+            Self::Say { voice, text, pace } => Act::Say {
+                voice: *voice,
+                text: text.render(scene),
+                pace: *pace,
+            },
+            Self::Repeat { text, times, pace } => Act::Say {
+                voice: Voice::Text,
+                text: text.repeat(*times),
+                pace: *pace,
+            },
+            Self::Echo { pace } => Act::Say {
+                voice: Voice::Text,
+                text: echo::json(scene.prompt),
+                pace: *pace,
+            },
+            Self::Call {
+                name,
+                id,
+                arguments,
+                pace,
+            } => Act::Call {
+                name: name.clone(),
+                id: id.clone(),
+                arguments: arguments.render(scene),
+                pace: *pace,
+            },
             Self::Delay(delay) => Act::Delay(*delay),
             Self::WaitFor(name) => Act::WaitFor(name.render(scene)),
             Self::Fail(failing) => Act::Fail(failing.error(earlier, provider)?),
-            Self::Finish { reason, usage } => Act::Finish { reason: *reason, usage: usage.clone() },
+            Self::Finish { reason, usage } => Act::Finish {
+                reason: *reason,
+                usage: usage.clone(),
+            },
             Self::Break => Act::Break,
             Self::Stall => Act::Stall,
         };
@@ -198,31 +275,55 @@ impl Action {
         let RepeatFile { text, times } = repeat;
         match text.len().checked_mul(times) {
             Some(0..=MAX_REPEAT_BYTES) => Ok(Self::Repeat { text, times, pace }),
-            Some(_) | None => Err(format!("repeat comes to more than {MAX_REPEAT_BYTES} bytes")),
+            Some(_) | None => Err(format!(
+                "repeat comes to more than {MAX_REPEAT_BYTES} bytes"
+            )),
         }
     }
 
     /// A call with at most one kind of arguments.
-    fn check_call(call: CallFile, pace: Pace, picks: &BTreeMap<String, Pick>) -> Result<Self, String> {
-        let CallFile { name, id, arguments, raw_arguments } = call;
+    fn check_call(
+        call: CallFile,
+        pace: Pace,
+        picks: &BTreeMap<String, Pick>,
+    ) -> Result<Self, String> {
+        let CallFile {
+            name,
+            id,
+            arguments,
+            raw_arguments,
+        } = call;
         if name.is_empty() {
             return Err("tool_call.name must not be empty".to_owned());
         }
         let arguments = match (arguments, raw_arguments) {
-            (Some(_), Some(_)) => return Err("tool_call has either arguments or raw_arguments".to_owned()),
-            (Some(object), None) => {
-                Arguments::Json(Template::parse(&serde_json::Value::Object(object).to_string(), picks)?)
+            (Some(_), Some(_)) => {
+                return Err("tool_call has either arguments or raw_arguments".to_owned());
             }
+            (Some(object), None) => Arguments::Json(Template::parse(
+                &serde_json::Value::Object(object).to_string(),
+                picks,
+            )?),
             (None, raw) => Arguments::Raw(raw.unwrap_or_default()),
         };
-        Ok(Self::Call { name, id, arguments, pace })
+        Ok(Self::Call {
+            name,
+            id,
+            arguments,
+            pace,
+        })
     }
 
     /// The end as a file gives it.
     fn check_finish(finish: FinishFile) -> Self {
         let FinishFile { reason, usage } = finish;
-        let usage = usage.map_or(Report::Estimated, |given| Report::Given(given.map(UsageFile::into_usage)));
-        Self::Finish { reason: reason.map(ReasonFile::into_reason), usage }
+        let usage = usage.map_or(Report::Estimated, |given| {
+            Report::Given(given.map(UsageFile::into_usage))
+        });
+        Self::Finish {
+            reason: reason.map(ReasonFile::into_reason),
+            usage,
+        }
     }
 }
 
@@ -239,7 +340,14 @@ impl Arguments {
 impl Failing {
     /// The failure, while it happens.
     fn error(&self, earlier: u32, provider: &str) -> Option<Error> {
-        let ErrorFile { kind, message, status, code, retry_after_ms, times } = &self.file;
+        let ErrorFile {
+            kind,
+            message,
+            status,
+            code,
+            retry_after_ms,
+            times,
+        } = &self.file;
         let happens = times.is_none_or(|times| earlier < times);
         happens.then(|| Error {
             kind: kind.into_kind(),
@@ -256,10 +364,20 @@ impl Failing {
 
 /// An action that is written `"VERB": true`.
 fn flag(value: Option<bool>, verb: &str, action: Action) -> Option<Result<Action, String>> {
-    value.map(|value| if value { Ok(action) } else { Err(format!("{verb} can only be true")) })
+    value.map(|value| {
+        if value {
+            Ok(action)
+        } else {
+            Err(format!("{verb} can only be true"))
+        }
+    })
 }
 
 /// A delay within its bound.
 fn delay(milliseconds: u64) -> Result<Duration, &'static str> {
-    if milliseconds > MAX_DELAY_MS { Err("must be at most 3,600,000") } else { Ok(Duration::from_millis(milliseconds)) }
+    if milliseconds > MAX_DELAY_MS {
+        Err("must be at most 3,600,000")
+    } else {
+        Ok(Duration::from_millis(milliseconds))
+    }
 }

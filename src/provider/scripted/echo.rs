@@ -40,13 +40,26 @@ fn generation(generation: &Generation) -> Value {
         ("temperature", json!(temperature.map(UpTo::get))),
         ("top_p", json!(top_p.map(UpTo::get))),
         ("top_k", json!(top_k)),
-        ("stop_sequences", if stop_sequences.is_empty() { Value::Null } else { json!(stop_sequences) }),
+        (
+            "stop_sequences",
+            if stop_sequences.is_empty() {
+                Value::Null
+            } else {
+                json!(stop_sequences)
+            },
+        ),
         ("seed", json!(seed)),
         ("reasoning_effort", json!(reasoning_effort.map(effort))),
         ("reasoning_budget_tokens", json!(reasoning_budget_tokens)),
-        ("tool_choice", tool_choice.as_ref().map_or(Value::Null, choice)),
+        (
+            "tool_choice",
+            tool_choice.as_ref().map_or(Value::Null, choice),
+        ),
         ("parallel_tool_calls", json!(parallel_tool_calls)),
-        ("response_format", response_format.as_ref().map_or(Value::Null, format)),
+        (
+            "response_format",
+            response_format.as_ref().map_or(Value::Null, format),
+        ),
         ("provider_options_json", json!(provider_options)),
     ];
     let set = all.into_iter().filter(|(_, wish)| !wish.is_null());
@@ -78,13 +91,21 @@ fn choice(choice: &ToolChoice) -> Value {
 
 /// The form of the answer.
 fn format(format: &ResponseFormat) -> Value {
-    let ResponseFormat { schema, name, strict } = format;
+    let ResponseFormat {
+        schema,
+        name,
+        strict,
+    } = format;
     json!({ "json_schema": schema, "name": name, "strict": strict })
 }
 
 /// A message with its role and parts.
 fn message(message: &Message, contents: &Contents) -> Value {
-    let parts: Vec<Value> = message.parts.iter().map(|stored| part(&stored.part.content, contents)).collect();
+    let parts: Vec<Value> = message
+        .parts
+        .iter()
+        .map(|stored| part(&stored.part.content, contents))
+        .collect();
     json!({ "role": role(message.role), "parts": parts })
 }
 
@@ -92,7 +113,9 @@ fn message(message: &Message, contents: &Contents) -> Value {
 fn part(content: &Content, contents: &Contents) -> Value {
     match content {
         Content::Text(text) => json!({ "text": text }),
-        Content::Reasoning { text, redacted } => json!({ "reasoning": { "text": text, "redacted": redacted } }),
+        Content::Reasoning { text, redacted } => {
+            json!({ "reasoning": { "text": text, "redacted": redacted } })
+        }
         Content::Refusal(text) => json!({ "refusal": text }),
         Content::ToolCall(call) => {
             json!({ "tool_call": { "call_id": call.id.as_str(), "tool_name": call.name, "arguments_json": call.arguments } })
@@ -110,7 +133,10 @@ fn result(result: &ToolResult, contents: &Contents) -> Value {
         "outcome": outcome(result.outcome),
         "texts": result.texts().collect::<Vec<_>>(),
     });
-    let media: Vec<Value> = result.media().map(|medium| media(medium, contents)).collect();
+    let media: Vec<Value> = result
+        .media()
+        .map(|medium| media(medium, contents))
+        .collect();
     if !media.is_empty() {
         told["media"] = Value::Array(media);
     }
@@ -119,7 +145,11 @@ fn result(result: &ToolResult, contents: &Contents) -> Value {
 
 /// A medium: its address, or how many bytes of content came with the prompt.
 fn media(media: &Media, contents: &Contents) -> Value {
-    let Media { media_type, source, filename } = media;
+    let Media {
+        media_type,
+        source,
+        filename,
+    } = media;
     match source {
         Source::Blob(kept) => json!({
             "media_type": media_type,

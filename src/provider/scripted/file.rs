@@ -231,13 +231,28 @@ impl ReasonFile {
 impl UsageFile {
     /// In the words of the model layer.
     pub(super) fn into_usage(self) -> Usage {
-        let Self { input, output, reasoning, cache_read, cache_write } = self;
-        Usage { input, output, reasoning, cache_read, cache_write, provider_json: String::new() }
+        let Self {
+            input,
+            output,
+            reasoning,
+            cache_read,
+            cache_write,
+        } = self;
+        Usage {
+            input,
+            output,
+            reasoning,
+            cache_read,
+            cache_write,
+            provider_json: String::new(),
+        }
     }
 }
 
 /// Tells a field that is null from one that is absent.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<UsageFile>>, D::Error> {
+fn present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<UsageFile>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 

@@ -23,8 +23,8 @@ pub struct LoadError {
 pub struct Problem {
     /// The file or directory, or the script's name when it has no file.
     pub file: String,
-    /// The field, e.g. `steps[1].say[0]`, or the line and column where the text is not as it should be; empty when it
-    /// concerns the file as a whole.
+    /// The field, e.g. `steps[1].say[0]`, or the line and column where the text is not as it
+    /// should be; empty when it concerns the file as a whole.
     pub field: String,
     /// What is wrong.
     pub message: String,
@@ -32,15 +32,25 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, field, message } = self;
-        if field.is_empty() { write!(f, "{file}: {message}") } else { write!(f, "{file}: {field}: {message}") }
+        let Self {
+            file,
+            field,
+            message,
+        } = self;
+        if field.is_empty() {
+            write!(f, "{file}: {message}")
+        } else {
+            write!(f, "{file}: {field}: {message}")
+        }
     }
 }
 
 impl LoadError {
     /// One problem.
     pub(super) fn one(problem: Problem) -> Self {
-        Self { problems: vec![problem] }
+        Self {
+            problems: vec![problem],
+        }
     }
 }
 
@@ -52,54 +62,86 @@ pub(super) fn built_in() -> Result<BTreeMap<String, Arc<Script>>, LoadError> {
 
 /// The scripts of a directory by name: every `NAME.json` in it.
 pub(super) fn directory(dir: &Path) -> Result<BTreeMap<String, Arc<Script>>, LoadError> {
-    let unreadable = |error: std::io::Error| LoadError::one(problem(dir, format!("cannot be read: {error}")));
+    let unreadable =
+        |error: std::io::Error| LoadError::one(problem(dir, format!("cannot be read: {error}")));
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir).map_err(unreadable)? {
         paths.push(entry.map_err(unreadable)?.path());
     }
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     paths.sort();
 
-    let (mut scripts, mut problems) = (BTreeMap::new(), Vec::new());
+    let mut scripts = BTreeMap::new();
+    let mut problems = Vec::new();
     for path in paths {
         match file(&path) {
             Ok(script) => drop(scripts.insert(script.info.name.clone(), Arc::new(script))),
             Err(problem) => problems.push(problem),
         }
     }
-    if problems.is_empty() { Ok(scripts) } else { Err(LoadError { problems }) }
+    if problems.is_empty() {
+        Ok(scripts)
+    } else {
+        Err(LoadError { problems })
+    }
 }
 
 /// The script in a file.
 fn file(path: &Path) -> Result<Script, Problem> {
     let unreadable = |error: std::io::Error| problem(path, format!("cannot be read: {error}"));
-    let name = path.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| problem(path, "its name is not UTF-8"))?;
+    let name = path
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .ok_or_else(|| problem(path, "its name is not UTF-8"))?;
     if fs::metadata(path).map_err(unreadable)?.len() > MAX_BYTES {
         return Err(problem(path, format!("is larger than {MAX_BYTES} bytes")));
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    script(name, &text).map_err(|problem| Problem { file: path.display().to_string(), ..problem })
+    script(name, &text).map_err(|problem| Problem {
+        file: path.display().to_string(),
+        ..problem
+    })
 }
 
 /// The script in a text.
 pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
-    let bad = |field: String, message: String| Problem { file: name.to_owned(), field, message };
+    let bad = |field: String, message: String| Problem {
+        file: name.to_owned(),
+        field,
+        message,
+    };
     let allowed = |char: char| char.is_ascii_alphanumeric() || "._-".contains(char);
     if name.is_empty() || !name.chars().all(allowed) {
-        return Err(bad(String::new(), "a script's name holds only letters, digits and . _ -".to_owned()));
+        return Err(bad(
+            String::new(),
+            "a script's name holds only letters, digits and . _ -".to_owned(),
+        ));
     }
-    let file = serde_json::from_str(json)
-        .map_err(|error| bad(format!("line {} column {}", error.line(), error.column()), without_position(&error)))?;
+    let file = serde_json::from_str(json).map_err(|error| {
+        bad(
+            format!("line {} column {}", error.line(), error.column()),
+            without_position(&error),
+        )
+    })?;
     Script::check(name, file).map_err(|flaw| bad(flaw.field, flaw.message))
 }
 
 /// The words of an error; its position is told apart.
 fn without_position(error: &serde_json::Error) -> String {
     let words = error.to_string();
-    words.rsplit_once(" at line ").map_or(words.clone(), |(words, _)| words.to_owned())
+    words
+        .rsplit_once(" at line ")
+        .map_or(words.clone(), |(words, _)| words.to_owned())
 }
 
 /// A problem with a file or directory as a whole.
 fn problem(path: &Path, message: impl Into<String>) -> Problem {
-    Problem { file: path.display().to_string(), field: String::new(), message: message.into() }
+    Problem {
+        file: path.display().to_string(),
+        field: String::new(),
+        message: message.into(),
+    }
 }

@@ -1,4 +1,5 @@
-//! A provider that replays scripts: the model of the demo, and how hosts test themselves. `docs/scripted.md` is its manual.
+//! A provider that replays scripts: the model of the demo, and how hosts test themselves.
+//! `docs/scripted.md` is its manual.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,8 @@ use scene::Scene;
 use script::Script;
 use signals::Signals;
 
-/// All scripts, each a model. Clones share their signals and their log, so that a test keeps a handle to what it drives.
+/// All scripts, each a model. Clones share their signals and their log, so that a test keeps a
+/// handle to what it drives.
 #[derive(Debug, Clone)]
 pub struct Scripted {
     name: String,
@@ -41,14 +43,20 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// The provider of that configured name with the built-in script `demo` and the scripts of a directory, `NAME.json` each.
-    /// A file `demo.json` stands in for the built-in one. Files are read now and never again.
+    /// The provider of that configured name with the built-in script `demo` and the scripts of a
+    /// directory, `NAME.json` each. A file `demo.json` stands in for the built-in one. Files
+    /// are read now and never again.
     pub fn new(name: impl Into<String>, script_dir: Option<&Path>) -> Result<Self, LoadError> {
         let mut scripts = load::built_in()?;
         if let Some(dir) = script_dir {
             scripts.append(&mut load::directory(dir)?);
         }
-        Ok(Self { name: name.into(), scripts: Arc::new(scripts), signals: Signals::default(), log: None })
+        Ok(Self {
+            name: name.into(),
+            scripts: Arc::new(scripts),
+            signals: Signals::default(),
+            log: None,
+        })
     }
 
     /// Adds a script from its text.
@@ -80,7 +88,10 @@ impl Scripted {
         if let Some(log) = &self.log {
             log.push(Arc::clone(&prompt));
         }
-        let script = self.scripts.get(&prompt.model).ok_or_else(|| self.refuse(&prompt, "does not exist"))?;
+        let script = self
+            .scripts
+            .get(&prompt.model)
+            .ok_or_else(|| self.refuse(&prompt, "does not exist"))?;
         let scene = Scene::new(&prompt, &script.picks);
         let step = script
             .steps
@@ -88,13 +99,21 @@ impl Scripted {
             .find(|step| step.when.holds(&scene))
             .ok_or_else(|| self.refuse(&prompt, "has no step for this prompt"))?;
         let earlier = step.played.fetch_add(1, Ordering::Relaxed);
-        let acts = step.say.iter().filter_map(|action| action.render(&scene, earlier, &self.name)).collect();
+        let acts = step
+            .say
+            .iter()
+            .filter_map(|action| action.render(&scene, earlier, &self.name))
+            .collect();
         Ok(Player::new(acts, prompt))
     }
 
     /// The error for a prompt that no script answers.
     fn refuse(&self, prompt: &Prompt, why: &str) -> Error {
-        Error::new(Kind::BadRequest, self.name.clone(), format!("the script {} {why}", prompt.model))
+        Error::new(
+            Kind::BadRequest,
+            self.name.clone(),
+            format!("the script {} {why}", prompt.model),
+        )
     }
 }
 
@@ -108,7 +127,10 @@ impl Provider for Scripted {
     }
 
     fn models(&self) -> Vec<ModelInfo> {
-        self.scripts.values().map(|script| script.info.clone()).collect()
+        self.scripts
+            .values()
+            .map(|script| script.info.clone())
+            .collect()
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> Answer {

@@ -42,7 +42,12 @@ pub(super) struct Player {
 #[derive(Debug)]
 enum Move {
     Act(Act),
-    Stream { tone: Tone, text: String, at: usize, pace: Pace },
+    Stream {
+        tone: Tone,
+        text: String,
+        at: usize,
+        pace: Pace,
+    },
 }
 
 /// What a piece of text is.
@@ -55,23 +60,47 @@ enum Tone {
 impl Player {
     /// An answer to the prompt. One that does not say how it ends is finished in the ordinary way.
     pub(super) fn new(acts: Vec<Act>, prompt: Arc<Prompt>) -> Self {
-        let end = Act::Finish { reason: None, usage: Report::Estimated };
+        let end = Act::Finish {
+            reason: None,
+            usage: Report::Estimated,
+        };
         let moves = acts.into_iter().chain([end]).map(Move::Act).collect();
-        Self { prompt, moves, calls: 0, said: Tally::default(), thought: Tally::default() }
+        Self {
+            prompt,
+            moves,
+            calls: 0,
+            said: Tally::default(),
+            thought: Tally::default(),
+        }
     }
 
     /// Begins an act. `None` means it has no beat of its own.
     fn begin(&mut self, act: Act) -> Option<Beat> {
         match act {
             Act::Say { voice, text, pace } => {
-                self.moves.push_front(Move::Stream { tone: Tone::Voice(voice), text, at: 0, pace });
+                self.moves.push_front(Move::Stream {
+                    tone: Tone::Voice(voice),
+                    text,
+                    at: 0,
+                    pace,
+                });
                 None
             }
-            Act::Call { name, id, arguments, pace } => {
+            Act::Call {
+                name,
+                id,
+                arguments,
+                pace,
+            } => {
                 let index = self.calls;
                 self.calls += 1;
                 self.said = self.said.plus(&name);
-                self.moves.push_front(Move::Stream { tone: Tone::Input(index), text: arguments, at: 0, pace });
+                self.moves.push_front(Move::Stream {
+                    tone: Tone::Input(index),
+                    text: arguments,
+                    at: 0,
+                    pace,
+                });
                 Some(Beat::Chunk(Chunk::ToolCall { index, id, name }))
             }
             Act::Delay(delay) => Some(Beat::Delay(delay)),
@@ -94,7 +123,12 @@ impl Player {
         }
         let piece = text[at..end].to_owned();
         if end < text.len() {
-            self.moves.push_front(Move::Stream { tone, text, at: end, pace });
+            self.moves.push_front(Move::Stream {
+                tone,
+                text,
+                at: end,
+                pace,
+            });
             if !pace.delay.is_zero() {
                 self.moves.push_front(Move::Act(Act::Delay(pace.delay)));
             }
@@ -132,7 +166,11 @@ impl Player {
 
     /// The end of the answer.
     fn finish(&self, reason: Option<FinishReason>, usage: Report) -> Finish {
-        let reason = reason.unwrap_or(if self.calls > 0 { FinishReason::ToolCalls } else { FinishReason::Stop });
+        let reason = reason.unwrap_or(if self.calls > 0 {
+            FinishReason::ToolCalls
+        } else {
+            FinishReason::Stop
+        });
         Finish {
             reason,
             provider_reason: word(reason).to_owned(),
@@ -164,7 +202,12 @@ impl Iterator for Player {
         while let Some(next) = self.moves.pop_front() {
             let beat = match next {
                 Move::Act(act) => self.begin(act),
-                Move::Stream { tone, text, at, pace } => self.stream(tone, text, at, pace),
+                Move::Stream {
+                    tone,
+                    text,
+                    at,
+                    pace,
+                } => self.stream(tone, text, at, pace),
             };
             if beat.is_some() {
                 return beat;
@@ -175,7 +218,10 @@ impl Iterator for Player {
 }
 
 /// The answer in time. Dropping the stream ends it, since nothing runs outside of it.
-pub(super) fn stream(player: Player, signals: Signals) -> impl Stream<Item = Result<Chunk, Error>> + Send {
+pub(super) fn stream(
+    player: Player,
+    signals: Signals,
+) -> impl Stream<Item = Result<Chunk, Error>> + Send {
     stream::unfold((player, signals), async |(mut player, signals)| {
         let item = next_item(&mut player, &signals).await?;
         Some((item, (player, signals)))
@@ -202,10 +248,13 @@ fn piece(text: &str, chunk_chars: Option<u32>) -> usize {
     let end = match chunk_chars {
         Some(chars) => text.char_indices().nth(chars as usize).map(|(at, _)| at),
         None => {
-            let after_space =
-                |(at, pair): (usize, [char; 2])| (pair[0].is_whitespace() && !pair[1].is_whitespace()).then_some(at);
+            let after_space = |(at, pair): (usize, [char; 2])| {
+                (pair[0].is_whitespace() && !pair[1].is_whitespace()).then_some(at)
+            };
             let pairs = text.chars().zip(text.char_indices().skip(1));
-            pairs.map(|(before, (at, char))| (at, [before, char])).find_map(after_space)
+            pairs
+                .map(|(before, (at, char))| (at, [before, char]))
+                .find_map(after_space)
         }
     };
     end.unwrap_or(text.len())

@@ -31,12 +31,17 @@ impl<'a> Scene<'a> {
     /// Looks at the prompt.
     pub(super) fn new(prompt: &'a Prompt, picks: &'a BTreeMap<String, Pick>) -> Self {
         let messages = prompt.transcript.messages();
-        let said = messages.iter().rposition(|message| message.role == Role::User);
+        let said = messages
+            .iter()
+            .rposition(|message| message.role == Role::User);
         let since = said.map_or(messages, |at| &messages[at..]);
         Self {
             prompt,
             user: said.map(|at| texts(&messages[at])).unwrap_or_default(),
-            call: since.iter().filter(|message| message.role == Role::Assistant).count(),
+            call: since
+                .iter()
+                .filter(|message| message.role == Role::Assistant)
+                .count(),
             answered: messages
                 .iter()
                 .rev()
@@ -55,13 +60,24 @@ impl<'a> Scene<'a> {
 
     /// Whether the user's last message has a medium of such a type.
     pub(super) fn shows(&self, pattern: &str) -> bool {
-        let said = self.prompt.transcript.messages().iter().rfind(|message| message.role == Role::User);
+        let said = self
+            .prompt
+            .transcript
+            .messages()
+            .iter()
+            .rfind(|message| message.role == Role::User);
         said.is_some_and(|message| message.media().any(|media| media.is(pattern)))
     }
 
     /// The newest result of the tool; empty when there is none.
     pub(super) fn result_of(&self, tool: &str) -> String {
-        let mut newest = self.prompt.transcript.messages().iter().rev().flat_map(|message| results(message).rev());
+        let mut newest = self
+            .prompt
+            .transcript
+            .messages()
+            .iter()
+            .rev()
+            .flat_map(|message| results(message).rev());
         newest
             .find(|result| result.name == tool)
             .map(|result| result.texts().collect::<Vec<_>>().join("\n"))
@@ -70,36 +86,49 @@ impl<'a> Scene<'a> {
 
     /// The word of that pick which the user mentioned first, else its default.
     pub(super) fn picked(&self, pick: &str) -> &'a str {
-        let Some(pick) = self.picks.get(pick) else { return "" };
+        let Some(pick) = self.picks.get(pick) else {
+            return "";
+        };
         let user = self.user.to_lowercase();
-        let mentioned = pick.from.iter().filter_map(|word| Some((mention(&user, &word.to_lowercase())?, word)));
-        mentioned.min_by_key(|(at, _)| *at).map_or(&pick.default, |(_, word)| word)
+        let mentioned = pick
+            .from
+            .iter()
+            .filter_map(|word| Some((mention(&user, &word.to_lowercase())?, word)));
+        mentioned
+            .min_by_key(|(at, _)| *at)
+            .map_or(&pick.default, |(_, word)| word)
     }
 }
 
 /// The text parts of a message.
 fn texts(message: &Message) -> String {
-    let texts = message.parts.iter().filter_map(|stored| match &stored.part.content {
-        Content::Text(text) => Some(text.as_str()),
-        Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_) => None,
-    });
+    let texts = message
+        .parts
+        .iter()
+        .filter_map(|stored| match &stored.part.content {
+            Content::Text(text) => Some(text.as_str()),
+            Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
+        });
     texts.collect::<Vec<_>>().join("\n")
 }
 
 /// The tool results of a message.
 fn results(message: &Message) -> impl DoubleEndedIterator<Item = &ToolResult> {
-    message.parts.iter().filter_map(|stored| match &stored.part.content {
-        Content::ToolResult(result) => Some(result),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::Refusal(_)
-        | Content::Media(_) => None,
-    })
+    message
+        .parts
+        .iter()
+        .filter_map(|stored| match &stored.part.content {
+            Content::ToolResult(result) => Some(result),
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::Refusal(_)
+            | Content::Media(_) => None,
+        })
 }
 
 /// Where the word stands by itself in the text.

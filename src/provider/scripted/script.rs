@@ -34,7 +34,8 @@ pub(super) struct Step {
     pub(super) played: AtomicU32,
 }
 
-/// Conditions; all must hold. Lists of texts to look for need one of them, lists of tools and types need all.
+/// Conditions; all must hold. Lists of texts to look for need one of them, lists of tools and types
+/// need all.
 #[derive(Debug)]
 pub(super) struct When {
     call: Option<usize>,
@@ -57,7 +58,10 @@ pub(super) struct Flaw {
 impl Flaw {
     /// A flaw at a field.
     pub(super) fn at(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { field: field.into(), message: message.into() }
+        Self {
+            field: field.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -76,16 +80,24 @@ impl Script {
             steps,
         } = file;
         if max_output == 0 || max_output > context_window {
-            return Err(Flaw::at("max_output", "must be above 0 and at most context_window"));
+            return Err(Flaw::at(
+                "max_output",
+                "must be above 0 and at most context_window",
+            ));
         }
         if steps.is_empty() {
             return Err(Flaw::at("steps", "must not be empty"));
         }
-        let pace =
-            Pace::check(delay_ms, chunk_chars, Pace::default()).map_err(|(field, message)| Flaw::at(field, message))?;
-        let picks = picks.into_iter().map(check_pick).collect::<Result<_, _>>()?;
+        let pace = Pace::check(delay_ms, chunk_chars, Pace::default())
+            .map_err(|(field, message)| Flaw::at(field, message))?;
+        let picks = picks
+            .into_iter()
+            .map(check_pick)
+            .collect::<Result<_, _>>()?;
         let steps = steps.into_iter().enumerate();
-        let steps = steps.map(|(at, step)| Step::check(at, step, pace, &picks)).collect::<Result<_, _>>()?;
+        let steps = steps
+            .map(|(at, step)| Step::check(at, step, pace, &picks))
+            .collect::<Result<_, _>>()?;
         let limit = |tokens| Some(Limit::new(tokens, Source::Configured));
         let info = ModelInfo {
             display_name: display_name.unwrap_or_else(|| name.to_owned()),
@@ -103,25 +115,48 @@ impl Script {
 
 impl Step {
     /// Checks one step.
-    fn check(at: usize, step: StepFile, pace: Pace, picks: &BTreeMap<String, Pick>) -> Result<Self, Flaw> {
+    fn check(
+        at: usize,
+        step: StepFile,
+        pace: Pace,
+        picks: &BTreeMap<String, Pick>,
+    ) -> Result<Self, Flaw> {
         let StepFile { when, say } = step;
-        let when = When::check(when).map_err(|message| Flaw::at(format!("steps[{at}].when"), message))?;
+        let when =
+            When::check(when).map_err(|message| Flaw::at(format!("steps[{at}].when"), message))?;
         let mut actions: Vec<Action> = Vec::with_capacity(say.len());
         for (number, action) in say.into_iter().enumerate() {
             let field = format!("steps[{at}].say[{number}]");
             if actions.last().is_some_and(Action::ends) {
-                return Err(Flaw::at(field, "is never reached: the answer has ended before"));
+                return Err(Flaw::at(
+                    field,
+                    "is never reached: the answer has ended before",
+                ));
             }
-            actions.push(Action::check(action, pace, picks).map_err(|message| Flaw::at(field, message))?);
+            actions.push(
+                Action::check(action, pace, picks).map_err(|message| Flaw::at(field, message))?,
+            );
         }
-        Ok(Self { when, say: actions, played: AtomicU32::new(0) })
+        Ok(Self {
+            when,
+            say: actions,
+            played: AtomicU32::new(0),
+        })
     }
 }
 
 impl When {
     /// Checks the conditions.
     fn check(file: WhenFile) -> Result<Self, &'static str> {
-        let WhenFile { call, user_contains, system_contains, offers, has_result_of, user_shows, otherwise } = file;
+        let WhenFile {
+            call,
+            user_contains,
+            system_contains,
+            offers,
+            has_result_of,
+            user_shows,
+            otherwise,
+        } = file;
         let when = Self {
             call,
             user_contains: lowercase(user_contains.into_vec()),
@@ -130,24 +165,52 @@ impl When {
             has_result_of: has_result_of.into_vec(),
             user_shows: user_shows.into_vec(),
         };
-        if otherwise && !when.is_empty() { Err("otherwise stands alone") } else { Ok(when) }
+        if otherwise && !when.is_empty() {
+            Err("otherwise stands alone")
+        } else {
+            Ok(when)
+        }
     }
 
     /// Whether it holds for every prompt.
     fn is_empty(&self) -> bool {
-        let Self { call, user_contains, system_contains, offers, has_result_of, user_shows } = self;
+        let Self {
+            call,
+            user_contains,
+            system_contains,
+            offers,
+            has_result_of,
+            user_shows,
+        } = self;
         call.is_none()
-            && [user_contains, system_contains, offers, has_result_of, user_shows].iter().all(|list| list.is_empty())
+            && [
+                user_contains,
+                system_contains,
+                offers,
+                has_result_of,
+                user_shows,
+            ]
+            .iter()
+            .all(|list| list.is_empty())
     }
 
     /// Whether it holds for this prompt.
     pub(super) fn holds(&self, scene: &Scene<'_>) -> bool {
-        let Self { call, user_contains, system_contains, offers, has_result_of, user_shows } = self;
+        let Self {
+            call,
+            user_contains,
+            system_contains,
+            offers,
+            has_result_of,
+            user_shows,
+        } = self;
         call.is_none_or(|call| call == scene.call)
             && contains_any(&scene.user, user_contains)
             && contains_any(&scene.prompt.system, system_contains)
             && offers.iter().all(|tool| scene.offers(tool))
-            && has_result_of.iter().all(|tool| scene.answered.contains(tool.as_str()))
+            && has_result_of
+                .iter()
+                .all(|tool| scene.answered.contains(tool.as_str()))
             && user_shows.iter().all(|pattern| scene.shows(pattern))
     }
 }
@@ -160,10 +223,16 @@ fn check_pick((name, file): (String, PickFile)) -> Result<(String, Pick), Flaw> 
         || name.trim() != name
         || name.is_empty()
     {
-        return Err(Flaw::at(format!("picks.{name}"), "cannot be the name of a pick"));
+        return Err(Flaw::at(
+            format!("picks.{name}"),
+            "cannot be the name of a pick",
+        ));
     }
     if from.iter().any(String::is_empty) {
-        return Err(Flaw::at(format!("picks.{name}.from"), "must not hold an empty word"));
+        return Err(Flaw::at(
+            format!("picks.{name}.from"),
+            "must not hold an empty word",
+        ));
     }
     Ok((name, Pick { from, default }))
 }

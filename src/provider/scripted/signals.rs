@@ -13,7 +13,8 @@ pub(super) struct Signals {
 impl Signals {
     /// Releases a name for good.
     pub(super) fn release(&self, name: &str) {
-        self.released.send_if_modified(|released| released.insert(name.to_owned()));
+        self.released
+            .send_if_modified(|released| released.insert(name.to_owned()));
     }
 
     /// Returns once the name is released.

@@ -1,4 +1,5 @@
-//! Texts with places for what a script sees of the prompt: `{{user}}`, `{{call}}`, `{{result:TOOL}}`, `{{PICK}}`.
+//! Texts with places for what a script sees of the prompt: `{{user}}`, `{{call}}`,
+//! `{{result:TOOL}}`, `{{PICK}}`.
 
 use std::collections::BTreeMap;
 
@@ -37,12 +38,18 @@ impl Template {
 
     /// The text for this prompt.
     pub(super) fn render(&self, scene: &Scene<'_>) -> String {
-        self.pieces.iter().map(|piece| piece.render(scene, |value| value)).collect()
+        self.pieces
+            .iter()
+            .map(|piece| piece.render(scene, |value| value))
+            .collect()
     }
 
     /// The text for this prompt, where the template is JSON and its places are inside of strings.
     pub(super) fn render_json(&self, scene: &Scene<'_>) -> String {
-        self.pieces.iter().map(|piece| piece.render(scene, escape)).collect()
+        self.pieces
+            .iter()
+            .map(|piece| piece.render(scene, escape))
+            .collect()
     }
 }
 
@@ -54,9 +61,9 @@ impl Piece {
             None if name == "user" => Ok(Self::User),
             None if name == "call" => Ok(Self::Call),
             None if picks.contains_key(name) => Ok(Self::Pick(name.to_owned())),
-            Some(_) | None => {
-                Err(format!("{{{{{name}}}}} is not known: there are user, call, result:TOOL and the script's picks"))
-            }
+            Some(_) | None => Err(format!(
+                "{{{{{name}}}}} is not known: there are user, call, result:TOOL and the script's picks"
+            )),
         }
     }
 

@@ -1,8 +1,10 @@
-//! What a migration file says about itself: the oldest program that can work on the schema after it, and how it is run.
+//! What a migration file says about itself: the oldest program that can work on the schema after
+//! it, and how it is run.
 
 use refinery::Migration;
 
-/// Version of the first migration whose file names the oldest program. Every program that reads these names has all earlier ones.
+/// Version of the first migration whose file names the oldest program. Every program that reads
+/// these names has all earlier ones.
 const FIRST_MARKED: i32 = 14;
 /// Begins the line that names the oldest program, by the newest migration which that program has.
 const OLDEST_PROGRAM: &str = "-- oldest-program:";
@@ -36,7 +38,8 @@ pub(super) enum Mode {
 impl File {
     /// Reads what the file of a migration says.
     pub(super) fn read(migration: &Migration) -> Result<Self, String> {
-        let (version, sql) = (migration.version(), migration.sql().unwrap_or_default());
+        let version = migration.version();
+        let sql = migration.sql().unwrap_or_default();
         let problem = |problem: String| format!("{migration}: {problem}");
         Ok(Self {
             version,
@@ -49,9 +52,13 @@ impl File {
     }
 }
 
-/// By the line that names it. Older files than the rule have none: only programs that have the migration are known to work on it.
+/// By the line that names it. Older files than the rule have none: only programs that have the
+/// migration are known to work on it.
 fn oldest_program(version: i32, sql: &str) -> Result<i32, String> {
-    let Some(line) = sql.lines().find_map(|line| line.strip_prefix(OLDEST_PROGRAM)) else {
+    let Some(line) = sql
+        .lines()
+        .find_map(|line| line.strip_prefix(OLDEST_PROGRAM))
+    else {
         return match version {
             ..FIRST_MARKED => Ok(version),
             FIRST_MARKED.. => Err(format!("the line `{OLDEST_PROGRAM} <version>` is missing")),
@@ -59,19 +66,28 @@ fn oldest_program(version: i32, sql: &str) -> Result<i32, String> {
     };
     match line.trim().parse() {
         Ok(oldest) if (1..=version).contains(&oldest) => Ok(oldest),
-        Ok(_) | Err(_) => Err(format!("`{OLDEST_PROGRAM}{line}` does not name a migration up to this one")),
+        Ok(_) | Err(_) => Err(format!(
+            "`{OLDEST_PROGRAM}{line}` does not name a migration up to this one"
+        )),
     }
 }
 
-/// A file without a transaction may be stopped at any point and is then run again from its beginning, so it is one statement that
-/// can be repeated.
+/// A file without a transaction may be stopped at any point and is then run again from its
+/// beginning, so it is one statement that can be repeated.
 fn mode(sql: &str) -> Result<Mode, String> {
     if !sql.lines().any(|line| line.trim_end() == NO_TRANSACTION) {
         return Ok(Mode::Transaction);
     }
-    let statement: Vec<&str> = sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
+    let statement: Vec<&str> = sql
+        .lines()
+        .map(|line| line.split("--").next().unwrap_or_default())
+        .collect();
     let statement = statement.join(" ").to_lowercase();
-    let words: Vec<&str> = statement.trim().trim_end_matches(';').split_whitespace().collect();
+    let words: Vec<&str> = statement
+        .trim()
+        .trim_end_matches(';')
+        .split_whitespace()
+        .collect();
     let single = !statement.trim().trim_end_matches(';').contains(';');
     match words.as_slice() {
         ["create", "index", "concurrently", "if", "not", "exists", name, "on", ..]

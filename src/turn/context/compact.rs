@@ -1,9 +1,11 @@
-//! Compactions: what stands for older messages is found, asked for, and put in force beside whatever else the session does. For
-//! whoever calls Compact, and for turns that make room by themselves.
+//! Compactions: what stands for older messages is found, asked for, and put in force beside
+//! whatever else the session does. For whoever calls Compact, and for turns that make room by
+//! themselves.
 //!
-//! A compaction is begun with an event and a lease of its own, so that there is one at a time and everybody sees it. Nothing changes
-//! until one statement puts it in force, which compares the version of the context with the one that it was made from. It is a task of
-//! the server's: whoever asked may leave.
+//! A compaction is begun with an event and a lease of its own, so that there is one at a time and
+//! everybody sees it. Nothing changes until one statement puts it in force, which compares the
+//! version of the context with the one that it was made from. It is a task of the server's: whoever
+//! asked may leave.
 
 mod draft;
 mod revert;
@@ -23,8 +25,8 @@ use crate::{
         compact::{self, Standing},
     },
     model::{
-        Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey, TenantId, UsagePurpose,
-        UsageTotals,
+        Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey,
+        TenantId, UsagePurpose, UsageTotals,
         command::{Compact, Idempotency},
         compaction::{CompactionOverrides, InstructionsMode, Trigger},
     },
@@ -48,7 +50,8 @@ use crate::{
 
 /// How often something is tried again that the session changed under.
 const TRIES: u32 = 10;
-/// How long a pause is between looks at a compaction that is made elsewhere, and between tries to put one in force.
+/// How long a pause is between looks at a compaction that is made elsewhere, and between tries to
+/// put one in force.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Renewals within one lease.
 const RENEWALS: u32 = 3;
@@ -90,7 +93,11 @@ pub(in crate::turn) enum Tried {
 
 impl Engine {
     /// Compacts, or says what would be compacted. Answers with the compaction as it is by then.
-    pub async fn compact(self: &Arc<Self>, tenant: TenantId, command: Compact) -> Result<Compaction, Error> {
+    pub async fn compact(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: Compact,
+    ) -> Result<Compaction, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
@@ -105,8 +112,20 @@ impl Engine {
     }
 
     /// One try. `None` means the context changed between the look and the beginning.
-    async fn try_compact(self: &Arc<Self>, key: &SessionKey, command: &Compact) -> Result<Option<Compaction>, Error> {
-        let Compact { overrides, wishes, target, wait, dry_run, idempotency, session: _ } = command;
+    async fn try_compact(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &Compact,
+    ) -> Result<Option<Compaction>, Error> {
+        let Compact {
+            overrides,
+            wishes,
+            target,
+            wait,
+            dry_run,
+            idempotency,
+            session: _,
+        } = command;
         if let Some(known) = self.compacted_before(key, idempotency).await? {
             return self.seen_through(key, &known, *wait).await.map(Some);
         }
@@ -116,14 +135,20 @@ impl Engine {
             // The same request may have done it between the two looks.
             return match self.compacted_before(key, idempotency).await? {
                 Some(known) => self.seen_through(key, &known, *wait).await.map(Some),
-                None => Err(Error::CompactionNoGain { before, after: survey.smallest(&order).unwrap_or(before) }),
+                None => Err(Error::CompactionNoGain {
+                    before,
+                    after: survey.smallest(&order).unwrap_or(before),
+                }),
             };
         };
         let forecast = survey.forecast(&order, &plan);
         if *dry_run {
             return Ok(Some(forecast));
         }
-        match self.begin_compaction(key, &survey, forecast, idempotency).await? {
+        match self
+            .begin_compaction(key, &survey, forecast, idempotency)
+            .await?
+        {
             Begun::Moved => Ok(None),
             Begun::Running(running) => Err(Error::CompactionInProgress(running)),
             Begun::Known(known) => self.seen_through(key, &known, *wait).await.map(Some),
@@ -133,7 +158,9 @@ impl Engine {
                 if !*wait {
                     return Ok(Some(*begun));
                 }
-                task.await.map_err(|error| Error::Internal(format!("a task ended early: {error}")))?.map(Some)
+                task.await
+                    .map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
+                    .map(Some)
             }
         }
     }
@@ -147,7 +174,8 @@ impl Engine {
         begun: Compaction,
         timeout: Duration,
     ) -> JoinHandle<Result<Compaction, Error>> {
-        let (engine, key) = (Arc::clone(self), key.clone());
+        let engine = Arc::clone(self);
+        let key = key.clone();
         self.tasks.spawn(async move {
             let made = engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
             Box::pin(made).await.inspect_err(|error| {
@@ -164,8 +192,13 @@ impl Engine {
         order: Order,
         timeout: Duration,
     ) -> Result<(), Error> {
-        let Some(plan) = survey.plan(&order) else { return Ok(()) };
-        match self.begin_compaction(key, &survey, survey.forecast(&order, &plan), &unasked()).await? {
+        let Some(plan) = survey.plan(&order) else {
+            return Ok(());
+        };
+        match self
+            .begin_compaction(key, &survey, survey.forecast(&order, &plan), &unasked())
+            .await?
+        {
             Begun::Mine(begun) => drop(self.make_beside(key, survey, order, *begun, timeout)),
             Begun::Moved | Begun::Running(_) | Begun::Known(_) => {}
         }
@@ -196,7 +229,9 @@ impl Engine {
         if let Some(model) = &compaction.summary_model {
             self.model(model)?;
         }
-        let survey = self.survey(key, &looked, &model, budget(&policy, &model)?).await?;
+        let survey = self
+            .survey(key, &looked, &model, budget(&policy, &model)?)
+            .await?;
         let timeout = self.limits(config, &looked.request).turn_timeout;
         let order = Order {
             trigger: Trigger::Manual,
@@ -229,10 +264,18 @@ impl Engine {
         })
     }
 
-    /// The outcome of the newest compaction, as far as that is a reason to let this version of the context be.
-    pub(in crate::turn) async fn tried_last(&self, key: &SessionKey, version: i64) -> Result<Option<TriedLast>, Error> {
-        let Some((newest, made_from)) = self.store.newest_compaction(key).await? else { return Ok(None) };
-        let in_vain = newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
+    /// The outcome of the newest compaction, as far as that is a reason to let this version of the
+    /// context be.
+    pub(in crate::turn) async fn tried_last(
+        &self,
+        key: &SessionKey,
+        version: i64,
+    ) -> Result<Option<TriedLast>, Error> {
+        let Some((newest, made_from)) = self.store.newest_compaction(key).await? else {
+            return Ok(None);
+        };
+        let in_vain =
+            newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
         Ok(match newest.state {
             CompactionState::Running => Some(TriedLast::Running),
             CompactionState::Failed => in_vain.then_some(TriedLast::InVain),
@@ -240,10 +283,17 @@ impl Engine {
         })
     }
 
-    /// The compaction in force, as the next one has to know it. One of another version of the context than was looked at does no
-    /// harm: nothing begins there.
-    pub(in crate::turn) async fn in_force(&self, key: &SessionKey) -> Result<Option<Standing>, Error> {
-        Ok(self.store.compaction_in_force(key).await?.and_then(standing_of))
+    /// The compaction in force, as the next one has to know it. One of another version of the
+    /// context than was looked at does no harm: nothing begins there.
+    pub(in crate::turn) async fn in_force(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<Standing>, Error> {
+        Ok(self
+            .store
+            .compaction_in_force(key)
+            .await?
+            .and_then(standing_of))
     }
 
     /// Writes down that a compaction begins.
@@ -295,7 +345,8 @@ impl Engine {
         }
     }
 
-    /// Compacts what was surveyed, if there is something to be gained. `cut` ends it early, and says why.
+    /// Compacts what was surveyed, if there is something to be gained. `cut` ends it early, and
+    /// says why.
     pub(in crate::turn) async fn compact_now(
         &self,
         key: &SessionKey,
@@ -303,8 +354,13 @@ impl Engine {
         order: &Order,
         cut: impl Future<Output = &'static str> + Send,
     ) -> Result<Tried, Error> {
-        let Some(plan) = survey.plan(order) else { return Ok(Tried::Nothing) };
-        match self.begin_compaction(key, survey, survey.forecast(order, &plan), &unasked()).await? {
+        let Some(plan) = survey.plan(order) else {
+            return Ok(Tried::Nothing);
+        };
+        match self
+            .begin_compaction(key, survey, survey.forecast(order, &plan), &unasked())
+            .await?
+        {
             Begun::Moved => Ok(Tried::Changed),
             Begun::Known(other) | Begun::Running(other) => {
                 tokio::select! {
@@ -314,13 +370,16 @@ impl Engine {
                 Ok(Tried::Changed)
             }
             Begun::Mine(begun) => {
-                let made = self.make_compaction(key, survey, order, *begun, cut).await?;
+                let made = self
+                    .make_compaction(key, survey, order, *begun, cut)
+                    .await?;
                 Ok(Tried::Ended(Box::new(made)))
             }
         }
     }
 
-    /// Makes a compaction that is begun, and puts it in force or gives it up. `cut` ends it early, and says why.
+    /// Makes a compaction that is begun, and puts it in force or gives it up. `cut` ends it early,
+    /// and says why.
     async fn make_compaction(
         &self,
         key: &SessionKey,
@@ -329,7 +388,9 @@ impl Engine {
         begun: Compaction,
         cut: impl Future<Output = &'static str> + Send,
     ) -> Result<Compaction, Error> {
-        let Some(id) = begun.id.clone() else { return Err(Error::Internal("a compaction without an id".to_owned())) };
+        let Some(id) = begun.id.clone() else {
+            return Err(Error::Internal("a compaction without an id".to_owned()));
+        };
         let mut cost = Cost::default();
         let drafted = tokio::select! {
             biased;
@@ -339,7 +400,10 @@ impl Engine {
         };
         match drafted {
             Ok(draft) => self.put_in_force(key, &id, draft, &cost).await?,
-            Err(failure) => self.give_up_compaction(key, &id, begun, failure, &cost).await?,
+            Err(failure) => {
+                self.give_up_compaction(key, &id, begun, failure, &cost)
+                    .await?
+            }
         }
         let made = self.store.compaction(key, &id).await?;
         made.ok_or_else(|| Error::SessionNotFound(key.session.clone()))
@@ -356,23 +420,40 @@ impl Engine {
         let situation = survey.situation(order);
         let mut failure = None;
         for strategy in compact::ladder(order.policy.strategy, order.must) {
-            let Some(plan) = compact::plan(strategy, &situation) else { continue };
+            let Some(plan) = compact::plan(strategy, &situation) else {
+                continue;
+            };
             let written = if strategy.summarises() {
                 match self.summarise(survey, order, &plan, cost).await {
                     Ok(written) => Some(written),
                     Err(reason) => {
-                        tracing::warn!(?strategy, reason = reason.message, "no summary was written");
+                        tracing::warn!(
+                            ?strategy,
+                            reason = reason.message,
+                            "no summary was written"
+                        );
                         failure = Some(*reason);
                         continue;
                     }
                 }
             } else {
-                let carried = survey.standing.as_ref().and_then(|standing| standing.summary.clone());
-                carried.filter(|_| plan.carries).map(|text| (text, String::new()))
+                let carried = survey
+                    .standing
+                    .as_ref()
+                    .and_then(|standing| standing.summary.clone());
+                carried
+                    .filter(|_| plan.carries)
+                    .map(|text| (text, String::new()))
             };
             let draft = survey.draft(order, begun, plan, written);
-            let after = draft.plan.after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
-            let told = draft.compaction.tokens_after.as_ref().map_or(after, |after| after.tokens);
+            let after = draft
+                .plan
+                .after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
+            let told = draft
+                .compaction
+                .tokens_after
+                .as_ref()
+                .map_or(after, |after| after.tokens);
             let bound = order.bound().filter(|bound| told > *bound);
             if bound.is_none() && compact::is_progress(situation.size, after) {
                 return Ok(draft);
@@ -384,7 +465,9 @@ impl Engine {
                 "a compaction would save too little"
             );
             failure = Some(match bound {
-                Some(bound) => in_vain(&format!("it would have left {told} tokens, and {bound} were asked for")),
+                Some(bound) => in_vain(&format!(
+                    "it would have left {told} tokens, and {bound} were asked for"
+                )),
                 None => in_vain("it would have made the context hardly smaller"),
             });
         }
@@ -392,8 +475,20 @@ impl Engine {
     }
 
     /// Puts a compaction in force, unless the context is another one by now: then it is given up.
-    async fn put_in_force(&self, key: &SessionKey, id: &CompactionId, draft: Draft, cost: &Cost) -> Result<(), Error> {
-        let Draft { compaction, shift, summary, estimator, plan } = draft;
+    async fn put_in_force(
+        &self,
+        key: &SessionKey,
+        id: &CompactionId,
+        draft: Draft,
+        cost: &Cost,
+    ) -> Result<(), Error> {
+        let Draft {
+            compaction,
+            shift,
+            summary,
+            estimator,
+            plan,
+        } = draft;
         let compaction = Compaction {
             state: CompactionState::Applied,
             usage: cost.totals(),
@@ -413,7 +508,9 @@ impl Engine {
             cost,
             accounts: accounts(cost, id, summary.as_ref(), self.ratio(&cost.model).await),
         };
-        let swapped = self.insist(|| self.store.swap_compaction(key, id, &replacement)).await?;
+        let swapped = self
+            .insist(|| self.store.swap_compaction(key, id, &replacement))
+            .await?;
         if let Some(moved) = swapped.moved {
             tracing::info!(
                 session.id = %key.session, compaction.id = %id, tokens.before = compaction.tokens_before.tokens,
@@ -423,7 +520,8 @@ impl Engine {
             self.nudge(key, moved.last_seq);
         } else if swapped.status == Some(CompactionStatus::Running) {
             let failure = given_up("the context changed while it was made");
-            self.give_up_compaction(key, id, compaction, failure, cost).await?;
+            self.give_up_compaction(key, id, compaction, failure, cost)
+                .await?;
         }
         Ok(())
     }
@@ -448,10 +546,19 @@ impl Engine {
         let info = codec::compaction::encode(&compaction);
         let failed = codec::event::encode(&Payload::CompactionFailed(Box::new(compaction))).payload;
         let ratio = self.ratio(&cost.model).await;
-        let accounts: Vec<_> =
-            accounts(cost, id, None, ratio).iter().map(|call| codec::event::encode(call).payload).collect();
-        let failed = GivenUp { info: &info, failed: &failed, cost, accounts: &accounts };
-        let failed = self.insist(|| self.store.fail_compaction(key, id, &failed)).await?;
+        let accounts: Vec<_> = accounts(cost, id, None, ratio)
+            .iter()
+            .map(|call| codec::event::encode(call).payload)
+            .collect();
+        let failed = GivenUp {
+            info: &info,
+            failed: &failed,
+            cost,
+            accounts: &accounts,
+        };
+        let failed = self
+            .insist(|| self.store.fail_compaction(key, id, &failed))
+            .await?;
         if let Some(moved) = failed.moved {
             self.nudge(key, moved.last_seq);
         }
@@ -488,7 +595,9 @@ impl Engine {
         key: &SessionKey,
         idempotency: &Idempotency,
     ) -> Result<Option<CompactionId>, Error> {
-        let Some(request) = &idempotency.request else { return Ok(None) };
+        let Some(request) = &idempotency.request else {
+            return Ok(None);
+        };
         match self.store.remembered(key, request).await? {
             Some(known) if known.hash != idempotency.hash => Err(mismatch(idempotency)),
             known => Ok(known.map(|known| CompactionId::new(known.result))),
@@ -496,7 +605,12 @@ impl Engine {
     }
 
     /// A compaction as it is, or as it ends.
-    async fn seen_through(&self, key: &SessionKey, id: &CompactionId, wait: bool) -> Result<Compaction, Error> {
+    async fn seen_through(
+        &self,
+        key: &SessionKey,
+        id: &CompactionId,
+        wait: bool,
+    ) -> Result<Compaction, Error> {
         loop {
             let found = self.store.compaction(key, id).await?;
             let found = found.ok_or_else(|| Error::CompactionNotFound(id.clone()))?;
@@ -528,15 +642,23 @@ impl Engine {
     pub async fn tend_compactions(&self) -> Result<(), Error> {
         let abandoned = self.store.abandoned_compactions(ROUND).await?;
         for key in &abandoned {
-            self.store.expire_compaction(key, &codec::event::encode_compaction_lost()).await?;
+            self.store
+                .expire_compaction(key, &codec::event::encode_compaction_lost())
+                .await?;
             self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
         }
-        self.look_for_news_of(&abandoned.into_iter().collect()).await
+        self.look_for_news_of(&abandoned.into_iter().collect())
+            .await
     }
 }
 
 /// The calls for a compaction, each as it is told. The last one wrote the summary.
-fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>, ratio: f64) -> Vec<Payload> {
+fn accounts(
+    cost: &Cost,
+    id: &CompactionId,
+    summary: Option<&NewMessage>,
+    ratio: f64,
+) -> Vec<Payload> {
     let last = cost.calls.len().saturating_sub(1);
     let call = |(at, usage): (usize, &Option<crate::model::Usage>)| Payload::UsageRecorded {
         purpose: UsagePurpose::Compaction,
@@ -544,7 +666,9 @@ fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>, ratio:
         usage: usage.clone(),
         estimate: None,
         ratio,
-        message: summary.filter(|_| at == last).map(|message| message.id.clone()),
+        message: summary
+            .filter(|_| at == last)
+            .map(|message| message.id.clone()),
         compaction: Some(id.clone()),
     };
     cost.calls.iter().enumerate().map(call).collect()
@@ -552,7 +676,10 @@ fn accounts(cost: &Cost, id: &CompactionId, summary: Option<&NewMessage>, ratio:
 
 /// The same would come of it again.
 fn in_vain(why: &str) -> Failure {
-    Failure { recoverable: false, ..given_up(why) }
+    Failure {
+        recoverable: false,
+        ..given_up(why)
+    }
 }
 
 fn given_up(why: &str) -> Failure {
@@ -567,5 +694,7 @@ fn mismatch(idempotency: &Idempotency) -> Error {
 }
 
 fn kept_changing() -> Error {
-    Error::Store(store::Error::Conflict("the context kept changing".to_owned()))
+    Error::Store(store::Error::Conflict(
+        "the context kept changing".to_owned(),
+    ))
 }

@@ -13,8 +13,8 @@ use crate::{
         size::ContextSize,
     },
     model::{
-        Generation, Message, MessageId, NewContent, Prompt, Seq, SessionKey, TenantId, Tool, ToolSet, Transcript,
-        command::CountTokens, import::Appended,
+        Generation, Message, MessageId, NewContent, Prompt, Seq, SessionKey, TenantId, Tool,
+        ToolSet, Transcript, command::CountTokens, import::Appended,
     },
     provider::registry::Resolved,
     turn::{
@@ -38,27 +38,52 @@ struct Ground {
 }
 
 impl Engine {
-    /// Counts. Where no provider counts, or the model has no counter, the numbers are predictions and say so.
-    pub async fn count_tokens(&self, tenant: TenantId, command: CountTokens) -> Result<Counts, Error> {
-        let CountTokens { session, model, messages, contents, system, tools, exact } = command;
+    /// Counts. Where no provider counts, or the model has no counter, the numbers are predictions
+    /// and say so.
+    pub async fn count_tokens(
+        &self,
+        tenant: TenantId,
+        command: CountTokens,
+    ) -> Result<Counts, Error> {
+        let CountTokens {
+            session,
+            model,
+            messages,
+            contents,
+            system,
+            tools,
+            exact,
+        } = command;
         let mut ground = match session {
-            Some(session) => self.ground(&SessionKey::new(tenant.clone(), session)).await?,
-            None => Ground { model: self.rules.default_model.clone(), system, ..Ground::default() },
+            Some(session) => {
+                self.ground(&SessionKey::new(tenant.clone(), session))
+                    .await?
+            }
+            None => Ground {
+                model: self.rules.default_model.clone(),
+                system,
+                ..Ground::default()
+            },
         };
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
         let measured = ground.standing.as_ref().and_then(|standing| {
             let told = tools.as_ref().unwrap_or(&ground.tools);
-            Some(standing.size_with(told, &model)).filter(ContextSize::is_anchored).map(|size| size.size().count)
+            Some(standing.size_with(told, &model))
+                .filter(ContextSize::is_anchored)
+                .map(|size| size.size().count)
         });
         let tools = tools.unwrap_or(ground.tools);
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
         ground.messages.extend(messages.into_iter().map(unstored));
         // Counted is what the model would read.
-        leave_out(&mut ground.messages, &model.reference, |media, role| cannot_read(&model, media, role));
+        leave_out(&mut ground.messages, &model.reference, |media, role| {
+            cannot_read(&model, media, role)
+        });
         let messages = reasoning::as_sent(&model, &ground.messages).into_owned();
         let arranged = |messages| model.provider.arrangement(&ground.system, messages);
-        let (all, before) = (arranged(&messages), arranged(&messages[..messages.len() - single]));
+        let all = arranged(&messages);
+        let before = arranged(&messages[..messages.len() - single]);
         let counting = Counting {
             template: template(&model),
             calibration: self.calibration(&model.reference).await?,
@@ -70,7 +95,11 @@ impl Engine {
             measured,
             arranged: (all.clone(), all.less(&before)),
         };
-        let reported = if exact { self.reported(&tenant, &model, &counting, &contents).await? } else { None };
+        let reported = if exact {
+            self.reported(&tenant, &model, &counting, &contents).await?
+        } else {
+            None
+        };
         // A long conversation takes a while to count: others go on meanwhile.
         let counts = tokio::task::spawn_blocking(move || counting.count(reported)).await;
         counts.map_err(|error| Error::Internal(format!("counting failed: {error}")))
@@ -90,7 +119,8 @@ impl Engine {
         })
     }
 
-    /// What the provider counts. `None` means it does not count, or the conversation has open calls, which no model is sent.
+    /// What the provider counts. `None` means it does not count, or the conversation has open
+    /// calls, which no model is sent.
     async fn reported(
         &self,
         tenant: &TenantId,
@@ -98,7 +128,9 @@ impl Engine {
         counting: &Counting,
         own: &[NewContent],
     ) -> Result<Option<u32>, Error> {
-        let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else { return Ok(None) };
+        let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else {
+            return Ok(None);
+        };
         if !model.provider.counts() {
             return Ok(None);
         }
@@ -119,13 +151,25 @@ impl Engine {
     /// What was learnt from the calls of a model.
     pub(in crate::turn) async fn calibration(&self, reference: &str) -> Result<Calibration, Error> {
         let learnt = self.calibrations(&[reference]).await?.remove(reference);
-        Ok(learnt.map_or_else(Calibration::default, |learnt| Calibration { ratio: learnt.ratio, calls: learnt.calls }))
+        Ok(
+            learnt.map_or_else(Calibration::default, |learnt| Calibration {
+                ratio: learnt.ratio,
+                calls: learnt.calls,
+            }),
+        )
     }
 }
 
 /// A message that is only counted.
 pub(in crate::turn) fn unstored(appended: Appended) -> Message {
-    let Appended { role, parts, pinned, metadata: _, response: _, created_at: _ } = appended;
+    let Appended {
+        role,
+        parts,
+        pinned,
+        metadata: _,
+        response: _,
+        created_at: _,
+    } = appended;
     let stored = |part| host_part(part, role, pinned, Estimator::Characters);
     Message {
         id: MessageId::new(""),
@@ -158,7 +202,8 @@ mod tests {
         turn::context::reasoning::tests::model,
     };
 
-    /// What one of four things adds to a conversation: a user, an answer, a call with its result, instructions.
+    /// What one of four things adds to a conversation: a user, an answer, a call with its result,
+    /// instructions.
     fn said(kind: usize) -> Vec<Message> {
         match kind {
             0 => vec![user("What is there?")],
@@ -171,7 +216,8 @@ mod tests {
     /// Messages of these roles, and the letters of all texts, in a request.
     fn in_request(body: &[u8]) -> ([i64; 4], i64) {
         let body: Value = serde_json::from_slice(body).expect("JSON");
-        let (mut roles, mut letters) = ([0; 4], 0);
+        let mut roles = [0; 4];
+        let mut letters = 0;
         for message in body["messages"].as_array().expect("messages") {
             let at = match message["role"].as_str().expect("a role") {
                 "system" | "developer" => 0,
@@ -181,7 +227,9 @@ mod tests {
                 other => panic!("{other}"),
             };
             roles[at] += 1;
-            letters += message["content"].as_str().map_or(0, |text| text.len() as i64);
+            letters += message["content"]
+                .as_str()
+                .map_or(0, |text| text.len() as i64);
         }
         (roles, letters)
     }
@@ -200,7 +248,8 @@ mod tests {
                 let prompt = Prompt { model: "m".to_owned(), system: system.to_owned(), ..prompt(messages.clone()) };
                 let sent = in_request(&model.provider.request(&prompt).expect("a request").body);
                 let arranged = model.provider.arrangement(system, &messages);
-                let (mut roles, mut letters) = ([i64::from(instructed), 0, 0, 0], system.len() as i64);
+                let mut roles = [i64::from(instructed), 0, 0, 0];
+                let mut letters = system.len() as i64;
                 for message in &messages {
                     roles[message.role as usize] += 1;
                     let texts = message.parts.iter().map(|stored| match &stored.part.content {

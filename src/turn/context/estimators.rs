@@ -7,7 +7,8 @@ use crate::{
     provider::registry::Resolved,
 };
 
-/// The template of a model: by its service where that is known, else by the name that the operator gave it.
+/// The template of a model: by its service where that is known, else by the name that the operator
+/// gave it.
 pub fn template(model: &Resolved) -> &'static Template {
     static TOLD: Once = Once::new();
     let service = model.provider.service().unwrap_or(&model.provider_name);

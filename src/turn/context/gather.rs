@@ -1,4 +1,5 @@
-//! What waits in the queue goes into the transcript of a session that no turn runs in, for a host that calls the model by itself.
+//! What waits in the queue goes into the transcript of a session that no turn runs in, for a host
+//! that calls the model by itself.
 
 use crate::{
     context::coalesce::coalesce,
@@ -22,15 +23,17 @@ use crate::{
 pub(in crate::turn) enum Gathered {
     /// Nothing waits that can be taken now, and nothing was written.
     Nothing,
-    /// These are in the transcript, in this order. Messages that never can be were dropped; there may be no others.
+    /// These are in the transcript, in this order. Messages that never can be were dropped; there
+    /// may be no others.
     Taken(Vec<Applied>),
     /// The session is not as it was looked at.
     Moved,
 }
 
 impl Engine {
-    /// Takes what waits, by the session's policy and all in one statement, as a turn does between two steps. Nothing is taken between calls
-    /// and their results, and no input of an ExecuteTurn, whose client waits for a turn.
+    /// Takes what waits, by the session's policy and all in one statement, as a turn does between
+    /// two steps. Nothing is taken between calls and their results, and no input of an
+    /// ExecuteTurn, whose client waits for a turn.
     pub(in crate::turn) async fn gather(
         &self,
         key: &SessionKey,
@@ -50,22 +53,31 @@ impl Engine {
         let policy = self.policy(&standing.session.config)?;
         let window = known_window(&policy.context, model);
         let non_transcript_tokens = standing.size(model).non_transcript_tokens();
-        let choice = choose(waiting, policy.take, |message| fits(message, model, window, non_transcript_tokens));
+        let choice = choose(waiting, policy.take, |message| {
+            fits(message, model, window, non_transcript_tokens)
+        });
         if !choice.expired.is_empty() {
-            self.withdraw(key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
+            self.withdraw(key, Which::These(&choice.expired), Withdrawal::Expired, b"")
+                .await?;
             return Ok(Gathered::Moved);
         }
         let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
         let at = StepPosition::default();
         let estimator = estimator(model);
-        let (mut rows, mut ends) = (Rows::new(&estimator.name(), 0), Ends::default());
+        let mut rows = Rows::new(&estimator.name(), 0);
+        let mut ends = Ends::default();
         ends.drop(choice.dropped, &mut rows, at);
         if let (Some(input), Some(first)) = (coalesce(inputs), applied.first()) {
-            let message = user_message(derive::gathered(&first.message), input, &applied, estimator);
+            let message =
+                user_message(derive::gathered(&first.message), input, &applied, estimator);
             ends.apply(applied.clone(), message, &mut rows, at);
         }
         let revision = standing.session.revision;
-        let Some(last) = self.store.take_idle(key, &look, revision, &rows, &ends.taken()).await? else {
+        let Some(last) = self
+            .store
+            .take_idle(key, &look, revision, &rows, &ends.taken())
+            .await?
+        else {
             return Ok(Gathered::Moved);
         };
         self.nudge(key, last);

@@ -1,5 +1,5 @@
-//! What calls teach about the size of prompts: kept in memory as they come, written now and then. A replica that dies forgets
-//! what it has not written; there will be other calls.
+//! What calls teach about the size of prompts: kept in memory as they come, written now and then. A
+//! replica that dies forgets what it has not written; there will be other calls.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,33 +17,50 @@ use crate::{
 /// Longer prompts teach nothing: counting them takes longer than they are worth.
 const MOST_BYTES: usize = 256 << 10;
 
-/// Transcripts of more tokens are not read to learn from them: most of them have more bytes than [`MOST_BYTES`].
+/// Transcripts of more tokens are not read to learn from them: most of them have more bytes than
+/// [`MOST_BYTES`].
 const MOST_TOKENS: i64 = 64 << 10;
 
-/// Lessons about one model between two writes from which on the report of a call is not worth the reading of its transcript.
+/// Lessons about one model between two writes from which on the report of a call is not worth the
+/// reading of its transcript.
 const ENOUGH: u32 = 4;
 
 impl Engine {
     /// Compares a prompt's prediction with what was reported, aside from the turn.
-    pub(in crate::turn) fn learn(self: &Arc<Self>, model: &Resolved, prompt: Arc<Prompt>, reported: u32) {
+    pub(in crate::turn) fn learn(
+        self: &Arc<Self>,
+        model: &Resolved,
+        prompt: Arc<Prompt>,
+        reported: u32,
+    ) {
         if !teaches(&prompt, reported) {
             return;
         }
-        let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else { return };
-        let (engine, model) = (Arc::clone(self), model.clone());
+        let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else {
+            return;
+        };
+        let engine = Arc::clone(self);
+        let model = model.clone();
         self.tasks.spawn_blocking(move || {
-            let (predicted, reference) = (predicted(&model, &prompt), model.reference);
+            let predicted = predicted(&model, &prompt);
+            let reference = model.reference;
             engine.lessons.note(reference, predicted, reported);
             drop(place);
         });
     }
 
-    /// Whether the report of a call teaches something that is worth the reading of a transcript of so many tokens.
+    /// Whether the report of a call teaches something that is worth the reading of a transcript of
+    /// so many tokens.
     pub(in crate::turn) fn is_instructive(&self, model: &Resolved, transcript: i64) -> bool {
-        transcript <= MOST_TOKENS && self.lessons.of(&model.reference).is_none_or(|known| known.calls < ENOUGH)
+        transcript <= MOST_TOKENS
+            && self
+                .lessons
+                .of(&model.reference)
+                .is_none_or(|known| known.calls < ENOUGH)
     }
 
-    /// The same while the caller waits, for a call that a host reports. It is written with the others.
+    /// The same while the caller waits, for a call that a host reports. It is written with the
+    /// others.
     pub(in crate::turn) async fn learn_now(
         &self,
         model: &Resolved,
@@ -53,29 +70,37 @@ impl Engine {
         if !teaches(&prompt, reported) {
             return Ok(());
         }
-        let Ok(place) = Arc::clone(&self.lessons.places).acquire_owned().await else { return Ok(()) };
+        let Ok(place) = Arc::clone(&self.lessons.places).acquire_owned().await else {
+            return Ok(());
+        };
         let asked = model.clone();
         let predicted = tokio::task::spawn_blocking(move || predicted(&asked, &prompt)).await;
         drop(place);
-        let predicted = predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
-        self.lessons.note(model.reference.clone(), predicted, reported);
+        let predicted =
+            predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
+        self.lessons
+            .note(model.reference.clone(), predicted, reported);
         Ok(())
     }
 
-    /// What is known of these models: what the database holds, with what this replica has learnt and not yet written; of others nothing yet.
+    /// What is known of these models: what the database holds, with what this replica has learnt
+    /// and not yet written; of others nothing yet.
     pub async fn calibrations(&self, models: &[&str]) -> Result<BTreeMap<String, Learnt>, Error> {
         let writes = self.lessons.writes();
         let mut stored = self.store.calibrations(models).await?;
         let known = models.iter().filter_map(|model| {
             let stored = stored.remove(*model);
             self.lessons.remember(model, stored, writes);
-            self.lessons.added(model, stored).map(|known| ((*model).to_owned(), known))
+            self.lessons
+                .added(model, stored)
+                .map(|known| ((*model).to_owned(), known))
         });
         Ok(known.collect())
     }
 
-    /// The ratio of a model as [`Engine::calibrations`] has it, for each call of the model: from memory, where what was read is at most
-    /// 30 s old. Where the database gives no answer it is what memory has, or 1: it is only shown.
+    /// The ratio of a model as [`Engine::calibrations`] has it, for each call of the model: from
+    /// memory, where what was read is at most 30 s old. Where the database gives no answer it
+    /// is what memory has, or 1: it is only shown.
     pub(in crate::turn) async fn ratio(&self, reference: &str) -> f64 {
         let ratio = |known: Option<Learnt>| known.map_or(1.0, |known| known.ratio);
         let (known, is_fresh) = self.lessons.known(reference);
@@ -105,7 +130,13 @@ impl Engine {
 
 /// What is predicted for a prompt as it is sent.
 fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
-    let Prompt { system, tools, generation, transcript, .. } = prompt;
+    let Prompt {
+        system,
+        tools,
+        generation,
+        transcript,
+        ..
+    } = prompt;
     let messages = reasoning::as_sent(model, transcript.messages());
     let template = template(model);
     let mut terms = template.terms_of(system, tools, &messages, generation);
@@ -113,23 +144,37 @@ fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
     template.count(&terms).tokens
 }
 
-/// Whether there is something to learn from a prompt. What media cost is known far less well than text: it would spoil the ratio of
-/// both.
+/// Whether there is something to learn from a prompt. What media cost is known far less well than
+/// text: it would spoil the ratio of both.
 fn teaches(prompt: &Prompt, reported: u32) -> bool {
-    let shows = || prompt.transcript.messages().iter().any(|message| message.media().next().is_some());
+    let shows = || {
+        prompt
+            .transcript
+            .messages()
+            .iter()
+            .any(|message| message.media().next().is_some())
+    };
     reported > 0 && bytes(prompt) <= MOST_BYTES && !shows()
 }
 
 /// The text of a prompt in bytes.
 fn bytes(prompt: &Prompt) -> usize {
-    let parts = prompt.transcript.messages().iter().flat_map(|message| &message.parts);
+    let parts = prompt
+        .transcript
+        .messages()
+        .iter()
+        .flat_map(|message| &message.parts);
     let said = parts.map(|stored| match &stored.part.content {
-        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => text.len(),
+        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => {
+            text.len()
+        }
         Content::Media(_) => 0,
         Content::ToolCall(call) => call.name.len() + call.arguments.len(),
         Content::ToolResult(result) => result.texts().map(str::len).sum(),
     });
-    let tools =
-        prompt.tools.iter().map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));
+    let tools = prompt
+        .tools
+        .iter()
+        .map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));
     prompt.system.len() + said.chain(tools).sum::<usize>()
 }

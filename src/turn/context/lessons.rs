@@ -40,19 +40,27 @@ pub(super) struct Taught {
 
 impl Taught {
     pub(in crate::turn) fn of(&self, model: &str) -> Option<Learnt> {
-        let (waiting, writing) = (self.waiting.get(model).copied(), self.writing.get(model).copied());
-        writing.map_or(waiting, |first| Some(waiting.map_or(first, |then| first.plus(then))))
+        let waiting = self.waiting.get(model).copied();
+        let writing = self.writing.get(model).copied();
+        writing.map_or(waiting, |first| {
+            Some(waiting.map_or(first, |then| first.plus(then)))
+        })
     }
 
     pub(in crate::turn) fn added(&self, model: &str, stored: Option<Learnt>) -> Option<Learnt> {
-        let Some(more) = self.of(model) else { return stored };
+        let Some(more) = self.of(model) else {
+            return stored;
+        };
         Some(stored.map_or_else(|| more.alone(), |known| known.and(more)))
     }
 }
 
 impl Default for Lessons {
     fn default() -> Self {
-        Self { taught: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self {
+            taught: Mutex::default(),
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 }
 
@@ -63,7 +71,10 @@ impl Lessons {
         }
         let seen = f64::from(reported) / f64::from(predicted);
         let mut taught = self.lock();
-        let of_model = taught.waiting.entry(model).or_insert(Learnt { ratio: seen, calls: 0 });
+        let of_model = taught.waiting.entry(model).or_insert(Learnt {
+            ratio: seen,
+            calls: 0,
+        });
         of_model.calls = of_model.calls.saturating_add(1);
         of_model.ratio += (seen - of_model.ratio) / f64::from(of_model.calls);
     }
@@ -73,7 +84,8 @@ impl Lessons {
         self.lock().of(model)
     }
 
-    /// What is known of a model whose row is `stored`, with what is not yet written. `None` means nothing.
+    /// What is known of a model whose row is `stored`, with what is not yet written. `None` means
+    /// nothing.
     pub(in crate::turn) fn added(&self, model: &str, stored: Option<Learnt>) -> Option<Learnt> {
         self.lock().added(model, stored)
     }
@@ -83,15 +95,20 @@ impl Lessons {
         let taught = self.lock();
         let read = taught.read.get(model);
         let stored = read.and_then(|(stored, _)| *stored);
-        (taught.added(model, stored), read.is_some_and(|(_, at)| at.elapsed() < FRESH))
+        (
+            taught.added(model, stored),
+            read.is_some_and(|(_, at)| at.elapsed() < FRESH),
+        )
     }
 
-    /// How many writes there were. What is read from now on may be remembered unless there is another one meanwhile.
+    /// How many writes there were. What is read from now on may be remembered unless there is
+    /// another one meanwhile.
     pub(in crate::turn) fn writes(&self) -> u64 {
         self.lock().writes
     }
 
-    /// Remembers what was read of a model after so many writes. `None` means the database has nothing.
+    /// Remembers what was read of a model after so many writes. `None` means the database has
+    /// nothing.
     pub(in crate::turn) fn remember(&self, model: &str, stored: Option<Learnt>, writes: u64) {
         let mut taught = self.lock();
         if taught.writes != writes {
@@ -100,7 +117,9 @@ impl Lessons {
         if taught.read.len() >= MOST_MODELS && !taught.read.contains_key(model) {
             taught.read.clear();
         }
-        taught.read.insert(model.to_owned(), (stored, Instant::now()));
+        taught
+            .read
+            .insert(model.to_owned(), (stored, Instant::now()));
     }
 
     /// Everything that waits, to be written.
@@ -137,7 +156,13 @@ mod tests {
         lessons.note("a/b".to_owned(), 100, 130);
         lessons.note("a/b".to_owned(), 0, 130);
         lessons.note("a/c".to_owned(), 10, 10);
-        assert_eq!(lessons.of("a/c"), Some(Learnt { ratio: 1.0, calls: 1 }));
+        assert_eq!(
+            lessons.of("a/c"),
+            Some(Learnt {
+                ratio: 1.0,
+                calls: 1
+            })
+        );
         assert_eq!(lessons.of("a/d"), None);
         let taught = lessons.take();
         assert_eq!(taught.keys().collect::<Vec<_>>(), ["a/b", "a/c"]);
@@ -155,22 +180,45 @@ mod tests {
 
     #[test]
     fn what_was_read_is_remembered_until_the_model_is_written() {
-        let (lessons, stored) = (Lessons::default(), Learnt { ratio: 1.5, calls: 50 });
+        let lessons = Lessons::default();
+        let stored = Learnt {
+            ratio: 1.5,
+            calls: 50,
+        };
         assert_eq!(lessons.known("a/b"), (None, false), "it was never read");
         lessons.remember("a/b", Some(stored), lessons.writes());
         lessons.remember("a/c", None, lessons.writes());
         assert_eq!(lessons.known("a/b"), (Some(stored), true));
-        assert_eq!(lessons.known("a/c"), (None, true), "that there is nothing is known too");
+        assert_eq!(
+            lessons.known("a/c"),
+            (None, true),
+            "that there is nothing is known too"
+        );
         lessons.note("a/b".to_owned(), 100, 100);
         let learnt = lessons.known("a/b").0.unwrap();
-        assert!(learnt.calls == 51 && learnt.ratio < 1.5, "what is learnt is added: {learnt:?}");
+        assert!(
+            learnt.calls == 51 && learnt.ratio < 1.5,
+            "what is learnt is added: {learnt:?}"
+        );
         let before = lessons.writes();
         drop(lessons.take());
-        assert_eq!(lessons.known("a/b"), (Some(learnt), true), "so is what is being written");
+        assert_eq!(
+            lessons.known("a/b"),
+            (Some(learnt), true),
+            "so is what is being written"
+        );
         lessons.settle();
-        assert_eq!(lessons.known("a/b"), (None, false), "the row is another one now");
+        assert_eq!(
+            lessons.known("a/b"),
+            (None, false),
+            "the row is another one now"
+        );
         assert_eq!(lessons.known("a/c"), (None, true));
         lessons.remember("a/b", Some(stored), before);
-        assert_eq!(lessons.known("a/b"), (None, false), "a read that began before the write may not have seen it");
+        assert_eq!(
+            lessons.known("a/b"),
+            (None, false),
+            "a read that began before the write may not have seen it"
+        );
     }
 }

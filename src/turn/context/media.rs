@@ -1,4 +1,5 @@
-//! Media of a turn: content is stored before anything refers to it, and read when a prompt is made of it.
+//! Media of a turn: content is stored before anything refers to it, and read when a prompt is made
+//! of it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,8 +9,8 @@ use crate::{
         picture,
     },
     model::{
-        BlobId, Closed, Contents, Media, Message, NewContent, Payload, PromptNote, PromptNoteKind, Role, TenantId,
-        Transcript,
+        BlobId, Closed, Contents, Media, Message, NewContent, Payload, PromptNote, PromptNoteKind,
+        Role, TenantId, Transcript,
         media::{Kept, LeftOut, Source},
     },
     provider::registry::Resolved,
@@ -35,12 +36,19 @@ impl Carried {
 
     /// The events that tell what the last prompt left out that those before had not.
     pub(in crate::turn) fn told(&mut self, model: &Resolved) -> Vec<Payload> {
-        let event = |Replaced { left_out, is_new: _ }| Payload::UnsupportedPart {
+        let event = |Replaced {
+                         left_out,
+                         is_new: _,
+                     }| Payload::UnsupportedPart {
             left_out,
             provider: model.provider_name.clone(),
             model: model.reference.clone(),
         };
-        std::mem::take(&mut self.replaced).into_iter().filter(|it| it.is_new).map(event).collect()
+        std::mem::take(&mut self.replaced)
+            .into_iter()
+            .filter(|it| it.is_new)
+            .map(event)
+            .collect()
     }
 
     /// Everything that words stand for in the last prompt.
@@ -50,25 +58,47 @@ impl Carried {
 }
 
 impl Engine {
-    /// What is stored of these blobs; those that do not exist are missing. They are not swept while a request is on its way.
-    pub async fn stored(&self, tenant: &TenantId, named: &[BlobId]) -> Result<BTreeMap<BlobId, Kept>, Error> {
-        let known = |Beginning { id, bytes, beginning }| {
+    /// What is stored of these blobs; those that do not exist are missing. They are not swept while
+    /// a request is on its way.
+    pub async fn stored(
+        &self,
+        tenant: &TenantId,
+        named: &[BlobId],
+    ) -> Result<BTreeMap<BlobId, Kept>, Error> {
+        let known = |Beginning {
+                         id,
+                         bytes,
+                         beginning,
+                     }| {
             let pixels = picture::pixels(&beginning);
             (BlobId::clone(&id), Kept { id, bytes, pixels })
         };
-        Ok(self.store.beginnings(tenant, named).await?.into_iter().map(known).collect())
+        Ok(self
+            .store
+            .beginnings(tenant, named)
+            .await?
+            .into_iter()
+            .map(known)
+            .collect())
     }
 
-    /// Stores what came with a request. What it is for may still be refused: content that nothing refers to is swept.
-    pub(in crate::turn) async fn keep(&self, tenant: &TenantId, contents: &[NewContent]) -> Result<(), Error> {
+    /// Stores what came with a request. What it is for may still be refused: content that nothing
+    /// refers to is swept.
+    pub(in crate::turn) async fn keep(
+        &self,
+        tenant: &TenantId,
+        contents: &[NewContent],
+    ) -> Result<(), Error> {
         for content in contents {
-            self.store.put_blob(tenant, content.id(), content.media_type(), content.bytes()).await?;
+            self.store
+                .put_blob(tenant, content.id(), content.media_type(), content.bytes())
+                .await?;
         }
         Ok(())
     }
 
-    /// The transcript as the model gets it, with the content of the media that it takes. Content that is `carried` already is not read
-    /// again.
+    /// The transcript as the model gets it, with the content of the media that it takes. Content
+    /// that is `carried` already is not read again.
     pub(in crate::turn) async fn carry(
         &self,
         tenant: &TenantId,
@@ -76,7 +106,11 @@ impl Engine {
         transcript: Closed,
         carried: &mut Carried,
     ) -> Result<Closed, Error> {
-        if transcript.messages().iter().all(|message| message.media().next().is_none()) {
+        if transcript
+            .messages()
+            .iter()
+            .all(|message| message.media().next().is_none())
+        {
             return Ok(transcript);
         }
         let mut messages = transcript.into_messages();
@@ -114,29 +148,53 @@ impl Engine {
     ) -> Result<(Closed, Carried), Error> {
         let mut carried = Carried::default();
         for content in own {
-            carried.contents.insert(content.id().clone(), content.bytes().into());
+            carried
+                .contents
+                .insert(content.id().clone(), content.bytes().into());
         }
         let transcript = self.carry(tenant, model, transcript, &mut carried).await?;
         Ok((transcript, carried))
     }
 
     /// The same without the content itself.
-    pub(in crate::turn) fn references(&self, model: &Resolved, transcript: Closed) -> Result<(Closed, Carried), Error> {
+    pub(in crate::turn) fn references(
+        &self,
+        model: &Resolved,
+        transcript: Closed,
+    ) -> Result<(Closed, Carried), Error> {
         let mut messages = transcript.into_messages();
         let wanted = newest(&messages, model, self.rules.max_prompt_media_bytes);
         let refused = |media: &Media, role| {
-            let over = || media.kept().is_some_and(|kept| !wanted.contains_key(&kept.id));
+            let over = || {
+                media
+                    .kept()
+                    .is_some_and(|kept| !wanted.contains_key(&kept.id))
+            };
             cannot_read(model, media, role).or_else(|| over().then(|| NO_ROOM.to_owned()))
         };
         let replaced = leave_out(&mut messages, &model.reference, refused);
-        Ok((closed(messages)?, Carried { contents: Contents::default(), replaced }))
+        Ok((
+            closed(messages)?,
+            Carried {
+                contents: Contents::default(),
+                replaced,
+            },
+        ))
     }
 
     /// The whole content of a blob. `None` means it is not there, or not as long as it should be.
-    async fn content(&self, tenant: &TenantId, id: &BlobId, bytes: u64) -> Result<Option<Arc<[u8]>>, Error> {
+    async fn content(
+        &self,
+        tenant: &TenantId,
+        id: &BlobId,
+        bytes: u64,
+    ) -> Result<Option<Arc<[u8]>>, Error> {
         let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
         while (content.len() as u64) < bytes {
-            let piece = self.store.blob_piece(tenant, id, content.len() as u64).await?;
+            let piece = self
+                .store
+                .blob_piece(tenant, id, content.len() as u64)
+                .await?;
             if piece.is_empty() {
                 tracing::error!(blob.id = %id, "a message refers to a missing blob");
                 return Ok(None);
@@ -146,11 +204,15 @@ impl Engine {
         Ok(Some(content.into()))
     }
 
-    /// Removes content that is unreferenced and was not touched for a day, a bounded piece at a time.
+    /// Removes content that is unreferenced and was not touched for a day, a bounded piece at a
+    /// time.
     pub async fn sweep_blobs(&self) -> Result<(), Error> {
-        let (mut walk, mut swept) = (Walk::default(), 0);
+        let mut walk = Walk::default();
+        let mut swept = 0;
         while !self.draining.is_cancelled() {
-            let Some(round) = self.store.sweep_blobs(&walk).await? else { break };
+            let Some(round) = self.store.sweep_blobs(&walk).await? else {
+                break;
+            };
             swept += round.swept;
             walk = round.next;
         }
@@ -168,12 +230,24 @@ pub(in crate::turn) fn cannot_read(model: &Resolved, media: &Media, role: Role) 
 
 /// Only words took the place of media: calls and results are as they were.
 fn closed(messages: Vec<Message>) -> Result<Closed, Error> {
-    Transcript::new(messages).close().map_err(|error| Error::Internal(error.to_string()))
+    Transcript::new(messages)
+        .close()
+        .map_err(|error| Error::Internal(error.to_string()))
 }
 
 fn note(left_out: &LeftOut) -> PromptNote {
-    let LeftOut { message, part, media_type, filename, why } = left_out;
-    let name = if filename.is_empty() { "A part".to_owned() } else { filename.clone() };
+    let LeftOut {
+        message,
+        part,
+        media_type,
+        filename,
+        why,
+    } = left_out;
+    let name = if filename.is_empty() {
+        "A part".to_owned()
+    } else {
+        filename.clone()
+    };
     PromptNote {
         kind: PromptNoteKind::Unsupported,
         message: Some(message.clone()),
@@ -182,7 +256,8 @@ fn note(left_out: &LeftOut) -> PromptNote {
     }
 }
 
-/// The stored content that the model takes, newest first until there is no room for more, each with its length.
+/// The stored content that the model takes, newest first until there is no room for more, each with
+/// its length.
 fn newest(messages: &[Message], model: &Resolved, most: u64) -> BTreeMap<BlobId, u64> {
     let mut wanted = BTreeMap::new();
     let mut left = most;
@@ -191,11 +266,15 @@ fn newest(messages: &[Message], model: &Resolved, most: u64) -> BTreeMap<BlobId,
         media.into_iter().rev().map(|media| (message.role, media))
     });
     for (role, media) in media {
-        let Source::Blob(kept) = &media.source else { continue };
+        let Source::Blob(kept) = &media.source else {
+            continue;
+        };
         if wanted.contains_key(&kept.id) || cannot_read(model, media, role).is_some() {
             continue;
         }
-        let Some(rest) = left.checked_sub(kept.bytes) else { break };
+        let Some(rest) = left.checked_sub(kept.bytes) else {
+            break;
+        };
         left = rest;
         wanted.insert(kept.id.clone(), kept.bytes);
     }

@@ -1,5 +1,6 @@
-//! PrepareContext: the next prompt of a host that calls the model itself, made to fit. What is done for it is done step by step, each in
-//! a transaction of its own; what was done is remembered with the last of them.
+//! PrepareContext: the next prompt of a host that calls the model itself, made to fit. What is done
+//! for it is done step by step, each in a transaction of its own; what was done is remembered with
+//! the last of them.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::{
         prune::{Pruning, choose, is_due},
     },
     model::{
-        Applied, Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey, TenantId, TokenCount,
+        Applied, Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey,
+        TenantId, TokenCount,
         command::PrepareContext,
         compaction::{CompactionPolicy, Trigger},
         config::PrunePolicy,
@@ -58,16 +60,21 @@ impl Engine {
             let key = SessionKey::new(tenant, command.session.clone());
             let mut so_far = Progress::default();
             for _ in 0..TRIES {
-                if let Some(prepared) = Box::pin(engine.try_prepare(&key, &command, &mut so_far)).await? {
+                if let Some(prepared) =
+                    Box::pin(engine.try_prepare(&key, &command, &mut so_far)).await?
+                {
                     return Ok(prepared);
                 }
             }
-            Err(Error::Store(store::Error::Conflict("the context kept changing".to_owned())))
+            Err(Error::Store(store::Error::Conflict(
+                "the context kept changing".to_owned(),
+            )))
         })
         .await
     }
 
-    /// One try. `None` means something was done, or the context changed between the look and the statement. Either way it is looked at anew.
+    /// One try. `None` means something was done, or the context changed between the look and the
+    /// statement. Either way it is looked at anew.
     async fn try_prepare(
         &self,
         key: &SessionKey,
@@ -77,7 +84,10 @@ impl Engine {
         let standing = self.standing(key).await?;
         let done = self.prepared(key, command).await?;
         if let Some(turn) = &standing.session.current_turn {
-            return Err(Error::TurnInProgress { turn: turn.clone(), last: standing.session.last_seq });
+            return Err(Error::TurnInProgress {
+                turn: turn.clone(),
+                last: standing.session.last_seq,
+            });
         }
         let model = self.model(standing.model(command.model.as_deref()))?;
         if command.applies_queued && done.is_none() && so_far.applied.is_none() {
@@ -101,24 +111,46 @@ impl Engine {
                 .await
                 .map(|shown| Some((shown, report)));
         }
-        let due = |at_most| compact::due(&policy.compaction, budget, at_most, model.provider.is_local());
+        let due = |at_most| {
+            compact::due(
+                &policy.compaction,
+                budget,
+                at_most,
+                model.provider.is_local(),
+            )
+        };
         let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
         let now = due(size.at_most());
-        if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some()) {
-            let report = PrepareReport { applied: so_far.applied.clone().unwrap_or_default(), ..report };
+        if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some())
+        {
+            let report = PrepareReport {
+                applied: so_far.applied.clone().unwrap_or_default(),
+                ..report
+            };
             if so_far.report.is_none() && due(at_most(&report.pruned)).is_none() {
-                return self.prune_for(key, command, &standing, &pruning, report).await;
+                return self
+                    .prune_for(key, command, &standing, &pruning, report)
+                    .await;
             }
             // More is to be done: what all of it comes to is remembered at the end.
-            let (planned, version) = (report.prune.clone().unwrap_or_default(), standing.session.context_version);
-            if let Some(cleared) = self.clear(key, &pruning, planned, version, (&unasked(), "")).await? {
+            let planned = report.prune.clone().unwrap_or_default();
+            let version = standing.session.context_version;
+            if let Some(cleared) = self
+                .clear(key, &pruning, planned, version, (&unasked(), ""))
+                .await?
+            {
                 // What was done before, while messages were appended, stays reported.
                 let first = so_far.report.take();
                 let (before, compaction) = match first {
                     Some(first) => (first.before, first.compaction),
                     None => (report.before, None),
                 };
-                so_far.report = Some(PrepareReport { before, prune: Some(cleared), compaction, ..report });
+                so_far.report = Some(PrepareReport {
+                    before,
+                    prune: Some(cleared),
+                    compaction,
+                    ..report
+                });
             }
             return Ok(None);
         }
@@ -134,25 +166,47 @@ impl Engine {
         };
         let report = so_far.report.get_or_insert_with(nothing);
         if let Some(trigger) = now.filter(|_| report.compaction.is_none())
-            && self.compact_for(key, &standing, &policy.compaction, (&model, budget), trigger, report).await?
+            && self
+                .compact_for(
+                    key,
+                    &standing,
+                    &policy.compaction,
+                    (&model, budget),
+                    trigger,
+                    report,
+                )
+                .await?
         {
             return Ok(None);
         }
-        let shown = self.fitting(key, &standing, &model, command.shape, budget).await?;
-        let report = PrepareReport { compacted: size(), ..report.clone() };
+        let shown = self
+            .fitting(key, &standing, &model, command.shape, budget)
+            .await?;
+        let report = PrepareReport {
+            compacted: size(),
+            ..report.clone()
+        };
         let known = self.remember_prepared(key, command, &report).await?;
         Ok(Some((shown, known.unwrap_or(report))))
     }
 
     /// What the same request did before.
-    async fn prepared(&self, key: &SessionKey, command: &PrepareContext) -> Result<Option<PrepareReport>, Error> {
-        let Some(request) = &command.idempotency.request else { return Ok(None) };
+    async fn prepared(
+        &self,
+        key: &SessionKey,
+        command: &PrepareContext,
+    ) -> Result<Option<PrepareReport>, Error> {
+        let Some(request) = &command.idempotency.request else {
+            return Ok(None);
+        };
         let remembered = self.store.remembered(key, request).await?;
-        remembered.map(|remembered| same(&remembered, command)).transpose()
+        remembered
+            .map(|remembered| same(&remembered, command))
+            .transpose()
     }
 
-    /// Clears old results, and remembers it with them. A request without a key is told at once; another one looks, as its repetition
-    /// would.
+    /// Clears old results, and remembers it with them. A request without a key is told at once;
+    /// another one looks, as its repetition would.
     async fn prune_for(
         &self,
         key: &SessionKey,
@@ -161,16 +215,27 @@ impl Engine {
         pruning: &Pruning,
         report: PrepareReport,
     ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
-        let Some(planned) = report.prune.clone() else { return Ok(None) };
+        let Some(planned) = report.prune.clone() else {
+            return Ok(None);
+        };
         let led = codec::receipt::write_prepared(&report);
         let version = standing.session.context_version;
-        let cleared = self.clear(key, pruning, planned, version, (&command.idempotency, &led)).await?;
-        let (Some(cleared), None) = (cleared, &command.idempotency.request) else { return Ok(None) };
-        let report = PrepareReport { prune: Some(cleared), ..report };
+        let cleared = self
+            .clear(key, pruning, planned, version, (&command.idempotency, &led))
+            .await?;
+        let (Some(cleared), None) = (cleared, &command.idempotency.request) else {
+            return Ok(None);
+        };
+        let report = PrepareReport {
+            prune: Some(cleared),
+            ..report
+        };
         let standing = self.standing(key).await?;
         let model = self.model(standing.model(command.model.as_deref()))?;
         let budget = budget(&self.policy(&standing.session.config)?.context, &model)?;
-        self.fitting(key, &standing, &model, command.shape, budget).await.map(|shown| Some((shown, report)))
+        self.fitting(key, &standing, &model, command.shape, budget)
+            .await
+            .map(|shown| Some((shown, report)))
     }
 
     /// Compacts. False: there is nothing to be gained, or it was given up.
@@ -185,8 +250,13 @@ impl Engine {
     ) -> Result<bool, Error> {
         let survey = self.survey(key, standing, model, budget).await?;
         let order = Order::of_policy(policy, budget, trigger, None, report.prune.is_some());
-        let timeout = self.limits(&standing.session.config, &standing.request).turn_timeout;
-        match self.compact_now(key, &survey, &order, self.cut_short(timeout)).await? {
+        let timeout = self
+            .limits(&standing.session.config, &standing.request)
+            .turn_timeout;
+        match self
+            .compact_now(key, &survey, &order, self.cut_short(timeout))
+            .await?
+        {
             Tried::Nothing => Ok(false),
             Tried::Changed => Ok(true),
             Tried::Ended(made) => {
@@ -207,7 +277,11 @@ impl Engine {
         if command.idempotency.request.is_none() {
             return Ok(None);
         }
-        let pruned_at = report.prune.as_ref().and_then(|prune| prune.at).map_or(0, |seq| seq.0);
+        let pruned_at = report
+            .prune
+            .as_ref()
+            .and_then(|prune| prune.at)
+            .map_or(0, |seq| seq.0);
         let led = format!("{pruned_at}{}", codec::receipt::write_prepared(report));
         let first = self.store.remember(key, &command.idempotency, &led).await?;
         first.map(|first| same(&first, command)).transpose()
@@ -226,16 +300,28 @@ impl Engine {
         if budget.assumed || used <= budget.window {
             return self.shown(key, standing, model, shape).await;
         }
-        let shares = self.context_stats(key, Some(&model.reference)).await?.breakdown.shares;
-        let largest = shares.iter().filter(|share| share.in_total()).max_by_key(|share| share.tokens);
+        let shares = self
+            .context_stats(key, Some(&model.reference))
+            .await?
+            .breakdown
+            .shares;
+        let largest = shares
+            .iter()
+            .filter(|share| share.in_total())
+            .max_by_key(|share| share.tokens);
         let largest = largest.map_or(Occupant::User, |Share { occupant, .. }| *occupant);
-        Err(Error::ContextOverflow { used, window: budget.window, largest })
+        Err(Error::ContextOverflow {
+            used,
+            window: budget.window,
+            largest,
+        })
     }
 }
 
 impl Standing {
-    /// What a prune by the policy would clear, and the report of a preparation that does no more. `None` means nothing is to be cleared, or it
-    /// does not pay. `compacts`: the context is compacted otherwise.
+    /// What a prune by the policy would clear, and the report of a preparation that does no more.
+    /// `None` means nothing is to be cleared, or it does not pay. `compacts`: the context is
+    /// compacted otherwise.
     pub(in crate::turn) fn due(
         &self,
         policy: &PrunePolicy,
@@ -247,12 +333,20 @@ impl Standing {
         let size = self.size(model);
         let before = size.size();
         let rebilled = pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens());
-        if !is_due(policy.mode, &pruning, rebilled, compacts || budget.overflows(before.at_most())) {
+        if !is_due(
+            policy.mode,
+            &pruning,
+            rebilled,
+            compacts || budget.overflows(before.at_most()),
+        ) {
             return None;
         }
         // What was measured before is of no use for what is left.
         let left = size.with_rewritten(self.session.context_tokens - i64::from(pruning.saved));
-        let left = left.without(self.unsupported_without_results(model)).size().count;
+        let left = left
+            .without(self.unsupported_without_results(model))
+            .size()
+            .count;
         let prune: PruneReport = report(&pruning, rebilled);
         let report = PrepareReport {
             before: before.count,
@@ -265,7 +359,8 @@ impl Standing {
         Some((pruning, report))
     }
 
-    /// Tokens of the transcript that the model is not sent, tool results excluded: results that are cleared lose their media too.
+    /// Tokens of the transcript that the model is not sent, tool results excluded: results that are
+    /// cleared lose their media too.
     fn unsupported_without_results(&self, model: &Resolved) -> i64 {
         let unsupported = unsupported(model, &Excerpt::whole(&self.messages)).into_iter();
         unsupported
@@ -281,6 +376,8 @@ fn same(remembered: &Remembered, command: &PrepareContext) -> Result<PrepareRepo
         Some(request) if remembered.hash != command.idempotency.hash => {
             Err(Error::IdempotencyMismatch(request.clone()))
         }
-        Some(_) | None => Ok(codec::receipt::read_prepared(&remembered.result).map_err(store::Error::from)?),
+        Some(_) | None => {
+            Ok(codec::receipt::read_prepared(&remembered.result).map_err(store::Error::from)?)
+        }
     }
 }

@@ -51,11 +51,22 @@ impl Engine {
     }
 
     /// One try. `None` means the context changed between the look and the statement.
-    async fn try_prune(&self, key: &SessionKey, command: &PruneToolOutputs) -> Result<Option<PruneReport>, Error> {
-        let PruneToolOutputs { session: _, overrides, dry_run, idempotency } = command;
+    async fn try_prune(
+        &self,
+        key: &SessionKey,
+        command: &PruneToolOutputs,
+    ) -> Result<Option<PruneReport>, Error> {
+        let PruneToolOutputs {
+            session: _,
+            overrides,
+            dry_run,
+            idempotency,
+        } = command;
         let session = self.session(key).await?;
         if let Some(told) = self.told(key, idempotency).await? {
-            return told.map_or(Ok(Some(PruneReport::default())), |event| pruned(&event).map(Some));
+            return told.map_or(Ok(Some(PruneReport::default())), |event| {
+                pruned(&event).map(Some)
+            });
         }
         let policy = self.policy(&session.config)?.context.prune.with(overrides);
         let seen = self.store().transcript(key).await?;
@@ -65,17 +76,24 @@ impl Engine {
             return Ok(nothing.then(PruneReport::default));
         };
         let model = self.model(&session.config.model).ok();
-        let size =
-            own_size(&session.config, CalledModel::named(&session.config.model, model.as_ref()), (&session).into());
-        let report = report(&pruning, pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens()));
+        let size = own_size(
+            &session.config,
+            CalledModel::named(&session.config.model, model.as_ref()),
+            (&session).into(),
+        );
+        let report = report(
+            &pruning,
+            pruning.rebilled(size.cached_tokens(), size.non_transcript_tokens()),
+        );
         if *dry_run {
             return Ok(Some(report));
         }
-        self.clear(key, &pruning, report, version, (idempotency, "")).await
+        self.clear(key, &pruning, report, version, (idempotency, ""))
+            .await
     }
 
-    /// Clears what was chosen from that version of the context, for a request with what it led to beside. `None` means it is another version by
-    /// now, or the request is known.
+    /// Clears what was chosen from that version of the context, for a request with what it led to
+    /// beside. `None` means it is another version by now, or the request is known.
     pub(in crate::turn) async fn clear(
         &self,
         key: &SessionKey,
@@ -84,21 +102,39 @@ impl Engine {
         version: i64,
         (idempotency, led): (&Idempotency, &str),
     ) -> Result<Option<PruneReport>, Error> {
-        let places: Vec<Place> =
-            pruning.outputs.iter().map(|output| (output.message.clone(), output.position)).collect();
-        let payload = codec::event::encode(&Payload::ContextPruned { report: report.clone() }).payload;
-        let marks = Marks { seen: version, places: &places, payload: &payload, led, idempotency };
-        let Some(moved) = self.store().prune(key, &marks, placeholder()).await? else { return Ok(None) };
+        let places: Vec<Place> = pruning
+            .outputs
+            .iter()
+            .map(|output| (output.message.clone(), output.position))
+            .collect();
+        let payload = codec::event::encode(&Payload::ContextPruned {
+            report: report.clone(),
+        })
+        .payload;
+        let marks = Marks {
+            seen: version,
+            places: &places,
+            payload: &payload,
+            led,
+            idempotency,
+        };
+        let Some(moved) = self.store().prune(key, &marks, placeholder()).await? else {
+            return Ok(None);
+        };
         tracing::info!(
             session.id = %key.session, outputs = report.calls.len(), tokens.saved = report.saved,
             tokens.rebilled = report.rebilled, "pruned old tool results"
         );
         self.nudge(key, moved.last_seq);
-        Ok(Some(PruneReport { at: Some(moved.last_seq), ..report }))
+        Ok(Some(PruneReport {
+            at: Some(moved.last_seq),
+            ..report
+        }))
     }
 
-    /// Clears old results after the end of a turn, however it ended, so that the next prompt is smaller (feature row S17). What is in
-    /// doubt is left to the next turn, which looks for itself.
+    /// Clears old results after the end of a turn, however it ended, so that the next prompt is
+    /// smaller (feature row S17). What is in doubt is left to the next turn, which looks for
+    /// itself.
     pub(in crate::turn) async fn prune_behind(&self, key: &SessionKey) {
         if let Err(error) = self.try_prune_behind(key).await {
             tracing::warn!(session.id = %key.session, %error, "pruning after a turn failed");
@@ -112,14 +148,18 @@ impl Engine {
         if looked.session.current_turn.is_some() {
             return Ok(());
         }
-        let Ok(budget) = budget(&policy, &model) else { return Ok(()) };
+        let Ok(budget) = budget(&policy, &model) else {
+            return Ok(());
+        };
         let size = looked.size(&model).size().at_most();
-        let compacts = compact::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
+        let compacts =
+            compact::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
         if let Some((pruning, planned)) = looked.due(&policy.prune, &model, budget, compacts)
             && let Some(report) = planned.prune
         {
             let version = looked.session.context_version;
-            self.clear(key, &pruning, report, version, (&unasked(), "")).await?;
+            self.clear(key, &pruning, report, version, (&unasked(), ""))
+                .await?;
         }
         Ok(())
     }
@@ -143,11 +183,22 @@ impl Engine {
         .await
     }
 
-    async fn try_restore(&self, key: &SessionKey, command: &RestoreToolOutputs) -> Result<Option<Restored>, Error> {
-        let RestoreToolOutputs { session: _, pruned_at, idempotency } = command;
+    async fn try_restore(
+        &self,
+        key: &SessionKey,
+        command: &RestoreToolOutputs,
+    ) -> Result<Option<Restored>, Error> {
+        let RestoreToolOutputs {
+            session: _,
+            pruned_at,
+            idempotency,
+        } = command;
         let found = self.store().cleared_by(key, *pruned_at).await?;
         let found = found.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let nothing = Restored { pruned_at: *pruned_at, ..Restored::default() };
+        let nothing = Restored {
+            pruned_at: *pruned_at,
+            ..Restored::default()
+        };
         if let Some(told) = self.told(key, idempotency).await? {
             return told.map_or(Ok(Some(nothing)), |event| {
                 codec::ledger::decode_restored(&event.payload)
@@ -163,38 +214,83 @@ impl Engine {
         }
         let restored = Restored {
             pruned_at: *pruned_at,
-            calls: found.results.iter().map(|result| result.call.clone()).collect(),
-            tokens: found.results.iter().map(|result| result.saved).fold(0, u32::saturating_add),
+            calls: found
+                .results
+                .iter()
+                .map(|result| result.call.clone())
+                .collect(),
+            tokens: found
+                .results
+                .iter()
+                .map(|result| result.saved)
+                .fold(0, u32::saturating_add),
         };
-        let places: Vec<Place> = found.results.into_iter().map(|result| result.place).collect();
-        let payload = codec::event::encode(&Payload::ContextRestored { restored: restored.clone() }).payload;
-        let marks = Marks { seen: found.version, places: &places, payload: &payload, led: "", idempotency };
-        let Some(moved) = self.store().restore(key, &marks, *pruned_at).await? else { return Ok(None) };
+        let places: Vec<Place> = found
+            .results
+            .into_iter()
+            .map(|result| result.place)
+            .collect();
+        let payload = codec::event::encode(&Payload::ContextRestored {
+            restored: restored.clone(),
+        })
+        .payload;
+        let marks = Marks {
+            seen: found.version,
+            places: &places,
+            payload: &payload,
+            led: "",
+            idempotency,
+        };
+        let Some(moved) = self.store().restore(key, &marks, *pruned_at).await? else {
+            return Ok(None);
+        };
         self.nudge(key, moved.last_seq);
         Ok(Some(restored))
     }
 
-    /// What the same request was told before: the event, or that there was nothing to do. `None` means it is new.
-    async fn told(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<Option<StoredEvent>>, Error> {
-        let Some(request) = &idempotency.request else { return Ok(None) };
-        let Some(remembered) = self.store().remembered(key, request).await? else { return Ok(None) };
+    /// What the same request was told before: the event, or that there was nothing to do. `None`
+    /// means it is new.
+    async fn told(
+        &self,
+        key: &SessionKey,
+        idempotency: &Idempotency,
+    ) -> Result<Option<Option<StoredEvent>>, Error> {
+        let Some(request) = &idempotency.request else {
+            return Ok(None);
+        };
+        let Some(remembered) = self.store().remembered(key, request).await? else {
+            return Ok(None);
+        };
         if remembered.hash != idempotency.hash {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
         if remembered.result.is_empty() {
             return Ok(Some(None));
         }
-        let missing =
-            || Error::Internal(format!("a request led to {:?}, and no event describes it", remembered.result));
+        let missing = || {
+            Error::Internal(format!(
+                "a request led to {:?}, and no event describes it",
+                remembered.result
+            ))
+        };
         let seq = remembered.result.parse().map(Seq).map_err(|_| missing())?;
-        self.store().event(key, seq).await?.ok_or_else(missing).map(|event| Some(Some(event)))
+        self.store()
+            .event(key, seq)
+            .await?
+            .ok_or_else(missing)
+            .map(|event| Some(Some(event)))
     }
 
-    /// Remembers that there was nothing to do. False: the same request did it a moment ago, which is what it has to be told.
+    /// Remembers that there was nothing to do. False: the same request did it a moment ago, which
+    /// is what it has to be told.
     async fn nothing(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
-        let Some(request) = &idempotency.request else { return Ok(true) };
+        let Some(request) = &idempotency.request else {
+            return Ok(true);
+        };
         match self.store().remember(key, idempotency, "").await? {
-            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
+            Some(first) if first.hash != idempotency.hash => {
+                Err(Error::IdempotencyMismatch(request.clone()))
+            }
             Some(first) => Ok(first.result.is_empty()),
             None => Ok(true),
         }
@@ -204,7 +300,11 @@ impl Engine {
 /// What is told of a prune.
 pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
     PruneReport {
-        calls: pruning.outputs.iter().map(|output| output.call.clone()).collect(),
+        calls: pruning
+            .outputs
+            .iter()
+            .map(|output| output.call.clone())
+            .collect(),
         tools: pruning.tools(),
         saved: pruning.saved,
         rebilled,
@@ -214,13 +314,19 @@ pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
 
 /// A prune that no request asked for.
 pub(in crate::turn) fn unasked() -> Idempotency {
-    Idempotency { request: None::<RequestId>, hash: String::new() }
+    Idempotency {
+        request: None::<RequestId>,
+        hash: String::new(),
+    }
 }
 
 fn pruned(event: &StoredEvent) -> Result<PruneReport, Error> {
-    codec::ledger::decode_pruned(&event.payload, event.seq).map_err(|error| store::Error::from(error).into())
+    codec::ledger::decode_pruned(&event.payload, event.seq)
+        .map_err(|error| store::Error::from(error).into())
 }
 
 fn kept_changing() -> Error {
-    Error::Store(store::Error::Conflict("the context kept changing".to_owned()))
+    Error::Store(store::Error::Conflict(
+        "the context kept changing".to_owned(),
+    ))
 }

@@ -1,44 +1,72 @@
-//! Which reasoning goes with a later prompt, and what the rest would have cost: the provider's own rule, asked message by message.
+//! Which reasoning goes with a later prompt, and what the rest would have cost: the provider's own
+//! rule, asked message by message.
 
 use std::borrow::Cow;
 
 use crate::{
-    model::{Content, Message, ModelResponse, Part, Role, Usage, message::StoredPart, transcript::loop_begins},
+    model::{
+        Content, Message, ModelResponse, Part, Role, Usage, message::StoredPart,
+        transcript::loop_begins,
+    },
     provider::registry::Resolved,
 };
 
-/// Whether a part is reasoning that does not go with the next prompt. `own`: the model wrote it. `in_loop`: the user has not spoken since.
+/// Whether a part is reasoning that does not go with the next prompt. `own`: the model wrote it.
+/// `in_loop`: the user has not spoken since.
 pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, own: bool, in_loop: bool) -> bool {
     is_reasoning(part) && !sends(model, part, own, in_loop)
 }
 
-/// Tokens of an answer's reasoning, as reported, that do not go with the prompt that follows it. After an answer with calls that is one of
-/// the same loop, otherwise the user speaks first.
+/// Tokens of an answer's reasoning, as reported, that do not go with the prompt that follows it.
+/// After an answer with calls that is one of the same loop, otherwise the user speaks first.
 pub(in crate::turn) fn dropped(model: &Resolved, answer: &[StoredPart], usage: &Usage) -> u32 {
     let in_loop = !ends_loop(answer);
-    let mut reasoning = answer.iter().map(|stored| &stored.part).filter(|part| is_reasoning(part)).peekable();
+    let mut reasoning = answer
+        .iter()
+        .map(|stored| &stored.part)
+        .filter(|part| is_reasoning(part))
+        .peekable();
     let hidden = reasoning.peek().is_none();
-    if hidden || reasoning.any(|part| !sends(model, part, true, in_loop)) { usage.reasoning } else { 0 }
+    if hidden || reasoning.any(|part| !sends(model, part, true, in_loop)) {
+        usage.reasoning
+    } else {
+        0
+    }
 }
 
 /// Whether the user speaks after this answer, since it calls nothing.
 pub(in crate::turn) fn ends_loop(answer: &[StoredPart]) -> bool {
-    !answer.iter().any(|stored| matches!(stored.part.content, Content::ToolCall(_)))
+    !answer
+        .iter()
+        .any(|stored| matches!(stored.part.content, Content::ToolCall(_)))
 }
 
-/// Tokens of reasoning in a prompt that was sent, and that no later prompt holds once the user has spoken: as reported where they were.
+/// Tokens of reasoning in a prompt that was sent, and that no later prompt holds once the user has
+/// spoken: as reported where they were.
 pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> u32 {
     let begins = loop_begins(sent);
     let passing = |message: &Message| {
         let own = is_own(model, message.response.as_ref());
-        let passes =
-            |part: &Part| is_reasoning(part) && sends(model, part, own, true) && !sends(model, part, own, false);
+        let passes = |part: &Part| {
+            is_reasoning(part) && sends(model, part, own, true) && !sends(model, part, own, false)
+        };
         let passing = || message.parts.iter().filter(|stored| passes(&stored.part));
-        let estimated = passing().map(|stored| stored.size.tokens).fold(0, u32::saturating_add);
-        let usage = message.response.as_ref().and_then(|response| response.usage.as_ref());
-        let reported = usage.map(|usage| usage.reasoning).filter(|tokens| *tokens > 0);
+        let estimated = passing()
+            .map(|stored| stored.size.tokens)
+            .fold(0, u32::saturating_add);
+        let usage = message
+            .response
+            .as_ref()
+            .and_then(|response| response.usage.as_ref());
+        let reported = usage
+            .map(|usage| usage.reasoning)
+            .filter(|tokens| *tokens > 0);
         // The estimate may be nothing: some families are taken for ones that never read it again.
-        if passing().next().is_some() { reported.unwrap_or(estimated) } else { 0 }
+        if passing().next().is_some() {
+            reported.unwrap_or(estimated)
+        } else {
+            0
+        }
     };
     sent.iter()
         .skip(begins + 1)
@@ -48,24 +76,47 @@ pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> u32 {
 }
 
 /// These messages as they go with the next prompt: reasoning that does not go with it is left out.
-pub(in crate::turn) fn as_sent<'a>(model: &Resolved, messages: &'a [Message]) -> Cow<'a, [Message]> {
+pub(in crate::turn) fn as_sent<'a>(
+    model: &Resolved,
+    messages: &'a [Message],
+) -> Cow<'a, [Message]> {
     let loop_begins = loop_begins(messages);
     let goes = |message: &Message, part: &Part, at: usize| {
-        !is_unsent(model, part, is_own(model, message.response.as_ref()), at > loop_begins)
+        !is_unsent(
+            model,
+            part,
+            is_own(model, message.response.as_ref()),
+            at > loop_begins,
+        )
     };
-    let whole = |(at, message): (usize, &Message)| message.parts.iter().all(|stored| goes(message, &stored.part, at));
+    let whole = |(at, message): (usize, &Message)| {
+        message
+            .parts
+            .iter()
+            .all(|stored| goes(message, &stored.part, at))
+    };
     if messages.iter().enumerate().all(whole) {
         return Cow::Borrowed(messages);
     }
     let without = |(at, message): (usize, &Message)| {
-        let parts = message.parts.iter().filter(|stored| goes(message, &stored.part, at)).cloned().collect();
-        Message { parts, ..message.clone() }
+        let parts = message
+            .parts
+            .iter()
+            .filter(|stored| goes(message, &stored.part, at))
+            .cloned()
+            .collect();
+        Message {
+            parts,
+            ..message.clone()
+        }
     };
     Cow::Owned(messages.iter().enumerate().map(without).collect())
 }
 
 fn sends(model: &Resolved, part: &Part, own: bool, in_loop: bool) -> bool {
-    model.provider.sends_reasoning(part.provider_metadata.is_some(), own, in_loop)
+    model
+        .provider
+        .sends_reasoning(part.provider_metadata.is_some(), own, in_loop)
 }
 
 fn is_reasoning(part: &Part) -> bool {
@@ -74,7 +125,9 @@ fn is_reasoning(part: &Part) -> bool {
 
 /// Whether the model wrote the message with that response.
 pub(in crate::turn) fn is_own(model: &Resolved, response: Option<&ModelResponse>) -> bool {
-    response.is_some_and(|response| response.provider == model.provider_name && response.model == model.reference)
+    response.is_some_and(|response| {
+        response.provider == model.provider_name && response.model == model.reference
+    })
 }
 
 #[cfg(test)]
@@ -104,25 +157,46 @@ pub(in crate::turn) mod tests {
             stall_timeout: second,
             max_request_bytes: None,
         };
-        let provider = OpenAi::new("main", settings, Some(dialect), BTreeMap::new()).expect("a provider");
-        Registry::default().with("main", Arc::new(provider)).resolve("main/m").expect("a model")
+        let provider =
+            OpenAi::new("main", settings, Some(dialect), BTreeMap::new()).expect("a provider");
+        Registry::default()
+            .with("main", Arc::new(provider))
+            .resolve("main/m")
+            .expect("a model")
     }
 
-    /// Thoughts before an answer and before a call, by the model and by another one, with details of OpenRouter's and without.
+    /// Thoughts before an answer and before a call, by the model and by another one, with details
+    /// of OpenRouter's and without.
     pub(in crate::turn) fn conversation() -> Vec<Message> {
         let thought = |n: u32, details: bool| {
             let text = format!("thought-{n}!");
             let metadata = details.then(|| {
                 format!(r#"{{"openai":{{"reasoning_details":[{{"type":"reasoning.text","text":"{text}"}}]}}}}"#)
             });
-            let content = Content::Reasoning { text, redacted: false };
-            Part { provider_metadata: metadata, ..Part::new(content) }
+            let content = Content::Reasoning {
+                text,
+                redacted: false,
+            };
+            Part {
+                provider_metadata: metadata,
+                ..Part::new(content)
+            }
         };
         let by = |model: &str, parts: Vec<Part>| {
-            let usage = Some(Usage { reasoning: 1_000, ..Usage::default() });
+            let usage = Some(Usage {
+                reasoning: 1_000,
+                ..Usage::default()
+            });
             let (provider, _) = model.split_once('/').expect("a reference");
-            let response = ModelResponse { provider: provider.to_owned(), usage, ..response(model) };
-            Message { response: Some(response), ..message(Role::Assistant, parts) }
+            let response = ModelResponse {
+                provider: provider.to_owned(),
+                usage,
+                ..response(model)
+            };
+            Message {
+                response: Some(response),
+                ..message(Role::Assistant, parts)
+            }
         };
         let call = |tool: &str| calls(&[tool]).parts[0].part.clone();
         vec![
@@ -142,9 +216,13 @@ pub(in crate::turn) mod tests {
     #[test]
     fn what_is_counted_of_reasoning_is_what_the_request_holds() {
         for dialect in dialect::DIALECTS {
-            let (model, messages) = (model(dialect), conversation());
+            let model = model(dialect);
+            let messages = conversation();
             let sent = as_sent(&model, &messages);
-            let prompt = Prompt { model: "m".to_owned(), ..prompt(messages.clone()) };
+            let prompt = Prompt {
+                model: "m".to_owned(),
+                ..prompt(messages.clone())
+            };
             let body = model.provider.request(&prompt).expect("a request").body;
             let body = String::from_utf8(body).expect("UTF-8");
             for n in 1..=5 {
@@ -156,28 +234,53 @@ pub(in crate::turn) mod tests {
             }
             let all = |messages: &[Message]| {
                 let parts = messages.iter().flat_map(|message| &message.parts);
-                parts.filter(|stored| is_reasoning(&stored.part)).map(|stored| stored.size.tokens).sum::<u32>()
+                parts
+                    .filter(|stored| is_reasoning(&stored.part))
+                    .map(|stored| stored.size.tokens)
+                    .sum::<u32>()
             };
             let unsent = size::unsupported(&model, &size::Excerpt::whole(&messages));
-            let unsent = unsent.get(&Category::Reasoning).copied().unwrap_or_default();
+            let unsent = unsent
+                .get(&Category::Reasoning)
+                .copied()
+                .unwrap_or_default();
             assert_eq!(unsent, all(&messages) - all(&sent), "{}", dialect.name);
         }
     }
 
     #[test]
     fn reasoning_of_a_loop_goes_with_it() {
-        let table = [("deepseek", 3_000, 0, 1_000), ("openrouter", 0, 1_000, 1_000), ("openai", 0, 1_000, 1_000)];
+        let table = [
+            ("deepseek", 3_000, 0, 1_000),
+            ("openrouter", 0, 1_000, 1_000),
+            ("openai", 0, 1_000, 1_000),
+        ];
         let messages = conversation();
-        let usage = Usage { reasoning: 1_000, ..Usage::default() };
+        let usage = Usage {
+            reasoning: 1_000,
+            ..Usage::default()
+        };
         for (name, expected, within, after) in table {
             let model = model(dialect::named(name).expect("a dialect"));
             assert_eq!(of_loop(&model, &messages), expected, "{name}");
             // One without details, before a call and before nothing.
-            assert_eq!(dropped(&model, &messages[4].parts, &usage), within, "{name}");
+            assert_eq!(
+                dropped(&model, &messages[4].parts, &usage),
+                within,
+                "{name}"
+            );
             assert_eq!(dropped(&model, &messages[1].parts, &usage), after, "{name}");
         }
         let model = model(dialect::named("openrouter").expect("a dialect"));
-        assert_eq!(dropped(&model, &messages[2].parts, &usage), 0, "with details it always goes back");
-        assert_eq!(dropped(&model, &user("Hidden.").parts, &usage), 1_000, "what is hidden never does");
+        assert_eq!(
+            dropped(&model, &messages[2].parts, &usage),
+            0,
+            "with details it always goes back"
+        );
+        assert_eq!(
+            dropped(&model, &user("Hidden.").parts, &usage),
+            1_000,
+            "what is hidden never does"
+        );
     }
 }

@@ -9,8 +9,9 @@ use crate::{
         size::{ContextSize, Counters, Size},
     },
     model::{
-        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig, SessionKey,
-        TenantId, Usage, UsagePurpose, command::RecordUsage, event::Estimate, ledger::ModelDependent,
+        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig,
+        SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage, event::Estimate,
+        ledger::ModelDependent,
     },
     provider::registry::Resolved,
     store::{
@@ -46,7 +47,8 @@ struct Described {
 }
 
 impl Engine {
-    /// Records what a call used, or answers again what the same request was answered before; with the model's ratio of now.
+    /// Records what a call used, or answers again what the same request was answered before; with
+    /// the model's ratio of now.
     pub async fn record_usage(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -60,21 +62,36 @@ impl Engine {
                     return Ok(recorded);
                 }
             }
-            Err(Error::Store(store::Error::Conflict("the transcript kept changing".to_owned())))
+            Err(Error::Store(store::Error::Conflict(
+                "the transcript kept changing".to_owned(),
+            )))
         })
         .await
     }
 
-    /// One try. `None` means the transcript changed between the look and the statement, or the same request was quicker.
-    async fn try_record(&self, key: &SessionKey, command: &RecordUsage) -> Result<Option<(Recorded, f64)>, Error> {
-        let tail = self.store.tail(key, command.idempotency.request.as_ref()).await?;
+    /// One try. `None` means the transcript changed between the look and the statement, or the same
+    /// request was quicker.
+    async fn try_record(
+        &self,
+        key: &SessionKey,
+        command: &RecordUsage,
+    ) -> Result<Option<(Recorded, f64)>, Error> {
+        let tail = self
+            .store
+            .tail(key, command.idempotency.request.as_ref())
+            .await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        let Session { config, revision, .. } = self.session(key).await?;
+        let Session {
+            config, revision, ..
+        } = self.session(key).await?;
         let reference = command.model.as_deref().unwrap_or(&config.model);
-        // A host may call models that this server has not: what they used counts, and teaches nothing.
+        // A host may call models that this server has not: what they used counts, and teaches
+        // nothing.
         let model = self.model(reference).ok();
         let reference = model.as_ref().map_or(reference, |model| &model.reference);
-        if let (Some(Remembered { hash, result }), Some(request)) = (&tail.remembered, &command.idempotency.request) {
+        if let (Some(Remembered { hash, result }), Some(request)) =
+            (&tail.remembered, &command.idempotency.request)
+        {
             if *hash != command.idempotency.hash {
                 return Err(Error::IdempotencyMismatch(request.clone()));
             }
@@ -90,11 +107,21 @@ impl Engine {
         let models = (model.as_ref(), own.as_ref());
         let answer = message.as_ref();
         let variable = Variable::default();
-        let mut call = HostCall { command, tail: &tail, config: &config, reference, models, variable, answer };
+        let mut call = HostCall {
+            command,
+            tail: &tail,
+            config: &config,
+            reference,
+            models,
+            variable,
+            answer,
+        };
         call.variable = self.variable(key, &call, since).await?;
         let described = call.described(since);
         let (recorded, measured) = call.outcome(described);
-        let info = message.as_ref().map(|message| info(message, reference, &command.usage));
+        let info = message
+            .as_ref()
+            .map(|message| info(message, reference, &command.usage));
         let report = Report {
             seen: tail.version,
             purpose: command.purpose,
@@ -112,12 +139,15 @@ impl Engine {
             idempotency: &command.idempotency,
             result: &codec::receipt::write_recorded(&recorded),
         };
-        let Some(last) = self.store.record_usage(key, &report).await? else { return Ok(None) };
+        let Some(last) = self.store.record_usage(key, &report).await? else {
+            return Ok(None);
+        };
         self.nudge(key, last);
         if let (Some(model), Some(_)) = (&model, described)
             && self.is_instructive(model, tail.tokens)
         {
-            self.learn_from(key, model, message.as_ref(), command.usage.input).await;
+            self.learn_from(key, model, message.as_ref(), command.usage.input)
+                .await;
         }
         Ok(Some((recorded, self.calibration(reference).await?.ratio)))
     }
@@ -128,46 +158,75 @@ impl Engine {
         key: &SessionKey,
         command: &RecordUsage,
     ) -> Result<(Option<Message>, Option<Since>), Error> {
-        let Some(id) = &command.message else { return Ok((None, None)) };
-        let found = self.store.messages_by_id(key, std::slice::from_ref(id)).await?.remove(id);
-        let found = found.filter(|message| message.role == Role::Assistant && message.voided_at.is_none());
+        let Some(id) = &command.message else {
+            return Ok((None, None));
+        };
+        let found = self
+            .store
+            .messages_by_id(key, std::slice::from_ref(id))
+            .await?
+            .remove(id);
+        let found =
+            found.filter(|message| message.role == Role::Assistant && message.voided_at.is_none());
         let message = found.ok_or_else(|| Error::MessageNotFound(id.clone()))?;
         Ok((Some(message), self.store.since(key, id).await?))
     }
 
     /// What the counters leave open of the session's prompts. The text of its messages is not read.
-    async fn variable(&self, key: &SessionKey, call: &HostCall<'_>, since: Option<Since>) -> Result<Variable, Error> {
+    async fn variable(
+        &self,
+        key: &SessionKey,
+        call: &HostCall<'_>,
+        since: Option<Since>,
+    ) -> Result<Variable, Error> {
         let ModelDependent { media, reasoning } = call.tail.holds;
         if !(media || reasoning) {
             return Ok(Variable::default());
         }
         let [called, own] = call.models();
         let with_reasoning = called.withholds_reasoning() || own.withholds_reasoning();
-        let all = self.store.variable(key, with_reasoning, &[LATEST, call.before()]).await?;
+        let all = self
+            .store
+            .variable(key, with_reasoning, &[LATEST, call.before()])
+            .await?;
         if all.iter().all(|message| message.parts.is_empty()) {
             return Ok(Variable::default());
         }
-        let non_transcript = [called, own]
-            .map(|model| i64::from(own_size(call.config, model, call.tail.into()).non_transcript_tokens()));
+        let non_transcript = [called, own].map(|model| {
+            i64::from(own_size(call.config, model, call.tail.into()).non_transcript_tokens())
+        });
         let since_call = call.tail.anchor.as_ref().map_or(0, |anchor| {
             call.tail.tokens + non_transcript[0].max(non_transcript[1]) - anchor.estimated_at_anchor
         });
         let new = since_call.max(since.map_or(0, |since| since.tokens));
         let newest = match new > 0 {
-            true => self.newest(key, |newest| transcript_tokens(newest) > 2 * new + SLACK).await?,
+            true => {
+                self.newest(key, |newest| transcript_tokens(newest) > 2 * new + SLACK)
+                    .await?
+            }
             false => Vec::new(),
         };
         Ok(Variable { all, newest })
     }
 
-    /// Learns from the prompt that the host sent: what stood before the answer. It is learnt while the caller waits, so that the answer has
-    /// it; what goes wrong only leaves it unlearnt.
-    async fn learn_from(&self, key: &SessionKey, model: &Resolved, answer: Option<&Message>, reported: u32) {
+    /// Learns from the prompt that the host sent: what stood before the answer. It is learnt while
+    /// the caller waits, so that the answer has it; what goes wrong only leaves it unlearnt.
+    async fn learn_from(
+        &self,
+        key: &SessionKey,
+        model: &Resolved,
+        answer: Option<&Message>,
+        reported: u32,
+    ) {
         let learnt = async {
             let mut standing = self.standing(key).await?;
-            standing.messages.retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
+            standing
+                .messages
+                .retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
             // The host sent words for what the model cannot take.
-            leave_out(&mut standing.messages, &model.reference, |media, role| cannot_read(model, media, role));
+            leave_out(&mut standing.messages, &model.reference, |media, role| {
+                cannot_read(model, media, role)
+            });
             let prompt = self.prompt(&standing, model)?;
             self.learn_now(model, prompt, reported).await
         };
@@ -177,7 +236,8 @@ impl Engine {
     }
 }
 
-/// What the counters leave open: messages with parts that a model may not read or be sent, and with nothing else.
+/// What the counters leave open: messages with parts that a model may not read or be sent, and with
+/// nothing else.
 #[derive(Debug, Default)]
 struct Variable {
     /// All of them.
@@ -188,7 +248,10 @@ struct Variable {
 
 /// The messages before a seq.
 fn sent(messages: &[Message], before: Seq) -> &[Message] {
-    let count = messages.iter().rposition(|message| message.seq < before).map_or(0, |last| last + 1);
+    let count = messages
+        .iter()
+        .rposition(|message| message.seq < before)
+        .map_or(0, |last| last + 1);
     &messages[..count]
 }
 
@@ -207,24 +270,36 @@ struct HostCall<'a> {
 }
 
 impl HostCall<'_> {
-    /// The prompt that the report is about. `None` means it is not known, or another one by now. Since the version that the host names nothing
-    /// may have come but appends, the first of which began with the answer: no change of the configuration either.
+    /// The prompt that the report is about. `None` means it is not known, or another one by now.
+    /// Since the version that the host names nothing may have come but appends, the first of
+    /// which began with the answer: no change of the configuration either.
     fn described(&self, since: Option<Since>) -> Option<Described> {
-        let (sent, now) = (self.command.version?, self.tail.version.number());
+        let sent = self.command.version?;
+        let now = self.tail.version.number();
         if self.command.purpose != UsagePurpose::Turn || self.command.usage.input == 0 {
             return None;
         }
         match (self.answer, since) {
             (Some(message), Some(since)) => {
-                let answer =
-                    message.parts.iter().map(|part| part.size.tokens).fold(message.overhead, u32::saturating_add);
+                let answer = message
+                    .parts
+                    .iter()
+                    .map(|part| part.size.tokens)
+                    .fold(message.overhead, u32::saturating_add);
                 let before = self.tail.tokens - since.tokens - i64::from(answer);
-                let only_appends = since.version == Some(transcript_of(sent)) && sent + 1 + since.later == now;
-                only_appends.then_some(Described { transcript: before, answer: Some(answer) })
+                let only_appends =
+                    since.version == Some(transcript_of(sent)) && sent + 1 + since.later == now;
+                only_appends.then_some(Described {
+                    transcript: before,
+                    answer: Some(answer),
+                })
             }
             (Some(_), None) => None,
             (None, _) => {
-                let prompt = Described { transcript: self.tail.tokens, answer: None };
+                let prompt = Described {
+                    transcript: self.tail.tokens,
+                    answer: None,
+                };
                 (sent == now).then_some(prompt)
             }
         }
@@ -234,17 +309,34 @@ impl HostCall<'_> {
     fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Anchor>) {
         let usage = &self.command.usage;
         let Some(Described { transcript, answer }) = described else {
-            return (Recorded { estimate: None, size: self.next(None).count }, None);
+            return (
+                Recorded {
+                    estimate: None,
+                    size: self.next(None).count,
+                },
+                None,
+            );
         };
-        let ([named, _], (called, _)) = (self.models(), self.models);
-        let counters = Counters { transcript_tokens: transcript, ..self.tail.into() };
+        let [named, _] = self.models();
+        let (called, _) = self.models;
+        let counters = Counters {
+            transcript_tokens: transcript,
+            ..self.tail.into()
+        };
         let size = self.size(named, counters, self.before());
         let predicted = size.size().count;
-        let written = self.answer.map(|message| &message.parts).filter(|_| answer.is_some());
+        let written = self
+            .answer
+            .map(|message| &message.parts)
+            .filter(|_| answer.is_some());
         let (dropped, of_loop) = match (called, written) {
             (Some(model), Some(answer)) => {
                 let of_loop = || reasoning::of_loop(model, sent(&self.variable.all, self.before()));
-                let of_loop = if reasoning::ends_loop(answer) { of_loop() } else { 0 };
+                let of_loop = if reasoning::ends_loop(answer) {
+                    of_loop()
+                } else {
+                    0
+                };
                 (reasoning::dropped(model, answer, usage), of_loop)
             }
             (None, _) | (_, None) => (0, 0),
@@ -260,22 +352,38 @@ impl HostCall<'_> {
             estimated: predicted.tokens,
             basis: predicted.basis,
         };
-        let estimate = Estimate { estimated: predicted.tokens, actual: usage.input, basis: predicted.basis };
+        let estimate = Estimate {
+            estimated: predicted.tokens,
+            actual: usage.input,
+            basis: predicted.basis,
+        };
         let size = self.next(Some(&measured)).count;
-        (Recorded { estimate: Some(estimate), size }, Some(measured))
+        (
+            Recorded {
+                estimate: Some(estimate),
+                size,
+            },
+            Some(measured),
+        )
     }
 
     /// The size of the session's next prompt, after the report.
     fn next(&self, measured: Option<&Anchor>) -> Size {
         let [_, own] = self.models();
-        let counters = Counters { anchor: measured.or(self.tail.anchor.as_ref()), ..self.tail.into() };
+        let counters = Counters {
+            anchor: measured.or(self.tail.anchor.as_ref()),
+            ..self.tail.into()
+        };
         self.size(own, counters, LATEST).size()
     }
 
     /// The one that was called, and the session's own.
     fn models(&self) -> [CalledModel<'_>; 2] {
         let (called, own) = self.models;
-        [CalledModel::named(self.reference, called), CalledModel::named(&self.config.model, own)]
+        [
+            CalledModel::named(self.reference, called),
+            CalledModel::named(&self.config.model, own),
+        ]
     }
 
     /// Where the prompt ends that was sent: before the answer, or after all.
@@ -284,7 +392,12 @@ impl HostCall<'_> {
     }
 
     /// The size of a prompt of the messages before a seq.
-    fn size<'c>(&self, model: CalledModel<'_>, counters: Counters<'c>, before: Seq) -> ContextSize<'c> {
+    fn size<'c>(
+        &self,
+        model: CalledModel<'_>,
+        counters: Counters<'c>,
+        before: Seq,
+    ) -> ContextSize<'c> {
         let size = own_size(self.config, model, counters);
         let Variable { all, newest } = &self.variable;
         let excerpt = match size.is_anchored() {
@@ -297,21 +410,43 @@ impl HostCall<'_> {
 
 /// What is kept of a message, with the usage.
 fn info(message: &Message, reference: &str, usage: &Usage) -> MessageInfo {
-    let Message { response, metadata, queued, .. } = message.clone();
+    let Message {
+        response,
+        metadata,
+        queued,
+        ..
+    } = message.clone();
     let response = response.unwrap_or_else(|| unreported(message, reference));
-    let response = Some(ModelResponse { usage: Some(usage.clone()), ..response });
-    MessageInfo { response, metadata, queued }
+    let response = Some(ModelResponse {
+        usage: Some(usage.clone()),
+        ..response
+    });
+    MessageInfo {
+        response,
+        metadata,
+        queued,
+    }
 }
 
 /// The call that produced a message, where the host gave none.
 fn unreported(message: &Message, reference: &str) -> ModelResponse {
-    let calls = message.parts.iter().any(|part| matches!(part.part.content, Content::ToolCall(_)));
+    let calls = message
+        .parts
+        .iter()
+        .any(|part| matches!(part.part.content, Content::ToolCall(_)));
     ModelResponse {
-        provider: reference.split_once('/').map(|(provider, _)| provider.to_owned()).unwrap_or_default(),
+        provider: reference
+            .split_once('/')
+            .map(|(provider, _)| provider.to_owned())
+            .unwrap_or_default(),
         model: reference.to_owned(),
         provider_model: String::new(),
         provider_response_id: String::new(),
-        finish: if calls { FinishReason::ToolCalls } else { FinishReason::Stop },
+        finish: if calls {
+            FinishReason::ToolCalls
+        } else {
+            FinishReason::Stop
+        },
         provider_finish: String::new(),
         usage: None,
         failure: None,

@@ -39,15 +39,27 @@ pub struct Rendered {
 
 impl Engine {
     /// The next prompt of a session, or what it would have been at a seq.
-    pub async fn render(&self, tenant: TenantId, command: RenderContext) -> Result<Rendered, Error> {
-        let RenderContext { session, model, shape, at } = command;
+    pub async fn render(
+        &self,
+        tenant: TenantId,
+        command: RenderContext,
+    ) -> Result<Rendered, Error> {
+        let RenderContext {
+            session,
+            model,
+            shape,
+            at,
+        } = command;
         let key = SessionKey::new(tenant, session);
         match at {
             Some(at) => {
                 let standing = self.standing_at(&key, at).await?;
                 let model = self.model(standing.model(model.as_deref()))?;
                 let prompt = self.prompt(&standing, &model)?;
-                Ok(Rendered { version: 0, ..self.rendered(&key.tenant, &model, prompt, shape).await? })
+                Ok(Rendered {
+                    version: 0,
+                    ..self.rendered(&key.tenant, &model, prompt, shape).await?
+                })
             }
             None => {
                 let standing = self.standing(&key).await?;
@@ -57,7 +69,8 @@ impl Engine {
         }
     }
 
-    /// A prompt in its shape, its media as the model gets them. Their content is read where a request is made of it.
+    /// A prompt in its shape, its media as the model gets them. Their content is read where a
+    /// request is made of it.
     async fn rendered(
         &self,
         tenant: &TenantId,
@@ -68,14 +81,32 @@ impl Engine {
         match shape {
             PromptShape::Neutral => {
                 let (transcript, carried) = self.references(model, prompt.transcript)?;
-                Ok(rendered(model, Prompt { transcript, ..prompt }, shape, carried.notes()))
+                Ok(rendered(
+                    model,
+                    Prompt {
+                        transcript,
+                        ..prompt
+                    },
+                    shape,
+                    carried.notes(),
+                ))
             }
             PromptShape::Native | PromptShape::OpenAiChat => {
                 // No owner closes it.
                 let _place = self.renderings.acquire().await.ok();
-                let (transcript, carried) = self.contents(tenant, model, prompt.transcript, &[]).await?;
+                let (transcript, carried) =
+                    self.contents(tenant, model, prompt.transcript, &[]).await?;
                 let contents = carried.contents();
-                Ok(rendered(model, Prompt { transcript, contents, ..prompt }, shape, carried.notes()))
+                Ok(rendered(
+                    model,
+                    Prompt {
+                        transcript,
+                        contents,
+                        ..prompt
+                    },
+                    shape,
+                    carried.notes(),
+                ))
             }
         }
     }
@@ -88,57 +119,129 @@ impl Engine {
         model: &Resolved,
         shape: PromptShape,
     ) -> Result<Rendered, Error> {
-        let prompt = Prompt { size: standing.size(model).size().count, ..self.prompt(standing, model)? };
+        let prompt = Prompt {
+            size: standing.size(model).size().count,
+            ..self.prompt(standing, model)?
+        };
         let version = standing.version.number();
-        Ok(Rendered { version, ..self.rendered(&key.tenant, model, prompt, shape).await? })
+        Ok(Rendered {
+            version,
+            ..self.rendered(&key.tenant, model, prompt, shape).await?
+        })
     }
 
-    /// A session with its transcript at one time. Between two looks at the version nothing moved that the prompt is made of.
+    /// A session with its transcript at one time. Between two looks at the version nothing moved
+    /// that the prompt is made of.
     pub(in crate::turn) async fn standing(&self, key: &SessionKey) -> Result<Standing, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
         for _ in 0..TRIES {
-            let before = self.store.tail(key, None).await?.ok_or_else(not_found)?.version;
-            let (session, seen) = try_join(self.store.session(key), self.store.transcript(key)).await?;
+            let before = self
+                .store
+                .tail(key, None)
+                .await?
+                .ok_or_else(not_found)?
+                .version;
+            let (session, seen) =
+                try_join(self.store.session(key), self.store.transcript(key)).await?;
             let session = session.ok_or_else(not_found)?;
             let (request, late, step) = match &session.current_turn {
                 Some(turn) => match self.store.turn(key, turn).await? {
                     Some(turn) => {
                         // Where results are awaited, the next prompt is that of the next step.
                         let next = u32::from(session.state == SessionState::AwaitingTools);
-                        (turn.request, turn.late, turn.so_far.step_count.max(1) + next)
+                        (
+                            turn.request,
+                            turn.late,
+                            turn.so_far.step_count.max(1) + next,
+                        )
                     }
                     None => continue,
                 },
                 None => (TurnRequest::default(), false, 1),
             };
-            if self.store.tail(key, None).await?.ok_or_else(not_found)?.version == before {
-                return Ok(Standing { session, version: before, request, late, step, messages: seen.messages });
+            if self
+                .store
+                .tail(key, None)
+                .await?
+                .ok_or_else(not_found)?
+                .version
+                == before
+            {
+                return Ok(Standing {
+                    session,
+                    version: before,
+                    request,
+                    late,
+                    step,
+                    messages: seen.messages,
+                });
             }
         }
-        Err(Error::Store(store::Error::Conflict("the transcript kept changing".to_owned())))
+        Err(Error::Store(store::Error::Conflict(
+            "the transcript kept changing".to_owned(),
+        )))
     }
 
     /// The same as it was at a seq. Up to a seq nothing changes.
     async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<Standing, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
-        let revision = self.store.revision_at(key, at).await?.ok_or_else(not_found)?;
-        let session = self.store.session_at(key, revision).await?.ok_or_else(not_found)?;
+        let revision = self
+            .store
+            .revision_at(key, at)
+            .await?
+            .ok_or_else(not_found)?;
+        let session = self
+            .store
+            .session_at(key, revision)
+            .await?
+            .ok_or_else(not_found)?;
         if at > session.last_seq {
-            return Err(Error::AtSeqAhead { last: session.last_seq });
+            return Err(Error::AtSeqAhead {
+                last: session.last_seq,
+            });
         }
-        let placed = self.store.messages(key, View::Live, Some(at), Page::After(Seq(0)), u32::MAX).await?;
+        let placed = self
+            .store
+            .messages(key, View::Live, Some(at), Page::After(Seq(0)), u32::MAX)
+            .await?;
         let messages = placed.into_iter().map(|placed| placed.message).collect();
-        let version = Version { context: session.context_version, epoch: 0, op: 0, revision };
-        Ok(Standing { session, version, request: TurnRequest::default(), late: false, step: 1, messages })
+        let version = Version {
+            context: session.context_version,
+            epoch: 0,
+            op: 0,
+            revision,
+        };
+        Ok(Standing {
+            session,
+            version,
+            request: TurnRequest::default(),
+            late: false,
+            step: 1,
+            messages,
+        })
     }
 
     /// The prompt, as a turn makes it of the same.
-    pub(in crate::turn) fn prompt(&self, standing: &Standing, model: &Resolved) -> Result<Prompt, Error> {
-        let Standing { session, request, step, messages, late: _, version: _ } = standing;
-        let transcript = Transcript::new(messages.clone()).close().map_err(|error| match error {
-            NotClosed::Open(calls) => Error::TranscriptOpen(calls),
-            NotClosed::Broken(_) => Error::Internal(error.to_string()),
-        })?;
+    pub(in crate::turn) fn prompt(
+        &self,
+        standing: &Standing,
+        model: &Resolved,
+    ) -> Result<Prompt, Error> {
+        let Standing {
+            session,
+            request,
+            step,
+            messages,
+            late: _,
+            version: _,
+        } = standing;
+        let transcript =
+            Transcript::new(messages.clone())
+                .close()
+                .map_err(|error| match error {
+                    NotClosed::Open(calls) => Error::TranscriptOpen(calls),
+                    NotClosed::Broken(_) => Error::Internal(error.to_string()),
+                })?;
         let tools = standing.tools();
         let (generation, _) = wishes::fitting(model, &session.config, request, tools, *step);
         let asked = prompt::Asked {
@@ -151,22 +254,42 @@ impl Engine {
     }
 }
 
-/// A prompt in its shape, without the content that went into it. A model that is sent no request takes it as it is. `unsupported`: what
-/// words stand for in it.
-fn rendered(model: &Resolved, prompt: Prompt, shape: PromptShape, unsupported: Vec<PromptNote>) -> Rendered {
+/// A prompt in its shape, without the content that went into it. A model that is sent no request
+/// takes it as it is. `unsupported`: what words stand for in it.
+fn rendered(
+    model: &Resolved,
+    prompt: Prompt,
+    shape: PromptShape,
+    unsupported: Vec<PromptNote>,
+) -> Rendered {
     let own = || model.provider.request(&prompt);
     let request = match shape {
         PromptShape::Neutral => None,
         PromptShape::Native => own(),
-        PromptShape::OpenAiChat => {
-            own().filter(|own| own.shape == shape).or_else(|| provider::request_in(shape, &prompt))
-        }
+        PromptShape::OpenAiChat => own()
+            .filter(|own| own.shape == shape)
+            .or_else(|| provider::request_in(shape, &prompt)),
     };
     let mut notes = notes(prompt.transcript.messages());
     notes.extend(unsupported);
-    let (body, left_out) =
-        request.map_or((None, Vec::new()), |Request { shape: _, body, left_out }| (Some(body), left_out));
+    let (body, left_out) = request.map_or(
+        (None, Vec::new()),
+        |Request {
+             shape: _,
+             body,
+             left_out,
+         }| (Some(body), left_out),
+    );
     notes.extend(left_out);
-    let prompt = Prompt { contents: Contents::default(), ..prompt };
-    Rendered { model: model.reference.clone(), prompt, body, version: 0, notes }
+    let prompt = Prompt {
+        contents: Contents::default(),
+        ..prompt
+    };
+    Rendered {
+        model: model.reference.clone(),
+        prompt,
+        body,
+        version: 0,
+        notes,
+    }
 }

@@ -1,4 +1,5 @@
-//! The size of the next prompt: the calculation of `context/size.rs`, given what the counters, the configuration and the model make of it.
+//! The size of the next prompt: the calculation of `context/size.rs`, given what the counters, the
+//! configuration and the model make of it.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,12 +11,13 @@ use crate::{
         size::{ContextSize, Counters},
     },
     model::{
-        Category, Counted, InputMessage, Message, ModelResponse, Part, Role, Seq, SessionConfig, SessionKey, Tool,
-        ToolSet, command::TurnRequest, ledger::ModelDependent,
+        Category, Counted, InputMessage, Message, ModelResponse, Part, Role, Seq, SessionConfig,
+        SessionKey, Tool, ToolSet, command::TurnRequest, ledger::ModelDependent,
     },
     provider::registry::Resolved,
     store::{
-        NewMessage, import::Tail, message::Placed, session::Session, stats::Stats, submission::Answer, turn_read::Owned,
+        NewMessage, import::Tail, message::Placed, session::Session, stats::Stats,
+        submission::Answer, turn_read::Owned,
     },
     turn::{
         Error,
@@ -48,7 +50,8 @@ pub(in crate::turn) struct PromptCall<'a> {
     pub(in crate::turn) model: CalledModel<'a>,
 }
 
-/// A model by its reference. One that is not configured is taken for one that has tools and is sent everything.
+/// A model by its reference. One that is not configured is taken for one that has tools and is sent
+/// everything.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct CalledModel<'a> {
     pub(in crate::turn) reference: &'a str,
@@ -58,12 +61,16 @@ pub(in crate::turn) struct CalledModel<'a> {
 impl<'a> CalledModel<'a> {
     /// A model that a host or a configuration names.
     pub(in crate::turn) fn named(reference: &'a str, resolved: Option<&'a Resolved>) -> Self {
-        Self { reference: resolved.map_or(reference, |model| &model.reference), resolved }
+        Self {
+            reference: resolved.map_or(reference, |model| &model.reference),
+            resolved,
+        }
     }
 
     /// Whether it is not sent some reasoning of the transcript.
     pub(in crate::turn) fn withholds_reasoning(self) -> bool {
-        self.resolved.is_some_and(|model| model.provider.withholds_reasoning())
+        self.resolved
+            .is_some_and(|model| model.provider.withholds_reasoning())
     }
 
     /// What an answer costs in later prompts beside its parts.
@@ -74,69 +81,154 @@ impl<'a> CalledModel<'a> {
 
 impl<'a> From<&'a Resolved> for CalledModel<'a> {
     fn from(model: &'a Resolved) -> Self {
-        Self { reference: &model.reference, resolved: Some(model) }
+        Self {
+            reference: &model.reference,
+            resolved: Some(model),
+        }
     }
 }
 
 impl PromptCall<'_> {
-    /// What the prompt has beside its transcript: system prompt, tools, and what makes the model answer. Each content is counted once.
+    /// What the prompt has beside its transcript: system prompt, tools, and what makes the model
+    /// answer. Each content is counted once.
     pub(in crate::turn) fn non_transcript(&self) -> NonTranscript {
-        let Self { config, tools, request, step, model: CalledModel { reference: _, resolved: model } } = *self;
+        let Self {
+            config,
+            tools,
+            request,
+            step,
+            model:
+                CalledModel {
+                    reference: _,
+                    resolved: model,
+                },
+        } = *self;
         let system = prompt::system(config);
-        let generation = model.map(|model| wishes::fitting(model, config, request, tools, step).0).unwrap_or_default();
-        let sent = || tools.visible().filter(|_| model.is_none_or(|model| model.info.supports_tools));
+        let generation = model
+            .map(|model| wishes::fitting(model, config, request, tools, step).0)
+            .unwrap_or_default();
+        let sent = || {
+            tools
+                .visible()
+                .filter(|_| model.is_none_or(|model| model.info.supports_tools))
+        };
         let estimator = model.map_or(Estimator::Characters, estimator);
         let bytes = system.len() + sent().map(definition_bytes).sum::<usize>();
-        let new = if bytes < LONG_TEXT || estimator.has_counted(&system, sent()) { 0 } else { bytes };
-        beside_others(new, estimator, || estimator.non_transcript(&system, sent(), &generation))
+        let new = if bytes < LONG_TEXT || estimator.has_counted(&system, sent()) {
+            0
+        } else {
+            bytes
+        };
+        beside_others(new, estimator, || {
+            estimator.non_transcript(&system, sent(), &generation)
+        })
     }
 
     /// The size of the prompt by the counters, as if the model were sent all of the transcript.
     pub(in crate::turn) fn size_of_all<'c>(&self, counters: Counters<'c>) -> ContextSize<'c> {
-        ContextSize::new(counters, self.model.reference, self.model.frame_tokens(), self.non_transcript())
+        ContextSize::new(
+            counters,
+            self.model.reference,
+            self.model.frame_tokens(),
+            self.non_transcript(),
+        )
     }
 
     /// The size of the prompt of a transcript that is read.
-    pub(in crate::turn) fn size<'c>(&self, counters: Counters<'c>, messages: &[Message]) -> ContextSize<'c> {
-        size_with(self.size_of_all(counters), self.model, &Excerpt::whole(messages), &[])
+    pub(in crate::turn) fn size<'c>(
+        &self,
+        counters: Counters<'c>,
+        messages: &[Message],
+    ) -> ContextSize<'c> {
+        size_with(
+            self.size_of_all(counters),
+            self.model,
+            &Excerpt::whole(messages),
+            &[],
+        )
     }
 }
 
-/// The size by the counters of a session's next prompt, if no turn changes it, as if the model were sent all of the transcript.
+/// The size by the counters of a session's next prompt, if no turn changes it, as if the model were
+/// sent all of the transcript.
 pub(in crate::turn) fn own_size<'c>(
     config: &SessionConfig,
     model: CalledModel<'_>,
     counters: Counters<'c>,
 ) -> ContextSize<'c> {
-    let (tools, request) = (&config.tools, &TurnRequest::default());
-    PromptCall { config, tools, request, step: 1, model }.size_of_all(counters)
+    let tools = &config.tools;
+    let request = &TurnRequest::default();
+    PromptCall {
+        config,
+        tools,
+        request,
+        step: 1,
+        model,
+    }
+    .size_of_all(counters)
 }
 
 impl<'a> From<&'a Session> for Counters<'a> {
     fn from(session: &'a Session) -> Self {
-        let Session { context_tokens, context_version, anchor, .. } = session;
-        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
+        let Session {
+            context_tokens,
+            context_version,
+            anchor,
+            ..
+        } = session;
+        Self {
+            transcript_tokens: *context_tokens,
+            context_version: *context_version,
+            anchor: anchor.as_ref(),
+        }
     }
 }
 
 impl<'a> From<&'a Owned> for Counters<'a> {
     fn from(owned: &'a Owned) -> Self {
-        let Owned { context_tokens, context_version, anchor, .. } = owned;
-        Self { transcript_tokens: *context_tokens, context_version: *context_version, anchor: anchor.as_ref() }
+        let Owned {
+            context_tokens,
+            context_version,
+            anchor,
+            ..
+        } = owned;
+        Self {
+            transcript_tokens: *context_tokens,
+            context_version: *context_version,
+            anchor: anchor.as_ref(),
+        }
     }
 }
 
 impl<'a> From<&'a Stats> for Counters<'a> {
     fn from(stats: &'a Stats) -> Self {
-        let Stats { context_tokens, version, anchor, .. } = stats;
-        Self { transcript_tokens: *context_tokens, context_version: version.context, anchor: anchor.as_ref() }
+        let Stats {
+            context_tokens,
+            version,
+            anchor,
+            ..
+        } = stats;
+        Self {
+            transcript_tokens: *context_tokens,
+            context_version: version.context,
+            anchor: anchor.as_ref(),
+        }
     }
 }
 
 impl<'a> From<&'a Tail> for Counters<'a> {
     fn from(tail: &'a Tail) -> Self {
-        let Tail { tokens, version, anchor, .. } = tail;
-        Self { transcript_tokens: *tokens, context_version: version.context, anchor: anchor.as_ref() }
+        let Tail {
+            tokens,
+            version,
+            anchor,
+            ..
+        } = tail;
+        Self {
+            transcript_tokens: *tokens,
+            context_version: version.context,
+            anchor: anchor.as_ref(),
+        }
     }
 }
 
@@ -153,12 +245,19 @@ pub(in crate::turn) struct Excerpt<'a> {
 impl<'a> Excerpt<'a> {
     /// The newest messages of the transcript.
     pub(in crate::turn) fn end(messages: &'a [Message]) -> Self {
-        Self { is_end: true, ..Self::whole(messages) }
+        Self {
+            is_end: true,
+            ..Self::whole(messages)
+        }
     }
 
     /// The whole transcript, or what of it is not sent to every model.
     pub(in crate::turn) fn whole(messages: &'a [Message]) -> Self {
-        Self { messages: Cow::Borrowed(messages), results: Vec::new(), is_end: false }
+        Self {
+            messages: Cow::Borrowed(messages),
+            results: Vec::new(),
+            is_end: false,
+        }
     }
 }
 
@@ -174,55 +273,126 @@ pub(in crate::turn) struct PromptMessage<'a> {
 impl<'a> PromptMessage<'a> {
     /// Results that close a batch, without those that are stored already.
     pub(in crate::turn) fn of_answers(answers: &'a [Answer], overhead: u32) -> Self {
-        let counted =
-            |answer: &'a Answer| (&answer.part, Counted { tokens: answer.tokens, category: Category::ToolResults });
-        Self { role: Role::Tool, response: None, parts: answers.iter().map(counted).collect(), overhead }
+        let counted = |answer: &'a Answer| {
+            (
+                &answer.part,
+                Counted {
+                    tokens: answer.tokens,
+                    category: Category::ToolResults,
+                },
+            )
+        };
+        Self {
+            role: Role::Tool,
+            response: None,
+            parts: answers.iter().map(counted).collect(),
+            overhead,
+        }
     }
 
     /// Results that are in the counters.
     fn of_results(results: &'a [Part]) -> Self {
-        let counted = |part| (part, Counted { tokens: 0, category: Category::ToolResults });
-        Self { role: Role::Tool, response: None, parts: results.iter().map(counted).collect(), overhead: 0 }
+        let counted = |part| {
+            (
+                part,
+                Counted {
+                    tokens: 0,
+                    category: Category::ToolResults,
+                },
+            )
+        };
+        Self {
+            role: Role::Tool,
+            response: None,
+            parts: results.iter().map(counted).collect(),
+            overhead: 0,
+        }
     }
 
     /// What a client sends as the user.
     pub(in crate::turn) fn of_input(input: &'a InputMessage, estimator: Estimator) -> Self {
-        let parts = input.parts.iter().map(|part| (part, counted(part, Role::User, estimator))).collect();
-        Self { role: Role::User, response: None, parts, overhead: estimator.overhead(Role::User, &input.parts) }
+        let parts = input
+            .parts
+            .iter()
+            .map(|part| (part, counted(part, Role::User, estimator)))
+            .collect();
+        Self {
+            role: Role::User,
+            response: None,
+            parts,
+            overhead: estimator.overhead(Role::User, &input.parts),
+        }
     }
 
     /// Its tokens, as a model is sent it with the next prompt.
     pub(in crate::turn) fn sent_tokens(&self, model: &Resolved) -> i64 {
-        self.tokens() - self.unsupported(model, true).map(|(_, tokens)| i64::from(tokens)).sum::<i64>()
+        self.tokens()
+            - self
+                .unsupported(model, true)
+                .map(|(_, tokens)| i64::from(tokens))
+                .sum::<i64>()
     }
 
     fn tokens(&self) -> i64 {
-        i64::from(self.overhead) + self.parts.iter().map(|(_, size)| i64::from(size.tokens)).sum::<i64>()
+        i64::from(self.overhead)
+            + self
+                .parts
+                .iter()
+                .map(|(_, size)| i64::from(size.tokens))
+                .sum::<i64>()
     }
 
     /// Tokens of its parts that the model is not sent. `in_loop`: the user has not spoken since.
-    fn unsupported(&self, model: &Resolved, in_loop: bool) -> impl Iterator<Item = (Category, u32)> {
+    fn unsupported(
+        &self,
+        model: &Resolved,
+        in_loop: bool,
+    ) -> impl Iterator<Item = (Category, u32)> {
         let is_own = reasoning::is_own(model, self.response);
-        let of_media =
-            |part| unsupported_tokens(part, self.role, |media, role| cannot_read(model, media, role).is_some());
+        let of_media = |part| {
+            unsupported_tokens(part, self.role, |media, role| {
+                cannot_read(model, media, role).is_some()
+            })
+        };
         self.parts.iter().map(move |(part, size)| {
             let unsent = reasoning::is_unsent(model, part, is_own, in_loop);
-            (size.category, if unsent { size.tokens } else { of_media(part) })
+            (
+                size.category,
+                if unsent { size.tokens } else { of_media(part) },
+            )
         })
     }
 }
 
 impl<'a> From<&'a Message> for PromptMessage<'a> {
     fn from(message: &'a Message) -> Self {
-        let parts = message.parts.iter().map(|stored| (&stored.part, stored.size)).collect();
-        Self { role: message.role, response: message.response.as_ref(), parts, overhead: message.overhead }
+        let parts = message
+            .parts
+            .iter()
+            .map(|stored| (&stored.part, stored.size))
+            .collect();
+        Self {
+            role: message.role,
+            response: message.response.as_ref(),
+            parts,
+            overhead: message.overhead,
+        }
     }
 }
 
 impl<'a> From<&'a NewMessage> for PromptMessage<'a> {
     fn from(message: &'a NewMessage) -> Self {
-        let parts = message.parts.iter().map(|stored| (&stored.part, stored.size)).collect();
-        Self { role: message.role, response: message.response.as_ref(), parts, overhead: message.overhead }
+        let parts = message
+            .parts
+            .iter()
+            .map(|stored| (&stored.part, stored.size))
+            .collect();
+        Self {
+            role: message.role,
+            response: message.response.as_ref(),
+            parts,
+            overhead: message.overhead,
+        }
     }
 }
 
@@ -234,34 +404,53 @@ pub(in crate::turn) fn size_with<'c>(
     following: &[PromptMessage<'_>],
 ) -> ContextSize<'c> {
     let grown = size.with(following.iter().map(PromptMessage::tokens).sum());
-    let Some(model) = model.resolved else { return grown };
+    let Some(model) = model.resolved else {
+        return grown;
+    };
     let measured = excerpt.messages.len() - size.unmeasured(&excerpt.messages).len();
     let unsupported = unsupported_from(measured, model, excerpt, following);
     grown.without(unsupported.values().copied().map(i64::from).sum())
 }
 
-/// Tokens of a transcript that a model is not sent, by where they are counted: media that are words to it, and reasoning.
-pub(in crate::turn) fn unsupported(model: &Resolved, excerpt: &Excerpt<'_>) -> BTreeMap<Category, u32> {
+/// Tokens of a transcript that a model is not sent, by where they are counted: media that are words
+/// to it, and reasoning.
+pub(in crate::turn) fn unsupported(
+    model: &Resolved,
+    excerpt: &Excerpt<'_>,
+) -> BTreeMap<Category, u32> {
     unsupported_from(0, model, excerpt, &[])
 }
 
-/// The same without those of the first messages, and with those of messages that are about to follow.
+/// The same without those of the first messages, and with those of messages that are about to
+/// follow.
 fn unsupported_from(
     first: usize,
     model: &Resolved,
-    Excerpt { messages, results, is_end }: &Excerpt<'_>,
+    Excerpt {
+        messages,
+        results,
+        is_end,
+    }: &Excerpt<'_>,
     following: &[PromptMessage<'_>],
 ) -> BTreeMap<Category, u32> {
     let results = PromptMessage::of_results(results);
-    let (stored, before) = (messages.len(), messages.len() + 1);
+    let stored = messages.len();
+    let before = messages.len() + 1;
     let of_user = |role: &Role| *role == Role::User;
-    // Where the user spoke last: reasoning after that is in the loop that goes on. The end of a transcript may be in the middle of it.
-    let spoke = following.iter().rposition(|message| of_user(&message.role)).map(|at| before + at);
+    // Where the user spoke last: reasoning after that is in the loop that goes on. The end of a
+    // transcript may be in the middle of it.
+    let spoke = following
+        .iter()
+        .rposition(|message| of_user(&message.role))
+        .map(|at| before + at);
     let spoke = spoke.or_else(|| messages.iter().rposition(|message| of_user(&message.role)));
     let loop_starts = spoke.map_or(usize::from(!is_end), |at| at + 1);
     let mut unsupported = BTreeMap::new();
     let mut add = |at: usize, message: &PromptMessage<'_>| {
-        for (category, tokens) in message.unsupported(model, at >= loop_starts).filter(|(_, tokens)| *tokens > 0) {
+        for (category, tokens) in message
+            .unsupported(model, at >= loop_starts)
+            .filter(|(_, tokens)| *tokens > 0)
+        {
             let sum: &mut u32 = unsupported.entry(category).or_default();
             *sum = sum.saturating_add(tokens);
         }
@@ -277,8 +466,9 @@ fn unsupported_from(
 }
 
 impl Engine {
-    /// What has to be read of a session's transcript for the size of its next prompt: nothing where neither media nor reasoning could make
-    /// it another one for this model; every such part where no call was measured; otherwise the messages since. No text is read.
+    /// What has to be read of a session's transcript for the size of its next prompt: nothing where
+    /// neither media nor reasoning could make it another one for this model; every such part
+    /// where no call was measured; otherwise the messages since. No text is read.
     pub(in crate::turn) async fn excerpt(
         &self,
         key: &SessionKey,
@@ -286,19 +476,31 @@ impl Engine {
         model: CalledModel<'_>,
         holds: ModelDependent,
     ) -> Result<Excerpt<'static>, Error> {
-        let Some(resolved) = model.resolved else { return Ok(Excerpt::default()) };
+        let Some(resolved) = model.resolved else {
+            return Ok(Excerpt::default());
+        };
         let ModelDependent { media, reasoning } = holds;
         if !(media || reasoning && model.withholds_reasoning()) || !size.has_unmeasured() {
             return Ok(Excerpt::default());
         }
         let excerpt = match size.is_anchored() {
             true => {
-                let messages = self.newest(key, |newest| size.is_end_enough(newest, SLACK)).await?;
-                Excerpt { messages: Cow::Owned(messages), results: Vec::new(), is_end: true }
+                let messages = self
+                    .newest(key, |newest| size.is_end_enough(newest, SLACK))
+                    .await?;
+                Excerpt {
+                    messages: Cow::Owned(messages),
+                    results: Vec::new(),
+                    is_end: true,
+                }
             }
             false => self.model_dependent(key, resolved, holds).await?,
         };
-        let results = if media { self.store().open_results(key).await? } else { Vec::new() };
+        let results = if media {
+            self.store().open_results(key).await?
+        } else {
+            Vec::new()
+        };
         Ok(Excerpt { results, ..excerpt })
     }
 
@@ -307,20 +509,32 @@ impl Engine {
         &self,
         key: &SessionKey,
         model: &Resolved,
-        ModelDependent { media: _, reasoning }: ModelDependent,
+        ModelDependent {
+            media: _,
+            reasoning,
+        }: ModelDependent,
     ) -> Result<Excerpt<'static>, Error> {
         let with_reasoning = reasoning && CalledModel::from(model).withholds_reasoning();
-        let messages = self.store().variable(key, with_reasoning, &[LATEST]).await?;
-        Ok(Excerpt { messages: Cow::Owned(messages), results: Vec::new(), is_end: false })
+        let messages = self
+            .store()
+            .variable(key, with_reasoning, &[LATEST])
+            .await?;
+        Ok(Excerpt {
+            messages: Cow::Owned(messages),
+            results: Vec::new(),
+            is_end: false,
+        })
     }
 
-    /// The newest messages without their text, in order: as many as are enough, or a bounded number.
+    /// The newest messages without their text, in order: as many as are enough, or a bounded
+    /// number.
     pub(in crate::turn) async fn newest(
         &self,
         key: &SessionKey,
         is_enough: impl Fn(&[Message]) -> bool + Send,
     ) -> Result<Vec<Message>, Error> {
-        let (mut newest, mut at) = (Vec::new(), LATEST);
+        let mut newest = Vec::new();
+        let mut at = LATEST;
         loop {
             let read = self.store().newest(key, at, NEWEST).await?;
             let was_last = read.len() < NEWEST as usize;
@@ -339,7 +553,10 @@ impl Engine {
 
 /// Tokens of messages, as they are stored.
 pub(in crate::turn) fn transcript_tokens(messages: &[Message]) -> i64 {
-    messages.iter().map(|message| i64::from(prune::size(message))).sum()
+    messages
+        .iter()
+        .map(|message| i64::from(prune::size(message)))
+        .sum()
 }
 
 /// Bytes of a tool's definition.
@@ -387,17 +604,41 @@ mod tests {
             let model = model(dialect);
             let messages = conversation();
             let stored = [messages.clone(), vec![said.clone()]].concat();
-            let part = host_part(said.parts[0].part.clone(), Role::User, false, Estimator::Characters);
-            let mut following = new_message(said.id.clone(), Role::User, vec![part], None, Estimator::Characters);
+            let part = host_part(
+                said.parts[0].part.clone(),
+                Role::User,
+                false,
+                Estimator::Characters,
+            );
+            let mut following = new_message(
+                said.id.clone(),
+                Role::User,
+                vec![part],
+                None,
+                Estimator::Characters,
+            );
             (following.parts[0].size, following.overhead) = (said.parts[0].size, said.overhead);
             let size = |messages: &[Message], following: &[PromptMessage<'_>]| {
-                let counters =
-                    Counters { transcript_tokens: transcript_tokens(messages), context_version: 3, anchor: None };
+                let counters = Counters {
+                    transcript_tokens: transcript_tokens(messages),
+                    context_version: 3,
+                    anchor: None,
+                };
                 let size = own_size(&config, (&model).into(), counters);
-                shown(size_with(size, (&model).into(), &Excerpt::whole(messages), following))
+                shown(size_with(
+                    size,
+                    (&model).into(),
+                    &Excerpt::whole(messages),
+                    following,
+                ))
             };
-            let (before, after) = (size(&messages, &[(&following).into()]), size(&stored, &[]));
-            assert_eq!(before, after, "{}: reasoning of the loop goes with no prompt after it", dialect.name);
+            let before = size(&messages, &[(&following).into()]);
+            let after = size(&stored, &[]);
+            assert_eq!(
+                before, after,
+                "{}: reasoning of the loop goes with no prompt after it",
+                dialect.name
+            );
         }
     }
 
@@ -410,7 +651,10 @@ mod tests {
             for answer in [2, 4, 6] {
                 let mut messages = conversation();
                 let response = messages[answer].response.as_mut().expect("an answer");
-                response.usage = Some(Usage { input: 700, ..Usage::default() });
+                response.usage = Some(Usage {
+                    input: 700,
+                    ..Usage::default()
+                });
                 let anchor = anchor(700, transcript_tokens(&messages[..=answer]));
                 let counters = Counters {
                     transcript_tokens: transcript_tokens(&messages),
@@ -420,9 +664,18 @@ mod tests {
                 let size = own_size(&config, (&model).into(), counters);
                 let whole = size_with(size, (&model).into(), &Excerpt::whole(&messages), &[]);
                 for from in 0..=answer {
-                    let end = if from == 0 { Excerpt::whole(&messages) } else { Excerpt::end(&messages[from..]) };
+                    let end = if from == 0 {
+                        Excerpt::whole(&messages)
+                    } else {
+                        Excerpt::end(&messages[from..])
+                    };
                     let found = size_with(size, (&model).into(), &end, &[]);
-                    assert_eq!(shown(found), shown(whole), "{} {answer} {from}", dialect.name);
+                    assert_eq!(
+                        shown(found),
+                        shown(whole),
+                        "{} {answer} {from}",
+                        dialect.name
+                    );
                 }
             }
         }

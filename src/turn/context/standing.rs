@@ -31,7 +31,9 @@ pub(in crate::turn) struct Standing {
 impl Standing {
     /// The model to ask: the one that is named, the live turn's, or the session's.
     pub(in crate::turn) fn model<'a>(&'a self, named: Option<&'a str>) -> &'a str {
-        named.or(self.request.model.as_deref()).unwrap_or(&self.session.config.model)
+        named
+            .or(self.request.model.as_deref())
+            .unwrap_or(&self.session.config.model)
     }
 
     /// The tools that it is told of.
@@ -50,8 +52,21 @@ impl Standing {
 
     /// The size of the prompt with these tools.
     pub(in crate::turn) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> ContextSize<'_> {
-        let Self { session, request, step, messages, version: _, late: _ } = self;
-        let call = PromptCall { config: &session.config, tools, request, step: *step, model: model.into() };
+        let Self {
+            session,
+            request,
+            step,
+            messages,
+            version: _,
+            late: _,
+        } = self;
+        let call = PromptCall {
+            config: &session.config,
+            tools,
+            request,
+            step: *step,
+            model: model.into(),
+        };
         call.size(session.into(), messages)
     }
 }

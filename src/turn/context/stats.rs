@@ -38,8 +38,8 @@ pub struct ContextStats {
     pub tools: Vec<(String, ToolCategory, u32)>,
     /// When it will have to be compacted.
     pub forecast: Forecast,
-    /// Reported over estimated tokens of the model, learnt from calls, as it was known within the last 30 s. Stored sizes are not
-    /// corrected by it.
+    /// Reported over estimated tokens of the model, learnt from calls, as it was known within the
+    /// last 30 s. Stored sizes are not corrected by it.
     pub learnt: f64,
     /// The newest compactions.
     pub compactions: Vec<Compaction>,
@@ -49,9 +49,14 @@ pub struct ContextStats {
 const RECENT: u32 = 10;
 
 impl Engine {
-    /// Where a session's tokens are, with this model or its own. One statement, unless there are compactions to list, messages whose size
-    /// depends on the model, or the ratio of the model is not known from the last 30 s.
-    pub async fn context_stats(&self, key: &SessionKey, model: Option<&str>) -> Result<ContextStats, Error> {
+    /// Where a session's tokens are, with this model or its own. One statement, unless there are
+    /// compactions to list, messages whose size depends on the model, or the ratio of the model
+    /// is not known from the last 30 s.
+    pub async fn context_stats(
+        &self,
+        key: &SessionKey,
+        model: Option<&str>,
+    ) -> Result<ContextStats, Error> {
         let stats = self.store().stats(key).await?;
         let mut stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         let mut request = stats.request.take().unwrap_or_default();
@@ -59,13 +64,23 @@ impl Engine {
             stats.config.tools = tools; // whoever names the tools with each turn will name them again
         }
         let step = stats.step.max(1);
-        let request = if stats.step == 0 { TurnRequest::default() } else { request };
+        let request = if stats.step == 0 {
+            TurnRequest::default()
+        } else {
+            request
+        };
         let config = &stats.config;
         let model = self.model(model.unwrap_or(&config.model))?;
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;
         let supports_tools = model.info.supports_tools;
-        let call = PromptCall { config, tools: &config.tools, request: &request, step, model: (&model).into() };
+        let call = PromptCall {
+            config,
+            tools: &config.tools,
+            request: &request,
+            step,
+            model: (&model).into(),
+        };
         let size = call.size_of_all((&stats).into());
         let excerpt = self.excerpt(key, &size, call.model, stats.holds).await?;
         let context = size_with(size, call.model, &excerpt, &[]);
@@ -76,18 +91,44 @@ impl Engine {
             false => excerpt,
         };
         let ledger = &stats.ledger.less(&unsupported(&model, &excerpt));
-        let (estimator, non_transcript) = (estimator(&model), context.non_transcript());
-        let (queued, used) = (stats.queued, size.count.tokens);
-        let whole = Whole { config, supports_tools, estimator, non_transcript, ledger, queued, used };
-        // Blocks by themselves and deferred tools are no part of the size, so that they were not counted with it.
+        let estimator = estimator(&model);
+        let non_transcript = context.non_transcript();
+        let queued = stats.queued;
+        let used = size.count.tokens;
+        let whole = Whole {
+            config,
+            supports_tools,
+            estimator,
+            non_transcript,
+            ledger,
+            queued,
+            used,
+        };
+        // Blocks by themselves and deferred tools are no part of the size, so that they were not
+        // counted with it.
         let blocks = config.pinned_blocks.iter().map(|block| block.text.len());
-        let deferred = config.tools.tools.iter().filter(|tool| tool.deferred).map(definition_bytes);
+        let deferred = config
+            .tools
+            .tools
+            .iter()
+            .filter(|tool| tool.deferred)
+            .map(definition_bytes);
         let bytes = blocks.chain(deferred).sum();
         let (breakdown, sized) = beside_others(bytes, estimator, || {
-            (breakdown(&whole), largest_tools(&config.tools, supports_tools, estimator))
+            (
+                breakdown(&whole),
+                largest_tools(&config.tools, supports_tools, estimator),
+            )
         });
-        let tools = sized.into_iter().map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens)).collect();
-        let starts_at = compact::starts_at(&policy.context.compaction, budget, model.provider.is_local());
+        let tools = sized
+            .into_iter()
+            .map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens))
+            .collect();
+        let starts_at = compact::starts_at(
+            &policy.context.compaction,
+            budget,
+            model.provider.is_local(),
+        );
         let learnt = self.ratio(&model.reference).await;
         let compactions = match stats.has_compactions {
             true => self.store().compactions(key, None, RECENT).await?,
@@ -109,12 +150,19 @@ impl Engine {
 
 /// The window of a model under a policy. `None` means it is not known.
 pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &Resolved) -> Option<u32> {
-    budget(policy, model).ok().filter(|budget| !budget.assumed).map(|budget| budget.window)
+    budget(policy, model)
+        .ok()
+        .filter(|budget| !budget.assumed)
+        .map(|budget| budget.window)
 }
 
 /// How the window of a model is divided under a policy.
 pub(in crate::turn) fn budget(policy: &ContextPolicy, model: &Resolved) -> Result<Budget, Error> {
-    let ModelInfo { context_window, max_output, .. } = &model.info;
+    let ModelInfo {
+        context_window,
+        max_output,
+        ..
+    } = &model.info;
     let tokens = |limit: &Option<crate::provider::info::Limit>| limit.map(|limit| limit.tokens);
     Budget::of(policy, tokens(context_window), tokens(max_output))
         .map_err(|_| Error::ContextWindowUnknown(model.reference.clone()))

@@ -1,5 +1,6 @@
-//! The leases of this replica: which turns it runs, how a running turn learns that it must stop, and which grants are uncertain because
-//! the answer to the statement that may have made them was lost.
+//! The leases of this replica: which turns it runs, how a running turn learns that it must stop,
+//! and which grants are uncertain because the answer to the statement that may have made them was
+//! lost.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +18,12 @@ use crate::{
     },
 };
 
-/// Sessions with an uncertain grant that are looked after at once; beyond that their leases run out by themselves.
+/// Sessions with an uncertain grant that are looked after at once; beyond that their leases run out
+/// by themselves.
 const MOST_UNCERTAIN: usize = 1000;
 
-/// The turns in this replica's memory. Only these are kept alive: never «all rows that carry my name».
+/// The turns in this replica's memory. Only these are kept alive: never «all rows that carry my
+/// name».
 #[derive(Debug, Default)]
 pub struct Leases {
     state: Mutex<State>,
@@ -52,8 +55,8 @@ pub struct Lease {
     cancelled: CancellationToken,
 }
 
-/// A statement under way that may grant a turn to this replica. Whoever sends one holds this until the turn runs here; when the answer is
-/// lost, or never waited for, the grant is uncertain.
+/// A statement under way that may grant a turn to this replica. Whoever sends one holds this until
+/// the turn runs here; when the answer is lost, or never waited for, the grant is uncertain.
 #[derive(Debug)]
 pub struct GrantRequest {
     leases: Arc<Leases>,
@@ -105,9 +108,13 @@ impl State {
     fn doubt(&mut self, key: &SessionKey, ran: Option<i64>, now: Instant) {
         let ran = ran.max(self.held.get(key).map(|lease| lease.epoch));
         if let Some(known) = self.uncertain.get_mut(key) {
-            *known = Uncertain { since: now, ran: known.ran.max(ran) };
+            *known = Uncertain {
+                since: now,
+                ran: known.ran.max(ran),
+            };
         } else if self.uncertain.len() < MOST_UNCERTAIN {
-            self.uncertain.insert(key.clone(), Uncertain { since: now, ran });
+            self.uncertain
+                .insert(key.clone(), Uncertain { since: now, ran });
         }
     }
 }
@@ -134,8 +141,8 @@ impl Lease {
 }
 
 impl Leases {
-    /// Notes a lease that was granted by a statement sent at `sent`. An older one of the same session is lost: this replica may
-    /// take over what it ran itself.
+    /// Notes a lease that was granted by a statement sent at `sent`. An older one of the same
+    /// session is lost: this replica may take over what it ran itself.
     pub fn hold(&self, key: &SessionKey, turn: &TurnId, epoch: i64, sent: Instant) -> Arc<Lease> {
         let lease = Arc::new(Lease {
             turn: turn.clone(),
@@ -149,9 +156,14 @@ impl Leases {
         if let Some(uncertain) = state.uncertain.get_mut(key) {
             uncertain.ran = uncertain.ran.max(Some(epoch));
         }
-        if state.held.get(key).is_some_and(|current| current.epoch > epoch) {
+        if state
+            .held
+            .get(key)
+            .is_some_and(|current| current.epoch > epoch)
+        {
             lease.lost.cancel();
-            // Either the newer one is in force, or the database lost commits and numbers epochs anew.
+            // Either the newer one is in force, or the database lost commits and numbers epochs
+            // anew.
             state.doubt(key, None, sent);
         } else if let Some(before) = state.held.insert(key.clone(), Arc::clone(&lease)) {
             before.lost.cancel();
@@ -162,41 +174,65 @@ impl Leases {
     /// Forgets a lease that ended or was given back. A newer one of the same session stays.
     pub fn forget(&self, key: &SessionKey, lease: &Arc<Lease>) {
         let mut state = self.lock();
-        if state.held.get(key).is_some_and(|current| Arc::ptr_eq(current, lease)) {
+        if state
+            .held
+            .get(key)
+            .is_some_and(|current| Arc::ptr_eq(current, lease))
+        {
             state.held.remove(key);
         }
     }
 
     /// Whether this lease is known here.
     pub fn holds(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> bool {
-        self.lock().held.get(key).is_some_and(|lease| lease.is(turn, epoch))
+        self.lock()
+            .held
+            .get(key)
+            .is_some_and(|lease| lease.is(turn, epoch))
     }
 
     /// Notes that a statement is about to be sent that may grant a turn of the session.
     pub fn request(self: &Arc<Self>, key: &SessionKey) -> GrantRequest {
         *self.lock().requests.entry(key.clone()).or_default() += 1;
-        GrantRequest { leases: Arc::clone(self), key: key.clone(), sent: Instant::now(), answered: false }
+        GrantRequest {
+            leases: Arc::clone(self),
+            key: key.clone(),
+            sent: Instant::now(),
+            answered: false,
+        }
     }
 
-    /// Notes that a turn which ran here under this epoch was given up, perhaps with its lease in force and with writes under way.
+    /// Notes that a turn which ran here under this epoch was given up, perhaps with its lease in
+    /// force and with writes under way.
     pub fn abandon(&self, key: &SessionKey, epoch: i64, now: Instant) {
         self.lock().doubt(key, Some(epoch), now);
     }
 
-    /// The sessions with an uncertain grant. What is older than `ttl` is forgotten: that lease has run out.
+    /// The sessions with an uncertain grant. What is older than `ttl` is forgotten: that lease has
+    /// run out.
     pub fn uncertain(&self, ttl: Duration, now: Instant) -> Vec<SessionKey> {
         let mut state = self.lock();
-        state.uncertain.retain(|_, uncertain| now.saturating_duration_since(uncertain.since) < ttl);
+        state
+            .uncertain
+            .retain(|_, uncertain| now.saturating_duration_since(uncertain.since) < ttl);
         state.uncertain.keys().cloned().collect()
     }
 
-    /// What to do about a turn of a session with an uncertain grant, which this replica was just seen to own under this epoch.
+    /// What to do about a turn of a session with an uncertain grant, which this replica was just
+    /// seen to own under this epoch.
     pub fn claim(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Claim {
         let state = self.lock();
-        let runs = state.held.get(key).is_some_and(|lease| lease.is(turn, epoch));
+        let runs = state
+            .held
+            .get(key)
+            .is_some_and(|lease| lease.is(turn, epoch));
         if runs || state.requests.contains_key(key) {
             Claim::Leave
-        } else if state.uncertain.get(key).is_some_and(|uncertain| uncertain.ran >= Some(epoch)) {
+        } else if state
+            .uncertain
+            .get(key)
+            .is_some_and(|uncertain| uncertain.ran >= Some(epoch))
+        {
             Claim::Release
         } else {
             Claim::Adopt
@@ -217,21 +253,37 @@ impl Leases {
     pub fn held(&self) -> Vec<Held> {
         let held = |(key, lease): (&SessionKey, &Arc<Lease>)| {
             let Lease { turn, epoch, .. } = lease.as_ref();
-            Held { key: key.clone(), turn: turn.clone(), epoch: *epoch }
+            Held {
+                key: key.clone(),
+                turn: turn.clone(),
+                epoch: *epoch,
+            }
         };
         self.lock().held.iter().map(held).collect()
     }
 
-    /// Notifies a running turn that its cancel was requested. Another turn of the session is left alone.
+    /// Notifies a running turn that its cancel was requested. Another turn of the session is left
+    /// alone.
     pub fn cancel(&self, key: &SessionKey, turn: &TurnId, epoch: i64) {
-        if let Some(lease) = self.lock().held.get(key).filter(|lease| lease.is(turn, epoch)) {
+        if let Some(lease) = self
+            .lock()
+            .held
+            .get(key)
+            .filter(|lease| lease.is(turn, epoch))
+        {
             lease.cancelled.cancel();
         }
     }
 
-    /// Tells a running turn that its lease is no longer in force. A newer lease of the session is left alone.
+    /// Tells a running turn that its lease is no longer in force. A newer lease of the session is
+    /// left alone.
     pub fn lose(&self, key: &SessionKey, epoch: i64) {
-        if let Some(lease) = self.lock().held.get(key).filter(|lease| lease.epoch <= epoch) {
+        if let Some(lease) = self
+            .lock()
+            .held
+            .get(key)
+            .filter(|lease| lease.epoch <= epoch)
+        {
             lease.lost.cancel();
         }
     }
@@ -240,7 +292,9 @@ impl Leases {
     pub fn take_in(&self, sent: Instant, asked: &[Held], pulses: &[Pulse]) {
         let state = self.lock();
         for Held { key, turn, epoch } in asked {
-            let Some(lease) = state.held.get(key).filter(|lease| lease.is(turn, *epoch)) else { continue };
+            let Some(lease) = state.held.get(key).filter(|lease| lease.is(turn, *epoch)) else {
+                continue;
+            };
             match pulses.iter().find(|pulse| pulse.held.key == *key) {
                 Some(pulse) if pulse.mine => {
                     if pulse.renewed {
@@ -287,7 +341,16 @@ mod tests {
     }
 
     fn pulse(session: &str, mine: bool, renewed: bool, cancelled: bool) -> Pulse {
-        Pulse { held: Held { key: key(session), turn: turn(), epoch: 1 }, mine, renewed, cancelled }
+        Pulse {
+            held: Held {
+                key: key(session),
+                turn: turn(),
+                epoch: 1,
+            },
+            mine,
+            renewed,
+            cancelled,
+        }
     }
 
     #[test]
@@ -296,8 +359,18 @@ mod tests {
         let begun = Instant::now();
         let table: [(&str, &[Pulse], u64, bool); 5] = [
             ("renewed", &[pulse("s", true, true, false)], 14, false),
-            ("busy, so not renewed, but young", &[pulse("s", true, false, false)], 9, false),
-            ("busy, so not renewed, and old", &[pulse("s", true, false, false)], 10, true),
+            (
+                "busy, so not renewed, but young",
+                &[pulse("s", true, false, false)],
+                9,
+                false,
+            ),
+            (
+                "busy, so not renewed, and old",
+                &[pulse("s", true, false, false)],
+                10,
+                true,
+            ),
             ("another's", &[pulse("s", false, false, false)], 6, true),
             ("gone", &[], 6, true),
         ];
@@ -326,11 +399,16 @@ mod tests {
     #[test]
     fn a_newer_lease_of_the_session_ends_the_older_one() {
         for (first, second) in [(1, 2), (2, 1), (1, 1)] {
-            let (leases, key) = (Leases::default(), key("s"));
-            let (a, b) =
-                (leases.hold(&key, &turn(), first, Instant::now()), leases.hold(&key, &turn(), second, Instant::now()));
+            let leases = Leases::default();
+            let key = key("s");
+            let a = leases.hold(&key, &turn(), first, Instant::now());
+            let b = leases.hold(&key, &turn(), second, Instant::now());
             let lost = (a.lost().is_cancelled(), b.lost().is_cancelled());
-            assert_eq!(lost, (first <= second, first > second), "{first} then {second}");
+            assert_eq!(
+                lost,
+                (first <= second, first > second),
+                "{first} then {second}"
+            );
             assert!(leases.holds(&key, &turn(), first.max(second)));
             leases.forget(&key, if first <= second { &a } else { &b });
             assert_eq!(leases.count(), 1, "what is lost takes nothing with it");
@@ -339,14 +417,20 @@ mod tests {
 
     #[test]
     fn a_grant_is_uncertain_from_its_lost_answer_until_its_lease_has_run_out() {
-        let (leases, begun, ttl) = (Arc::new(Leases::default()), Instant::now(), Duration::from_secs(10));
-        let answered = |key, answer: Result<(), store::Error>| drop(leases.request(&key).answered(answer));
+        let leases = Arc::new(Leases::default());
+        let begun = Instant::now();
+        let ttl = Duration::from_secs(10);
+        let answered =
+            |key, answer: Result<(), store::Error>| drop(leases.request(&key).answered(answer));
         answered(key("answered"), Ok(()));
         answered(key("refused"), Err(store::Error::Conflict(String::new())));
         assert_eq!(leases.uncertain(ttl, begun), []);
         answered(key("lost"), Err(store::Error::Unavailable(String::new())));
         drop(leases.request(&key("left")));
-        assert_eq!(leases.uncertain(ttl, begun + Duration::from_secs(9)), [key("left"), key("lost")]);
+        assert_eq!(
+            leases.uncertain(ttl, begun + Duration::from_secs(9)),
+            [key("left"), key("lost")]
+        );
         assert_eq!(leases.uncertain(ttl, begun + Duration::from_secs(11)), []);
     }
 
@@ -357,7 +441,11 @@ mod tests {
         drop(leases.request(&key("s")));
         assert_eq!(claim(1), Claim::Adopt);
         let request = leases.request(&key("s"));
-        assert_eq!(claim(1), Claim::Leave, "the answer to this request may say so");
+        assert_eq!(
+            claim(1),
+            Claim::Leave,
+            "the answer to this request may say so"
+        );
         let lease = leases.hold(&key("s"), &turn(), 1, request.sent());
         drop(request);
         assert_eq!(claim(1), Claim::Leave, "it runs");
@@ -403,10 +491,14 @@ mod tests {
     #[test]
     fn a_cancel_reaches_the_turn_that_runs() {
         let leases = Leases::default();
-        let (told, by_flag) =
-            (leases.hold(&key("a"), &turn(), 1, Instant::now()), leases.hold(&key("b"), &turn(), 1, Instant::now()));
+        let told = leases.hold(&key("a"), &turn(), 1, Instant::now());
+        let by_flag = leases.hold(&key("b"), &turn(), 1, Instant::now());
         leases.cancel(&key("a"), &turn(), 1);
-        leases.take_in(Instant::now(), &leases.held(), &[pulse("a", true, true, false), pulse("b", true, true, true)]);
+        leases.take_in(
+            Instant::now(),
+            &leases.held(),
+            &[pulse("a", true, true, false), pulse("b", true, true, true)],
+        );
         assert!(told.cancelled().is_cancelled());
         assert!(by_flag.cancelled().is_cancelled());
     }

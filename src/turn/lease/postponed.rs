@@ -8,7 +8,8 @@ use std::{
 
 use crate::{model::SessionKey, turn::Error};
 
-/// How long a turn that could not be taken over is left alone at first; each further time twice as long.
+/// How long a turn that could not be taken over is left alone at first; each further time twice as
+/// long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a pause gets.
@@ -17,8 +18,8 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 /// Turns that are left alone at once. Beyond that they are tried again in each round.
 const MOST_POSTPONED: usize = 10_000;
 
-/// Turns that could not be taken over, for example because a stored row cannot be read. They are tried again less and less often, so that
-/// they do not crowd out those that can be.
+/// Turns that could not be taken over, for example because a stored row cannot be read. They are
+/// tried again less and less often, so that they do not crowd out those that can be.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Postponed(Mutex<BTreeMap<SessionKey, Pause>>);
 
@@ -35,7 +36,13 @@ impl Postponed {
         let before = paused.get(key).map(|pause| pause.length);
         if before.is_some() || paused.len() < MOST_POSTPONED {
             let length = before.map_or(FIRST_PAUSE, |length| (length * 2).min(most));
-            paused.insert(key.clone(), Pause { until: now + length, length });
+            paused.insert(
+                key.clone(),
+                Pause {
+                    until: now + length,
+                    length,
+                },
+            );
         }
         before.is_none()
     }
@@ -44,11 +51,16 @@ impl Postponed {
         self.lock().remove(key);
     }
 
-    /// The turns to be left alone now. Those that have not been tried again for long are forgotten: they went on elsewhere.
+    /// The turns to be left alone now. Those that have not been tried again for long are forgotten:
+    /// they went on elsewhere.
     pub(in crate::turn) fn at(&self, now: Instant) -> Vec<SessionKey> {
         let mut paused = self.lock();
         paused.retain(|_, pause| now < pause.until + LONGEST_PAUSE);
-        paused.iter().filter(|(_, pause)| now < pause.until).map(|(key, _)| key.clone()).collect()
+        paused
+            .iter()
+            .filter(|(_, pause)| now < pause.until)
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Pause>> {
@@ -56,10 +68,15 @@ impl Postponed {
     }
 }
 
-/// How long a turn is left alone at most after this error. A database that is busy or away says nothing about the turn.
+/// How long a turn is left alone at most after this error. A database that is busy or away says
+/// nothing about the turn.
 pub(super) fn longest_pause(error: &Error) -> Duration {
     let of_the_database = matches!(error, Error::Store(error) if error.is_transient());
-    if of_the_database { FIRST_PAUSE } else { LONGEST_PAUSE }
+    if of_the_database {
+        FIRST_PAUSE
+    } else {
+        LONGEST_PAUSE
+    }
 }
 
 #[cfg(test)]
@@ -73,23 +90,47 @@ mod tests {
     #[test]
     fn a_turn_that_cannot_be_taken_over_is_left_alone_for_longer_each_time() {
         let key = |n: usize| SessionKey::new(TenantId::new("t"), SessionId::new(n.to_string()));
-        let (postponed, begun) = (Postponed::default(), Instant::now());
+        let postponed = Postponed::default();
+        let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         assert!(postponed.postpone(&key(0), begun, LONGEST_PAUSE));
-        assert_eq!((postponed.at(begun), postponed.at(after(1))), (vec![key(0)], vec![]));
-        assert!(!postponed.postpone(&key(0), after(1), LONGEST_PAUSE), "it is known");
-        assert_eq!((postponed.at(after(2)), postponed.at(after(3))), (vec![key(0)], vec![]));
+        assert_eq!(
+            (postponed.at(begun), postponed.at(after(1))),
+            (vec![key(0)], vec![])
+        );
+        assert!(
+            !postponed.postpone(&key(0), after(1), LONGEST_PAUSE),
+            "it is known"
+        );
+        assert_eq!(
+            (postponed.at(after(2)), postponed.at(after(3))),
+            (vec![key(0)], vec![])
+        );
         for _ in 0..20 {
             postponed.postpone(&key(0), begun, LONGEST_PAUSE);
         }
-        assert_eq!((postponed.at(after(299)), postponed.at(after(300))), (vec![key(0)], vec![]));
+        assert_eq!(
+            (postponed.at(after(299)), postponed.at(after(300))),
+            (vec![key(0)], vec![])
+        );
         assert_eq!(postponed.at(after(600)), []);
-        assert!(postponed.postpone(&key(0), after(600), LONGEST_PAUSE), "it was forgotten");
+        assert!(
+            postponed.postpone(&key(0), after(600), LONGEST_PAUSE),
+            "it was forgotten"
+        );
         postponed.forget(&key(0));
         for _ in 0..20 {
-            postponed.postpone(&key(0), begun, longest_pause(&Error::Store(store::Error::Busy)));
+            postponed.postpone(
+                &key(0),
+                begun,
+                longest_pause(&Error::Store(store::Error::Busy)),
+            );
         }
-        assert_eq!(postponed.at(after(1)), [], "a busy database lengthens no pause");
+        assert_eq!(
+            postponed.at(after(1)),
+            [],
+            "a busy database lengthens no pause"
+        );
         postponed.forget(&key(0));
         for n in 0..=MOST_POSTPONED {
             postponed.postpone(&key(n), begun, LONGEST_PAUSE);

@@ -34,7 +34,8 @@ const AT_ONCE: usize = 8;
 impl Engine {
     /// Renews the leases of the turns that run here.
     pub async fn beat(&self) -> Result<(), Error> {
-        let (held, sent) = (self.leases.held(), Instant::now());
+        let held = self.leases.held();
+        let sent = Instant::now();
         if !held.is_empty() {
             let pulses = self.store.beat(&held).await?;
             self.leases.take_in(sent, &held, &pulses);
@@ -42,12 +43,14 @@ impl Engine {
         Ok(())
     }
 
-    /// How long a turn goes on here without a renewal: less than the lease, so that no two owners ever speak.
+    /// How long a turn goes on here without a renewal: less than the lease, so that no two owners
+    /// ever speak.
     pub fn trust(&self) -> Duration {
         self.store.lease() * 4 / 5
     }
 
-    /// Stops the turns whose leases were not renewed in time by this replica's own clock, whatever the database does meanwhile.
+    /// Stops the turns whose leases were not renewed in time by this replica's own clock, whatever
+    /// the database does meanwhile.
     pub fn expire(&self) {
         self.leases.expire(self.trust(), Instant::now());
     }
@@ -58,8 +61,15 @@ impl Engine {
     }
 
     /// The same for the turns of these sessions.
-    pub(in crate::turn) async fn look_for_cancels_of(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
-        let held = self.leases.held().into_iter().filter(|held| sessions.contains(&held.key));
+    pub(in crate::turn) async fn look_for_cancels_of(
+        &self,
+        sessions: &BTreeSet<SessionKey>,
+    ) -> Result<(), Error> {
+        let held = self
+            .leases
+            .held()
+            .into_iter()
+            .filter(|held| sessions.contains(&held.key));
         self.look_for_cancels_in(held.collect()).await
     }
 
@@ -81,7 +91,8 @@ impl Engine {
         self.look_for_news_of(&lost).await
     }
 
-    /// Asks for news of the sessions that are followed here, and which of their turns run elsewhere.
+    /// Asks for news of the sessions that are followed here, and which of their turns run
+    /// elsewhere.
     pub async fn look_for_news(&self) -> Result<(), Error> {
         let channels = self.hub.channels();
         channels.iter().for_each(|channel| channel.tidy());
@@ -89,18 +100,35 @@ impl Engine {
     }
 
     /// The same of these sessions, as far as they are followed here.
-    pub(in crate::turn) async fn look_for_news_of(&self, sessions: &BTreeSet<SessionKey>) -> Result<(), Error> {
-        self.look_for_news_in(sessions.iter().filter_map(|key| self.hub.get(key)).collect()).await
+    pub(in crate::turn) async fn look_for_news_of(
+        &self,
+        sessions: &BTreeSet<SessionKey>,
+    ) -> Result<(), Error> {
+        self.look_for_news_in(
+            sessions
+                .iter()
+                .filter_map(|key| self.hub.get(key))
+                .collect(),
+        )
+        .await
     }
 
     async fn look_for_news_in(&self, channels: Vec<Arc<Channel>>) -> Result<(), Error> {
-        let followed: Vec<Followed> =
-            channels.iter().map(|channel| Followed { key: channel.key().clone(), after: channel.seq() }).collect();
+        let followed: Vec<Followed> = channels
+            .iter()
+            .map(|channel| Followed {
+                key: channel.key().clone(),
+                after: channel.seq(),
+            })
+            .collect();
         if followed.is_empty() {
             return Ok(());
         }
         let heads = self.store.heads(&followed).await?;
-        let heads: BTreeMap<_, _> = heads.into_iter().map(|(key, seq, state)| (key, (seq, state))).collect();
+        let heads: BTreeMap<_, _> = heads
+            .into_iter()
+            .map(|(key, seq, state)| (key, (seq, state)))
+            .collect();
         for channel in channels {
             let head = heads.get(channel.key());
             let running = head.is_some_and(|(_, state)| *state == SessionState::Running);
@@ -118,12 +146,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks whether the database still has the events that readers here have seen. A failover may lose the newest ones, and what was read
-    /// from them on belongs to a history that is no more: their streams end.
+    /// Looks whether the database still has the events that readers here have seen. A failover may
+    /// lose the newest ones, and what was read from them on belongs to a history that is no
+    /// more: their streams end.
     pub async fn look_for_lost_events(&self) -> Result<(), Error> {
-        let asked: Vec<_> = self.hub.channels().into_iter().map(|channel| (channel.marks(), channel)).collect();
+        let asked: Vec<_> = self
+            .hub
+            .channels()
+            .into_iter()
+            .map(|channel| (channel.marks(), channel))
+            .collect();
         let marks = |(marks, channel): &(Vec<Mark>, Arc<Channel>)| {
-            marks.iter().map(|mark| (channel.key().clone(), *mark)).collect::<Vec<_>>()
+            marks
+                .iter()
+                .map(|mark| (channel.key().clone(), *mark))
+                .collect::<Vec<_>>()
         };
         let all: Vec<_> = asked.iter().flat_map(marks).collect();
         if all.is_empty() {
@@ -134,8 +171,14 @@ impl Engine {
             found.entry(key).or_default().push((seq, verdict));
         }
         for (marks, channel) in asked {
-            let found = found.get(channel.key()).map(Vec::as_slice).unwrap_or_default();
-            if found.iter().any(|(_, verdict)| matches!(verdict, Verdict::Lost(_))) {
+            let found = found
+                .get(channel.key())
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            if found
+                .iter()
+                .any(|(_, verdict)| matches!(verdict, Verdict::Lost(_)))
+            {
                 tracing::error!(session.id = %channel.key().session, "the database lost events that readers have seen");
             }
             channel.compared(&marks, found);
@@ -143,8 +186,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks after the sessions in which this replica may own a turn without knowing it, because the answer to the statement that granted
-    /// it was lost, or because it gave the turn up while the database could not be reached. What never ran here begins; what did is
+    /// Looks after the sessions in which this replica may own a turn without knowing it, because
+    /// the answer to the statement that granted it was lost, or because it gave the turn up
+    /// while the database could not be reached. What never ran here begins; what did is
     /// handed over, since its step has to be repeated as another attempt.
     async fn resolve_uncertain(self: &Arc<Self>) -> Result<(), Error> {
         let keys = self.leases.uncertain(self.store.lease(), Instant::now());
@@ -183,9 +227,14 @@ impl Engine {
             if !self.may_start() {
                 break;
             }
-            let found = self.store.candidates(PAGE, &self.postponed.at(Instant::now())).await?;
+            let found = self
+                .store
+                .candidates(PAGE, &self.postponed.at(Instant::now()))
+                .await?;
             let more = found.len() == PAGE as usize;
-            stream::iter(found).for_each_concurrent(AT_ONCE, |candidate| self.try_take_over(candidate)).await;
+            stream::iter(found)
+                .for_each_concurrent(AT_ONCE, |candidate| self.try_take_over(candidate))
+                .await;
             if !more {
                 break;
             }
@@ -200,15 +249,25 @@ impl Engine {
         let key = candidate.key.clone();
         match self.take_over_one(candidate).await {
             Ok(()) => self.postponed.forget(&key),
-            Err(error) if self.postponed.postpone(&key, Instant::now(), longest_pause(&error)) => {
+            Err(error)
+                if self
+                    .postponed
+                    .postpone(&key, Instant::now(), longest_pause(&error)) =>
+            {
                 tracing::warn!(session.id = %key.session, %error, "turn takeover failed; retrying later");
             }
-            Err(error) => tracing::debug!(session.id = %key.session, %error, "turn takeover failed again"),
+            Err(error) => {
+                tracing::debug!(session.id = %key.session, %error, "turn takeover failed again")
+            }
         }
     }
 
     async fn take_over_one(self: &Arc<Self>, candidate: Candidate) -> Result<(), Error> {
-        let Candidate { key, epoch, waiting } = candidate;
+        let Candidate {
+            key,
+            epoch,
+            waiting,
+        } = candidate;
         if waiting && self.close_overdue(&key).await? {
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! Turns that are cancelled when no client has read their events for a while, because their request asked for that.
+//! Turns that are cancelled when no client has read their events for a while, because their request
+//! asked for that.
 
 use std::sync::Arc;
 
@@ -14,10 +15,16 @@ const MISSED: u32 = 3;
 impl Engine {
     /// Reports the readers that are here, and cancels turns that have none anywhere.
     pub async fn look_for_readers(self: &Arc<Self>) -> Result<(), Error> {
-        let (here, elsewhere): (Vec<_>, Vec<_>) =
-            self.store.attended().await?.into_iter().partition(|it| self.is_read_here(it));
+        let (here, elsewhere): (Vec<_>, Vec<_>) = self
+            .store
+            .attended()
+            .await?
+            .into_iter()
+            .partition(|it| self.is_read_here(it));
         if !here.is_empty() {
-            self.store.seen(&here, self.rules.poll_interval * MISSED).await?;
+            self.store
+                .seen(&here, self.rules.poll_interval * MISSED)
+                .await?;
         }
         for turn in elsewhere.into_iter().filter(|turn| turn.overdue) {
             self.cancel_unread(turn).await?;
@@ -26,14 +33,26 @@ impl Engine {
     }
 
     fn is_read_here(&self, turn: &Attended) -> bool {
-        self.hub.get(&turn.key).is_some_and(|channel| channel.has_readers())
+        self.hub
+            .get(&turn.key)
+            .is_some_and(|channel| channel.has_readers())
     }
 
     async fn cancel_unread(self: &Arc<Self>, turn: Attended) -> Result<(), Error> {
-        let Attended { key, turn, overdue: _ } = turn;
-        let unkeyed = Idempotency { request: None, hash: String::new() };
+        let Attended {
+            key,
+            turn,
+            overdue: _,
+        } = turn;
+        let unkeyed = Idempotency {
+            request: None,
+            hash: String::new(),
+        };
         let mut request = self.leases.request(&key);
-        let cancelled = self.store.cancel(&key, Some(&turn), CancelCause::Disconnected, "", &unkeyed).await;
+        let cancelled = self
+            .store
+            .cancel(&key, Some(&turn), CancelCause::Disconnected, "", &unkeyed)
+            .await;
         let cancelled = request.answered(cancelled)?;
         let Some(live) = &cancelled.turn else {
             return self.store.unattend(&key, &turn).await.map_err(Error::from);

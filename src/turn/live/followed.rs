@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use crate::model::SessionKey;
 
-/// Sessions that are remembered. With more of them, every session is taken to be followed for as long as one of them would be.
+/// Sessions that are remembered. With more of them, every session is taken to be followed for as
+/// long as one of them would be.
 const MOST: usize = 10_000;
 
 /// The sessions that other replicas have readers of.
@@ -30,7 +31,12 @@ enum Hearing {
 
 impl Followed {
     /// Notes that a replica follows the session for so long from `now` on. Whether that is news.
-    pub(in crate::turn) fn follow(&mut self, key: SessionKey, lasts: Duration, now: Instant) -> bool {
+    pub(in crate::turn) fn follow(
+        &mut self,
+        key: SessionKey,
+        lasts: Duration,
+        now: Instant,
+    ) -> bool {
         if self.until.len() >= MOST && !self.until.contains_key(&key) {
             self.forget_those_that_left(now);
             if self.until.len() >= MOST {
@@ -38,7 +44,9 @@ impl Followed {
                 return true;
             }
         }
-        self.until.insert(key, now + lasts).is_none_or(|until| until <= now)
+        self.until
+            .insert(key, now + lasts)
+            .is_none_or(|until| until <= now)
     }
 
     /// Whether the session may be followed.
@@ -88,20 +96,28 @@ mod tests {
 
     #[test]
     fn a_session_is_followed_from_when_that_is_heard_until_it_is_not_repeated() {
-        let (mut followed, begun) = (Followed::default(), Instant::now());
+        let mut followed = Followed::default();
+        let begun = Instant::now();
         followed.hears_from_now(None);
         assert!(!followed.has(&key(1)));
         assert!(followed.follow(key(1), LASTS, begun));
-        assert!(!followed.follow(key(1), LASTS, begun + LASTS / 2), "it was known");
+        assert!(
+            !followed.follow(key(1), LASTS, begun + LASTS / 2),
+            "it was known"
+        );
         followed.forget_those_that_left(begun + LASTS);
-        assert_eq!([followed.has(&key(1)), followed.has(&key(2))], [true, false]);
+        assert_eq!(
+            [followed.has(&key(1)), followed.has(&key(2))],
+            [true, false]
+        );
         followed.forget_those_that_left(begun + LASTS * 3 / 2);
         assert!(!followed.has(&key(1)));
     }
 
     #[test]
     fn whoever_may_have_missed_something_takes_every_session_for_followed() {
-        let (mut followed, begun) = (Followed::default(), Instant::now());
+        let mut followed = Followed::default();
+        let begun = Instant::now();
         assert!(followed.has(&key(1)), "nothing is heard yet");
         followed.hears_from_now(Some(begun + LASTS));
         followed.forget_those_that_left(begun + LASTS / 2);
@@ -115,7 +131,8 @@ mod tests {
 
     #[test]
     fn more_sessions_than_are_remembered_count_as_followed() {
-        let (mut followed, begun) = (Followed::default(), Instant::now());
+        let mut followed = Followed::default();
+        let begun = Instant::now();
         followed.hears_from_now(None);
         assert!((0..=MOST).all(|session| followed.follow(key(session), LASTS, begun)));
         assert!(followed.has(&key(MOST)));

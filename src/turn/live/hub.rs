@@ -1,8 +1,11 @@
-//! What is live: who follows a session on this replica, how far it got, and the text of the message that is being written.
+//! What is live: who follows a session on this replica, how far it got, and the text of the message
+//! that is being written.
 //!
-//! Durable events are read from the database by every reader; the hub only says that there are new ones. Of the open message it
-//! keeps the text so far, once, and each reader knows how much of it it has shown: whoever is slow gets more at a time, costs no memory
-//! and holds nothing up. What is shown carries the seq it follows, so that a reader knows whether it still belongs to what it has shown.
+//! Durable events are read from the database by every reader; the hub only says that there are new
+//! ones. Of the open message it keeps the text so far, once, and each reader knows how much of it
+//! it has shown: whoever is slow gets more at a time, costs no memory and holds nothing up. What is
+//! shown carries the seq it follows, so that a reader knows whether it still belongs to what it has
+//! shown.
 
 mod announced;
 mod marks;
@@ -99,11 +102,13 @@ pub struct OpenMessage {
     pub turn: TurnId,
     /// Where in the turn.
     pub at: StepPosition,
-    /// Its parts by index: what kind, and the text so far. A part without text so far, such as hidden reasoning, is missing.
+    /// Its parts by index: what kind, and the text so far. A part without text so far, such as
+    /// hidden reasoning, is missing.
     pub parts: BTreeMap<u32, (DeltaKind, String)>,
 }
 
-/// A call of a model, from its beginning to its commit and a moment longer, for readers that lag by a step.
+/// A call of a model, from its beginning to its commit and a moment longer, for readers that lag by
+/// a step.
 #[derive(Debug)]
 struct Open {
     after: Seq,
@@ -113,7 +118,8 @@ struct Open {
     model: Option<String>,
     /// None: it has not answered yet.
     message: Option<MessageId>,
-    /// Its parts by index. Indices may be missing: a part that the provider hid has no text to stream.
+    /// Its parts by index. Indices may be missing: a part that the provider hid has no text to
+    /// stream.
     parts: BTreeMap<u32, (DeltaKind, String)>,
     /// The newest chunk it was made of; 0 when it is written here.
     chunk: i32,
@@ -173,7 +179,10 @@ impl Hub {
 
     /// Every session that is followed or written here.
     pub fn channels(&self) -> Vec<Arc<Channel>> {
-        lock(&self.channels).values().filter_map(Weak::upgrade).collect()
+        lock(&self.channels)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 }
 
@@ -187,11 +196,15 @@ impl Channel {
         });
     }
 
-    /// Tells readers that the session is gone. Another one may come to have its id: who enters from now on gets another channel.
+    /// Tells readers that the session is gone. Another one may come to have its id: who enters from
+    /// now on gets another channel.
     pub fn end(&self) {
         {
             let mut channels = lock(&self.hub.channels);
-            if channels.get(&self.key).is_some_and(|channel| std::ptr::eq(channel.as_ptr(), self)) {
+            if channels
+                .get(&self.key)
+                .is_some_and(|channel| std::ptr::eq(channel.as_ptr(), self))
+            {
                 channels.remove(&self.key);
             }
         }
@@ -209,8 +222,8 @@ impl Channel {
         lock(&self.marks).all(newest)
     }
 
-    /// Takes in what the database says of the marks that it was asked about. Of a session that lost events the newest seq is another one,
-    /// and what was shown of an open message is void.
+    /// Takes in what the database says of the marks that it was asked about. Of a session that lost
+    /// events the newest seq is another one, and what was shown of an open message is void.
     pub fn compared(&self, asked: &[Mark], found: &[(Seq, Verdict)]) {
         let lost = found.iter().find_map(|(_, verdict)| match verdict {
             Verdict::Lost(last) => Some(*last),
@@ -220,7 +233,13 @@ impl Channel {
             Some(last) => {
                 lock(&self.marks).clear();
                 lock(&self.open).take();
-                self.head.send_modify(|head| *head = Head { seq: last, gone: head.gone, losses: head.losses + 1 });
+                self.head.send_modify(|head| {
+                    *head = Head {
+                        seq: last,
+                        gone: head.gone,
+                        losses: head.losses + 1,
+                    }
+                });
             }
             None => lock(&self.marks).compared(asked, found),
         }
@@ -258,7 +277,10 @@ impl Channel {
         if open.as_ref().is_none_or(|open| open.after <= live.after) {
             match live.what {
                 LiveKind::Thinking { model } => {
-                    *open = Some(Open { model: Some(model), ..Open::at(live.after, live.turn, live.at) });
+                    *open = Some(Open {
+                        model: Some(model),
+                        ..Open::at(live.after, live.turn, live.at)
+                    });
                 }
                 LiveKind::Delta(delta) => add(&mut open, live.after, &live.turn, live.at, delta),
             }
@@ -273,10 +295,12 @@ impl Channel {
         self.pulse.send_replace(());
     }
 
-    /// The message is committed or void: newcomers do not see it any more. Another one stays open: it is a newer attempt's.
+    /// The message is committed or void: newcomers do not see it any more. Another one stays open:
+    /// it is a newer attempt's.
     pub fn close_message(&self, message: &MessageId) {
-        if let Some(open) =
-            lock(&self.open).as_mut().filter(|open| open.message.as_ref().is_none_or(|it| it == message))
+        if let Some(open) = lock(&self.open)
+            .as_mut()
+            .filter(|open| open.message.as_ref().is_none_or(|it| it == message))
         {
             open.closed = true;
         }
@@ -290,21 +314,46 @@ impl Channel {
     /// The message whose chunks were taken in, and up to which.
     pub fn taken(&self) -> (Option<MessageId>, i32) {
         let open = lock(&self.open);
-        open.as_ref().filter(|open| open.chunk > 0).map_or((None, 0), |open| (open.message.clone(), open.chunk))
+        open.as_ref()
+            .filter(|open| open.chunk > 0)
+            .map_or((None, 0), |open| (open.message.clone(), open.chunk))
     }
 
     /// Takes in what another replica writes.
     pub fn take_in(&self, seen: Elsewhere) {
-        let Elsewhere { key: _, last_seq: _, state, at, committed, chunks } = seen;
+        let Elsewhere {
+            key: _,
+            last_seq: _,
+            state,
+            at,
+            committed,
+            chunks,
+        } = seen;
         let mut open = lock(&self.open);
         let mut news = false;
         for chunk in chunks.into_iter().filter(|chunk| chunk.stretch.at == at) {
-            let Some(message) = chunk.stretch.message() else { continue };
-            let known = open.as_ref().filter(|open| open.message.as_ref() == Some(message)).map(|open| open.chunk);
-            let newer = open.as_ref().is_none_or(|open| open.after < chunk.stretch.after);
-            if known.map_or(newer && chunk.n == 1, |known| known > 0 && chunk.n == known + 1) {
-                let Stretch { after, turn, at, deltas } = chunk.stretch;
-                deltas.into_iter().for_each(|delta| add(&mut open, after, &turn, at, delta));
+            let Some(message) = chunk.stretch.message() else {
+                continue;
+            };
+            let known = open
+                .as_ref()
+                .filter(|open| open.message.as_ref() == Some(message))
+                .map(|open| open.chunk);
+            let newer = open
+                .as_ref()
+                .is_none_or(|open| open.after < chunk.stretch.after);
+            if known.map_or(newer && chunk.n == 1, |known| {
+                known > 0 && chunk.n == known + 1
+            }) {
+                let Stretch {
+                    after,
+                    turn,
+                    at,
+                    deltas,
+                } = chunk.stretch;
+                deltas
+                    .into_iter()
+                    .for_each(|delta| add(&mut open, after, &turn, at, delta));
                 open.iter_mut().for_each(|open| open.chunk = chunk.n);
                 news = true;
             }
@@ -318,16 +367,25 @@ impl Channel {
         }
     }
 
-    /// What was added to the message that is written here since `shown`. `None` means nothing, or no message.
+    /// What was added to the message that is written here since `shown`. `None` means nothing, or
+    /// no message.
     pub fn stretch(&self, shown: &mut Shown) -> Option<Stretch> {
         let open = lock(&self.open);
-        let open = open.as_ref().filter(|open| open.chunk == 0 && !open.closed)?;
+        let open = open
+            .as_ref()
+            .filter(|open| open.chunk == 0 && !open.closed)?;
         let deltas = open.since(shown);
-        (!deltas.is_empty()).then(|| Stretch { after: open.after, turn: open.turn.clone(), at: open.at, deltas })
+        (!deltas.is_empty()).then(|| Stretch {
+            after: open.after,
+            turn: open.turn.clone(),
+            at: open.at,
+            deltas,
+        })
     }
 
-    /// A new reader's position: the open message is still to be shown. A closed one is not: it is kept for the readers that were there
-    /// before it was closed, and a new reader gets its commit from the table.
+    /// A new reader's position: the open message is still to be shown. A closed one is not: it is
+    /// kept for the readers that were there before it was closed, and a new reader gets its
+    /// commit from the table.
     pub fn subscribe(self: &Arc<Self>) -> Subscription {
         let mut pulse = self.pulse.subscribe();
         pulse.mark_changed();
@@ -338,7 +396,14 @@ impl Channel {
         }
         let head = self.head.subscribe();
         let losses = head.borrow().losses;
-        Subscription { channel: Arc::clone(self), head, pulse, shown, heard, losses }
+        Subscription {
+            channel: Arc::clone(self),
+            head,
+            pulse,
+            shown,
+            heard,
+            losses,
+        }
     }
 }
 
@@ -352,16 +417,29 @@ impl Subscription {
     /// What there is to show that was not shown yet.
     pub fn more(&mut self) -> Vec<Live> {
         let open = lock(&self.channel.open);
-        let Some(open) = open.as_ref() else { return Vec::new() };
-        let live = |what| Live { after: open.after, turn: open.turn.clone(), at: open.at, what };
+        let Some(open) = open.as_ref() else {
+            return Vec::new();
+        };
+        let live = |what| Live {
+            after: open.after,
+            turn: open.turn.clone(),
+            at: open.at,
+            what,
+        };
         let mut more = Vec::new();
         if let Some(model) = &open.model
             && self.shown.called != Some(open.after)
         {
-            more.push(live(LiveKind::Thinking { model: model.clone() }));
+            more.push(live(LiveKind::Thinking {
+                model: model.clone(),
+            }));
         }
         self.shown.called = Some(open.after);
-        more.extend(open.since(&mut self.shown).into_iter().map(|delta| live(LiveKind::Delta(delta))));
+        more.extend(
+            open.since(&mut self.shown)
+                .into_iter()
+                .map(|delta| live(LiveKind::Delta(delta))),
+        );
         more
     }
 
@@ -375,17 +453,30 @@ impl Subscription {
 
     /// The durable event that the open message follows, if one is open.
     pub fn open_after(&self) -> Option<Seq> {
-        lock(&self.channel.open).as_ref().filter(|open| !open.closed && open.message.is_some()).map(|open| open.after)
+        lock(&self.channel.open)
+            .as_ref()
+            .filter(|open| !open.closed && open.message.is_some())
+            .map(|open| open.after)
     }
 
-    /// The open message with all text so far, which is shown by that; only if it follows an event that is `current`.
+    /// The open message with all text so far, which is shown by that; only if it follows an event
+    /// that is `current`.
     pub fn so_far(&mut self, current: impl Fn(Seq) -> bool) -> Option<OpenMessage> {
         let open = lock(&self.channel.open);
-        let open = open.as_ref().filter(|open| !open.closed && current(open.after))?;
+        let open = open
+            .as_ref()
+            .filter(|open| !open.closed && current(open.after))?;
         let message = open.message.clone()?;
         open.mark_shown(&mut self.shown);
-        let (turn, parts) = (open.turn.clone(), open.parts.clone());
-        Some(OpenMessage { message, after: open.after, turn, at: open.at, parts })
+        let turn = open.turn.clone();
+        let parts = open.parts.clone();
+        Some(OpenMessage {
+            message,
+            after: open.after,
+            turn,
+            at: open.at,
+            parts,
+        })
     }
 }
 
@@ -398,13 +489,24 @@ impl Shown {
 
 impl Open {
     fn at(after: Seq, turn: TurnId, at: StepPosition) -> Self {
-        Self { after, turn, at, model: None, message: None, parts: BTreeMap::new(), chunk: 0, closed: false }
+        Self {
+            after,
+            turn,
+            at,
+            model: None,
+            message: None,
+            parts: BTreeMap::new(),
+            chunk: 0,
+            closed: false,
+        }
     }
 
-    /// The text after what was shown, one delta for each part that has more. The first delta of a part may be empty: it announces a
-    /// tool call. Returned deltas count as shown.
+    /// The text after what was shown, one delta for each part that has more. The first delta of a
+    /// part may be empty: it announces a tool call. Returned deltas count as shown.
     fn since(&self, shown: &mut Shown) -> Vec<Delta> {
-        let Some(message) = &self.message else { return Vec::new() };
+        let Some(message) = &self.message else {
+            return Vec::new();
+        };
         if shown.message.as_ref() != Some(message) {
             shown.message = Some(message.clone());
             shown.parts.clear();
@@ -431,14 +533,21 @@ impl Open {
     fn mark_shown(&self, shown: &mut Shown) {
         shown.called = Some(self.after);
         shown.message.clone_from(&self.message);
-        shown.parts = self.parts.iter().map(|(&part, (_, text))| (part, text.len())).collect();
+        shown.parts = self
+            .parts
+            .iter()
+            .map(|(&part, (_, text))| (part, text.len()))
+            .collect();
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
         let mut channels = lock(&self.hub.channels);
-        if channels.get(&self.key).is_some_and(|channel| channel.strong_count() == 0) {
+        if channels
+            .get(&self.key)
+            .is_some_and(|channel| channel.strong_count() == 0)
+        {
             channels.remove(&self.key);
         }
     }
@@ -446,13 +555,24 @@ impl Drop for Channel {
 
 /// Adds a delta to the open message, or opens a new one.
 fn add(open: &mut Option<Open>, after: Seq, turn: &TurnId, at: StepPosition, delta: Delta) {
-    let Delta { message, part, offset: _, text, kind } = delta;
-    if open.as_ref().is_none_or(|open| open.after != after || open.message.as_ref().is_some_and(|it| *it != message)) {
+    let Delta {
+        message,
+        part,
+        offset: _,
+        text,
+        kind,
+    } = delta;
+    if open.as_ref().is_none_or(|open| {
+        open.after != after || open.message.as_ref().is_some_and(|it| *it != message)
+    }) {
         *open = Some(Open::at(after, turn.clone(), at));
     }
     if let Some(open) = open {
         open.message = Some(message);
-        let (_, written) = open.parts.entry(part).or_insert_with(|| (kind, String::new()));
+        let (_, written) = open
+            .parts
+            .entry(part)
+            .or_insert_with(|| (kind, String::new()));
         written.push_str(&text);
     }
 }

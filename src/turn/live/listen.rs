@@ -19,10 +19,12 @@ use crate::{
     },
 };
 
-/// How long wake-ups are gathered after some went out, so that a replica tells a hundred times a second at most.
+/// How long wake-ups are gathered after some went out, so that a replica tells a hundred times a
+/// second at most.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// How long what is heard is gathered before it is looked at, from the first on: others may never fall silent.
+/// How long what is heard is gathered before it is looked at, from the first on: others may never
+/// fall silent.
 const LISTEN: Duration = Duration::from_millis(2);
 
 /// How long to wait before listening again, when that failed.
@@ -99,13 +101,22 @@ impl Engine {
 
     /// Listens for as long as the connection holds. Ends well only where nothing can be heard.
     async fn listen(self: &Arc<Self>) -> Result<(), Error> {
-        let Some(mut listener) = self.store.listen().await? else { return Ok(()) };
-        // What was told before was missed: followers of the turns that run here say again that they are there, with the next poll.
-        self.sharing.hears_from_now(self.leases.count() > 0, self.follow_lasts());
+        let Some(mut listener) = self.store.listen().await? else {
+            return Ok(());
+        };
+        // What was told before was missed: followers of the turns that run here say again that they
+        // are there, with the next poll.
+        self.sharing
+            .hears_from_now(self.leases.count() > 0, self.follow_lasts());
         self.wakeups.listening.store(true, Ordering::Relaxed);
         self.look_for_news().await?;
         self.look_for_cancels().await?;
-        self.look(Look { queues: true, orphans: true, ..Look::default() }).await?;
+        self.look(Look {
+            queues: true,
+            orphans: true,
+            ..Look::default()
+        })
+        .await?;
         loop {
             let look = self.hear(&mut listener).await?;
             self.look(look).await?;
@@ -125,11 +136,16 @@ impl Engine {
 
     /// Only what concerns this replica is looked at.
     fn concerns(&self, told: &str, look: &mut Look) {
-        let Some(Heard { wakeup, from }) = Heard::read(told) else { return };
+        let Some(Heard { wakeup, from }) = Heard::read(told) else {
+            return;
+        };
         match wakeup {
             // Readers here know at once of what is written here.
             Wakeup::News(key) => {
-                let own = from.map_or_else(|| self.leases.runs(&key), |from| from == self.store.replica());
+                let own = from.map_or_else(
+                    || self.leases.runs(&key),
+                    |from| from == self.store.replica(),
+                );
                 if !own && self.hub.get(&key).is_some() {
                     look.news.insert(key);
                 }
@@ -151,7 +167,13 @@ impl Engine {
     }
 
     async fn look(self: &Arc<Self>, look: Look) -> Result<(), Error> {
-        let Look { news, cancels, queues, orphans, followed } = look;
+        let Look {
+            news,
+            cancels,
+            queues,
+            orphans,
+            followed,
+        } = look;
         if !news.is_empty() {
             self.look_for_news_of(&news).await?;
         }

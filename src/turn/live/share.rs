@@ -1,8 +1,10 @@
-//! Text on its way between replicas: the owner of a turn writes down what it has shown of an open message, all its turns in one
-//! statement, and the replicas whose readers follow such a session read it. What is written is gone with the commit.
+//! Text on its way between replicas: the owner of a turn writes down what it has shown of an open
+//! message, all its turns in one statement, and the replicas whose readers follow such a session
+//! read it. What is written is gone with the commit.
 //!
-//! It is written only while another replica follows the session, as that replica says with a wake-up ([`Wakeup::Follow`]): when a reader
-//! comes, when it hears that a turn went on elsewhere, and with each poll. Where wake-ups are not heard, everything is written.
+//! It is written only while another replica follows the session, as that replica says with a
+//! wake-up ([`Wakeup::Follow`]): when a reader comes, when it hears that a turn went on elsewhere,
+//! and with each poll. Where wake-ups are not heard, everything is written.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,10 +35,15 @@ const MISSED: u32 = 3;
 const SPARE: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Writes down what is new of the messages that are written here, and reads what is new of those that are written elsewhere.
+    /// Writes down what is new of the messages that are written here, and reads what is new of
+    /// those that are written elsewhere.
     pub async fn share(&self) -> Result<(), Error> {
         self.hand_out().await?;
-        let elsewhere = self.hub.channels().into_iter().filter(|it| it.is_elsewhere() && it.has_readers());
+        let elsewhere = self
+            .hub
+            .channels()
+            .into_iter()
+            .filter(|it| it.is_elsewhere() && it.has_readers());
         self.look_elsewhere(&elsewhere.collect::<Vec<_>>()).await
     }
 
@@ -54,11 +61,30 @@ impl Engine {
             held.iter().map(|held| followed.has(&held.key)).collect()
         };
         let mut sharing = self.sharing.shared.lock().await;
-        sharing.retain(|key, shared| held.iter().any(|held| held.key == *key && held.epoch == shared.epoch));
-        let (mut chunks, mut bytes) = (Vec::new(), 0);
-        for (Held { key, turn: _, epoch }, _) in held.into_iter().zip(followed).filter(|(_, followed)| *followed) {
-            let Some(channel) = self.hub.get(&key) else { continue };
-            let shared = sharing.entry(key.clone()).or_insert_with(|| Shared::new(epoch));
+        sharing.retain(|key, shared| {
+            held.iter()
+                .any(|held| held.key == *key && held.epoch == shared.epoch)
+        });
+        let mut chunks = Vec::new();
+        let mut bytes = 0;
+        for (
+            Held {
+                key,
+                turn: _,
+                epoch,
+            },
+            _,
+        ) in held
+            .into_iter()
+            .zip(followed)
+            .filter(|(_, followed)| *followed)
+        {
+            let Some(channel) = self.hub.get(&key) else {
+                continue;
+            };
+            let shared = sharing
+                .entry(key.clone())
+                .or_insert_with(|| Shared::new(epoch));
             if let Some(chunk) = shared.next(&key, &channel) {
                 bytes += chunk.body.len();
                 chunks.push(chunk.clone());
@@ -70,13 +96,16 @@ impl Engine {
         if !chunks.is_empty() {
             self.store.save_chunks(&chunks).await?;
             for chunk in chunks {
-                sharing.entry(chunk.key).and_modify(|shared| shared.unsent = None);
+                sharing
+                    .entry(chunk.key)
+                    .and_modify(|shared| shared.unsent = None);
             }
         }
         Ok(())
     }
 
-    /// A place among a session's news, with the text so far also of a message that is written elsewhere.
+    /// A place among a session's news, with the text so far also of a message that is written
+    /// elsewhere.
     pub async fn subscribe(&self, key: &SessionKey) -> Result<Subscription, Error> {
         let channel = self.hub.enter(key);
         if self.rules.share_interval.is_some() {
@@ -97,12 +126,18 @@ impl Engine {
             .collect();
         let asked = |channel: &&Arc<Channel>| {
             let (message, n) = channel.taken();
-            Asked { key: channel.key().clone(), message, n }
+            Asked {
+                key: channel.key().clone(),
+                message,
+                n,
+            }
         };
         let asked: Vec<Asked> = channels.values().map(asked).collect();
         for some in asked.chunks(ASKED) {
             for seen in self.store.elsewhere(some).await? {
-                let Some(channel) = channels.get(&seen.key) else { continue };
+                let Some(channel) = channels.get(&seen.key) else {
+                    continue;
+                };
                 channel.set_elsewhere(seen.state == SessionState::Running);
                 let last_seq = seen.last_seq;
                 channel.take_in(seen);

@@ -27,9 +27,11 @@ impl Sharing {
         self.followed().follow(key, lasts, Instant::now())
     }
 
-    /// Wake-ups are heard from now on. `missed`: one that was sent before may matter still, and is repeated within so long.
+    /// Wake-ups are heard from now on. `missed`: one that was sent before may matter still, and is
+    /// repeated within so long.
     pub(in crate::turn) fn hears_from_now(&self, missed: bool, repeated: Duration) {
-        self.followed().hears_from_now(missed.then(|| Instant::now() + repeated));
+        self.followed()
+            .hears_from_now(missed.then(|| Instant::now() + repeated));
     }
 
     /// Wake-ups are no longer heard.
@@ -38,7 +40,9 @@ impl Sharing {
     }
 
     pub(super) fn followed(&self) -> std::sync::MutexGuard<'_, Followed> {
-        self.followed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.followed
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -48,29 +52,55 @@ pub(super) struct Shared {
     pub(in crate::turn) epoch: i64,
     pub(in crate::turn) shown: Shown,
     pub(in crate::turn) n: i32,
-    /// The chunk that is being written. One that gave no answer is written again unchanged, since it may be there.
+    /// The chunk that is being written. One that gave no answer is written again unchanged, since
+    /// it may be there.
     pub(in crate::turn) unsent: Option<NewChunk>,
 }
 
 impl Shared {
     pub(in crate::turn) fn new(epoch: i64) -> Self {
-        Self { epoch, shown: Shown::default(), n: 0, unsent: None }
+        Self {
+            epoch,
+            shown: Shown::default(),
+            n: 0,
+            unsent: None,
+        }
     }
 
     /// The chunk to write now.
-    pub(in crate::turn) fn next(&mut self, key: &SessionKey, channel: &Channel) -> Option<&NewChunk> {
+    pub(in crate::turn) fn next(
+        &mut self,
+        key: &SessionKey,
+        channel: &Channel,
+    ) -> Option<&NewChunk> {
         let before = self.shown.message().cloned();
         if self.unsent.is_none()
             && let Some(stretch) = channel.stretch(&mut self.shown)
         {
-            self.n = if self.shown.message() == before.as_ref() { self.n + 1 } else { 1 };
+            self.n = if self.shown.message() == before.as_ref() {
+                self.n + 1
+            } else {
+                1
+            };
             self.unsent = chunk(key, self.epoch, self.n, &stretch);
         }
         self.unsent.as_ref()
     }
 }
 
-pub(in crate::turn) fn chunk(key: &SessionKey, epoch: i64, n: i32, stretch: &Stretch) -> Option<NewChunk> {
-    let (message, body) = (stretch.message()?.clone(), codec::delta::encode_stretch(stretch));
-    Some(NewChunk { key: key.clone(), epoch, message, n, body })
+pub(in crate::turn) fn chunk(
+    key: &SessionKey,
+    epoch: i64,
+    n: i32,
+    stretch: &Stretch,
+) -> Option<NewChunk> {
+    let message = stretch.message()?.clone();
+    let body = codec::delta::encode_stretch(stretch);
+    Some(NewChunk {
+        key: key.clone(),
+        epoch,
+        message,
+        n,
+        body,
+    })
 }

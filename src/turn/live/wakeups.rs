@@ -1,5 +1,6 @@
-//! Wake-ups: what one replica did that another one is waiting for. The first goes out at once and those of the next few milliseconds
-//! together, in transactions of their own; what is heard makes a replica look at once where it would have looked a moment later anyway.
+//! Wake-ups: what one replica did that another one is waiting for. The first goes out at once and
+//! those of the next few milliseconds together, in transactions of their own; what is heard makes a
+//! replica look at once where it would have looked a moment later anyway.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +25,8 @@ pub enum Wakeup {
     Start(SessionKey),
     /// Its turn was handed over, to whoever comes first.
     HandOver(SessionKey),
-    /// A replica has readers of the session, whose turn runs on another one: its text is to be shared.
+    /// A replica has readers of the session, whose turn runs on another one: its text is to be
+    /// shared.
     Follow(SessionKey),
 }
 
@@ -46,7 +48,10 @@ impl Wakeups {
 
     /// What is due, as this replica writes it.
     pub(super) fn take(&self, replica: &str) -> Vec<String> {
-        std::mem::take(&mut *self.due()).iter().map(|wakeup| wakeup.write(replica)).collect()
+        std::mem::take(&mut *self.due())
+            .iter()
+            .map(|wakeup| wakeup.write(replica))
+            .collect()
     }
 
     fn due(&self) -> MutexGuard<'_, BTreeSet<Wakeup>> {
@@ -63,8 +68,9 @@ pub(super) struct Heard {
 }
 
 impl Wakeup {
-    /// As it goes through the database: its kind, the tenant, the session and the replica that sends it, separated by spaces. Fields
-    /// may be added at the end; older versions read the first three.
+    /// As it goes through the database: its kind, the tenant, the session and the replica that
+    /// sends it, separated by spaces. Fields may be added at the end; older versions read the
+    /// first three.
     pub(super) fn write(&self, replica: &str) -> String {
         let (kind, key) = match self {
             Self::News(key) => ("news", key),
@@ -73,7 +79,12 @@ impl Wakeup {
             Self::HandOver(key) => ("hand-over", key),
             Self::Follow(key) => ("follow", key),
         };
-        format!("{kind} {} {} {}", escape(key.tenant.as_str()), escape(key.session.as_str()), escape(replica))
+        format!(
+            "{kind} {} {} {}",
+            escape(key.tenant.as_str()),
+            escape(key.session.as_str()),
+            escape(replica)
+        )
     }
 }
 
@@ -81,8 +92,13 @@ impl Heard {
     /// What was heard. Returns `None` if it is of a version to come.
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        let (kind, tenant, session) = (words.next()?, words.next()?, words.next()?);
-        let key = SessionKey::new(TenantId::new(unescape(tenant)), SessionId::new(unescape(session)));
+        let kind = words.next()?;
+        let tenant = words.next()?;
+        let session = words.next()?;
+        let key = SessionKey::new(
+            TenantId::new(unescape(tenant)),
+            SessionId::new(unescape(session)),
+        );
         let wakeup = match kind {
             "news" => Wakeup::News(key),
             "cancel" => Wakeup::Cancel(key),
@@ -91,7 +107,10 @@ impl Heard {
             "follow" => Wakeup::Follow(key),
             _ => return None,
         };
-        Some(Self { wakeup, from: words.next().map(unescape) })
+        Some(Self {
+            wakeup,
+            from: words.next().map(unescape),
+        })
     }
 }
 
@@ -114,7 +133,12 @@ mod tests {
 
     #[test]
     fn a_wakeup_is_heard_as_it_was_told_whatever_its_ids_are() {
-        for (tenant, session) in [("t", "a.b:c-d"), ("two words", " s "), ("100%", "%20"), ("%%2520 ", "a\u{a0}b")] {
+        for (tenant, session) in [
+            ("t", "a.b:c-d"),
+            ("two words", " s "),
+            ("100%", "%20"),
+            ("%%2520 ", "a\u{a0}b"),
+        ] {
             let key = SessionKey::new(TenantId::new(tenant), SessionId::new(session));
             for wakeup in [
                 Wakeup::News(key.clone()),
@@ -123,17 +147,27 @@ mod tests {
                 Wakeup::HandOver(key.clone()),
                 Wakeup::Follow(key.clone()),
             ] {
-                let heard = Heard { wakeup: wakeup.clone(), from: Some("replica 1".to_owned()) };
+                let heard = Heard {
+                    wakeup: wakeup.clone(),
+                    from: Some("replica 1".to_owned()),
+                };
                 assert_eq!(Heard::read(&wakeup.write("replica 1")), Some(heard));
             }
         }
     }
 
     #[test]
-    fn wakeups_of_the_version_before_are_heard_and_those_of_versions_to_come_are_not_taken_for_others() {
-        let news = Heard { wakeup: Wakeup::News(key("s")), from: None };
+    fn wakeups_of_the_version_before_are_heard_and_those_of_versions_to_come_are_not_taken_for_others()
+     {
+        let news = Heard {
+            wakeup: Wakeup::News(key("s")),
+            from: None,
+        };
         assert_eq!(Heard::read("news t s"), Some(news));
-        let news = Heard { wakeup: Wakeup::News(key("s")), from: Some("r".to_owned()) };
+        let news = Heard {
+            wakeup: Wakeup::News(key("s")),
+            from: Some("r".to_owned()),
+        };
         assert_eq!(Heard::read("news t s r more"), Some(news));
         for told in ["", "news", "news t", "sing t s"] {
             assert_eq!(Heard::read(told), None, "{told:?}");

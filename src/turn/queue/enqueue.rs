@@ -1,4 +1,5 @@
-//! The queue's commands: a message is stored under the gate's lock, looked at, and withdrawn; one that interrupts also cancels what runs.
+//! The queue's commands: a message is stored under the gate's lock, looked at, and withdrawn; one
+//! that interrupts also cancels what runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,10 +50,22 @@ pub(in crate::turn) enum Put {
 
 impl Engine {
     /// Queues a message, and starts or interrupts a turn where it asks for that.
-    pub async fn enqueue(self: &Arc<Self>, tenant: TenantId, command: EnqueueMessage) -> Result<Place, Error> {
+    pub async fn enqueue(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: EnqueueMessage,
+    ) -> Result<Place, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
-            let EnqueueMessage { session, idempotency, message, contents, delivery, starts_turn, ttl } = command;
+            let EnqueueMessage {
+                session,
+                idempotency,
+                message,
+                contents,
+                delivery,
+                starts_turn,
+                ttl,
+            } = command;
             let key = SessionKey::new(tenant, session);
             let session = engine.session(&key).await?;
             engine.keep(&key.tenant, &contents).await?;
@@ -66,7 +79,9 @@ impl Engine {
             };
             match engine.put(&key, incoming, &session).await? {
                 Put::Fresh(place) | Put::Before(place) => Ok(place),
-                Put::Elsewhere => Err(Error::Internal("an enqueue is remembered as something else".to_owned())),
+                Put::Elsewhere => Err(Error::Internal(
+                    "an enqueue is remembered as something else".to_owned(),
+                )),
             }
         })
         .await
@@ -79,17 +94,32 @@ impl Engine {
         incoming: Incoming<'_>,
         session: &Session,
     ) -> Result<Put, Error> {
-        let Incoming { message, delivery, starts_turn, execute, ttl, idempotency } = incoming;
+        let Incoming {
+            message,
+            delivery,
+            starts_turn,
+            execute,
+            ttl,
+            idempotency,
+        } = incoming;
         let limit = self.policy(&session.config)?.max_pending;
         let id = MessageId::new(Uuid::now_v7().to_string());
-        let (body, turn_request) = (codec::queue::encode(message), execute.map(codec::turn::encode_request));
-        let blobs: Vec<&str> = message.parts.iter().flat_map(Part::media).filter_map(blob).collect();
+        let body = codec::queue::encode(message);
+        let turn_request = execute.map(codec::turn::encode_request);
+        let blobs: Vec<&str> = message
+            .parts
+            .iter()
+            .flat_map(Part::media)
+            .filter_map(blob)
+            .collect();
         let ground = Ground::of(session);
         let wanted = execute.cloned().unwrap_or_default();
         let planned = (starts_turn && self.may_start())
             .then(|| self.plan(&id, idempotency.request.clone(), &wanted, ground))
             .transpose()?;
-        let admission = planned.as_ref().map(crate::turn::queue::following::Planned::admission);
+        let admission = planned
+            .as_ref()
+            .map(crate::turn::queue::following::Planned::admission);
         let new = NewQueued {
             message: &id,
             body: &body,
@@ -102,13 +132,19 @@ impl Engine {
             idempotency,
         };
         let mut request = self.leases.request(key);
-        let place = match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
-            Enqueued::Queued(place) => place,
-            Enqueued::Elsewhere(_) => return Ok(Put::Elsewhere),
-            Enqueued::Full => return Err(Error::QueueFull { session: key.session.clone(), limit }),
-            Enqueued::NoSession => return Err(Error::SessionNotFound(key.session.clone())),
-            Enqueued::Mismatch => return Err(mismatch(idempotency)),
-        };
+        let place =
+            match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
+                Enqueued::Queued(place) => place,
+                Enqueued::Elsewhere(_) => return Ok(Put::Elsewhere),
+                Enqueued::Full => {
+                    return Err(Error::QueueFull {
+                        session: key.session.clone(),
+                        limit,
+                    });
+                }
+                Enqueued::NoSession => return Err(Error::SessionNotFound(key.session.clone())),
+                Enqueued::Mismatch => return Err(mismatch(idempotency)),
+            };
         if place.message != id {
             return Ok(Put::Before(place));
         }
@@ -126,7 +162,10 @@ impl Engine {
         starts_turn: bool,
         request: &GrantRequest,
     ) {
-        let interrupts = place.interrupts.as_ref().map(|(turn, fence)| (turn, *fence));
+        let interrupts = place
+            .interrupts
+            .as_ref()
+            .map(|(turn, fence)| (turn, *fence));
         if interrupts.is_some() || delivery == Delivery::Interrupt && place.met.is_live() {
             self.end_cancelled(key, interrupts, request);
         }
@@ -135,7 +174,8 @@ impl Engine {
             // The configuration changed meanwhile.
             None if starts_turn && place.met == SessionState::Idle => {
                 self.wake(Wakeup::Start(key.clone()));
-                let (engine, key) = (Arc::clone(self), key.clone());
+                let engine = Arc::clone(self);
+                let key = key.clone();
                 self.tasks.spawn(async move {
                     if let Err(error) = engine.start_waiting(&key).await {
                         tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
@@ -148,7 +188,10 @@ impl Engine {
 
     /// Shows those who follow the session here that a message waits.
     fn announce(&self, key: &SessionKey, place: &Place, delivery: Delivery) {
-        let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state) else { return };
+        let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state)
+        else {
+            return;
+        };
         channel.announce(Announced {
             turn: place.turn.clone(),
             message: place.message.clone(),
@@ -165,32 +208,62 @@ impl Engine {
     ) -> Result<Queued, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
-            let CancelQueuedMessage { session, message, idempotency } = command;
+            let CancelQueuedMessage {
+                session,
+                message,
+                idempotency,
+            } = command;
             let key = SessionKey::new(tenant, session);
             engine.must_exist(&key).await?;
             let not_found = || Error::QueuedMessageNotFound(message.clone());
-            engine.store.queued_message(&key, &message).await?.ok_or_else(not_found)?;
-            engine.take_back(&key, Which::These(std::slice::from_ref(&message)), &idempotency).await?;
-            engine.store.queued_message(&key, &message).await?.ok_or_else(not_found)
+            engine
+                .store
+                .queued_message(&key, &message)
+                .await?
+                .ok_or_else(not_found)?;
+            engine
+                .take_back(
+                    &key,
+                    Which::These(std::slice::from_ref(&message)),
+                    &idempotency,
+                )
+                .await?;
+            engine
+                .store
+                .queued_message(&key, &message)
+                .await?
+                .ok_or_else(not_found)
         })
         .await
     }
 
     /// Withdraws all messages that wait; which these were.
-    pub async fn clear_queue(self: &Arc<Self>, tenant: TenantId, command: ClearQueue) -> Result<Vec<MessageId>, Error> {
+    pub async fn clear_queue(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: ClearQueue,
+    ) -> Result<Vec<MessageId>, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
-            let ClearQueue { session, idempotency } = command;
+            let ClearQueue {
+                session,
+                idempotency,
+            } = command;
             let key = SessionKey::new(tenant, session);
             engine.must_exist(&key).await?;
-            engine.take_back(&key, Which::All, &idempotency).await.map(|gone| gone.messages)
+            engine
+                .take_back(&key, Which::All, &idempotency)
+                .await
+                .map(|gone| gone.messages)
         })
         .await
     }
 
     async fn must_exist(&self, key: &SessionKey) -> Result<(), Error> {
         let standing = self.store.standing(key, None).await?;
-        standing.map(drop).ok_or_else(|| Error::SessionNotFound(key.session.clone()))
+        standing
+            .map(drop)
+            .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 
     async fn take_back(
@@ -199,8 +272,15 @@ impl Engine {
         which: Which<'_>,
         idempotency: &Idempotency,
     ) -> Result<Unqueued, Error> {
-        let gone = self.store.unqueue(key, which, Withdrawal::Cancelled, b"", idempotency).await?;
-        if gone.hash.as_ref().is_some_and(|first| *first != idempotency.hash) {
+        let gone = self
+            .store
+            .unqueue(key, which, Withdrawal::Cancelled, b"", idempotency)
+            .await?;
+        if gone
+            .hash
+            .as_ref()
+            .is_some_and(|first| *first != idempotency.hash)
+        {
             return Err(mismatch(idempotency));
         }
         if let Some(seq) = gone.last_seq {
@@ -215,8 +295,8 @@ fn blob(media: &Media) -> Option<&str> {
 }
 
 fn mismatch(idempotency: &Idempotency) -> Error {
-    idempotency
-        .request
-        .clone()
-        .map_or_else(|| Error::Internal("a request without a key is remembered".to_owned()), Error::IdempotencyMismatch)
+    idempotency.request.clone().map_or_else(
+        || Error::Internal("a request without a key is remembered".to_owned()),
+        Error::IdempotencyMismatch,
+    )
 }

@@ -1,5 +1,5 @@
-//! What follows: a turn for a message that waits and asks for one, begun by whoever ends the turn before, by whoever queues the
-//! message in an idle session, or by whoever finds it waiting there.
+//! What follows: a turn for a message that waits and asks for one, begun by whoever ends the turn
+//! before, by whoever queues the message in an idle session, or by whoever finds it waiting there.
 
 use std::sync::Arc;
 
@@ -65,26 +65,41 @@ impl Planned {
 
     /// The turn as it follows another one.
     pub(in crate::turn) fn next<'a>(&'a self, admission: &'a Admission<'a>) -> NextTurn<'a> {
-        NextTurn { message: &self.message, admission }
+        NextTurn {
+            message: &self.message,
+            admission,
+        }
     }
 }
 
 impl Engine {
     /// Begins a turn in an idle session for the first message that asks for one.
-    pub(in crate::turn) async fn start_waiting(self: &Arc<Self>, key: &SessionKey) -> Result<(), Error> {
+    pub(in crate::turn) async fn start_waiting(
+        self: &Arc<Self>,
+        key: &SessionKey,
+    ) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.may_start() {
                 return Ok(());
             }
-            let Some(session) = self.store.session(key).await? else { return Ok(()) };
+            let Some(session) = self.store.session(key).await? else {
+                return Ok(());
+            };
             if session.state != SessionState::Idle || session.open_calls > 0 {
                 return Ok(());
             }
-            let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else { return Ok(()) };
+            let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else {
+                return Ok(());
+            };
             let ground = Ground::of(&session);
-            let Some(planned) = self.plan_for(key, &starter, ground).await? else { continue };
+            let Some(planned) = self.plan_for(key, &starter, ground).await? else {
+                continue;
+            };
             let mut request = self.leases.request(key);
-            let started = self.store.start_idle(key, &planned.message, &planned.admission()).await;
+            let started = self
+                .store
+                .start_idle(key, &planned.message, &planned.admission())
+                .await;
             if let Some(grant) = request.answered(started)? {
                 self.start(key.clone(), grant, request.sent());
                 return Ok(());
@@ -110,10 +125,13 @@ impl Engine {
             None => Ok(TurnRequest::default()),
         });
         match readable {
-            Ok(request) => self.plan(&starter.message, starter.request.clone(), &request, ground).map(Some),
+            Ok(request) => self
+                .plan(&starter.message, starter.request.clone(), &request, ground)
+                .map(Some),
             Err(error) => {
                 tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "queued message unreadable");
-                self.give_up(key, &starter.message, DropReason::Unreadable).await?;
+                self.give_up(key, &starter.message, DropReason::Unreadable)
+                    .await?;
                 Ok(None)
             }
         }
@@ -127,7 +145,9 @@ impl Engine {
         request: &TurnRequest,
         ground: Ground<'_>,
     ) -> Result<Planned, Error> {
-        let Ground { config, revision, .. } = ground;
+        let Ground {
+            config, revision, ..
+        } = ground;
         self.policy(config)?;
         let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, request);
@@ -143,15 +163,24 @@ impl Engine {
             ground,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
-        let limits_now = LimitsOverride { turn_timeout: Some(limits.turn_timeout), ..request.limits };
+        let limits_now = LimitsOverride {
+            turn_timeout: Some(limits.turn_timeout),
+            ..request.limits
+        };
         Ok(Planned {
             message: message.clone(),
             turn,
             rows,
             timeout: limits.turn_timeout,
             revision,
-            idempotency: Idempotency { request: request_id, hash: String::new() },
-            request: TurnRequest { limits: limits_now, ..request.clone() },
+            idempotency: Idempotency {
+                request: request_id,
+                hash: String::new(),
+            },
+            request: TurnRequest {
+                limits: limits_now,
+                ..request.clone()
+            },
             model: model.reference,
         })
     }
@@ -163,9 +192,13 @@ impl Engine {
         message: &MessageId,
         why: DropReason,
     ) -> Result<(), Error> {
-        let payload = codec::event::encode(&Payload::QueuedMessageDropped { message: message.clone(), reason: why });
+        let payload = codec::event::encode(&Payload::QueuedMessageDropped {
+            message: message.clone(),
+            reason: why,
+        });
         let which = Which::These(std::slice::from_ref(message));
-        self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload).await
+        self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload)
+            .await
     }
 
     /// Ends messages that wait, without a request.
@@ -176,8 +209,14 @@ impl Engine {
         why: Withdrawal,
         payload: &[u8],
     ) -> Result<(), Error> {
-        let unkeyed = Idempotency { request: None, hash: String::new() };
-        let gone = self.store.unqueue(key, which, why, payload, &unkeyed).await?;
+        let unkeyed = Idempotency {
+            request: None,
+            hash: String::new(),
+        };
+        let gone = self
+            .store
+            .unqueue(key, which, why, payload, &unkeyed)
+            .await?;
         if let Some(seq) = gone.last_seq {
             self.nudge(key, seq);
         }
@@ -187,7 +226,8 @@ impl Engine {
     /// Looks after queues: gives up what waited too long, and starts turns that were not started.
     pub async fn tend_queues(self: &Arc<Self>) -> Result<(), Error> {
         for key in self.store.expiring(ROUND).await? {
-            self.withdraw(&key, Which::All, Withdrawal::Expired, b"").await?;
+            self.withdraw(&key, Which::All, Withdrawal::Expired, b"")
+                .await?;
         }
         if !self.may_start() {
             return Ok(());

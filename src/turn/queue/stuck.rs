@@ -7,11 +7,12 @@ use std::{
 
 use crate::model::SessionKey;
 
-/// Sessions with a waiting message that are remembered because it could not start a turn. With one more all are forgotten.
+/// Sessions with a waiting message that are remembered because it could not start a turn. With one
+/// more all are forgotten.
 const MOST_STUCK: usize = 1_000;
 
-/// Sessions whose waiting message could not start a turn, for example because its model is no longer configured. They are looked at
-/// again and again, and told of once.
+/// Sessions whose waiting message could not start a turn, for example because its model is no
+/// longer configured. They are looked at again and again, and told of once.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Stuck(Mutex<BTreeSet<SessionKey>>);
 
@@ -26,7 +27,10 @@ impl Stuck {
     }
 
     pub(in crate::turn) fn forget(&self, key: &SessionKey) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
     }
 }
 
@@ -37,7 +41,8 @@ mod tests {
 
     #[test]
     fn a_session_is_told_of_once_until_its_message_started_a_turn() {
-        let key = |n: usize| SessionKey::new(TenantId::new("default"), SessionId::new(n.to_string()));
+        let key =
+            |n: usize| SessionKey::new(TenantId::new("default"), SessionId::new(n.to_string()));
         let stuck = Stuck::default();
         let mut news = |n| stuck.is_news(&key(n));
         assert_eq!([news(0), news(1), news(0)], [true, true, false]);

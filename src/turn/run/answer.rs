@@ -1,4 +1,5 @@
-//! One call of a model: its answer is assembled, shown while it arrives, and cut short when the turn must stop.
+//! One call of a model: its answer is assembled, shown while it arrives, and cut short when the
+//! turn must stop.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -7,7 +8,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TurnId, derive, event::StepPosition},
+    model::{
+        CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TurnId, derive,
+        event::StepPosition,
+    },
     provider::{
         self, Answer,
         assemble::{Assembled, Assembly, Progress},
@@ -106,22 +110,35 @@ pub(in crate::turn) struct Timing {
 }
 
 /// Makes the call.
-pub(in crate::turn) async fn call(call: Call<'_>, lease: &Lease, aborting: &CancellationToken) -> (End, Timing) {
+pub(in crate::turn) async fn call(
+    call: Call<'_>,
+    lease: &Lease,
+    aborting: &CancellationToken,
+) -> (End, Timing) {
     let begun = Instant::now();
     let mut timing = Timing::default();
-    call.audience.show(LiveKind::Thinking { model: call.model.reference.clone() });
+    call.audience.show(LiveKind::Thinking {
+        model: call.model.reference.clone(),
+    });
     let answer = call.model.provider.call(call.prompt);
     let assembly = Assembly::new(call.message.clone(), call.taken, call.max_bytes);
     let arriving = Arriving {
         provider: &call.model.provider_name,
         message: &call.message,
-        outbox: Outbox { audience: call.audience, flush: call.flush, pending: None, shown: None },
+        outbox: Outbox {
+            audience: call.audience,
+            flush: call.flush,
+            pending: None,
+            shown: None,
+        },
         begun,
         timing: &mut timing,
         room: call.room,
         written: Tally::default(),
     };
-    let end = arriving.until(answer, assembly, begun + call.time_left, lease, aborting).await;
+    let end = arriving
+        .until(answer, assembly, begun + call.time_left, lease, aborting)
+        .await;
     timing.total = begun.elapsed();
     (end, timing)
 }
@@ -157,7 +174,11 @@ impl Arriving<'_> {
                 () = self.outbox.due() => { self.outbox.send(); continue }
                 chunk = answer.next() => chunk,
             };
-            let phase = if self.timing.first.is_some() { FailurePhase::Stream } else { FailurePhase::Generate };
+            let phase = if self.timing.first.is_some() {
+                FailurePhase::Stream
+            } else {
+                FailurePhase::Generate
+            };
             let chunk = match chunk {
                 Some(Ok(chunk)) => chunk,
                 Some(Err(error)) => return self.failed(error, phase),
@@ -167,7 +188,9 @@ impl Arriving<'_> {
             match assembly.apply(chunk, || derive::call(self.message, calls)) {
                 Ok(Progress::Quiet) => {}
                 Ok(Progress::Delta(delta)) => {
-                    self.timing.first.get_or_insert_with(|| self.begun.elapsed());
+                    self.timing
+                        .first
+                        .get_or_insert_with(|| self.begun.elapsed());
                     self.written = self.written.plus(&delta.text);
                     self.outbox.push(delta);
                     if self.room.is_some_and(|room| self.written.tokens() > room) {
@@ -184,11 +207,16 @@ impl Arriving<'_> {
     }
 
     fn failed(&self, error: provider::Error, phase: FailurePhase) -> End {
-        End::Failed(Broken { error, phase, shown: self.outbox.shown.is_some() })
+        End::Failed(Broken {
+            error,
+            phase,
+            shown: self.outbox.shown.is_some(),
+        })
     }
 }
 
-/// Deltas on their way to readers: the first goes out at once, the following ones together for as long as `flush`.
+/// Deltas on their way to readers: the first goes out at once, the following ones together for as
+/// long as `flush`.
 struct Outbox<'a> {
     audience: Audience<'a>,
     flush: Duration,
@@ -208,7 +236,10 @@ impl Outbox<'_> {
             }
             None => self.pending = Some(delta),
         }
-        let full = self.pending.as_ref().is_some_and(|pending| pending.text.len() >= FLUSH_BYTES);
+        let full = self
+            .pending
+            .as_ref()
+            .is_some_and(|pending| pending.text.len() >= FLUSH_BYTES);
         if full || self.shown.is_none_or(|shown| shown.elapsed() >= self.flush) {
             self.send();
         }
@@ -233,11 +264,20 @@ impl Outbox<'_> {
 
 impl Audience<'_> {
     fn show(&self, what: LiveKind) {
-        self.channel.show(Live { after: self.after, turn: self.turn.clone(), at: self.at, what });
+        self.channel.show(Live {
+            after: self.after,
+            turn: self.turn.clone(),
+            at: self.at,
+            what,
+        });
     }
 }
 
 /// The stream ended without a finish: never taken for a complete answer.
 fn broke_off(provider: &str) -> provider::Error {
-    provider::Error::new(Kind::Broken, provider, "the answer ended without its end marker")
+    provider::Error::new(
+        Kind::Broken,
+        provider,
+        "the answer ended without its end marker",
+    )
 }

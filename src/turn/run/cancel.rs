@@ -1,4 +1,5 @@
-//! CancelTurn: the owner is told, or the canceller becomes the owner; the answer comes when the turn has ended.
+//! CancelTurn: the owner is told, or the canceller becomes the owner; the answer comes when the
+//! turn has ended.
 
 use std::{
     sync::Arc,
@@ -19,29 +20,45 @@ const LOOK: Duration = Duration::from_millis(250);
 pub struct Cancelled {
     /// As it is now.
     pub turn: Turn,
-    /// It was live when the request, or the first one with its key, came. Else it had ended before, and the request did nothing.
+    /// It was live when the request, or the first one with its key, came. Else it had ended
+    /// before, and the request did nothing.
     pub was_live: bool,
 }
 
 impl Engine {
     /// Cancels a turn and waits for its end. Returns `None` if no turn was live and none was named.
-    pub async fn cancel(self: &Arc<Self>, tenant: TenantId, command: CancelTurn) -> Result<Option<Cancelled>, Error> {
+    pub async fn cancel(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: CancelTurn,
+    ) -> Result<Option<Cancelled>, Error> {
         let key = SessionKey::new(tenant, command.session.clone());
         let engine = Arc::clone(self);
         let asked = key.clone();
-        let found = self.supervised(async move { engine.ask_to_cancel(&asked, command).await }).await?;
-        let Some((turn, was_live)) = found else { return Ok(None) };
+        let found = self
+            .supervised(async move { engine.ask_to_cancel(&asked, command).await })
+            .await?;
+        let Some((turn, was_live)) = found else {
+            return Ok(None);
+        };
         let turn = self.ended(&key, &turn).await?;
         Ok(Some(Cancelled { turn, was_live }))
     }
 
-    /// Records the wish. Returns the turn to wait for, and whether it was live when this request came first.
+    /// Records the wish. Returns the turn to wait for, and whether it was live when this request
+    /// came first.
     async fn ask_to_cancel(
         self: &Arc<Self>,
         key: &SessionKey,
         command: CancelTurn,
     ) -> Result<Option<(TurnId, bool)>, Error> {
-        let CancelTurn { session: _, turn, idempotency, rollback, reason } = command;
+        let CancelTurn {
+            session: _,
+            turn,
+            idempotency,
+            rollback,
+            reason,
+        } = command;
         if self.store.standing(key, None).await?.is_none() {
             return Err(Error::SessionNotFound(key.session.clone()));
         }
@@ -53,9 +70,13 @@ impl Engine {
         let mut request = self.leases.request(key);
         let named = turn.as_ref();
         let cancelled = if rollback {
-            self.store.roll_back(key, named, &reason, &idempotency).await
+            self.store
+                .roll_back(key, named, &reason, &idempotency)
+                .await
         } else {
-            self.store.cancel(key, named, CancelCause::Requested, &reason, &idempotency).await
+            self.store
+                .cancel(key, named, CancelCause::Requested, &reason, &idempotency)
+                .await
         };
         let cancelled = request.answered(cancelled)?;
         if let (Some(first), Some(key)) = (&cancelled.hash, &idempotency.request)
@@ -70,16 +91,27 @@ impl Engine {
         Ok(cancelled.turn.or(turn).map(|turn| (turn, was_live)))
     }
 
-    /// Ends a turn that is to be cancelled: here, if that made this replica its owner or it was so before; else its owner is told.
+    /// Ends a turn that is to be cancelled: here, if that made this replica its owner or it was so
+    /// before; else its owner is told.
     pub(in crate::turn) fn end_cancelled(
         self: &Arc<Self>,
         key: &SessionKey,
         owned: Option<(&TurnId, Fence)>,
         request: &GrantRequest,
     ) {
-        let Some((turn, fence)) = owned else { return self.wake(Wakeup::Cancel(key.clone())) };
+        let Some((turn, fence)) = owned else {
+            return self.wake(Wakeup::Cancel(key.clone()));
+        };
         if !self.leases.holds(key, turn, fence.epoch) {
-            self.start(key.clone(), Grant { fence, turn: turn.clone(), last_seq: Seq(0) }, request.sent());
+            self.start(
+                key.clone(),
+                Grant {
+                    fence,
+                    turn: turn.clone(),
+                    last_seq: Seq(0),
+                },
+                request.sent(),
+            );
         }
         self.leases.cancel(key, turn, fence.epoch);
     }

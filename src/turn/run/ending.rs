@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Instant};
 use crate::{
     context::estimator::Estimator,
     model::{
-        CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult, event::CallCancelReason,
+        CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult,
+        event::CallCancelReason,
     },
     store::{
         Rows,
@@ -56,14 +57,24 @@ impl Run<'_> {
         let ahead = self.ahead(scene, Starters::All).await?;
         if ahead.waiting && rows.events() > 0 {
             // It goes on anyhow, and need not wait at the gate for those who queue messages.
-            let written = self.engine.store.append(self.key, self.right(), &rows, &cost, None).await?;
+            let written = self
+                .engine
+                .store
+                .append(self.key, self.right(), &rows, &cost, None)
+                .await?;
             return self.after(written);
         }
         let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let next = ahead
+            .next
+            .as_ref()
+            .zip(admission.as_ref())
+            .map(|(next, admission)| next.next(admission));
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
-        let ended = store.finish_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref()).await;
+        let ended = store
+            .finish_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
+            .await;
         let ended = request.answered(ended)?;
         self.ended(ended, next.is_some(), &request)
     }
@@ -83,27 +94,52 @@ impl Run<'_> {
             Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
             Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
         };
-        let end = End { ending: &ending, result: &result, synthetic: synthetic(reason, scene.estimator) };
+        let end = End {
+            ending: &ending,
+            result: &result,
+            synthetic: synthetic(reason, scene.estimator),
+        };
         let starters = match ending {
             Ending::Completed(_) => Starters::All,
             Ending::Cancelled { .. } | Ending::Failed(_) => Starters::InAnyCase,
         };
         let ahead = self.ahead(scene, starters).await?;
         let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead.next.as_ref().zip(admission.as_ref()).map(|(next, admission)| next.next(admission));
+        let next = ahead
+            .next
+            .as_ref()
+            .zip(admission.as_ref())
+            .map(|(next, admission)| next.next(admission));
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
-        let ended = store.stop_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref()).await;
+        let ended = store
+            .stop_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
+            .await;
         let ended = request.answered(ended)?;
         self.ended(ended, next.is_some(), &request)
     }
 
-    /// What the end of the turn has to reckon with: messages that hold it up, and the turn that follows it.
+    /// What the end of the turn has to reckon with: messages that hold it up, and the turn that
+    /// follows it.
     async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
-        let found = self.patiently(|| self.engine.store.ahead(self.key, starters)).await?;
-        let mut ahead = Ahead { waiting: found.waiting, next: None };
-        let Some(starter) = found.starter.filter(|_| !self.engine.draining.is_cancelled()) else { return Ok(ahead) };
-        match self.engine.plan_for(self.key, &starter, Ground::after(scene.owned)).await {
+        let found = self
+            .patiently(|| self.engine.store.ahead(self.key, starters))
+            .await?;
+        let mut ahead = Ahead {
+            waiting: found.waiting,
+            next: None,
+        };
+        let Some(starter) = found
+            .starter
+            .filter(|_| !self.engine.draining.is_cancelled())
+        else {
+            return Ok(ahead);
+        };
+        match self
+            .engine
+            .plan_for(self.key, &starter, Ground::after(scene.owned))
+            .await
+        {
             Ok(next) => ahead.next = next,
             Err(error @ Error::Store(_)) => return Err(error),
             // It waits until there is such a model again; this turn's end does not.
@@ -127,7 +163,8 @@ impl Run<'_> {
             Some(grant) => self.engine.start(self.key.clone(), grant, request.sent()),
             // The message, or the configuration, is another one by now.
             None if planned && idle => {
-                let (engine, key) = (Arc::clone(self.engine), self.key.clone());
+                let engine = Arc::clone(self.engine);
+                let key = self.key.clone();
                 self.engine.tasks.spawn(async move {
                     if let Err(error) = engine.start_waiting(&key).await {
                         tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
@@ -139,7 +176,8 @@ impl Run<'_> {
         Ok(flow)
     }
 
-    /// The end of a turn with what is to be taken back, its last words included. Nothing is added to a turn that is being cancelled.
+    /// The end of a turn with what is to be taken back, its last words included. Nothing is added
+    /// to a turn that is being cancelled.
     pub(super) async fn undoing(
         &self,
         mut ending: Ending,
@@ -149,14 +187,17 @@ impl Run<'_> {
         if let Ending::Cancelled { undone, .. } = &mut ending
             && request.is_some_and(|request| request.rollback)
         {
-            let mut all = self.patiently(|| self.engine.store.undone(self.key, self.turn)).await?;
+            let mut all = self
+                .patiently(|| self.engine.store.undone(self.key, self.turn))
+                .await?;
             all.messages.extend(partial.cloned());
             *undone = Some(all);
         }
         Ok(ending)
     }
 
-    /// An error on the way. One that may pass leaves the turn to its next owner; another one ends it.
+    /// An error on the way. One that may pass leaves the turn to its next owner; another one ends
+    /// it.
     pub(super) async fn give_up(&mut self, error: &Error) {
         if matches!(error, Error::Store(error) if error.is_transient()) {
             tracing::warn!(
@@ -164,7 +205,9 @@ impl Run<'_> {
                 "turn stopped on this replica: no answer from the database; its next owner goes on with it"
             );
             // The next owner need not wait for the lease to run out.
-            self.engine.leases.abandon(self.key, self.fence.epoch, Instant::now());
+            self.engine
+                .leases
+                .abandon(self.key, self.fence.epoch, Instant::now());
             return;
         }
         if self.lease.lost().is_cancelled() {
@@ -192,8 +235,16 @@ impl Run<'_> {
 
     /// Ends the turn as failed without looking at what it was doing.
     async fn fail(&mut self, failure: Failure) -> Result<(), Error> {
-        let Some(owned) = self.engine.store.owned(self.key, self.turn, self.fence.epoch).await? else { return Ok(()) };
-        let (ending, estimator) = (Ending::Failed(failure), Estimator::Characters);
+        let Some(owned) = self
+            .engine
+            .store
+            .owned(self.key, self.turn, self.fence.epoch)
+            .await?
+        else {
+            return Ok(());
+        };
+        let ending = Ending::Failed(failure);
+        let estimator = Estimator::Characters;
         let result = TurnResult {
             step_count: owned.step,
             final_message: owned.final_message.clone(),
@@ -201,22 +252,39 @@ impl Run<'_> {
             elapsed: owned.elapsed(),
             ..TurnResult::default()
         };
-        let end =
-            End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnEnded, estimator) };
+        let end = End {
+            ending: &ending,
+            result: &result,
+            synthetic: synthetic(CallCancelReason::TurnEnded, estimator),
+        };
         let rows = Rows::new(&estimator.name(), 0);
-        let written = self.engine.store.stop(self.key, self.right(), &rows, &StepCost::default(), &end).await?;
+        let written = self
+            .engine
+            .store
+            .stop(self.key, self.right(), &rows, &StepCost::default(), &end)
+            .await?;
         self.after(written).map(drop)
     }
 
     /// What came of the turn, this step included.
-    fn result(&self, scene: &Scene<'_>, cost: &StepCost<'_>, finish: Option<FinishReason>) -> TurnResult {
+    fn result(
+        &self,
+        scene: &Scene<'_>,
+        cost: &StepCost<'_>,
+        finish: Option<FinishReason>,
+    ) -> TurnResult {
         let owned = scene.owned;
         TurnResult {
             step_count: owned.step,
-            final_message: cost.message.cloned().or_else(|| owned.final_message.clone()),
+            final_message: cost
+                .message
+                .cloned()
+                .or_else(|| owned.final_message.clone()),
             finish,
             last_step_usage: self.last_usage.clone(),
-            total_usage: cost.call.map_or(owned.totals, |usage| owned.totals.plus(usage)),
+            total_usage: cost
+                .call
+                .map_or(owned.totals, |usage| owned.totals.plus(usage)),
             elapsed: owned.elapsed() + scene.read.elapsed(),
         }
     }

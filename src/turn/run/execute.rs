@@ -7,12 +7,15 @@ use uuid::Uuid;
 use crate::{
     context::{estimator::Estimator, size::ContextSize},
     model::{
-        Delivery, InputMessage, LimitsOverride, MessageId, Part, Role, Seq, SessionKey, TenantId, TurnId,
+        Delivery, InputMessage, LimitsOverride, MessageId, Part, Role, Seq, SessionKey, TenantId,
+        TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
     },
     provider::registry::Resolved,
-    store::{NewMessage, admission::Admission, following::Fate, queue::QueueState, session::Session},
+    store::{
+        NewMessage, admission::Admission, following::Fate, queue::QueueState, session::Session,
+    },
     turn::{
         Error,
         context::{
@@ -84,14 +87,26 @@ pub enum How {
 
 impl Engine {
     /// Starts a turn, or attaches to the one that the same request started.
-    pub async fn execute(self: &Arc<Self>, tenant: TenantId, command: ExecuteTurn) -> Result<Admitted, Error> {
+    pub async fn execute(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: ExecuteTurn,
+    ) -> Result<Admitted, Error> {
         let engine = Arc::clone(self);
-        self.supervised(async move { engine.admit(tenant, &command).await }).await
+        self.supervised(async move { engine.admit(tenant, &command).await })
+            .await
     }
 
-    async fn admit(self: &Arc<Self>, tenant: TenantId, command: &ExecuteTurn) -> Result<Admitted, Error> {
+    async fn admit(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: &ExecuteTurn,
+    ) -> Result<Admitted, Error> {
         let request = command.idempotency.request.as_ref();
-        let id = command.session.clone().unwrap_or_else(|| new_session_id(&tenant, request));
+        let id = command
+            .session
+            .clone()
+            .unwrap_or_else(|| new_session_id(&tenant, request));
         let key = SessionKey::new(tenant, id);
         self.keep(&key.tenant, &command.contents).await?;
         for _ in 0..ADMISSION_TRIES {
@@ -99,31 +114,45 @@ impl Engine {
                 return Ok(admitted);
             }
         }
-        Err(Error::Store(crate::store::Error::Conflict("the session kept changing".to_owned())))
+        Err(Error::Store(crate::store::Error::Conflict(
+            "the session kept changing".to_owned(),
+        )))
     }
 
-    /// One try. `None` means the session changed between the look and the statement. The statement itself refuses a request that is
-    /// known, so that what it started is looked up only then.
-    async fn try_admit(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
+    /// One try. `None` means the session changed between the look and the statement. The statement
+    /// itself refuses a request that is known, so that what it started is looked up only then.
+    async fn try_admit(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+    ) -> Result<Option<Admitted>, Error> {
         let refused = match self.try_begin(key, command).await {
             Ok(Some(admitted)) => return Ok(Some(admitted)),
             Ok(None) => None,
             Err(error @ Error::Store(_)) => return Err(error),
             Err(error) => Some(error),
         };
-        // Looked up after the session was read: a turn that the same request started in between is found as known, not as busy.
+        // Looked up after the session was read: a turn that the same request started in between is
+        // found as known, not as busy.
         if let Some(known) = self.known(key, command).await? {
             return Ok(Some(known));
         }
         match refused {
             Some(error) => Err(error),
-            None if self.store.is_deleted(key).await? => Err(Error::SessionNotFound(key.session.clone())),
+            None if self.store.is_deleted(key).await? => {
+                Err(Error::SessionNotFound(key.session.clone()))
+            }
             None => Ok(None),
         }
     }
 
-    /// Begins a turn in a session that is idle, or is to be created. `None` means the statement was refused.
-    async fn try_begin(self: &Arc<Self>, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
+    /// Begins a turn in a session that is idle, or is to be created. `None` means the statement was
+    /// refused.
+    async fn try_begin(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+    ) -> Result<Option<Admitted>, Error> {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
@@ -135,26 +164,52 @@ impl Engine {
                 if open.is_empty() {
                     return Ok(None); // answered in between
                 }
-                Err(Error::TranscriptOpen(open.into_iter().map(|call| call.id).collect()))
+                Err(Error::TranscriptOpen(
+                    open.into_iter().map(|call| call.id).collect(),
+                ))
             }
             (Some(session), _) => {
-                self.something_to_answer(key, command, session.queued).await?;
-                self.begin(key, command, Ground::of(&session), Some(&session)).await
+                self.something_to_answer(key, command, session.queued)
+                    .await?;
+                self.begin(key, command, Ground::of(&session), Some(&session))
+                    .await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
-            (None, Some(draft)) => self.begin(key, command, Ground::new(&self.complete(draft.clone())?), None).await,
-            (None, None) if command.session.is_none() && !matches!(command.start, Start::Input(_)) => {
+            (None, Some(draft)) => {
+                self.begin(
+                    key,
+                    command,
+                    Ground::new(&self.complete(draft.clone())?),
+                    None,
+                )
+                .await
+            }
+            (None, None)
+                if command.session.is_none() && !matches!(command.start, Start::Input(_)) =>
+            {
                 Err(Error::NoInput)
             }
             (None, None) if command.session.is_none() => {
-                self.begin(key, command, Ground::new(&self.complete(SessionDraft::default())?), None).await
+                self.begin(
+                    key,
+                    command,
+                    Ground::new(&self.complete(SessionDraft::default())?),
+                    None,
+                )
+                .await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
     }
 
-    /// Whether an idle session holds something that the model is to answer. The statement looks again, under its lock.
-    async fn something_to_answer(&self, key: &SessionKey, command: &ExecuteTurn, queued: u32) -> Result<(), Error> {
+    /// Whether an idle session holds something that the model is to answer. The statement looks
+    /// again, under its lock.
+    async fn something_to_answer(
+        &self,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        queued: u32,
+    ) -> Result<(), Error> {
         let found = match &command.start {
             Start::Input(_) => true,
             Start::Queue => queued > 0,
@@ -164,22 +219,39 @@ impl Engine {
     }
 
     /// What the same request started before.
-    async fn known(&self, key: &SessionKey, command: &ExecuteTurn) -> Result<Option<Admitted>, Error> {
-        let Some(request) = &command.idempotency.request else { return Ok(None) };
-        let Some(standing) = self.store.standing(key, Some(request)).await? else { return Ok(None) };
-        let Some(remembered) = standing.remembered else { return Ok(None) };
+    async fn known(
+        &self,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+    ) -> Result<Option<Admitted>, Error> {
+        let Some(request) = &command.idempotency.request else {
+            return Ok(None);
+        };
+        let Some(standing) = self.store.standing(key, Some(request)).await? else {
+            return Ok(None);
+        };
+        let Some(remembered) = standing.remembered else {
+            return Ok(None);
+        };
         if remembered.hash != command.idempotency.hash {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
         if command.after > standing.last_seq {
-            return Err(Error::CursorAhead { last: standing.last_seq });
+            return Err(Error::CursorAhead {
+                last: standing.last_seq,
+            });
         }
         let turn = TurnId::new(remembered.result.clone());
         let (follows, first) = match self.store.turn(key, &turn).await? {
             Some(found) => (Follows::Turn(turn), Seq(found.first_seq.0 - 1)),
             None => {
                 let message = MessageId::new(remembered.result);
-                match self.store.fate(key, &message).await?.ok_or(Error::TurnNotFound(turn))? {
+                match self
+                    .store
+                    .fate(key, &message)
+                    .await?
+                    .ok_or(Error::TurnNotFound(turn))?
+                {
                     Fate::Waiting => (Follows::Message(message), standing.last_seq),
                     Fate::Taken { turn, after } => (Follows::Turn(turn), after),
                     Fate::Ended(seq) if command.after >= seq => (Follows::Nothing, seq),
@@ -187,12 +259,24 @@ impl Engine {
                 }
             }
         };
-        // What happened before the turn that took the input belongs to the story too: the end of an earlier one, for instance.
-        let after = if command.after > Seq(0) { command.after } else { first };
-        Ok(Some(Admitted { key: key.clone(), follows, how: How::Attached, after, news: None }))
+        // What happened before the turn that took the input belongs to the story too: the end of an
+        // earlier one, for instance.
+        let after = if command.after > Seq(0) {
+            command.after
+        } else {
+            first
+        };
+        Ok(Some(Admitted {
+            key: key.clone(),
+            follows,
+            how: How::Attached,
+            after,
+            news: None,
+        }))
     }
 
-    /// A turn is running: the input waits for it, or interrupts it. `None` means it is the same request's.
+    /// A turn is running: the input waits for it, or interrupts it. `None` means it is the same
+    /// request's.
     async fn busy(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -206,11 +290,21 @@ impl Engine {
         };
         let (Some(delivery), Start::Input(message)) = (delivery, &command.start) else {
             let live = session.current_turn;
-            let turn =
-                live.ok_or_else(|| Error::Internal(format!("session {} is live without a turn", key.session)))?;
-            return Err(Error::TurnInProgress { turn, last: session.last_seq });
+            let turn = live.ok_or_else(|| {
+                Error::Internal(format!("session {} is live without a turn", key.session))
+            })?;
+            return Err(Error::TurnInProgress {
+                turn,
+                last: session.last_seq,
+            });
         };
-        self.model(command.request.model.as_ref().unwrap_or(&session.config.model))?;
+        self.model(
+            command
+                .request
+                .model
+                .as_ref()
+                .unwrap_or(&session.config.model),
+        )?;
         let incoming = Incoming {
             message,
             delivery,
@@ -225,12 +319,19 @@ impl Engine {
         };
         let position = match place.state {
             QueueState::Pending { position } => position,
-            QueueState::Applied(_) | QueueState::Cancelled | QueueState::Expired | QueueState::Dropped(_) => 0,
+            QueueState::Applied(_)
+            | QueueState::Cancelled
+            | QueueState::Expired
+            | QueueState::Dropped(_) => 0,
         };
         Ok(Some(Admitted {
             key: key.clone(),
             follows: Follows::Message(place.message.clone()),
-            how: How::Queued { message: place.message, position, ignored: command.request.paths() },
+            how: How::Queued {
+                message: place.message,
+                position,
+                ignored: command.request.paths(),
+            },
             after: session.last_seq,
             news: None,
         }))
@@ -247,7 +348,9 @@ impl Engine {
         if self.leases.count() >= self.rules.max_running {
             return Err(Error::Overloaded);
         }
-        let Ground { config, revision, .. } = ground;
+        let Ground {
+            config, revision, ..
+        } = ground;
         self.policy(config)?;
         let model = self.model(command.request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, &command.request);
@@ -259,7 +362,10 @@ impl Engine {
         let continues = input.is_none();
         let size = match session.filter(|session| session.queued > 0) {
             Some(_) => None,
-            None => Some(self.first_size(key, command, &ground, session, &model, input.as_ref()).await?),
+            None => Some(
+                self.first_size(key, command, &ground, session, &model, input.as_ref())
+                    .await?,
+            ),
         };
         let rows = opening(Opening {
             request_id: command.idempotency.request.as_ref(),
@@ -274,7 +380,10 @@ impl Engine {
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
         let turn_timeout = Some(limits.turn_timeout);
         let request = TurnRequest {
-            limits: LimitsOverride { turn_timeout, ..command.request.limits },
+            limits: LimitsOverride {
+                turn_timeout,
+                ..command.request.limits
+            },
             ..command.request.clone()
         };
         let admission = Admission {
@@ -294,13 +403,23 @@ impl Engine {
         } else {
             self.store.admit(key, &admission).await
         };
-        let Some(grant) = asked.answered(granted)? else { return Ok(None) };
+        let Some(grant) = asked.answered(granted)? else {
+            return Ok(None);
+        };
         let after = Seq(grant.last_seq.0 - rows.events());
         // Taken before the turn runs: a quick model may speak before the caller's stream is open.
         let news = Some(self.hub.enter(key).subscribe());
         self.start(key.clone(), grant, asked.sent());
-        let how = How::Started { session_created: created };
-        Ok(Some(Admitted { key: key.clone(), follows: Follows::Turn(turn), how, after, news }))
+        let how = How::Started {
+            session_created: created,
+        };
+        Ok(Some(Admitted {
+            key: key.clone(),
+            follows: Follows::Turn(turn),
+            how,
+            after,
+            news,
+        }))
     }
 
     /// The size of the prompt of a turn's first step.
@@ -313,20 +432,43 @@ impl Engine {
         model: &Resolved,
         input: Option<&NewMessage>,
     ) -> Result<ContextSize<'a>, Error> {
-        let (config, request) = (ground.config, &command.request);
+        let config = ground.config;
+        let request = &command.request;
         let tools = request.tools.as_ref().unwrap_or(&config.tools);
-        let call = PromptCall { config, tools, request, step: 1, model: model.into() };
+        let call = PromptCall {
+            config,
+            tools,
+            request,
+            step: 1,
+            model: model.into(),
+        };
         let size = call.size_of_all(ground.counters);
         let holds = session.map(|session| session.holds).unwrap_or_default();
         let excerpt = self.excerpt(key, &size, call.model, holds).await?;
-        let following: Vec<PromptMessage<'_>> = input.into_iter().map(PromptMessage::from).collect();
+        let following: Vec<PromptMessage<'_>> =
+            input.into_iter().map(PromptMessage::from).collect();
         Ok(size_with(size, call.model, &excerpt, &following))
     }
 }
 
 fn user_message(turn: &TurnId, input: &InputMessage, estimator: Estimator) -> NewMessage {
-    let InputMessage { role: _, parts, pinned, metadata } = input;
+    let InputMessage {
+        role: _,
+        parts,
+        pinned,
+        metadata,
+    } = input;
     let stored = |part: &Part| host_part(part.clone(), Role::User, *pinned, estimator);
-    let message = new_message(derive::input(turn), Role::User, parts.iter().map(stored).collect(), None, estimator);
-    NewMessage { pinned: *pinned, metadata: metadata.clone(), ..message }
+    let message = new_message(
+        derive::input(turn),
+        Role::User,
+        parts.iter().map(stored).collect(),
+        None,
+        estimator,
+    );
+    NewMessage {
+        pinned: *pinned,
+        metadata: metadata.clone(),
+        ..message
+    }
 }

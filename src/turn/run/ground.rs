@@ -21,18 +21,34 @@ pub(in crate::turn) struct Ground<'a> {
 impl<'a> Ground<'a> {
     /// A session that is to be created.
     pub(in crate::turn) fn new(config: &'a SessionConfig) -> Self {
-        let counters = Counters { transcript_tokens: 0, context_version: 0, anchor: None };
-        Self { config, revision: FIRST_REVISION, counters }
+        let counters = Counters {
+            transcript_tokens: 0,
+            context_version: 0,
+            anchor: None,
+        };
+        Self {
+            config,
+            revision: FIRST_REVISION,
+            counters,
+        }
     }
 
     /// What follows a turn that runs here.
     pub(in crate::turn) fn after(owned: &'a Owned) -> Self {
         let Revision { number, config } = owned.in_force();
-        Self { config, revision: *number, counters: owned.into() }
+        Self {
+            config,
+            revision: *number,
+            counters: owned.into(),
+        }
     }
 
     /// A session as it was read.
     pub(in crate::turn) fn of(session: &'a Session) -> Self {
-        Self { config: &session.config, revision: session.revision, counters: session.into() }
+        Self {
+            config: &session.config,
+            revision: session.revision,
+            counters: session.into(),
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::model::{
-    CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, FinishReason, Limits, Role, TurnId,
-    UsageTotals,
+    CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, FinishReason, Limits,
+    Role, TurnId, UsageTotals,
 };
 
 /// What is committed of a turn, and what is known about the moment.
@@ -78,28 +78,52 @@ impl Last {
         };
         // What came through the queue is to be answered by the step, as input is.
         let answers = message.role == Role::Assistant || message.role == Role::Tool;
-        let step = if answers && message.turn.as_ref() == Some(turn) { message.step } else { 0 };
-        Some(Self { role: message.role, step, finish: response.map(|response| response.finish) })
+        let step = if answers && message.turn.as_ref() == Some(turn) {
+            message.step
+        } else {
+            0
+        };
+        Some(Self {
+            role: message.role,
+            step,
+            finish: response.map(|response| response.finish),
+        })
     }
 }
 
 /// Decides what a turn does next.
 pub fn next_step(facts: &Facts) -> Step {
     if let Some((cause, reason)) = &facts.cancel {
-        let outcome = if facts.open_calls > 0 { CancelOutcome::ToolsInProgress } else { CancelOutcome::None };
-        let (cause, reason) = (*cause, reason.clone());
-        return Step::Stop(Ending::Cancelled { cause, outcome, reason, undone: None });
+        let outcome = if facts.open_calls > 0 {
+            CancelOutcome::ToolsInProgress
+        } else {
+            CancelOutcome::None
+        };
+        let cause = *cause;
+        let reason = reason.clone();
+        return Step::Stop(Ending::Cancelled {
+            cause,
+            outcome,
+            reason,
+            undone: None,
+        });
     }
     if facts.takeovers > facts.max_takeovers {
         return Step::Stop(Ending::Failed(poisoned(facts.takeovers)));
     }
-    let here = facts.last.filter(|last| facts.step > 0 && last.step == facts.step);
+    let here = facts
+        .last
+        .filter(|last| facts.step > 0 && last.step == facts.step);
     if let Some(end) = here.and_then(said_its_last) {
         return match end {
             // A conclusion is not asked for twice.
-            Step::Finish if facts.waiting && facts.time_left.is_zero() => completed(CompletionReason::Deadline),
+            Step::Finish if facts.waiting && facts.time_left.is_zero() => {
+                completed(CompletionReason::Deadline)
+            }
             Step::Finish if facts.waiting => go_on(facts),
-            end @ (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish | Step::Stop(_)) => end,
+            end @ (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish | Step::Stop(_)) => {
+                end
+            }
         };
     }
     let more = after_step(facts.step, &facts.spent, &facts.limits);
@@ -111,7 +135,9 @@ pub fn next_step(facts: &Facts) -> Step {
         Some(_) => go_on(facts),
         // A compaction has used up what was left.
         None if is_spent(&facts.spent, &facts.limits) => completed(CompletionReason::Budget),
-        None if facts.waiting && !facts.has_taken => Step::Take { advance: facts.step == 0 },
+        None if facts.waiting && !facts.has_taken => Step::Take {
+            advance: facts.step == 0,
+        },
         // It was to begin with a message that was withdrawn since.
         None if facts.last.is_none_or(|last| last.role == Role::Assistant) => Step::Finish,
         // What it was to begin with was withdrawn, and there is something else to answer.
@@ -129,10 +155,12 @@ fn go_on(facts: &Facts) -> Step {
     }
 }
 
-/// How a turn ends whose model has answered for the last time. `None` means it goes on with the results of its calls.
+/// How a turn ends whose model has answered for the last time. `None` means it goes on with the
+/// results of its calls.
 fn said_its_last(last: Last) -> Option<Step> {
     let finish = last.finish.unwrap_or(FinishReason::Stop);
-    let goes_on = last.role == Role::Tool && (finish == FinishReason::Stop || finish == FinishReason::ToolCalls);
+    let goes_on = last.role == Role::Tool
+        && (finish == FinishReason::Stop || finish == FinishReason::ToolCalls);
     (!goes_on).then(|| ending_of(finish))
 }
 
@@ -141,10 +169,12 @@ pub fn ending_of(finish: FinishReason) -> Step {
     match finish {
         FinishReason::Stop | FinishReason::ToolCalls => Step::Finish,
         FinishReason::Length => completed(CompletionReason::Length),
-        FinishReason::ContentFilter | FinishReason::Refusal => completed(CompletionReason::ContentFilter),
-        FinishReason::Error | FinishReason::Cancelled => {
-            Step::Stop(Ending::Failed(Failure::local(FailureReason::ProviderBroken, "the answer broke off", true)))
+        FinishReason::ContentFilter | FinishReason::Refusal => {
+            completed(CompletionReason::ContentFilter)
         }
+        FinishReason::Error | FinishReason::Cancelled => Step::Stop(Ending::Failed(
+            Failure::local(FailureReason::ProviderBroken, "the answer broke off", true),
+        )),
     }
 }
 
@@ -160,7 +190,9 @@ pub fn after_step(step: u32, spent: &UsageTotals, limits: &Limits) -> Option<Com
 }
 
 fn is_spent(spent: &UsageTotals, limits: &Limits) -> bool {
-    limits.max_total_tokens.is_some_and(|most| spent.total() >= most)
+    limits
+        .max_total_tokens
+        .is_some_and(|most| spent.total() >= most)
 }
 
 fn completed(reason: CompletionReason) -> Step {
@@ -190,7 +222,11 @@ mod tests {
             time_left: Duration::from_secs(60),
             grace_left: Duration::ZERO,
             late: false,
-            spent: UsageTotals { input: 90, output: 9, ..UsageTotals::default() },
+            spent: UsageTotals {
+                input: 90,
+                output: 9,
+                ..UsageTotals::default()
+            },
             limits: Limits {
                 max_steps: 50,
                 max_output_tokens: None,
@@ -215,17 +251,47 @@ mod tests {
         let table = [
             (None, Step::Finish),
             (last(Role::User, 0, None), Step::Call),
-            (last(Role::Tool, 0, Some(FinishReason::ToolCalls)), Step::Call),
-            (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), Step::Call),
-            (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), Step::Begin),
+            (
+                last(Role::Tool, 0, Some(FinishReason::ToolCalls)),
+                Step::Call,
+            ),
+            (
+                last(Role::Tool, 1, Some(FinishReason::ToolCalls)),
+                Step::Call,
+            ),
+            (
+                last(Role::Tool, 2, Some(FinishReason::ToolCalls)),
+                Step::Begin,
+            ),
             (last(Role::Tool, 2, Some(FinishReason::Stop)), Step::Begin),
-            (last(Role::Tool, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
-            (last(Role::Tool, 2, Some(FinishReason::ContentFilter)), stop(CompletionReason::ContentFilter)),
-            (last(Role::Assistant, 2, Some(FinishReason::Stop)), Step::Finish),
-            (last(Role::Assistant, 2, Some(FinishReason::Length)), stop(CompletionReason::Length)),
-            (last(Role::Assistant, 2, Some(FinishReason::Refusal)), stop(CompletionReason::ContentFilter)),
-            (last(Role::Assistant, 1, Some(FinishReason::Stop)), Step::Finish),
-            (last(Role::Assistant, 0, Some(FinishReason::Stop)), Step::Finish),
+            (
+                last(Role::Tool, 2, Some(FinishReason::Length)),
+                stop(CompletionReason::Length),
+            ),
+            (
+                last(Role::Tool, 2, Some(FinishReason::ContentFilter)),
+                stop(CompletionReason::ContentFilter),
+            ),
+            (
+                last(Role::Assistant, 2, Some(FinishReason::Stop)),
+                Step::Finish,
+            ),
+            (
+                last(Role::Assistant, 2, Some(FinishReason::Length)),
+                stop(CompletionReason::Length),
+            ),
+            (
+                last(Role::Assistant, 2, Some(FinishReason::Refusal)),
+                stop(CompletionReason::ContentFilter),
+            ),
+            (
+                last(Role::Assistant, 1, Some(FinishReason::Stop)),
+                Step::Finish,
+            ),
+            (
+                last(Role::Assistant, 0, Some(FinishReason::Stop)),
+                Step::Finish,
+            ),
         ];
         for (last, expected) in table {
             assert_eq!(next_step(&facts(last)), expected, "{last:?}");
@@ -239,19 +305,59 @@ mod tests {
         let table = [
             (None, take(false)),
             (last(Role::User, 0, None), take(false)),
-            (last(Role::Tool, 1, Some(FinishReason::ToolCalls)), take(false)),
-            (last(Role::Assistant, 1, Some(FinishReason::Stop)), take(false)),
-            (last(Role::Tool, 2, Some(FinishReason::ToolCalls)), take(true)),
-            (last(Role::Assistant, 2, Some(FinishReason::Stop)), take(true)),
-            (last(Role::Assistant, 2, Some(FinishReason::Length)), completed(CompletionReason::Length)),
+            (
+                last(Role::Tool, 1, Some(FinishReason::ToolCalls)),
+                take(false),
+            ),
+            (
+                last(Role::Assistant, 1, Some(FinishReason::Stop)),
+                take(false),
+            ),
+            (
+                last(Role::Tool, 2, Some(FinishReason::ToolCalls)),
+                take(true),
+            ),
+            (
+                last(Role::Assistant, 2, Some(FinishReason::Stop)),
+                take(true),
+            ),
+            (
+                last(Role::Assistant, 2, Some(FinishReason::Length)),
+                completed(CompletionReason::Length),
+            ),
         ];
         for (last, expected) in table {
-            assert_eq!(next_step(&Facts { waiting: true, ..facts(last) }), expected, "{last:?}");
+            assert_eq!(
+                next_step(&Facts {
+                    waiting: true,
+                    ..facts(last)
+                }),
+                expected,
+                "{last:?}"
+            );
         }
-        let done = Facts { waiting: true, ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop))) };
-        let limits = Limits { max_steps: 2, ..done.limits };
-        assert_eq!(next_step(&Facts { limits, ..done.clone() }), completed(CompletionReason::MaxSteps));
-        assert_eq!(next_step(&Facts { time_left: Duration::ZERO, ..done }), completed(CompletionReason::Deadline));
+        let done = Facts {
+            waiting: true,
+            ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop)))
+        };
+        let limits = Limits {
+            max_steps: 2,
+            ..done.limits
+        };
+        assert_eq!(
+            next_step(&Facts {
+                limits,
+                ..done.clone()
+            }),
+            completed(CompletionReason::MaxSteps)
+        );
+        assert_eq!(
+            next_step(&Facts {
+                time_left: Duration::ZERO,
+                ..done
+            }),
+            completed(CompletionReason::Deadline)
+        );
     }
 
     /// Row D10
@@ -265,7 +371,15 @@ mod tests {
             (over, true, Step::Take { advance: true }),
         ];
         for (last, has_taken, expected) in table {
-            assert_eq!(next_step(&Facts { waiting: true, has_taken, ..facts(last) }), expected, "{last:?} {has_taken}");
+            assert_eq!(
+                next_step(&Facts {
+                    waiting: true,
+                    has_taken,
+                    ..facts(last)
+                }),
+                expected,
+                "{last:?} {has_taken}"
+            );
         }
     }
 
@@ -274,15 +388,35 @@ mod tests {
         let tool = last(Role::Tool, 0, Some(FinishReason::ToolCalls));
         let table = [
             (None, true, Step::Take { advance: true }),
-            (last(Role::Assistant, 0, Some(FinishReason::Stop)), true, Step::Take { advance: true }),
-            (last(Role::User, 0, None), true, Step::Take { advance: true }),
+            (
+                last(Role::Assistant, 0, Some(FinishReason::Stop)),
+                true,
+                Step::Take { advance: true },
+            ),
+            (
+                last(Role::User, 0, None),
+                true,
+                Step::Take { advance: true },
+            ),
             (None, false, Step::Finish),
-            (last(Role::Assistant, 0, Some(FinishReason::Stop)), false, Step::Finish),
+            (
+                last(Role::Assistant, 0, Some(FinishReason::Stop)),
+                false,
+                Step::Finish,
+            ),
             (last(Role::User, 0, None), false, Step::Begin),
             (tool, false, Step::Begin),
         ];
         for (last, waiting, expected) in table {
-            assert_eq!(next_step(&Facts { step: 0, waiting, ..facts(last) }), expected, "{last:?} {waiting}");
+            assert_eq!(
+                next_step(&Facts {
+                    step: 0,
+                    waiting,
+                    ..facts(last)
+                }),
+                expected,
+                "{last:?} {waiting}"
+            );
         }
     }
 
@@ -296,18 +430,34 @@ mod tests {
             (3, Some(100), over, Step::Begin),
             (2, Some(100), begun, Step::Call),
             (2, Some(99), begun, completed(CompletionReason::Budget)),
-            (2, Some(99), last(Role::Assistant, 2, Some(FinishReason::Stop)), Step::Finish),
+            (
+                2,
+                Some(99),
+                last(Role::Assistant, 2, Some(FinishReason::Stop)),
+                Step::Finish,
+            ),
         ];
         for (max_steps, max_total_tokens, last, expected) in table {
             let mut facts = facts(last);
-            facts.limits = Limits { max_steps, max_total_tokens, ..facts.limits };
-            assert_eq!(next_step(&facts), expected, "{max_steps} {max_total_tokens:?} {last:?}");
+            facts.limits = Limits {
+                max_steps,
+                max_total_tokens,
+                ..facts.limits
+            };
+            assert_eq!(
+                next_step(&facts),
+                expected,
+                "{max_steps} {max_total_tokens:?} {last:?}"
+            );
         }
     }
 
     #[test]
     fn a_cancel_comes_before_everything_and_says_whether_tools_ran() {
-        for (open_calls, outcome) in [(0, CancelOutcome::None), (2, CancelOutcome::ToolsInProgress)] {
+        for (open_calls, outcome) in [
+            (0, CancelOutcome::None),
+            (2, CancelOutcome::ToolsInProgress),
+        ] {
             let facts = Facts {
                 cancel: Some((CancelCause::Requested, "enough".to_owned())),
                 open_calls,
@@ -315,8 +465,14 @@ mod tests {
                 time_left: Duration::ZERO,
                 ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop)))
             };
-            let (cause, reason) = (CancelCause::Requested, "enough".to_owned());
-            let ending = Ending::Cancelled { cause, outcome, reason, undone: None };
+            let cause = CancelCause::Requested;
+            let reason = "enough".to_owned();
+            let ending = Ending::Cancelled {
+                cause,
+                outcome,
+                reason,
+                undone: None,
+            };
             assert_eq!(next_step(&facts), Step::Stop(ending));
         }
     }
@@ -324,7 +480,10 @@ mod tests {
     #[test]
     fn one_owner_too_many_poisons_the_turn() {
         for (takeovers, poisoned) in [(5, false), (6, true)] {
-            let step = next_step(&Facts { takeovers, ..facts(None) });
+            let step = next_step(&Facts {
+                takeovers,
+                ..facts(None)
+            });
             let failed = matches!(&step, Step::Stop(Ending::Failed(f)) if f.reason == FailureReason::Poisoned);
             assert_eq!(failed, poisoned, "{takeovers}: {step:?}");
         }
@@ -332,9 +491,20 @@ mod tests {
 
     #[test]
     fn time_that_is_up_ends_a_turn_but_not_one_that_has_its_answer() {
-        let up = |last| next_step(&Facts { time_left: Duration::ZERO, ..facts(last) });
-        assert_eq!(up(None), Step::Stop(Ending::Completed(CompletionReason::Deadline)));
-        assert_eq!(up(last(Role::Assistant, 2, Some(FinishReason::Stop))), Step::Finish);
+        let up = |last| {
+            next_step(&Facts {
+                time_left: Duration::ZERO,
+                ..facts(last)
+            })
+        };
+        assert_eq!(
+            up(None),
+            Step::Stop(Ending::Completed(CompletionReason::Deadline))
+        );
+        assert_eq!(
+            up(last(Role::Assistant, 2, Some(FinishReason::Stop))),
+            Step::Finish
+        );
     }
 
     #[test]
@@ -344,21 +514,61 @@ mod tests {
         let deadline = Step::Stop(Ending::Completed(CompletionReason::Deadline));
         let table = [
             ("results are in", over, 60, false, 50, Step::Begin),
-            ("the last step is not answered", before, 60, true, 50, Step::Call),
-            ("a step before it is not answered", before, 60, false, 50, Step::Call),
-            ("the last step called tools", over, 60, true, 50, deadline.clone()),
+            (
+                "the last step is not answered",
+                before,
+                60,
+                true,
+                50,
+                Step::Call,
+            ),
+            (
+                "a step before it is not answered",
+                before,
+                60,
+                false,
+                50,
+                Step::Call,
+            ),
+            (
+                "the last step called tools",
+                over,
+                60,
+                true,
+                50,
+                deadline.clone(),
+            ),
             ("that time is up too", over, 0, false, 50, deadline.clone()),
-            ("that time is up too, in the last step", before, 0, true, 50, deadline.clone()),
+            (
+                "that time is up too, in the last step",
+                before,
+                0,
+                true,
+                50,
+                deadline.clone(),
+            ),
             ("there are no more steps", over, 60, false, 2, deadline),
         ];
         for (what, last, grace, late, max_steps, expected) in table {
-            let mut facts = Facts { time_left: Duration::ZERO, late, ..facts(last) };
+            let mut facts = Facts {
+                time_left: Duration::ZERO,
+                late,
+                ..facts(last)
+            };
             facts.grace_left = Duration::from_secs(grace);
             facts.limits.max_steps = max_steps;
             assert_eq!(next_step(&facts), expected, "{what}");
         }
-        let facts =
-            Facts { time_left: Duration::ZERO, grace_left: Duration::from_secs(60), open_calls: 1, ..facts(None) };
-        assert_eq!(next_step(&facts), Step::Stop(Ending::Completed(CompletionReason::Deadline)), "calls are open");
+        let facts = Facts {
+            time_left: Duration::ZERO,
+            grace_left: Duration::from_secs(60),
+            open_calls: 1,
+            ..facts(None)
+        };
+        assert_eq!(
+            next_step(&facts),
+            Step::Stop(Ending::Completed(CompletionReason::Deadline)),
+            "calls are open"
+        );
     }
 }

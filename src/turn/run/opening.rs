@@ -16,8 +16,8 @@ pub(in crate::turn) struct Opening<'a> {
     pub(in crate::turn) request_id: Option<&'a RequestId>,
     pub(in crate::turn) request: &'a TurnRequest,
     pub(in crate::turn) input: Option<NewMessage>,
-    /// The size of the prompt of the first step, if that begins with the turn. Otherwise it begins once the messages that wait are taken,
-    /// so that its size has them.
+    /// The size of the prompt of the first step, if that begins with the turn. Otherwise it begins
+    /// once the messages that wait are taken, so that its size has them.
     pub(in crate::turn) size: Option<ContextSize<'a>>,
     pub(in crate::turn) model: &'a Resolved,
     pub(in crate::turn) limits: Limits,
@@ -27,11 +27,30 @@ pub(in crate::turn) struct Opening<'a> {
 
 /// The first events of a turn, and its input if it has one.
 pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
-    let Opening { request_id, request, input, size, model, limits, budget, ground } = new;
-    let Ground { config, revision, counters: _ } = ground;
+    let Opening {
+        request_id,
+        request,
+        input,
+        size,
+        model,
+        limits,
+        budget,
+        ground,
+    } = new;
+    let Ground {
+        config,
+        revision,
+        counters: _,
+    } = ground;
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
-    let mut rows = Rows::new(&estimator(model).name(), size.map_or(0, |size| size.offset()));
-    let offered = tools.visible().filter(|_| model.info.supports_tools).map(|tool| tool.name.clone());
+    let mut rows = Rows::new(
+        &estimator(model).name(),
+        size.map_or(0, |size| size.offset()),
+    );
+    let offered = tools
+        .visible()
+        .filter(|_| model.info.supports_tools)
+        .map(|tool| tool.name.clone());
     rows.event(
         &Payload::TurnStarted {
             request: request_id.cloned(),
@@ -51,13 +70,19 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
     }
     if let Some(size) = size {
         let started = step_started(model, revision, size.size().count, budget);
-        rows.event(&started, StepPosition { step: 1, attempt: 1 });
+        rows.event(
+            &started,
+            StepPosition {
+                step: 1,
+                attempt: 1,
+            },
+        );
     }
     rows
 }
 
-/// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the margin. `budget` is the window under the
-/// policy in force, where one is known or assumed.
+/// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the
+/// margin. `budget` is the window under the policy in force, where one is known or assumed.
 pub(in crate::turn) fn step_started(
     model: &Resolved,
     revision: i64,
@@ -68,7 +93,9 @@ pub(in crate::turn) fn step_started(
         model: model.reference.clone(),
         revision,
         context: expected,
-        window: budget.filter(|budget| !budget.assumed).map_or(0, |budget| budget.window),
+        window: budget
+            .filter(|budget| !budget.assumed)
+            .map_or(0, |budget| budget.window),
         reserve: budget.map_or(0, |budget| budget.reserve),
     }
 }

@@ -33,16 +33,26 @@ pub struct Failed<'a> {
 impl Retries {
     /// How long to wait before the call is made again. `None` means it is not.
     ///
-    /// The wait is drawn from zero to a bound that doubles (full jitter), so that the callers of a service that fell over do not come
-    /// back all at once. What the service asks for is waited for in full and more; where that is longer than we are willing
-    /// to, or than the turn has time, the failure is told at once rather than later.
+    /// The wait is drawn from zero to a bound that doubles (full jitter), so that the callers of a
+    /// service that fell over do not come back all at once. What the service asks for is waited
+    /// for in full and more; where that is longer than we are willing to, or than the turn has
+    /// time, the failure is told at once rather than later.
     pub fn wait(&self, failed: Failed<'_>) -> Option<Duration> {
-        let Failed { error, calls, time_left, jitter } = failed;
+        let Failed {
+            error,
+            calls,
+            time_left,
+            jitter,
+        } = failed;
         let asked = error.retry_after.unwrap_or_default();
         if !error.is_retryable() || calls >= self.attempts || asked > self.most_asked {
             return None;
         }
-        let doubled = self.base.saturating_mul(1_u32.checked_shl(calls.saturating_sub(1)).unwrap_or(u32::MAX));
+        let doubled = self.base.saturating_mul(
+            1_u32
+                .checked_shl(calls.saturating_sub(1))
+                .unwrap_or(u32::MAX),
+        );
         let wait = asked.saturating_add(doubled.min(self.most).mul_f64(jitter.clamp(0.0, 1.0)));
         (wait < time_left).then_some(wait)
     }
@@ -56,11 +66,19 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn retries() -> Retries {
-        Retries { attempts: 5, base: SECOND, most: SECOND * 6, most_asked: SECOND * 60 }
+        Retries {
+            attempts: 5,
+            base: SECOND,
+            most: SECOND * 6,
+            most_asked: SECOND * 60,
+        }
     }
 
     fn error(kind: Kind, retry_after: Option<u64>) -> Error {
-        Error { retry_after: retry_after.map(Duration::from_secs), ..Error::new(kind, "main", "It went wrong.") }
+        Error {
+            retry_after: retry_after.map(Duration::from_secs),
+            ..Error::new(kind, "main", "It went wrong.")
+        }
     }
 
     #[test]
@@ -72,12 +90,26 @@ mod tests {
             (4, 1.0, Some(6_000)),
             (5, 1.0, None),
         ];
-        let halves =
-            [(1, 0.5, Some(500)), (3, 0.25, Some(1_000)), (4, 0.0, Some(0)), (1, 7.0, Some(1_000)), (1, -1.0, Some(0))];
+        let halves = [
+            (1, 0.5, Some(500)),
+            (3, 0.25, Some(1_000)),
+            (4, 0.0, Some(0)),
+            (1, 7.0, Some(1_000)),
+            (1, -1.0, Some(0)),
+        ];
         for (calls, jitter, expected) in table.into_iter().chain(halves) {
             let error = error(Kind::Overloaded, None);
-            let wait = retries().wait(Failed { error: &error, calls, time_left: SECOND * 3600, jitter });
-            assert_eq!(wait, expected.map(Duration::from_millis), "{calls} calls, {jitter}");
+            let wait = retries().wait(Failed {
+                error: &error,
+                calls,
+                time_left: SECOND * 3600,
+                jitter,
+            });
+            assert_eq!(
+                wait,
+                expected.map(Duration::from_millis),
+                "{calls} calls, {jitter}"
+            );
         }
     }
 
@@ -95,8 +127,17 @@ mod tests {
         for (asked, time_left, expected) in table {
             let error = error(Kind::RateLimited, asked);
             let time_left = Duration::from_secs(time_left);
-            let wait = retries().wait(Failed { error: &error, calls: 1, time_left, jitter: 0.5 });
-            assert_eq!(wait, expected.map(Duration::from_millis), "asked for {asked:?}, {time_left:?} left");
+            let wait = retries().wait(Failed {
+                error: &error,
+                calls: 1,
+                time_left,
+                jitter: 0.5,
+            });
+            assert_eq!(
+                wait,
+                expected.map(Duration::from_millis),
+                "asked for {asked:?}, {time_left:?} left"
+            );
         }
     }
 
@@ -115,17 +156,35 @@ mod tests {
             (Kind::TooLong, Some(true), false),
         ];
         for (kind, should_retry, again) in table {
-            let error = Error { should_retry, ..error(kind, None) };
-            let wait = retries().wait(Failed { error: &error, calls: 1, time_left: SECOND * 60, jitter: 1.0 });
+            let error = Error {
+                should_retry,
+                ..error(kind, None)
+            };
+            let wait = retries().wait(Failed {
+                error: &error,
+                calls: 1,
+                time_left: SECOND * 60,
+                jitter: 1.0,
+            });
             assert_eq!(wait.is_some(), again, "{kind:?} {should_retry:?}");
         }
     }
 
     #[test]
     fn huge_numbers_are_bounded() {
-        let retries = Retries { attempts: u32::MAX, base: Duration::MAX, most: SECOND, most_asked: SECOND };
+        let retries = Retries {
+            attempts: u32::MAX,
+            base: Duration::MAX,
+            most: SECOND,
+            most_asked: SECOND,
+        };
         let error = error(Kind::Broken, None);
-        let wait = retries.wait(Failed { error: &error, calls: 1_000_000, time_left: Duration::MAX, jitter: 1.0 });
+        let wait = retries.wait(Failed {
+            error: &error,
+            calls: 1_000_000,
+            time_left: Duration::MAX,
+            jitter: 1.0,
+        });
         assert_eq!(wait, Some(SECOND));
     }
 }

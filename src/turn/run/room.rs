@@ -1,5 +1,5 @@
-//! Room in the window before a call: a context that has become too large is compacted, and the turn looks again. What is queued
-//! meanwhile is taken by that look.
+//! Room in the window before a call: a context that has become too large is compacted, and the turn
+//! looks again. What is queued meanwhile is taken by that look.
 
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use crate::{
         budget::Budget,
         compact::{due, is_ahead, room_for_answer},
     },
-    model::{CompactionState, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger},
+    model::{
+        CompactionState, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger,
+    },
     store::turn::StepCost,
     turn::{
         Error,
@@ -25,11 +27,17 @@ use crate::{
 
 impl Run<'_> {
     /// Makes room, if there is none.
-    pub(super) async fn make_room(&mut self, scene: &Scene<'_>, messages: &[Message]) -> Result<Room, Error> {
+    pub(super) async fn make_room(
+        &mut self,
+        scene: &Scene<'_>,
+        messages: &[Message],
+    ) -> Result<Room, Error> {
         let forced = self.making.forced.take();
         let due = || self.due(scene).map(|trigger| (trigger, None));
         match forced.map(|(why, target)| (why, Some(target))).or_else(due) {
-            Some((trigger, target)) if target.is_some() || self.may_compact(scene, trigger).await? => {
+            Some((trigger, target))
+                if target.is_some() || self.may_compact(scene, trigger).await? =>
+            {
                 if self.compact(scene, messages, trigger, target).await? {
                     return Ok(Room::Changed);
                 }
@@ -48,16 +56,24 @@ impl Run<'_> {
         Some(most.saturating_sub(scene.size.count.tokens))
     }
 
-    /// What follows when an answer fills the window: what was shown of it is void, the context is compacted and the step made again,
-    /// so many times; then the turn ends.
-    pub(super) async fn restart(&mut self, scene: &Scene<'_>, message: &MessageId) -> Result<Flow, Error> {
+    /// What follows when an answer fills the window: what was shown of it is void, the context is
+    /// compacted and the step made again, so many times; then the turn ends.
+    pub(super) async fn restart(
+        &mut self,
+        scene: &Scene<'_>,
+        message: &MessageId,
+    ) -> Result<Flow, Error> {
         let (step, before) = self.making.restarts;
         let restarts = if step == scene.at.step { before + 1 } else { 1 };
         let words = format!("the answer filled the window of {}", scene.model.reference);
         let mut rows = Self::no_rows(scene);
         let ratio = self.engine.ratio(&scene.model.reference).await;
         rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
-        let cost = StepCost { model: &scene.model.reference, call: Some(None), ..StepCost::default() };
+        let cost = StepCost {
+            model: &scene.model.reference,
+            call: Some(None),
+            ..StepCost::default()
+        };
         if restarts > scene.policy.context.compaction.guard_max_restarts {
             let failure = Failure::local(FailureReason::ContextOverflow, words, false);
             let ending = self.overflow(scene, failure).await?;
@@ -76,16 +92,24 @@ impl Run<'_> {
             voided: Some(message.clone()),
         };
         rows.event(&retrying, scene.at);
-        let written = self.engine.store.retry(self.key, self.right(), &rows, &cost).await?;
+        let written = self
+            .engine
+            .store
+            .retry(self.key, self.right(), &rows, &cost)
+            .await?;
         self.after(written)
     }
 
-    /// What does not fit has to become smaller in any case; what was compacted in vain is let be until it is another context.
+    /// What does not fit has to become smaller in any case; what was compacted in vain is let be
+    /// until it is another context.
     async fn may_compact(&self, scene: &Scene<'_>, trigger: Trigger) -> Result<bool, Error> {
         match trigger {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => Ok(true),
             Trigger::Threshold => {
-                let last = self.engine.tried_last(self.key, scene.owned.context_version).await?;
+                let last = self
+                    .engine
+                    .tried_last(self.key, scene.owned.context_version)
+                    .await?;
                 Ok(last != Some(TriedLast::InVain))
             }
         }
@@ -97,9 +121,12 @@ impl Run<'_> {
         // An unknown window, under a policy that assumes none: the provider reports it.
         let budget = budget(policy, scene.model).ok()?;
         let local = scene.model.provider.is_local();
-        due(&policy.compaction, budget, scene.size.at_most(), local).filter(|trigger| match trigger {
+        due(&policy.compaction, budget, scene.size.at_most(), local).filter(|trigger| match trigger
+        {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => true,
-            Trigger::Threshold => !policy.compaction.summarises_beside() && self.making.step != Some(scene.at.step),
+            Trigger::Threshold => {
+                !policy.compaction.summarises_beside() && self.making.step != Some(scene.at.step)
+            }
         })
     }
 
@@ -116,9 +143,21 @@ impl Run<'_> {
         })
     }
 
-    fn order(&self, scene: &Scene<'_>, budget: Budget, trigger: Trigger, target: Option<u32>) -> Order {
+    fn order(
+        &self,
+        scene: &Scene<'_>,
+        budget: Budget,
+        trigger: Trigger,
+        target: Option<u32>,
+    ) -> Order {
         let was_pruned = self.making.pruned == Some(scene.at.step);
-        Order::of_policy(&scene.policy.context.compaction, budget, trigger, target, was_pruned)
+        Order::of_policy(
+            &scene.policy.context.compaction,
+            budget,
+            trigger,
+            target,
+            was_pruned,
+        )
     }
 
     /// Whether the context can be made smaller for this reason.
@@ -133,7 +172,9 @@ impl Run<'_> {
             return Ok(false);
         }
         let survey = self.survey(scene, messages).await?;
-        Ok(survey.plan(&self.order(scene, survey.budget, trigger, Some(target))).is_some())
+        Ok(survey
+            .plan(&self.order(scene, survey.budget, trigger, Some(target)))
+            .is_some())
     }
 
     /// Compacts. False: there is nothing to be gained.
@@ -146,7 +187,11 @@ impl Run<'_> {
     ) -> Result<bool, Error> {
         let survey = self.survey(scene, messages).await?;
         let order = self.order(scene, survey.budget, trigger, target);
-        match self.engine.compact_now(self.key, &survey, &order, self.called_away(scene)).await? {
+        match self
+            .engine
+            .compact_now(self.key, &survey, &order, self.called_away(scene))
+            .await?
+        {
             Tried::Nothing => Ok(false),
             Tried::Changed => Ok(true),
             Tried::Ended(made) => {
@@ -156,18 +201,27 @@ impl Run<'_> {
         }
     }
 
-    /// Has a summary written while the turn goes on, where the policy wants that and one is needed soon. It outlives the turn.
-    async fn compact_beside(&mut self, scene: &Scene<'_>, messages: &[Message]) -> Result<(), Error> {
+    /// Has a summary written while the turn goes on, where the policy wants that and one is needed
+    /// soon. It outlives the turn.
+    async fn compact_beside(
+        &mut self,
+        scene: &Scene<'_>,
+        messages: &[Message],
+    ) -> Result<(), Error> {
         let policy = &scene.policy.context;
-        let (version, size, local) =
-            (scene.owned.context_version, scene.size.at_most(), scene.model.provider.is_local());
-        let ahead = budget(policy, scene.model).is_ok_and(|it| is_ahead(&policy.compaction, it, size, local));
+        let version = scene.owned.context_version;
+        let size = scene.size.at_most();
+        let local = scene.model.provider.is_local();
+        let ahead = budget(policy, scene.model)
+            .is_ok_and(|it| is_ahead(&policy.compaction, it, size, local));
         if !ahead || self.engine.tried_last(self.key, version).await?.is_some() {
             return Ok(());
         }
         let survey = self.survey(scene, messages).await?;
         let order = self.order(scene, survey.budget, Trigger::Threshold, None);
-        self.engine.compact_beside(self.key, survey, order, scene.limits.turn_timeout).await
+        self.engine
+            .compact_beside(self.key, survey, order, scene.limits.turn_timeout)
+            .await
     }
 
     /// Comes when the turn has something else to do than to wait; says what.

@@ -14,16 +14,29 @@ impl Engine {
         let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);
-        // The statement that granted it wrote events, and readers on other replicas may wait for them.
+        // The statement that granted it wrote events, and readers on other replicas may wait for
+        // them.
         self.wake(Wakeup::News(key.clone()));
-        let running = Running { engine: Arc::clone(self), key, lease };
+        let running = Running {
+            engine: Arc::clone(self),
+            key,
+            lease,
+        };
         self.tasks.spawn(async move {
-            Box::pin(super::run(&running.engine, &running.key, &grant, &running.lease, &channel)).await;
+            Box::pin(super::run(
+                &running.engine,
+                &running.key,
+                &grant,
+                &running.lease,
+                &channel,
+            ))
+            .await;
         });
     }
 }
 
-/// A turn that runs here. When its task ends, by a panic too, nothing keeps its lease alive any more.
+/// A turn that runs here. When its task ends, by a panic too, nothing keeps its lease alive any
+/// more.
 struct Running {
     engine: Arc<Engine>,
     key: SessionKey,

@@ -13,8 +13,8 @@ use crate::{
         size::{ContextSize, Size},
     },
     model::{
-        Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, ToolSet, TurnId, Usage, compaction::Trigger,
-        config::Policy, event::StepPosition,
+        Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, ToolSet, TurnId, Usage,
+        compaction::Trigger, config::Policy, event::StepPosition,
     },
     provider::registry::Resolved,
     store::turn_read::Owned,
@@ -82,7 +82,10 @@ pub(super) struct Scene<'a> {
 impl Scene<'_> {
     /// Cached tokens that the provider bills again after a prune.
     pub(super) fn rebilled(&self, pruning: &Pruning) -> u32 {
-        pruning.rebilled(self.context.cached_tokens(), self.context.non_transcript_tokens())
+        pruning.rebilled(
+            self.context.cached_tokens(),
+            self.context.non_transcript_tokens(),
+        )
     }
 
     /// How much of the time after the turn's own is left.

@@ -3,7 +3,10 @@
 use crate::{
     codec,
     context::{coalesce::coalesce, estimator::Estimator},
-    model::{Applied, DropReason, InputMessage, Message, MessageId, Payload, TakeMode, derive, event::StepPosition},
+    model::{
+        Applied, DropReason, InputMessage, Message, MessageId, Payload, TakeMode, derive,
+        event::StepPosition,
+    },
     provider::registry::Resolved,
     store::{
         NewMessage, Rows,
@@ -27,7 +30,8 @@ use crate::{
     },
 };
 
-/// How often messages are taken only if nothing at all moved in the session; then the hot row is locked first.
+/// How often messages are taken only if nothing at all moved in the session; then the hot row is
+/// locked first.
 const OPTIMISTIC_TAKES: u32 = 2;
 /// How often a step makes room for a configuration that changed; then it begins as it was made.
 const CONFIG_TRIES: u32 = 10;
@@ -44,7 +48,8 @@ pub(in crate::turn) struct Choice {
 }
 
 impl Run<'_> {
-    /// Takes what waits into the transcript, all in one statement. `advance`: the turn goes on to its next step with it.
+    /// Takes what waits into the transcript, all in one statement. `advance`: the turn goes on to
+    /// its next step with it.
     pub(in crate::turn) async fn take(
         &mut self,
         scene: &Scene<'_>,
@@ -52,31 +57,66 @@ impl Run<'_> {
         advance: bool,
     ) -> Result<Flow, Error> {
         let look = self.patiently(|| self.engine.store.look(self.key)).await?;
-        let Some(look) = look else { return Ok(Flow::Over) };
+        let Some(look) = look else {
+            return Ok(Flow::Over);
+        };
         if look.fence.epoch != self.fence.epoch || look.turn.as_ref() != Some(self.turn) {
             return Ok(Flow::Over);
         }
-        let Revision { number, config } = if advance { scene.owned.in_force() } else { &scene.owned.made_for };
-        let model = self.engine.model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
+        let Revision { number, config } = if advance {
+            scene.owned.in_force()
+        } else {
+            &scene.owned.made_for
+        };
+        let model = self
+            .engine
+            .model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
         let tools = scene.owned.request.tools.as_ref().unwrap_or(&config.tools);
         let step = scene.at.step + u32::from(advance);
-        let call = PromptCall { config, tools, request: &scene.owned.request, step, model: (&model).into() };
+        let call = PromptCall {
+            config,
+            tools,
+            request: &scene.owned.request,
+            step,
+            model: (&model).into(),
+        };
         let size = call.size_of_all(scene.owned.into());
         let policy = self.engine.policy(config)?;
         let window = known_window(&policy.context, &model);
         let non_transcript_tokens = size.non_transcript_tokens();
-        let choice = choose(look.waiting, policy.take, |message| fits(message, &model, window, non_transcript_tokens));
+        let choice = choose(look.waiting, policy.take, |message| {
+            fits(message, &model, window, non_transcript_tokens)
+        });
         if !choice.expired.is_empty() {
-            self.engine.withdraw(self.key, Which::These(&choice.expired), Withdrawal::Expired, b"").await?;
+            self.engine
+                .withdraw(
+                    self.key,
+                    Which::These(&choice.expired),
+                    Withdrawal::Expired,
+                    b"",
+                )
+                .await?;
             return Ok(Flow::On);
         }
         let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
         let advance = advance && !applied.is_empty();
-        let at = if advance { StepPosition { step: scene.at.step + 1, attempt: 1 } } else { scene.at };
+        let at = if advance {
+            StepPosition {
+                step: scene.at.step + 1,
+                attempt: 1,
+            }
+        } else {
+            scene.at
+        };
         let estimator = estimator(&model);
-        let message = coalesce(inputs)
-            .zip(applied.first())
-            .map(|(input, first)| user_message(derive::taken(self.turn, &first.message), input, &applied, estimator));
+        let message = coalesce(inputs).zip(applied.first()).map(|(input, first)| {
+            user_message(
+                derive::taken(self.turn, &first.message),
+                input,
+                &applied,
+                estimator,
+            )
+        });
         let following: Vec<PromptMessage<'_>> = message.iter().map(PromptMessage::from).collect();
         let size = size_with(size, call.model, &Excerpt::whole(messages), &following);
         drop(following);
@@ -86,7 +126,10 @@ impl Run<'_> {
         if let Some(message) = message {
             if advance {
                 let budget = budget(&policy.context, &model).ok();
-                rows.event(&step_started(&model, *number, size.size().count, budget), at);
+                rows.event(
+                    &step_started(&model, *number, size.size().count, budget),
+                    at,
+                );
             }
             ends.apply(applied, message, &mut rows, at);
         }
@@ -100,7 +143,12 @@ impl Run<'_> {
         if taken.is_empty() {
             return Ok(Flow::On);
         }
-        match self.engine.store.take(self.key, self.right(), seen, &rows, &taken, step).await? {
+        match self
+            .engine
+            .store
+            .take(self.key, self.right(), seen, &rows, &taken, step)
+            .await?
+        {
             Take::Applied(ack) => {
                 self.moved = 0;
                 self.after(Written::Applied(ack))
@@ -120,9 +168,20 @@ pub(in crate::turn) struct Ends(Vec<(MessageId, Result<MessageId, DropReason>, i
 
 impl Ends {
     /// These are given up.
-    pub(in crate::turn) fn drop(&mut self, dropped: Vec<(MessageId, DropReason)>, rows: &mut Rows, at: StepPosition) {
+    pub(in crate::turn) fn drop(
+        &mut self,
+        dropped: Vec<(MessageId, DropReason)>,
+        rows: &mut Rows,
+        at: StepPosition,
+    ) {
         for (message, reason) in dropped {
-            rows.event(&Payload::QueuedMessageDropped { message: message.clone(), reason }, at);
+            rows.event(
+                &Payload::QueuedMessageDropped {
+                    message: message.clone(),
+                    reason,
+                },
+                at,
+            );
             self.0.push((message, Err(reason), rows.events()));
         }
     }
@@ -135,22 +194,40 @@ impl Ends {
         rows: &mut Rows,
         at: StepPosition,
     ) {
-        rows.event(&Payload::MessagesApplied { message: message.id.clone(), taken: applied.clone() }, at);
+        rows.event(
+            &Payload::MessagesApplied {
+                message: message.id.clone(),
+                taken: applied.clone(),
+            },
+            at,
+        );
         let event = rows.events();
-        self.0.extend(applied.into_iter().map(|applied| (applied.message, Ok(message.id.clone()), event)));
+        self.0.extend(
+            applied
+                .into_iter()
+                .map(|applied| (applied.message, Ok(message.id.clone()), event)),
+        );
         rows.message(message, at);
     }
 
     /// What the statement is told of them.
     pub(in crate::turn) fn taken(&self) -> Vec<Taken<'_>> {
         let ends = self.0.iter();
-        ends.map(|(message, end, event)| Taken { message, end: end.as_ref().map_err(|reason| *reason), event: *event })
-            .collect()
+        ends.map(|(message, end, event)| Taken {
+            message,
+            end: end.as_ref().map_err(|reason| *reason),
+            event: *event,
+        })
+        .collect()
     }
 }
 
 /// What becomes of messages that wait for a turn, in their order.
-pub(in crate::turn) fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl Fn(&InputMessage) -> bool) -> Choice {
+pub(in crate::turn) fn choose(
+    waiting: Vec<Queued>,
+    mode: TakeMode,
+    fits: impl Fn(&InputMessage) -> bool,
+) -> Choice {
     let mut choice = Choice::default();
     for queued in waiting {
         if queued.expired {
@@ -159,14 +236,24 @@ pub(in crate::turn) fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl F
         }
         match codec::queue::decode(&queued.body) {
             Ok(message) if fits(&message) => {
-                let Queued { message: id, enqueued_at, .. } = queued;
-                let applied = Applied { message: id, queued_at: enqueued_at, metadata: message.metadata.clone() };
+                let Queued {
+                    message: id,
+                    enqueued_at,
+                    ..
+                } = queued;
+                let applied = Applied {
+                    message: id,
+                    queued_at: enqueued_at,
+                    metadata: message.metadata.clone(),
+                };
                 choice.taken.push((applied, message));
             }
             Ok(_) => choice.dropped.push((queued.message, DropReason::TooLarge)),
             Err(error) => {
                 tracing::error!(message.id = %queued.message, %error, "queued message unreadable");
-                choice.dropped.push((queued.message, DropReason::Unreadable));
+                choice
+                    .dropped
+                    .push((queued.message, DropReason::Unreadable));
             }
         }
     }
@@ -175,13 +262,16 @@ pub(in crate::turn) fn choose(waiting: Vec<Queued>, mode: TakeMode, fits: impl F
         TakeMode::OneAtATime => choice.taken.truncate(1),
         TakeMode::Latest => {
             let older = choice.taken.drain(..choice.taken.len().saturating_sub(1));
-            choice.dropped.extend(older.map(|(applied, _)| (applied.message, DropReason::Superseded)));
+            choice
+                .dropped
+                .extend(older.map(|(applied, _)| (applied.message, DropReason::Superseded)));
         }
     }
     choice
 }
 
-/// Whether a message, as the model is sent it, fits into a window beside what is no part of the transcript.
+/// Whether a message, as the model is sent it, fits into a window beside what is no part of the
+/// transcript.
 pub(in crate::turn) fn fits(
     message: &InputMessage,
     model: &Resolved,
@@ -200,9 +290,21 @@ pub(in crate::turn) fn user_message(
     applied: &[Applied],
     estimator: Estimator,
 ) -> NewMessage {
-    let InputMessage { role, parts, pinned, metadata: _ } = input;
-    let parts = parts.into_iter().map(|part| host_part(part, role, pinned, estimator)).collect();
-    NewMessage { pinned, queued: applied.to_vec(), ..new_message(id, role, parts, None, estimator) }
+    let InputMessage {
+        role,
+        parts,
+        pinned,
+        metadata: _,
+    } = input;
+    let parts = parts
+        .into_iter()
+        .map(|part| host_part(part, role, pinned, estimator))
+        .collect();
+    NewMessage {
+        pinned,
+        queued: applied.to_vec(),
+        ..new_message(id, role, parts, None, estimator)
+    }
 }
 
 #[cfg(test)]
@@ -218,8 +320,12 @@ mod tests {
     };
 
     fn queued(id: &str) -> Queued {
-        let message =
-            InputMessage { role: Role::User, parts: vec![Part::text(id)], pinned: false, metadata: BTreeMap::new() };
+        let message = InputMessage {
+            role: Role::User,
+            parts: vec![Part::text(id)],
+            pinned: false,
+            metadata: BTreeMap::new(),
+        };
         Queued {
             message: MessageId::new(id),
             state: QueueState::Pending { position: 1 },
@@ -237,8 +343,16 @@ mod tests {
 
     fn short(choice: &Choice) -> (Vec<&str>, Vec<(&str, DropReason)>, Vec<&str>) {
         (
-            choice.taken.iter().map(|(applied, _)| applied.message.as_str()).collect(),
-            choice.dropped.iter().map(|(message, reason)| (message.as_str(), *reason)).collect(),
+            choice
+                .taken
+                .iter()
+                .map(|(applied, _)| applied.message.as_str())
+                .collect(),
+            choice
+                .dropped
+                .iter()
+                .map(|(message, reason)| (message.as_str(), *reason))
+                .collect(),
             choice.expired.iter().map(MessageId::as_str).collect(),
         )
     }
@@ -250,24 +364,46 @@ mod tests {
         let table = [
             (TakeMode::All, vec!["a", "b", "c"], vec![]),
             (TakeMode::OneAtATime, vec!["a"], vec![]),
-            (TakeMode::Latest, vec!["c"], vec![superseded("a"), superseded("b")]),
+            (
+                TakeMode::Latest,
+                vec!["c"],
+                vec![superseded("a"), superseded("b")],
+            ),
         ];
         for (mode, taken, dropped) in table {
-            assert_eq!(short(&choose(waiting(), mode, |_| true)), (taken, dropped, vec![]), "{mode:?}");
+            assert_eq!(
+                short(&choose(waiting(), mode, |_| true)),
+                (taken, dropped, vec![]),
+                "{mode:?}"
+            );
         }
-        assert_eq!(choose(Vec::new(), TakeMode::Latest, |_| true), Choice::default());
+        assert_eq!(
+            choose(Vec::new(), TakeMode::Latest, |_| true),
+            Choice::default()
+        );
     }
 
     #[test]
     fn what_is_late_broken_or_too_large_holds_nothing_up() {
         let waiting = vec![
-            Queued { expired: true, ..queued("late") },
-            Queued { body: b"\xff".to_vec(), ..queued("broken") },
+            Queued {
+                expired: true,
+                ..queued("late")
+            },
+            Queued {
+                body: b"\xff".to_vec(),
+                ..queued("broken")
+            },
             queued("large"),
             queued("fine"),
         ];
-        let choice = choose(waiting, TakeMode::All, |message| message.parts[0] != Part::text("large"));
-        let dropped = vec![("broken", DropReason::Unreadable), ("large", DropReason::TooLarge)];
+        let choice = choose(waiting, TakeMode::All, |message| {
+            message.parts[0] != Part::text("large")
+        });
+        let dropped = vec![
+            ("broken", DropReason::Unreadable),
+            ("large", DropReason::TooLarge),
+        ];
         assert_eq!(short(&choice), (vec!["fine"], dropped, vec!["late"]));
     }
 }

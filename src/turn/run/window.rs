@@ -1,4 +1,5 @@
-//! The prompt of a turn and its window: what a call measured, what is cleared before the next, and how a turn ends that does not fit.
+//! The prompt of a turn and its window: what a call measured, what is cleared before the next, and
+//! how a turn ends that does not fit.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use crate::{
         stats::{Whole, breakdown},
     },
     model::{
-        Anchor, Closed, Ending, Failure, FailureReason, MessageId, Payload, Prompt, SessionConfig, Usage,
-        compaction::Trigger, config::PrunePolicy, ledger::Share,
+        Anchor, Closed, Ending, Failure, FailureReason, MessageId, Payload, Prompt, SessionConfig,
+        Usage, compaction::Trigger, config::PrunePolicy, ledger::Share,
     },
     store::{NewMessage, Rows, turn::StepCost},
     turn::{
@@ -28,45 +29,72 @@ use crate::{
     },
 };
 
-/// What is cleared on a provider's word that the prompt is too long has to be one part in so many of it; else it is compacted too.
+/// What is cleared on a provider's word that the prompt is too long has to be one part in so many
+/// of it; else it is compacted too.
 const WORTH_A_TRY: u32 = 4;
 
 impl Run<'_> {
-    /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it does not pay.
-    pub(super) async fn prune(&self, scene: &Scene<'_>, transcript: &Closed) -> Result<bool, Error> {
+    /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it
+    /// does not pay.
+    pub(super) async fn prune(
+        &self,
+        scene: &Scene<'_>,
+        transcript: &Closed,
+    ) -> Result<bool, Error> {
         let policy = &scene.policy.context;
-        let Some(pruning) = choose(transcript.messages(), &policy.prune) else { return Ok(false) };
+        let Some(pruning) = choose(transcript.messages(), &policy.prune) else {
+            return Ok(false);
+        };
         let rebilled = scene.rebilled(&pruning);
         // An unknown window never overflows: the provider reports it.
-        let overflows = budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+        let overflows =
+            budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
         if !overflows {
             let by_itself = is_due(policy.prune.mode, &pruning, rebilled, false);
-            // Before a summary is asked for, what can be cleared is. While one is written, its context is let be.
+            // Before a summary is asked for, what can be cleared is. While one is written, its
+            // context is let be.
             if !by_itself && self.due(scene).is_none() {
                 return Ok(false);
             }
-            match self.engine.tried_last(self.key, scene.owned.context_version).await? {
+            match self
+                .engine
+                .tried_last(self.key, scene.owned.context_version)
+                .await?
+            {
                 Some(TriedLast::Running) => return Ok(false),
                 Some(TriedLast::InVain) if !by_itself => return Ok(false),
                 Some(TriedLast::InVain) | None => {}
             }
         }
-        let (report, version) = (report(&pruning, rebilled), scene.owned.context_version);
-        let cleared = self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
+        let report = report(&pruning, rebilled);
+        let version = scene.owned.context_version;
+        let cleared = self
+            .engine
+            .clear(self.key, &pruning, report, version, (&unasked(), ""))
+            .await?;
         Ok(cleared.is_some())
     }
 
-    /// How the turn ends if its prompt is larger than the window. An unknown window is left to the provider.
+    /// How the turn ends if its prompt is larger than the window. An unknown window is left to the
+    /// provider.
     pub(super) async fn too_large(&self, scene: &Scene<'_>) -> Result<Option<Ending>, Error> {
         let size = scene.size.count.tokens;
         let window = known_window(&scene.policy.context, scene.model);
-        let Some(window) = window.filter(|window| size > *window) else { return Ok(None) };
+        let Some(window) = window.filter(|window| size > *window) else {
+            return Ok(None);
+        };
         let words = format!("the prompt has about {size} tokens, and the model's window {window}");
-        self.overflow(scene, Failure::local(FailureReason::ContextOverflow, words, false)).await.map(Some)
+        self.overflow(
+            scene,
+            Failure::local(FailureReason::ContextOverflow, words, false),
+        )
+        .await
+        .map(Some)
     }
 
-    /// What follows on a provider's word that the prompt is too long: all old results are cleared, where that is not enough the
-    /// context is compacted, and the step is repeated, once; else the turn ends.
+    /// What follows on a provider's word that the prompt is too long: all old results are cleared,
+    /// where that is not enough the context is compacted, and the step is repeated, once; else
+    /// the turn ends.
     pub(super) async fn recover(
         &mut self,
         scene: &Scene<'_>,
@@ -102,15 +130,34 @@ impl Run<'_> {
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, tokens.estimated = scene.size.count.tokens,
             "the provider refused the prompt as too long; making the context smaller"
         );
-        let (next_attempt, delay) = (scene.at.attempt + 1, std::time::Duration::ZERO);
-        let failure = Failure { recoverable: true, ..failure };
-        rows.event(&Payload::TurnRetrying { failure, next_attempt, delay, voided }, scene.at);
-        let written = self.engine.store.retry(self.key, self.right(), &rows, &cost).await?;
+        let next_attempt = scene.at.attempt + 1;
+        let delay = std::time::Duration::ZERO;
+        let failure = Failure {
+            recoverable: true,
+            ..failure
+        };
+        rows.event(
+            &Payload::TurnRetrying {
+                failure,
+                next_attempt,
+                delay,
+                voided,
+            },
+            scene.at,
+        );
+        let written = self
+            .engine
+            .store
+            .retry(self.key, self.right(), &rows, &cost)
+            .await?;
         let flow = self.after(written)?;
         if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, scene.rebilled(&pruning));
-            // Whoever changed the context meanwhile made another prompt of it: that one is tried as it is.
-            self.engine.clear(self.key, &pruning, report, version, (&unasked(), "")).await?;
+            // Whoever changed the context meanwhile made another prompt of it: that one is tried as
+            // it is.
+            self.engine
+                .clear(self.key, &pruning, report, version, (&unasked(), ""))
+                .await?;
         }
         Ok(flow)
     }
@@ -122,9 +169,15 @@ impl Run<'_> {
         transcript: Closed,
         asked: &Asked<'_>,
     ) -> Result<Arc<Prompt>, Error> {
-        let transcript = self.engine.carry(&self.key.tenant, scene.model, transcript, &mut self.carried).await?;
+        let transcript = self
+            .engine
+            .carry(&self.key.tenant, scene.model, transcript, &mut self.carried)
+            .await?;
         let prompt = prompt::build(&scene.owned.made_for.config, scene.tools, transcript, asked);
-        Ok(Arc::new(Prompt { contents: self.carried.contents(), ..prompt }))
+        Ok(Arc::new(Prompt {
+            contents: self.carried.contents(),
+            ..prompt
+        }))
     }
 
     /// No rows yet but those that tell which media the last prompt left out.
@@ -137,10 +190,17 @@ impl Run<'_> {
     }
 
     /// The end of a turn whose prompt does not fit, with what fills the window.
-    pub(super) async fn overflow(&self, scene: &Scene<'_>, failure: Failure) -> Result<Ending, Error> {
+    pub(super) async fn overflow(
+        &self,
+        scene: &Scene<'_>,
+        failure: Failure,
+    ) -> Result<Ending, Error> {
         let categories = match self.engine.store.stats(self.key).await? {
             Some(stats) => {
-                let config = SessionConfig { tools: scene.tools.clone(), ..scene.owned.made_for.config.clone() };
+                let config = SessionConfig {
+                    tools: scene.tools.clone(),
+                    ..scene.owned.made_for.config.clone()
+                };
                 let whole = Whole {
                     config: &config,
                     supports_tools: scene.model.info.supports_tools,
@@ -154,23 +214,37 @@ impl Run<'_> {
             }
             None => Vec::new(),
         };
-        Ok(Ending::Failed(Failure { categories, ..failure }))
+        Ok(Ending::Failed(Failure {
+            categories,
+            ..failure
+        }))
     }
 }
 
-/// What a call measured. Reasoning that goes with no later prompt is no part of it: the answer's own, and what the prompt held of the loop
-/// that an answer without calls ends.
-pub(super) fn measured(scene: &Scene<'_>, usage: &Usage, answer: &NewMessage, of_loop: u32) -> Anchor {
+/// What a call measured. Reasoning that goes with no later prompt is no part of it: the answer's
+/// own, and what the prompt held of the loop that an answer without calls ends.
+pub(super) fn measured(
+    scene: &Scene<'_>,
+    usage: &Usage,
+    answer: &NewMessage,
+    of_loop: u32,
+) -> Anchor {
     let kept = message_tokens(answer).saturating_sub(scene.estimator.frame());
     let kept = if answer.parts.is_empty() { 0 } else { kept };
     let dropped = reasoning::dropped(scene.model, &answer.parts, usage);
-    let of_loop = if reasoning::ends_loop(&answer.parts) { of_loop } else { 0 };
+    let of_loop = if reasoning::ends_loop(&answer.parts) {
+        of_loop
+    } else {
+        0
+    };
     Anchor {
         model: scene.model.reference.clone(),
         version: scene.owned.context_version,
         input: usage.input,
         output: usage.output.saturating_sub(dropped),
-        estimated_at_anchor: scene.context.estimated_tokens() + i64::from(kept) + i64::from(of_loop),
+        estimated_at_anchor: scene.context.estimated_tokens()
+            + i64::from(kept)
+            + i64::from(of_loop),
         cached: usage.cache_read.saturating_add(usage.cache_write),
         estimated: scene.size.count.tokens,
         basis: scene.size.count.basis,

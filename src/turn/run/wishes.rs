@@ -1,8 +1,11 @@
-//! How the model is to answer: what the turn and its session wish together, and what of that the model can be told.
+//! How the model is to answer: what the turn and its session wish together, and what of that the
+//! model can be told.
 
 use crate::{
     context::generation,
-    model::{Generation, Payload, SessionConfig, ToolSet, command::TurnRequest, generation::Unsupported},
+    model::{
+        Generation, Payload, SessionConfig, ToolSet, command::TurnRequest, generation::Unsupported,
+    },
     provider::registry::Resolved,
 };
 
@@ -14,12 +17,23 @@ pub(in crate::turn) fn fitting(
     tools: &ToolSet,
     step: u32,
 ) -> (Generation, Vec<Unsupported>) {
-    let wanted = model.provider.fitted(&model.info, &request.generation.or(&config.generation));
+    let wanted = model
+        .provider
+        .fitted(&model.info, &request.generation.or(&config.generation));
     let told = tools.visible().filter(|_| model.info.supports_tools);
-    generation::fit(&wanted, step, told, model.provider.cannot_take(&model.info, &wanted))
+    generation::fit(
+        &wanted,
+        step,
+        told,
+        model.provider.cannot_take(&model.info, &wanted),
+    )
 }
 
 /// The event that says what was left out.
 pub(in crate::turn) fn left_out(model: &Resolved, unsupported: Unsupported) -> Payload {
-    Payload::UnsupportedSetting { unsupported, provider: model.provider_name.clone(), model: model.reference.clone() }
+    Payload::UnsupportedSetting {
+        unsupported,
+        provider: model.provider_name.clone(),
+        model: model.reference.clone(),
+    }
 }

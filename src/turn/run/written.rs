@@ -1,4 +1,5 @@
-//! What is written of a turn: messages with their sizes, results of calls that are not run, and what a call of the model cost.
+//! What is written of a turn: messages with their sizes, results of calls that are not run, and
+//! what a call of the model cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::{
     context::estimator::Estimator,
     model::{
-        CallId, Category, Content, Counted, Message, MessageId, ModelResponse, Part, Payload, Role, TokenCount,
-        ToolOutcome, ToolResult, Usage, UsagePurpose,
+        CallId, Category, Content, Counted, Message, MessageId, ModelResponse, Part, Payload, Role,
+        TokenCount, ToolOutcome, ToolResult, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate},
         message::StoredPart,
     },
@@ -24,7 +25,12 @@ const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ende
 pub(in crate::turn) const LONG_TEXT: usize = 32 << 10;
 
 /// A part of a message that the host wrote, with its size. What is pinned is counted apart.
-pub(in crate::turn) fn host_part(part: Part, role: Role, pinned: bool, estimator: Estimator) -> StoredPart {
+pub(in crate::turn) fn host_part(
+    part: Part,
+    role: Role,
+    pinned: bool,
+    estimator: Estimator,
+) -> StoredPart {
     let mut stored = stored(part, role, estimator);
     if pinned {
         stored.size.category = Category::Pinned;
@@ -35,13 +41,20 @@ pub(in crate::turn) fn host_part(part: Part, role: Role, pinned: bool, estimator
 /// A part with its size.
 pub(in crate::turn) fn stored(part: Part, role: Role, estimator: Estimator) -> StoredPart {
     let size = counted(&part, role, estimator);
-    StoredPart { part, size, estimator: estimator.name().into_owned(), pruned: None }
+    StoredPart {
+        part,
+        size,
+        estimator: estimator.name().into_owned(),
+        pruned: None,
+    }
 }
 
 /// Size of a part.
 pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) -> Counted {
     let bytes = match &part.content {
-        Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => text.len(),
+        Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
+            text.len()
+        }
         Content::ToolCall(call) => call.arguments.len(),
         Content::ToolResult(result) => result.texts().map(str::len).sum(),
         Content::Media(_) => 0,
@@ -50,8 +63,13 @@ pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) ->
 }
 
 /// Counts texts of so many bytes; where that takes longer than an instant, others go on meanwhile.
-pub(in crate::turn) fn beside_others<T>(bytes: usize, estimator: Estimator, count: impl FnOnce() -> T) -> T {
-    let others_run = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+pub(in crate::turn) fn beside_others<T>(
+    bytes: usize,
+    estimator: Estimator,
+    count: impl FnOnce() -> T,
+) -> T {
+    let others_run =
+        Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
     if others_run && (bytes >= LONG_TEXT || !estimator.is_loaded()) {
         tokio::task::block_in_place(count)
     } else {
@@ -70,8 +88,17 @@ pub(in crate::turn) fn assistant(
     response: ModelResponse,
     estimator: Estimator,
 ) -> NewMessage {
-    let parts = parts.into_iter().map(|part| stored(part, Role::Assistant, estimator)).collect();
-    new_message(id.clone(), Role::Assistant, parts, Some(response), estimator)
+    let parts = parts
+        .into_iter()
+        .map(|part| stored(part, Role::Assistant, estimator))
+        .collect();
+    new_message(
+        id.clone(),
+        Role::Assistant,
+        parts,
+        Some(response),
+        estimator,
+    )
 }
 
 pub(in crate::turn) fn new_message(
@@ -93,7 +120,11 @@ pub(in crate::turn) fn new_message(
     }
 }
 
-pub(in crate::turn) fn response(model: &Resolved, finish: &Finish, timing: Timing) -> ModelResponse {
+pub(in crate::turn) fn response(
+    model: &Resolved,
+    finish: &Finish,
+    timing: Timing,
+) -> ModelResponse {
     ModelResponse {
         provider: model.provider_name.clone(),
         model: model.reference.clone(),
@@ -119,7 +150,8 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
     let words = match reason {
         CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
         CallCancelReason::Incomplete => {
-            "[The call was not run: it was not complete, or its arguments are not a JSON object.]".to_owned()
+            "[The call was not run: it was not complete, or its arguments are not a JSON object.]"
+                .to_owned()
         }
         CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
     };
@@ -127,10 +159,19 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
         CallCancelReason::UnknownTool | CallCancelReason::Incomplete => ToolOutcome::Error,
         CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => ToolOutcome::Cancelled,
     };
-    Part::new(Content::ToolResult(ToolResult { call, name, parts: vec![words.into()], outcome, truncation: None }))
+    Part::new(Content::ToolResult(ToolResult {
+        call,
+        name,
+        parts: vec![words.into()],
+        outcome,
+        truncation: None,
+    }))
 }
 
-pub(in crate::turn) fn synthetic(reason: CallCancelReason, estimator: Estimator) -> Synthetic<'static> {
+pub(in crate::turn) fn synthetic(
+    reason: CallCancelReason,
+    estimator: Estimator,
+) -> Synthetic<'static> {
     let result = not_run(CallId::new(""), String::new(), CallCancelReason::TurnEnded);
     Synthetic {
         words: CLOSED_WORDS,
@@ -186,8 +227,17 @@ pub(in crate::turn) fn usage_event(
     message: Option<&MessageId>,
 ) -> Payload {
     log_estimate(model, estimate);
-    let (usage, message) = (Some(usage.clone()), message.cloned());
-    Payload::UsageRecorded { purpose, model: model.to_owned(), usage, estimate, ratio, message, compaction: None }
+    let usage = Some(usage.clone());
+    let message = message.cloned();
+    Payload::UsageRecorded {
+        purpose,
+        model: model.to_owned(),
+        usage,
+        estimate,
+        ratio,
+        message,
+        compaction: None,
+    }
 }
 
 /// The ids of all calls in these messages.

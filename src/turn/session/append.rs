@@ -1,4 +1,5 @@
-//! AppendMessages: a host's own messages, cut as in a turn and appended to the transcript while no turn runs.
+//! AppendMessages: a host's own messages, cut as in a turn and appended to the transcript while no
+//! turn runs.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -78,14 +79,20 @@ impl Engine {
                     return Ok(receipt);
                 }
             }
-            Err(Error::Store(crate::store::Error::Conflict("the transcript kept changing".to_owned())))
+            Err(Error::Store(crate::store::Error::Conflict(
+                "the transcript kept changing".to_owned(),
+            )))
         })
         .await
     }
 
-    /// One try. `None` means the transcript changed between the look and the statement. What is looked at after the version holds as long
-    /// as the version does.
-    async fn try_append(&self, key: &SessionKey, command: &AppendMessages) -> Result<Option<Receipt>, Error> {
+    /// One try. `None` means the transcript changed between the look and the statement. What is
+    /// looked at after the version holds as long as the version does.
+    async fn try_append(
+        &self,
+        key: &SessionKey,
+        command: &AppendMessages,
+    ) -> Result<Option<Receipt>, Error> {
         let request = command.idempotency.request.as_ref();
         let tail = self.store.tail(key, request).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
@@ -95,23 +102,34 @@ impl Engine {
                 return Err(Error::IdempotencyMismatch(request.clone()));
             }
             // Another RPC's key has another hash: what is remembered here was written below.
-            let led = Led::read(result).ok_or_else(|| Error::Internal(format!("an append led to {result:?}")))?;
+            let led = Led::read(result)
+                .ok_or_else(|| Error::Internal(format!("an append led to {result:?}")))?;
             return Ok(Some(self.receipt(&led, command.messages.len(), &config)));
         }
         refuse(&tail, key, command)?;
         let fit = match self.fit(key, &tail, &command.messages).await {
             Ok(fit) => fit,
-            // What cannot follow a transcript that has moved on may be there already: the same request was quicker.
-            Err(misfit) if self.store.tail(key, None).await?.is_some_and(|now| now.version == tail.version) => {
+            // What cannot follow a transcript that has moved on may be there already: the same
+            // request was quicker.
+            Err(misfit)
+                if self
+                    .store
+                    .tail(key, None)
+                    .await?
+                    .is_some_and(|now| now.version == tail.version) =>
+            {
                 return Err(misfit);
             }
             Err(_) => return Ok(None),
         };
         let append = Uuid::now_v7().to_string();
         // A model that is no longer configured has no provider.
-        let estimator = self.model(&config.model).map_or(Estimator::Characters, |model| estimator(&model));
-        let Prepared { messages, blobs } =
-            self.prepare_messages(key, &append, command, &config, &fit, estimator).await?;
+        let estimator = self
+            .model(&config.model)
+            .map_or(Estimator::Characters, |model| estimator(&model));
+        let Prepared { messages, blobs } = self
+            .prepare_messages(key, &append, command, &config, &fit, estimator)
+            .await?;
         let context = self.size_after(key, &tail, &config, &messages).await?;
         let size = context.size().count;
         let led = Led {
@@ -120,14 +138,19 @@ impl Engine {
             tokens: i64::from(size.tokens) - i64::from(context.non_transcript_tokens()),
             size: Some(size),
         };
-        let place = |place: Place| -> PartPlace { (derive::appended(&led.append, place.message), place.part) };
+        let place = |place: Place| -> PartPlace {
+            (derive::appended(&led.append, place.message), place.part)
+        };
         let made = fit.made.iter().map(|made| ImportedCall {
             id: made.call.id.clone(),
             name: made.call.name.clone(),
             made: place(made.made),
             answered: made.answered.map(place),
         });
-        let answers = fit.answered.iter().map(|answer| (answer.call.id.clone(), place(answer.answered)));
+        let answers = fit
+            .answered
+            .iter()
+            .map(|answer| (answer.call.id.clone(), place(answer.answered)));
         let import = Import {
             seen: tail.version,
             messages: &messages,
@@ -139,25 +162,44 @@ impl Engine {
             result: &led.to_string(),
             estimator: &estimator.name(),
         };
-        let Some(last) = self.store.import(key, &import).await? else { return Ok(None) };
+        let Some(last) = self.store.import(key, &import).await? else {
+            return Ok(None);
+        };
         self.nudge(key, last);
         Ok(Some(self.receipt(&led, messages.len(), &config)))
     }
 
     /// Checks whether the messages can follow what the session has.
-    async fn fit(&self, key: &SessionKey, tail: &Tail, messages: &[Appended]) -> Result<Fit, Error> {
+    async fn fit(
+        &self,
+        key: &SessionKey,
+        tail: &Tail,
+        messages: &[Appended],
+    ) -> Result<Fit, Error> {
         let named: BTreeSet<CallId> = messages.iter().flat_map(calls_of).collect();
         let named: Vec<CallId> = named.into_iter().collect();
-        let known = if named.is_empty() { [].into() } else { self.store.calls(key, &named).await? };
-        let open = if tail.open_calls == 0 { Vec::new() } else { self.store.appended_calls(key).await? };
-        let known = known.into_keys().chain(open.iter().map(|call| call.id.clone())).collect();
+        let known = if named.is_empty() {
+            [].into()
+        } else {
+            self.store.calls(key, &named).await?
+        };
+        let open = if tail.open_calls == 0 {
+            Vec::new()
+        } else {
+            self.store.appended_calls(key).await?
+        };
+        let known = known
+            .into_keys()
+            .chain(open.iter().map(|call| call.id.clone()))
+            .collect();
         fit(&open, &known, messages).map_err(|misfit| match misfit {
             Misfit::Open(calls) => Error::TranscriptOpen(calls),
             Misfit::Flawed(flaws) => Error::Misfit(flaws),
         })
     }
 
-    /// The messages as they are written: results under their tool's name and cut to its limits, everything counted.
+    /// The messages as they are written: results under their tool's name and cut to its limits,
+    /// everything counted.
     async fn prepare_messages(
         &self,
         key: &SessionKey,
@@ -175,19 +217,33 @@ impl Engine {
             let mut parts = Vec::with_capacity(appended.parts.len());
             for (position, part) in appended.parts.iter().cloned().enumerate() {
                 let mut part = part;
-                if let (Content::ToolResult(result), Some(call)) =
-                    (&mut part.content, fit.results.get(&Place { message: index, part: position }))
-                {
+                if let (Content::ToolResult(result), Some(call)) = (
+                    &mut part.content,
+                    fit.results.get(&Place {
+                        message: index,
+                        part: position,
+                    }),
+                ) {
                     // A result stays or goes with its call.
                     pinned = call.pinned;
                     result.name.clone_from(&call.name);
-                    let own = config.tools.get(&call.name).and_then(|tool| tool.output_limits);
-                    self.cut(key, result, &policy.limits_for(&call.name, own)).await?;
-                    prepared.blobs.extend(blobs_of(result).into_iter().map(|blob| ((id.clone(), position), blob)));
+                    let own = config
+                        .tools
+                        .get(&call.name)
+                        .and_then(|tool| tool.output_limits);
+                    self.cut(key, result, &policy.limits_for(&call.name, own))
+                        .await?;
+                    prepared.blobs.extend(
+                        blobs_of(result)
+                            .into_iter()
+                            .map(|blob| ((id.clone(), position), blob)),
+                    );
                 }
                 parts.push(host_part(part, appended.role, pinned, estimator));
             }
-            prepared.messages.push(imported(id, appended, parts, pinned, estimator));
+            prepared
+                .messages
+                .push(imported(id, appended, parts, pinned, estimator));
             // A long transcript takes a while to count: others go on between two messages.
             tokio::task::yield_now().await;
         }
@@ -206,7 +262,10 @@ impl Engine {
         let model = CalledModel::named(&config.model, model.as_ref());
         let size = own_size(config, model, tail.into());
         let excerpt = self.excerpt(key, &size, model, tail.holds).await?;
-        let following: Vec<PromptMessage<'_>> = messages.iter().map(|imported| (&imported.message).into()).collect();
+        let following: Vec<PromptMessage<'_>> = messages
+            .iter()
+            .map(|imported| (&imported.message).into())
+            .collect();
         Ok(size_with(size, model, &excerpt, &following))
     }
 
@@ -214,11 +273,27 @@ impl Engine {
     fn receipt(&self, led: &Led, messages: usize, config: &SessionConfig) -> Receipt {
         let size = led.size.clone().unwrap_or_else(|| {
             let model = self.model(&config.model).ok();
-            let counters = Counters { transcript_tokens: led.tokens, context_version: 0, anchor: None };
-            own_size(config, CalledModel::named(&config.model, model.as_ref()), counters).size().count
+            let counters = Counters {
+                transcript_tokens: led.tokens,
+                context_version: 0,
+                anchor: None,
+            };
+            own_size(
+                config,
+                CalledModel::named(&config.model, model.as_ref()),
+                counters,
+            )
+            .size()
+            .count
         });
-        let messages = (0..messages).map(|index| derive::appended(&led.append, index)).collect();
-        Receipt { messages, version: led.version, size }
+        let messages = (0..messages)
+            .map(|index| derive::appended(&led.append, index))
+            .collect();
+        Receipt {
+            messages,
+            version: led.version,
+            size,
+        }
     }
 }
 
@@ -235,7 +310,9 @@ fn refuse(tail: &Tail, key: &SessionKey, command: &AppendMessages) -> Result<(),
     match command.version {
         // A configuration that changed meanwhile is no reason not to append.
         Some(seen) if transcript_of(seen) != tail.version.transcript() => {
-            Err(Error::ContextChanged { version: tail.version.number() })
+            Err(Error::ContextChanged {
+                version: tail.version.number(),
+            })
         }
         Some(_) | None => Ok(()),
     }
@@ -247,7 +324,10 @@ pub(in crate::turn) fn refuse_live(key: &SessionKey, tail: &Tail) -> Result<(), 
         return Ok(());
     }
     Err(match &tail.turn {
-        Some(turn) => Error::TurnInProgress { turn: turn.clone(), last: tail.last_seq },
+        Some(turn) => Error::TurnInProgress {
+            turn: turn.clone(),
+            last: tail.last_seq,
+        },
         None => Error::Internal(format!("session {} is live without a turn", key.session)),
     })
 }
@@ -257,7 +337,9 @@ fn calls_of(message: &Appended) -> impl Iterator<Item = CallId> {
     message.parts.iter().filter_map(|part| match &part.content {
         Content::ToolCall(call) => Some(call.id.clone()),
         Content::ToolResult(result) => Some(result.call.clone()),
-        Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => None,
+        Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => {
+            None
+        }
     })
 }
 
@@ -268,24 +350,50 @@ fn imported(
     pinned: bool,
     estimator: Estimator,
 ) -> ImportedMessage {
-    let Appended { role, parts: _, pinned: _, metadata, response, created_at } = appended;
+    let Appended {
+        role,
+        parts: _,
+        pinned: _,
+        metadata,
+        response,
+        created_at,
+    } = appended;
     let message = new_message(id, *role, parts, response.clone(), estimator);
-    ImportedMessage { message: NewMessage { pinned, metadata: metadata.clone(), ..message }, created_at: *created_at }
+    ImportedMessage {
+        message: NewMessage {
+            pinned,
+            metadata: metadata.clone(),
+            ..message
+        },
+        created_at: *created_at,
+    }
 }
 
 impl Led {
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let append = words.next()?.to_owned();
-        let (version, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let size = words.next().map(codec::receipt::read_size).transpose().ok()?;
-        Some(Self { append, version, tokens, size })
+        let version = words.next()?.parse().ok()?;
+        let tokens = words.next()?.parse().ok()?;
+        let size = words
+            .next()
+            .map(codec::receipt::read_size)
+            .transpose()
+            .ok()?;
+        Some(Self {
+            append,
+            version,
+            tokens,
+            size,
+        })
     }
 }
 
 impl std::fmt::Display for Led {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.append, self.version, self.tokens)?;
-        self.size.iter().try_for_each(|size| write!(f, " {}", codec::receipt::write_size(size)))
+        self.size
+            .iter()
+            .try_for_each(|size| write!(f, " {}", codec::receipt::write_size(size)))
     }
 }

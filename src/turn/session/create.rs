@@ -17,14 +17,27 @@ use crate::{
 
 impl Engine {
     /// Creates a session, or returns the one that the same request made before.
-    pub async fn create_session(self: &Arc<Self>, tenant: TenantId, command: CreateSession) -> Result<Session, Error> {
+    pub async fn create_session(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: CreateSession,
+    ) -> Result<Session, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
-            let CreateSession { session, draft, idempotency } = command;
+            let CreateSession {
+                session,
+                draft,
+                idempotency,
+            } = command;
             let config = engine.complete(draft)?;
-            let id = session.unwrap_or_else(|| new_session_id(&tenant, idempotency.request.as_ref()));
+            let id =
+                session.unwrap_or_else(|| new_session_id(&tenant, idempotency.request.as_ref()));
             let key = SessionKey::new(tenant, id);
-            if !engine.store.create_session(&key, &sized(&config), &idempotency).await? {
+            if !engine
+                .store
+                .create_session(&key, &sized(&config), &idempotency)
+                .await?
+            {
                 engine.made_by(&key, &idempotency).await?;
             }
             engine.session(&key).await
@@ -34,7 +47,10 @@ impl Engine {
 
     /// The session; an error when there is none.
     pub async fn session(&self, key: &SessionKey) -> Result<Session, Error> {
-        self.store.session(key).await?.ok_or_else(|| Error::SessionNotFound(key.session.clone()))
+        self.store
+            .session(key)
+            .await?
+            .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 
     /// A draft with the server's defaults filled in.
@@ -58,8 +74,14 @@ impl Engine {
     }
 
     /// Whether an existing session was made by this very request.
-    pub(in crate::turn) async fn made_by(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
-        let Some(request) = &idempotency.request else { return Err(Error::SessionExists(key.session.clone())) };
+    pub(in crate::turn) async fn made_by(
+        &self,
+        key: &SessionKey,
+        idempotency: &Idempotency,
+    ) -> Result<(), Error> {
+        let Some(request) = &idempotency.request else {
+            return Err(Error::SessionExists(key.session.clone()));
+        };
         match self.store.remembered(key, request).await? {
             Some(remembered) if remembered.hash == idempotency.hash => Ok(()),
             Some(_) => Err(Error::IdempotencyMismatch(request.clone())),
@@ -78,7 +100,11 @@ pub(in crate::turn) fn new_session_id(tenant: &TenantId, request: Option<&Reques
 
 /// A configuration with the size of its tools.
 pub(in crate::turn) fn sized(config: &SessionConfig) -> NewConfig<'_> {
-    NewConfig { config, tools_tokens: tools_tokens(&config.tools), estimator: estimate::ESTIMATOR }
+    NewConfig {
+        config,
+        tools_tokens: tools_tokens(&config.tools),
+        estimator: estimate::ESTIMATOR,
+    }
 }
 
 /// Tokens of the definitions that the model is told.

@@ -1,4 +1,5 @@
-//! DeleteSession: the session ends for everybody at once, with its turn and its queue; its rows are removed later.
+//! DeleteSession: the session ends for everybody at once, with its turn and its queue; its rows are
+//! removed later.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +16,10 @@ use crate::{
         session::SessionState,
         turn::End,
     },
-    turn::{Error, engine::Engine, live::wakeups::Wakeup, run::written::synthetic, session::update::check_etag},
+    turn::{
+        Error, engine::Engine, live::wakeups::Wakeup, run::written::synthetic,
+        session::update::check_etag,
+    },
 };
 
 /// How often a deletion is tried again when the session moves under it.
@@ -29,7 +33,11 @@ const ROUND: u32 = 32;
 
 impl Engine {
     /// Deletes a session.
-    pub async fn delete_session(self: &Arc<Self>, tenant: TenantId, command: DeleteSession) -> Result<(), Error> {
+    pub async fn delete_session(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: DeleteSession,
+    ) -> Result<(), Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
@@ -40,26 +48,48 @@ impl Engine {
                 if engine.try_delete(&key, &command, decided).await? {
                     return request.answered(Ok(())).map_err(Error::from);
                 }
-                // Its owner is faster than this: it loses the turn first. From here on there is no way back.
-                let revision = command.etag.as_deref().and_then(|etag| etag.parse().ok()).filter(|_| !decided);
+                // Its owner is faster than this: it loses the turn first. From here on there is no
+                // way back.
+                let revision = command
+                    .etag
+                    .as_deref()
+                    .and_then(|etag| etag.parse().ok())
+                    .filter(|_| !decided);
                 decided |= engine.store.seize(&key, revision).await?;
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(Error::Store(store::Error::Conflict("the session kept moving".to_owned())))
+            Err(Error::Store(store::Error::Conflict(
+                "the session kept moving".to_owned(),
+            )))
         })
         .await
     }
 
-    /// One try; false: the session moved between the look and the statement. `decided`: the etag was right when it mattered.
-    async fn try_delete(&self, key: &SessionKey, command: &DeleteSession, decided: bool) -> Result<bool, Error> {
-        let DeleteSession { session: _, etag, idempotency } = command;
+    /// One try; false: the session moved between the look and the statement. `decided`: the etag
+    /// was right when it mattered.
+    async fn try_delete(
+        &self,
+        key: &SessionKey,
+        command: &DeleteSession,
+        decided: bool,
+    ) -> Result<bool, Error> {
+        let DeleteSession {
+            session: _,
+            etag,
+            idempotency,
+        } = command;
         let Some(seen) = self.store.doomed(key, idempotency.request.as_ref()).await? else {
             return self.deleted_before(key, idempotency).await.map(|()| true);
         };
         if let (Some(first), Some(request)) = (&seen.remembered, &idempotency.request) {
-            // The same request ended the session that had this id before: this one is none of its business.
+            // The same request ended the session that had this id before: this one is none of its
+            // business.
             let same = first.hash == idempotency.hash;
-            return if same { Ok(true) } else { Err(Error::IdempotencyMismatch(request.clone())) };
+            return if same {
+                Ok(true)
+            } else {
+                Err(Error::IdempotencyMismatch(request.clone()))
+            };
         }
         let etag = etag.as_deref().filter(|_| !decided);
         check_etag(key, etag, seen.revision)?;
@@ -68,9 +98,14 @@ impl Engine {
             Some(turn) => self.store.turn(key, turn).await?.map(|turn| turn.so_far),
             None => None,
         };
-        let (ending, result, estimator) = (ending(&seen), result.unwrap_or_default(), Estimator::Characters);
-        let end =
-            End { ending: &ending, result: &result, synthetic: synthetic(CallCancelReason::TurnCancelled, estimator) };
+        let ending = ending(&seen);
+        let result = result.unwrap_or_default();
+        let estimator = Estimator::Characters;
+        let end = End {
+            ending: &ending,
+            result: &result,
+            synthetic: synthetic(CallCancelReason::TurnCancelled, estimator),
+        };
         let deletion = Deletion {
             seen: &seen,
             revision: etag.map(|_| seen.revision),
@@ -101,18 +136,27 @@ impl Engine {
     }
 
     /// There is no such session; fine for whoever repeats the request that ended it.
-    async fn deleted_before(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<(), Error> {
+    async fn deleted_before(
+        &self,
+        key: &SessionKey,
+        idempotency: &Idempotency,
+    ) -> Result<(), Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
-        let Some(request) = &idempotency.request else { return Err(not_found()) };
+        let Some(request) = &idempotency.request else {
+            return Err(not_found());
+        };
         match self.store.remembered(key, request).await? {
             Some(first) if first.result != DELETED => Err(not_found()),
-            Some(first) if first.hash != idempotency.hash => Err(Error::IdempotencyMismatch(request.clone())),
+            Some(first) if first.hash != idempotency.hash => {
+                Err(Error::IdempotencyMismatch(request.clone()))
+            }
             Some(_) => Ok(()),
             None => Err(not_found()),
         }
     }
 
-    /// How long the rows of a deleted session stay for those who follow it. A lease is many times as long as it takes to hear of it.
+    /// How long the rows of a deleted session stay for those who follow it. A lease is many times
+    /// as long as it takes to hear of it.
     pub fn stay(&self) -> Duration {
         self.store.lease().min(LONGEST_STAY)
     }
@@ -131,7 +175,8 @@ impl Engine {
     }
 }
 
-/// How a turn ends whose session is deleted. What its model was saying is lost, and how far it got does not matter.
+/// How a turn ends whose session is deleted. What its model was saying is lost, and how far it got
+/// does not matter.
 fn ending(seen: &Doomed) -> Ending {
     let outcome = match seen.state {
         SessionState::AwaitingTools => CancelOutcome::ToolsInProgress,
@@ -139,5 +184,10 @@ fn ending(seen: &Doomed) -> Ending {
         SessionState::Running => CancelOutcome::Unknown,
         SessionState::Idle | SessionState::Deleted => CancelOutcome::None,
     };
-    Ending::Cancelled { cause: CancelCause::SessionDeleted, outcome, reason: String::new(), undone: None }
+    Ending::Cancelled {
+        cause: CancelCause::SessionDeleted,
+        outcome,
+        reason: String::new(),
+        undone: None,
+    }
 }

@@ -1,4 +1,5 @@
-//! Retention: what was kept for as long as it is promised goes, in batches, and sessions that were not used for long enough are deleted.
+//! Retention: what was kept for as long as it is promised goes, in batches, and sessions that were
+//! not used for long enough are deleted.
 
 use std::{future::Future, time::Duration};
 
@@ -16,17 +17,30 @@ use crate::{
 };
 
 impl Engine {
-    /// Removes everything whose time is over. What fails does not hold up the rest; the first failure is returned.
+    /// Removes everything whose time is over. What fails does not hold up the rest; the first
+    /// failure is returned.
     pub async fn retain(&self) -> Result<(), Error> {
-        let Retention { request_ids, queue, events, sessions: _, tool_sets: _, interval: _, batch } =
-            self.rules.retention;
+        let Retention {
+            request_ids,
+            queue,
+            events,
+            sessions: _,
+            tool_sets: _,
+            interval: _,
+            batch,
+        } = self.rules.retention;
         let store = &self.store;
         let swept = [
             self.expire_sessions().await,
-            self.sweep("request ids", || store.sweep_requests(request_ids, batch)).await,
-            self.sweep("queued messages", || store.sweep_queue(queue, batch)).await,
+            self.sweep("request ids", || store.sweep_requests(request_ids, batch))
+                .await,
+            self.sweep("queued messages", || store.sweep_queue(queue, batch))
+                .await,
             match events {
-                Some(events) => self.sweep("events", || store.sweep_events(events, batch)).await,
+                Some(events) => {
+                    self.sweep("events", || store.sweep_events(events, batch))
+                        .await
+                }
                 None => Ok(()),
             },
             self.sweep_tool_sets().await,
@@ -34,7 +48,8 @@ impl Engine {
         swept.into_iter().collect()
     }
 
-    /// Removes batch after batch. In between it waits for as long as the last one took: a sweep takes at most half a connection.
+    /// Removes batch after batch. In between it waits for as long as the last one took: a sweep
+    /// takes at most half a connection.
     async fn sweep<F>(&self, what: &'static str, batch: impl Fn() -> F) -> Result<(), Error>
     where
         F: Future<Output = Result<Swept, store::Error>>,
@@ -56,24 +71,36 @@ impl Engine {
     }
 
     async fn sweep_tool_sets(&self) -> Result<(), Error> {
-        let Retention { tool_sets, batch, .. } = self.rules.retention;
-        let (mut walk, mut removed) = (ToolSetWalk::default(), 0);
+        let Retention {
+            tool_sets, batch, ..
+        } = self.rules.retention;
+        let mut walk = ToolSetWalk::default();
+        let mut removed = 0;
         while !self.draining.is_cancelled() {
             let begun = Instant::now();
-            let Some((rows, next)) = self.store.sweep_tool_sets(&walk, tool_sets, batch).await? else { break };
+            let Some((rows, next)) = self.store.sweep_tool_sets(&walk, tool_sets, batch).await?
+            else {
+                break;
+            };
             removed += rows;
             walk = next;
             tokio::time::sleep(begun.elapsed()).await;
         }
         if removed > 0 {
-            tracing::info!(what = "tool sets", rows = removed, "removed rows older than their retention");
+            tracing::info!(
+                what = "tool sets",
+                rows = removed,
+                "removed rows older than their retention"
+            );
         }
         Ok(())
     }
 
     /// Deletes sessions that were not used for long enough. A session that is used meanwhile stays.
     async fn expire_sessions(&self) -> Result<(), Error> {
-        let Retention { sessions, batch, .. } = self.rules.retention;
+        let Retention {
+            sessions, batch, ..
+        } = self.rules.retention;
         let unused_for = sessions.unwrap_or(UNLIMITED);
         while !self.draining.is_cancelled() {
             let unused = self.store.unused_sessions(unused_for, batch).await?;
@@ -81,7 +108,8 @@ impl Engine {
             for key in &unused {
                 deleted += u32::from(self.expire_session(key, unused_for).await?);
             }
-            // Where none could be deleted, others are at it: what is left is looked for in the next round.
+            // Where none could be deleted, others are at it: what is left is looked for in the next
+            // round.
             if deleted == 0 || unused.len() < batch as usize {
                 break;
             }
@@ -91,10 +119,19 @@ impl Engine {
 
     /// Deletes a session if it is idle and unused. False: it is not, or is gone.
     async fn expire_session(&self, key: &SessionKey, unused_for: Duration) -> Result<bool, Error> {
-        let Some(seen) = self.store.doomed(key, None).await?.filter(|seen| seen.turn.is_none()) else {
+        let Some(seen) = self
+            .store
+            .doomed(key, None)
+            .await?
+            .filter(|seen| seen.turn.is_none())
+        else {
             return Ok(false);
         };
-        let (estimator, idempotency) = (Estimator::Characters, Idempotency { request: None, hash: String::new() });
+        let estimator = Estimator::Characters;
+        let idempotency = Idempotency {
+            request: None,
+            hash: String::new(),
+        };
         let deletion = Deletion {
             seen: &seen,
             revision: None,
@@ -104,7 +141,9 @@ impl Engine {
             idempotency: &idempotency,
             unused_for: Some(unused_for),
         };
-        let Some(last) = self.store.delete(key, &deletion).await? else { return Ok(false) };
+        let Some(last) = self.store.delete(key, &deletion).await? else {
+            return Ok(false);
+        };
         tracing::info!(session.id = %key.session, "deleted a session unused for its time to live");
         self.forget(key, seen.fence.epoch, last);
         Ok(true)

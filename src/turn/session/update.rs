@@ -1,4 +1,5 @@
-//! UpdateSession: a new revision of the configuration, in force from the next step on, also of a turn that runs.
+//! UpdateSession: a new revision of the configuration, in force from the next step on, also of a
+//! turn that runs.
 
 use std::sync::Arc;
 
@@ -21,9 +22,13 @@ use crate::{
 const TRIES: u32 = 10;
 
 impl Engine {
-    /// Changes a session's configuration, and gives the session as this change left it. A change that changes nothing makes no
-    /// revision.
-    pub async fn update_session(self: &Arc<Self>, tenant: TenantId, command: UpdateSession) -> Result<Session, Error> {
+    /// Changes a session's configuration, and gives the session as this change left it. A change
+    /// that changes nothing makes no revision.
+    pub async fn update_session(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: UpdateSession,
+    ) -> Result<Session, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
@@ -33,34 +38,65 @@ impl Engine {
                     return session.ok_or(Error::SessionNotFound(key.session));
                 }
             }
-            Err(Error::Store(store::Error::Conflict("the configuration kept changing".to_owned())))
+            Err(Error::Store(store::Error::Conflict(
+                "the configuration kept changing".to_owned(),
+            )))
         })
         .await
     }
 
-    /// One try: the revision that the change made or found. `None` means the session changed between the look and the statement.
-    async fn try_update(&self, key: &SessionKey, command: &UpdateSession) -> Result<Option<i64>, Error> {
-        let UpdateSession { session: _, etag, change, idempotency } = command;
-        // Looked up after the session was read: what the same request did in between is found as known, not as another's change.
+    /// One try: the revision that the change made or found. `None` means the session changed
+    /// between the look and the statement.
+    async fn try_update(
+        &self,
+        key: &SessionKey,
+        command: &UpdateSession,
+    ) -> Result<Option<i64>, Error> {
+        let UpdateSession {
+            session: _,
+            etag,
+            change,
+            idempotency,
+        } = command;
+        // Looked up after the session was read: what the same request did in between is found as
+        // known, not as another's change.
         let session = self.session(key).await?;
         if let Some(revision) = self.revision_of(key, idempotency).await? {
             return Ok(Some(revision));
         }
         check_etag(key, etag.as_deref(), session.revision)?;
         let Some((config, events)) = self.changed(&session, change)? else {
-            return self.unchanged(key, session.revision, idempotency).await.map(Some);
+            return self
+                .unchanged(key, session.revision, idempotency)
+                .await
+                .map(Some);
         };
-        let revision = NewRevision { new: &sized(&config), from: session.revision, events: &events, idempotency };
-        let Some(Updated { revision, last_seq }) = self.store.update(key, &revision).await? else { return Ok(None) };
+        let revision = NewRevision {
+            new: &sized(&config),
+            from: session.revision,
+            events: &events,
+            idempotency,
+        };
+        let Some(Updated { revision, last_seq }) = self.store.update(key, &revision).await? else {
+            return Ok(None);
+        };
         self.nudge(key, last_seq);
         Ok(Some(revision))
     }
 
     /// The revision that the same request led to before.
-    async fn revision_of(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<Option<i64>, Error> {
-        let Some(request) = &idempotency.request else { return Ok(None) };
+    async fn revision_of(
+        &self,
+        key: &SessionKey,
+        idempotency: &Idempotency,
+    ) -> Result<Option<i64>, Error> {
+        let Some(request) = &idempotency.request else {
+            return Ok(None);
+        };
         let remembered = self.store.remembered(key, request).await?;
-        remembered.map(|remembered| same(remembered, idempotency)).transpose()
+        remembered
+            .map(|remembered| same(remembered, idempotency))
+            .transpose()
     }
 
     /// The new configuration, and what is told of it. `None` means it is the one in force.
@@ -75,37 +111,63 @@ impl Engine {
         if config == *before {
             return Ok(None);
         }
-        // What stays is not looked up: a model that this server no longer has must not stand in the way of other changes.
+        // What stays is not looked up: a model that this server no longer has must not stand in the
+        // way of other changes.
         if config.model != before.model {
             self.model(&config.model)?;
         }
         if config.policy != before.policy {
             self.policy(&config)?;
         }
-        let (revision, paths) = (session.revision + 1, mask::differing(&change.paths, before, &config));
-        let mut events = vec![Payload::SessionUpdated { revision, paths: paths.map_err(store::Error::from)? }];
+        let revision = session.revision + 1;
+        let paths = mask::differing(&change.paths, before, &config);
+        let mut events = vec![Payload::SessionUpdated {
+            revision,
+            paths: paths.map_err(store::Error::from)?,
+        }];
         if config.model != before.model {
-            let (from, to) = (before.model.clone(), config.model.clone());
-            events.push(Payload::ModelSwitched { from, to, revision, generation: config.generation.clone() });
+            let from = before.model.clone();
+            let to = config.model.clone();
+            events.push(Payload::ModelSwitched {
+                from,
+                to,
+                revision,
+                generation: config.generation.clone(),
+            });
         }
         Ok(Some((config, events)))
     }
 
     /// A change that changes nothing: only the request is remembered.
-    async fn unchanged(&self, key: &SessionKey, revision: i64, idempotency: &Idempotency) -> Result<i64, Error> {
+    async fn unchanged(
+        &self,
+        key: &SessionKey,
+        revision: i64,
+        idempotency: &Idempotency,
+    ) -> Result<i64, Error> {
         if idempotency.request.is_none() {
             return Ok(revision);
         }
-        let first = self.store.remember(key, idempotency, &revision.to_string()).await?;
+        let first = self
+            .store
+            .remember(key, idempotency, &revision.to_string())
+            .await?;
         first.map_or(Ok(revision), |first| same(first, idempotency))
     }
 }
 
 /// Refuses an etag that is not the revision's.
-pub(in crate::turn) fn check_etag(key: &SessionKey, etag: Option<&str>, revision: i64) -> Result<(), Error> {
+pub(in crate::turn) fn check_etag(
+    key: &SessionKey,
+    etag: Option<&str>,
+    revision: i64,
+) -> Result<(), Error> {
     let current = revision.to_string();
     match etag {
-        Some(etag) if etag != current => Err(Error::EtagMismatch { session: key.session.clone(), current }),
+        Some(etag) if etag != current => Err(Error::EtagMismatch {
+            session: key.session.clone(),
+            current,
+        }),
         Some(_) | None => Ok(()),
     }
 }
@@ -118,6 +180,11 @@ fn same(remembered: Remembered, idempotency: &Idempotency) -> Result<i64, Error>
             Error::IdempotencyMismatch,
         ));
     }
-    let corrupt = |_| Error::Internal(format!("an update is remembered as {:?}", remembered.result));
+    let corrupt = |_| {
+        Error::Internal(format!(
+            "an update is remembered as {:?}",
+            remembered.result
+        ))
+    };
     remembered.result.parse().map_err(corrupt)
 }

@@ -1,5 +1,6 @@
-//! Uploads: content comes piece by piece, is stored as it comes, and becomes a blob when it is complete and what it was said to be.
-//! Until then it is not visible; what is left of one that broke off is taken away.
+//! Uploads: content comes piece by piece, is stored as it comes, and becomes a blob when it is
+//! complete and what it was said to be. Until then it is not visible; what is left of one that
+//! broke off is taken away.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +22,8 @@ use crate::{
 
 /// Bytes that are gathered before they are written: a whole number of chunks.
 const BATCH_BYTES: usize = 16 * CHUNK_BYTES;
-/// After this long what is left of an upload is abandoned; longer than any upload may take, and than clocks may be apart.
+/// After this long what is left of an upload is abandoned; longer than any upload may take, and
+/// than clocks may be apart.
 const ABANDONED: Duration = Duration::from_hours(24);
 
 /// What comes from a client that stores content.
@@ -34,7 +36,8 @@ pub enum Piece {
 }
 
 impl Engine {
-    /// Stores content that comes piece by piece, until its end. When `pieces` breaks off, and on every error, nothing is left.
+    /// Stores content that comes piece by piece, until its end. When `pieces` breaks off, and on
+    /// every error, nothing is left.
     pub async fn put_blob(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -42,7 +45,8 @@ impl Engine {
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
         let engine = Arc::clone(self);
-        self.supervised(async move { engine.receive(&tenant, &command, pieces).await }).await
+        self.supervised(async move { engine.receive(&tenant, &command, pieces).await })
+            .await
     }
 
     /// Takes away what is left of uploads whose replica was lost, a bounded piece at a time.
@@ -60,7 +64,10 @@ impl Engine {
         command: &PutBlob,
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
-        let _place = self.uploads.try_acquire().map_err(|_| Error::TooManyUploads)?;
+        let _place = self
+            .uploads
+            .try_acquire()
+            .map_err(|_| Error::TooManyUploads)?;
         let upload = derive::upload(Uuid::now_v7());
         let mut arriving = Arriving {
             engine: self,
@@ -98,8 +105,13 @@ struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    /// Reads to the end, and writes all full batches. Ends early where the end cannot be good any more.
-    async fn read(&mut self, command: &PutBlob, mut pieces: mpsc::Receiver<Piece>) -> Result<(), Error> {
+    /// Reads to the end, and writes all full batches. Ends early where the end cannot be good any
+    /// more.
+    async fn read(
+        &mut self,
+        command: &PutBlob,
+        mut pieces: mpsc::Receiver<Piece>,
+    ) -> Result<(), Error> {
         if command.bytes.is_some_and(|bytes| bytes > self.limit) {
             return Err(Error::ContentTooLarge { limit: self.limit });
         }
@@ -130,16 +142,28 @@ impl Arriving<'_> {
 
     async fn write(&mut self, batch: &[u8]) -> Result<(), Error> {
         let chunks: Vec<&[u8]> = batch.chunks(CHUNK_BYTES).collect();
-        self.engine.store.write_upload(self.tenant, self.upload, self.chunks, &chunks).await?;
-        self.chunks = self.chunks.saturating_add(u32::try_from(chunks.len()).unwrap_or(u32::MAX));
+        self.engine
+            .store
+            .write_upload(self.tenant, self.upload, self.chunks, &chunks)
+            .await?;
+        self.chunks = self
+            .chunks
+            .saturating_add(u32::try_from(chunks.len()).unwrap_or(u32::MAX));
         Ok(())
     }
 
     /// Checks the whole and makes it a blob.
     async fn keep(mut self, command: &PutBlob) -> Result<Blob, Error> {
         let id = std::mem::take(&mut self.hash).finish();
-        let bytes = command.bytes.filter(|bytes| *bytes != self.bytes).map(|_| self.bytes);
-        let sha256 = command.id.as_ref().filter(|said| **said != id).map(|_| id.clone());
+        let bytes = command
+            .bytes
+            .filter(|bytes| *bytes != self.bytes)
+            .map(|_| self.bytes);
+        let sha256 = command
+            .id
+            .as_ref()
+            .filter(|said| **said != id)
+            .map(|_| id.clone());
         if bytes.is_some() || sha256.is_some() {
             return Err(Error::ContentMismatch { bytes, sha256 });
         }
@@ -155,7 +179,12 @@ impl Arriving<'_> {
             bytes: self.bytes,
         };
         let idempotency = with_content(&command.idempotency, &id);
-        match self.engine.store.keep_upload(self.tenant, &arrived, &idempotency).await? {
+        match self
+            .engine
+            .store
+            .keep_upload(self.tenant, &arrived, &idempotency)
+            .await?
+        {
             Kept::Blob(blob) => Ok(blob),
             Kept::Mismatch(request) => Err(Error::IdempotencyMismatch(request)),
         }

@@ -1,11 +1,13 @@
-//! The calls of an answer: which are asked for at once, which wait for their turn, and which are closed without being run.
+//! The calls of an answer: which are asked for at once, which wait for their turn, and which are
+//! closed without being run.
 
 use std::time::Duration;
 
 use crate::{
     context::{calls::executable, estimator::Estimator},
     model::{
-        CallId, Content, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall, ToolExecution, ToolSet,
+        CallId, Content, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall,
+        ToolExecution, ToolSet,
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
@@ -35,8 +37,8 @@ pub(in crate::turn) struct Handing<'a> {
 }
 
 impl Handing<'_> {
-    /// The calls of a message that ended for this reason, with the events that hand them out; those that cannot be run are closed
-    /// with a result that says why.
+    /// The calls of a message that ended for this reason, with the events that hand them out; those
+    /// that cannot be run are closed with a result that says why.
     pub(in crate::turn) fn batch(
         self,
         message: &MessageId,
@@ -45,42 +47,68 @@ impl Handing<'_> {
         rows: &mut Rows,
     ) -> Batch {
         let mut out = HandedOut::default();
-        let calls = parts.iter().enumerate().filter_map(|(position, part)| match &part.content {
-            Content::ToolCall(call) => Some((position, call)),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_) => None,
-        });
+        let calls = parts
+            .iter()
+            .enumerate()
+            .filter_map(|(position, part)| match &part.content {
+                Content::ToolCall(call) => Some((position, call)),
+                Content::Text(_)
+                | Content::Reasoning { .. }
+                | Content::ToolResult(_)
+                | Content::Refusal(_)
+                | Content::Media(_) => None,
+            });
         let calls = calls
             .enumerate()
             .map(|(ord, (part, call))| {
                 let tool = self.tools.get(&call.name);
                 let timeout = tool.and_then(|tool| tool.timeout).unwrap_or(self.timeout);
-                let ended = if self.over { Err(CallCancelReason::TurnEnded) } else { Ok(()) };
+                let ended = if self.over {
+                    Err(CallCancelReason::TurnEnded)
+                } else {
+                    Ok(())
+                };
                 let runs = ended.and_then(|()| executable(finish, call, self.tools));
                 let fate = match (runs, tool) {
                     (Ok(()), tool) => self.hand_out(call, tool, timeout, &mut out, rows),
                     (Err(reason), _) => {
-                        let (id, name) = (call.id.clone(), call.name.clone());
+                        let id = call.id.clone();
+                        let name = call.name.clone();
                         rows.event(
-                            &Payload::ToolCallCancelled { call: id.clone(), name: name.clone(), reason },
+                            &Payload::ToolCallCancelled {
+                                call: id.clone(),
+                                name: name.clone(),
+                                reason,
+                            },
                             self.at,
                         );
-                        out.closed.push((ord, stored(not_run(id, name, reason), Role::Tool, self.estimator)));
+                        out.closed.push((
+                            ord,
+                            stored(not_run(id, name, reason), Role::Tool, self.estimator),
+                        ));
                         CallFate::NotRun
                     }
                 };
-                NewCall { id: call.id.clone(), name: call.name.clone(), part, fate, timeout }
+                NewCall {
+                    id: call.id.clone(),
+                    name: call.name.clone(),
+                    part,
+                    fate,
+                    timeout,
+                }
             })
             .collect();
         let results = self.results.clone();
         self.close_or_ask(out, rows);
-        Batch { message: message.clone(), results, calls }
+        Batch {
+            message: message.clone(),
+            results,
+            calls,
+        }
     }
 
-    /// A call that can be run. One after the other: the first is asked for, the others wait for their turn.
+    /// A call that can be run. One after the other: the first is asked for, the others wait for
+    /// their turn.
     fn hand_out(
         &self,
         call: &ToolCall,
@@ -90,13 +118,26 @@ impl Handing<'_> {
         rows: &mut Rows,
     ) -> CallFate {
         let (waits_for, request) = if tool.is_some_and(|tool| tool.requires_approval) {
-            (WaitsFor::Approval, Payload::ApprovalRequested { call: call.clone(), timeout })
+            (
+                WaitsFor::Approval,
+                Payload::ApprovalRequested {
+                    call: call.clone(),
+                    timeout,
+                },
+            )
         } else {
-            let request = Payload::ToolCallRequested { call: call.clone(), timeout, edited: false };
+            let request = Payload::ToolCallRequested {
+                call: call.clone(),
+                timeout,
+                edited: false,
+            };
             (WaitsFor::Result { edited: false }, request)
         };
         if self.execution == ToolExecution::Sequential && out.asked() {
-            return CallFate::Later { waits_for, request: Box::new(request) };
+            return CallFate::Later {
+                waits_for,
+                request: Box::new(request),
+            };
         }
         rows.event(&request, self.at);
         match waits_for {
@@ -110,13 +151,22 @@ impl Handing<'_> {
     fn close_or_ask(self, out: HandedOut, rows: &mut Rows) {
         if !out.asked() {
             let parts = out.closed.into_iter().map(|(_, part)| part).collect();
-            rows.message(new_message(self.results, Role::Tool, parts, None, self.estimator), self.at);
+            rows.message(
+                new_message(self.results, Role::Tool, parts, None, self.estimator),
+                self.at,
+            );
             return;
         }
         for (position, part) in &out.closed {
             rows.early_part(&self.results, *position, part);
         }
-        rows.event(&Payload::ActionRequired { results: out.requested, approvals: out.approvals }, self.at);
+        rows.event(
+            &Payload::ActionRequired {
+                results: out.requested,
+                approvals: out.approvals,
+            },
+            self.at,
+        );
     }
 }
 

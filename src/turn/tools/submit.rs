@@ -1,5 +1,5 @@
-//! SubmitToolResults: results are cut to the tool's limits, decisions become requests or denials, and all are written at once; the
-//! last answer makes this replica the turn's owner.
+//! SubmitToolResults: results are cut to the tool's limits, decisions become requests or denials,
+//! and all are written at once; the last answer makes this replica the turn's owner.
 
 use std::{
     borrow::Cow,
@@ -18,9 +18,11 @@ use crate::{
         truncate::{cut, cut_texts, join},
     },
     model::{
-        BlobId, CallId, Content, Given, Limits, OutputLimits, Part, Payload, Role, SessionKey, TenantId, ToolOutcome,
-        ToolResult, Truncation, TurnId,
-        command::{AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict},
+        BlobId, CallId, Content, Given, Limits, OutputLimits, Part, Payload, Role, SessionKey,
+        TenantId, ToolOutcome, ToolResult, Truncation, TurnId,
+        command::{
+            AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict,
+        },
         config::Policy,
         derive,
         event::WaitsFor,
@@ -78,7 +80,8 @@ pub struct Receipts {
     pub pending: Vec<CallId>,
 }
 
-/// The turn whose calls are answered, and its session, in whose configuration the next step is made.
+/// The turn whose calls are answered, and its session, in whose configuration the next step is
+/// made.
 struct Parties {
     turn: Turn,
     session: Session,
@@ -87,7 +90,8 @@ struct Parties {
 /// The turn whose calls are answered, and what goes on with it after the last answer.
 struct Addressee<'a> {
     parties: &'a Parties,
-    /// The model that is to read the results. `None` if it is no longer configured: the turn then fails once it has an owner.
+    /// The model that is to read the results. `None` if it is no longer configured: the turn then
+    /// fails once it has an owner.
     model: Option<Resolved>,
     /// Who counts the results for it.
     estimator: Estimator,
@@ -118,7 +122,9 @@ struct Asked<'a> {
 impl Addressee<'_> {
     /// Tokens of an answer as the model is sent it.
     fn sent_tokens(&self, answer: &Answer) -> u32 {
-        let Some(model) = &self.model else { return answer.tokens };
+        let Some(model) = &self.model else {
+            return answer.tokens;
+        };
         let sent = PromptMessage::of_answers(std::slice::from_ref(answer), 0).sent_tokens(model);
         tokens(sent)
     }
@@ -126,20 +132,40 @@ impl Addressee<'_> {
     /// What comes after these answers, if they are the last ones.
     fn next(&self, answers: &[Answer]) -> NextStep {
         let revision = self.parties.session.revision;
-        let (Some(model), Some(Following { budget, size, excerpt })) = (&self.model, &self.next) else {
-            return NextStep { started: None, size_offset: 0, revision };
+        let (
+            Some(model),
+            Some(Following {
+                budget,
+                size,
+                excerpt,
+            }),
+        ) = (&self.model, &self.next)
+        else {
+            return NextStep {
+                started: None,
+                size_offset: 0,
+                revision,
+            };
         };
         let results = PromptMessage::of_answers(answers, self.estimator.overhead(Role::Tool, []));
         let size = size_with(*size, model.into(), excerpt, &[results]);
         let started = step_started(model, revision, size.size().count, *budget);
         let started = Some(crate::codec::event::encode(&started).payload);
-        NextStep { started, size_offset: size.offset(), revision }
+        NextStep {
+            started,
+            size_offset: size.offset(),
+            revision,
+        }
     }
 }
 
 impl Engine {
     /// Takes answers to tool calls.
-    pub async fn submit(self: &Arc<Self>, tenant: TenantId, command: SubmitToolResults) -> Result<Receipts, Error> {
+    pub async fn submit(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        command: SubmitToolResults,
+    ) -> Result<Receipts, Error> {
         let engine = Arc::clone(self);
         self.supervised(async move {
             let key = SessionKey::new(tenant, command.session.clone());
@@ -149,7 +175,11 @@ impl Engine {
         .await
     }
 
-    async fn answer(self: &Arc<Self>, key: &SessionKey, command: SubmitToolResults) -> Result<Receipts, Error> {
+    async fn answer(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: SubmitToolResults,
+    ) -> Result<Receipts, Error> {
         let request = command.idempotency.request.as_ref();
         let standing = self.store.standing(key, request).await?;
         let standing = standing.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
@@ -160,7 +190,10 @@ impl Engine {
         }
         let known = self.store.calls(key, &named(&command)).await?;
         check_named(&command, &known)?;
-        let open = known.values().find(|call| call.state.is_open()).map(|call| (call.turn.clone(), call.step));
+        let open = known
+            .values()
+            .find(|call| call.state.is_open())
+            .map(|call| (call.turn.clone(), call.step));
         let parties = match &open {
             Some((turn, _)) => Some(self.parties(key, turn).await?),
             None => None,
@@ -169,21 +202,47 @@ impl Engine {
             (Some(parties), Some((_, step))) => Some(self.addressee(key, parties, step).await?),
             (None, _) | (_, None) => None,
         };
-        let SubmitToolResults { session: _, idempotency, results, decisions, contents: _ } = command;
-        let estimator = addressee.as_ref().map_or(Estimator::Characters, |addressee| addressee.estimator);
-        let asked = Asked { key, known: &known, estimator };
-        let (mut answers, mut sent) = (Vec::with_capacity(results.len()), Vec::new());
-        let mut room = addressee.as_ref().map_or(u32::MAX, |addressee| addressee.room);
+        let SubmitToolResults {
+            session: _,
+            idempotency,
+            results,
+            decisions,
+            contents: _,
+        } = command;
+        let estimator = addressee
+            .as_ref()
+            .map_or(Estimator::Characters, |addressee| addressee.estimator);
+        let asked = Asked {
+            key,
+            known: &known,
+            estimator,
+        };
+        let mut answers = Vec::with_capacity(results.len());
+        let mut sent = Vec::new();
+        let mut room = addressee
+            .as_ref()
+            .map_or(u32::MAX, |addressee| addressee.room);
         for result in results {
-            let (call, edited) = (result.call.clone(), edited(&result.call, &known));
+            let call = result.call.clone();
+            let edited = edited(&result.call, &known);
             let within = addressee.as_ref().map(|addressee| (addressee, room));
-            let answer = self.prepare(&asked, result, AnswerKind::Result { edited }, within).await?;
-            room = room.saturating_sub(addressee.as_ref().map_or(0, |addressee| addressee.sent_tokens(&answer)));
+            let answer = self
+                .prepare(&asked, result, AnswerKind::Result { edited }, within)
+                .await?;
+            room = room.saturating_sub(
+                addressee
+                    .as_ref()
+                    .map_or(0, |addressee| addressee.sent_tokens(&answer)),
+            );
             sent.push((call, Sent::Result(answer.hash.clone())));
             answers.push(answer);
         }
         let mut approvals = Vec::new();
-        let open = if decisions.is_empty() { Vec::new() } else { self.store.open_calls(key).await? };
+        let open = if decisions.is_empty() {
+            Vec::new()
+        } else {
+            self.store.open_calls(key).await?
+        };
         for Decision { call, verdict } in decisions {
             match verdict {
                 Verdict::Approve { edited } => {
@@ -192,88 +251,184 @@ impl Engine {
                 }
                 Verdict::Deny { reason } => {
                     let denial = denial(call.clone(), reason);
-                    let answer = self.prepare(&asked, denial, AnswerKind::Denial, None).await?;
+                    let answer = self
+                        .prepare(&asked, denial, AnswerKind::Denial, None)
+                        .await?;
                     sent.push((call, Sent::Denial(answer.hash.clone())));
                     answers.push(answer);
                 }
             }
         }
-        let nothing = NextStep { started: None, size_offset: 0, revision: 0 };
+        let nothing = NextStep {
+            started: None,
+            size_offset: 0,
+            revision: 0,
+        };
         let next = addressee.map_or(nothing, |addressee| addressee.next(&answers));
         let ids: Vec<CallId> = sent.iter().map(|(call, _)| call.clone()).collect();
-        let submitted = self.write(&asked, &answers, &approvals, &ids, &idempotency, &next).await?;
+        let submitted = self
+            .write(&asked, &answers, &approvals, &ids, &idempotency, &next)
+            .await?;
         let receipts = sent.into_iter().map(|(call, sent)| {
-            let status = known.get(&call).map(|seen| status(&call, &sent, seen, &submitted));
+            let status = known
+                .get(&call)
+                .map(|seen| status(&call, &sent, seen, &submitted));
             (call, status.unwrap_or(AnswerStatus::Stale))
         });
-        Ok(Receipts { answers: receipts.collect(), pending: submitted.pending.clone() })
+        Ok(Receipts {
+            answers: receipts.collect(),
+            pending: submitted.pending.clone(),
+        })
     }
 
-    /// Closes the calls whose time is up with an error result, without an answer: theirs, or that of a turn which has some grace left
-    /// to conclude. False: there was nothing to close.
-    pub(in crate::turn) async fn close_overdue(self: &Arc<Self>, key: &SessionKey) -> Result<bool, Error> {
+    /// Closes the calls whose time is up with an error result, without an answer: theirs, or that
+    /// of a turn which has some grace left to conclude. False: there was nothing to close.
+    pub(in crate::turn) async fn close_overdue(
+        self: &Arc<Self>,
+        key: &SessionKey,
+    ) -> Result<bool, Error> {
         let open = self.store.open_calls(key).await?;
-        let ids: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
+        let ids: Vec<CallId> = open
+            .iter()
+            .map(|open| open.pending.call.id.clone())
+            .collect();
         let known = self.store.calls(key, &ids).await?;
-        let Some(call) = known.values().find(|call| call.state.is_open()) else { return Ok(false) };
+        let Some(call) = known.values().find(|call| call.state.is_open()) else {
+            return Ok(false);
+        };
         let parties = self.parties(key, &call.turn).await?;
         let addressee = self.addressee(key, &parties, call.step).await?;
-        let overdue: Vec<OpenCall> = open.into_iter().filter(|open| open.overdue || addressee.concludes).collect();
+        let overdue: Vec<OpenCall> = open
+            .into_iter()
+            .filter(|open| open.overdue || addressee.concludes)
+            .collect();
         if overdue.is_empty() {
             return Ok(false);
         }
-        let asked = Asked { key, known: &known, estimator: addressee.estimator };
-        let ids: Vec<CallId> = overdue.iter().map(|open| open.pending.call.id.clone()).collect();
+        let asked = Asked {
+            key,
+            known: &known,
+            estimator: addressee.estimator,
+        };
+        let ids: Vec<CallId> = overdue
+            .iter()
+            .map(|open| open.pending.call.id.clone())
+            .collect();
         let mut answers = Vec::with_capacity(overdue.len());
         for OpenCall { pending, .. } in overdue {
             let words = match pending.waits_for {
                 WaitsFor::Result { .. } => OVERDUE_WORDS,
                 WaitsFor::Approval => UNDECIDED_WORDS,
             };
-            let (call, parts) = (pending.call.id, vec![words.into()]);
-            let result = SubmittedResult { call, parts, outcome: ToolOutcome::TimedOut, sanitized: false };
-            answers.push(self.prepare(&asked, result, AnswerKind::Overdue, None).await?);
+            let call = pending.call.id;
+            let parts = vec![words.into()];
+            let result = SubmittedResult {
+                call,
+                parts,
+                outcome: ToolOutcome::TimedOut,
+                sanitized: false,
+            };
+            answers.push(
+                self.prepare(&asked, result, AnswerKind::Overdue, None)
+                    .await?,
+            );
         }
-        let unkeyed = Idempotency { request: None, hash: String::new() };
-        let submitted = self.write(&asked, &answers, &[], &ids, &unkeyed, &addressee.next(&answers)).await?;
+        let unkeyed = Idempotency {
+            request: None,
+            hash: String::new(),
+        };
+        let submitted = self
+            .write(
+                &asked,
+                &answers,
+                &[],
+                &ids,
+                &unkeyed,
+                &addressee.next(&answers),
+            )
+            .await?;
         Ok(!submitted.accepted.is_empty())
     }
 
     /// The turn that made calls, and its session.
     async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
-        let turn = self.store.turn(key, turn).await?.ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
-        Ok(Parties { turn, session: self.session(key).await? })
+        let turn = self
+            .store
+            .turn(key, turn)
+            .await?
+            .ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
+        Ok(Parties {
+            turn,
+            session: self.session(key).await?,
+        })
     }
 
     /// What the answers to the calls of a step are prepared for, and the step that follows it.
-    async fn addressee<'a>(&self, key: &SessionKey, parties: &'a Parties, step: u32) -> Result<Addressee<'a>, Error> {
+    async fn addressee<'a>(
+        &self,
+        key: &SessionKey,
+        parties: &'a Parties,
+        step: u32,
+    ) -> Result<Addressee<'a>, Error> {
         let Parties { turn, session } = parties;
-        // The results are those of a step that was made for its own configuration; the next one is made for what is in force now.
-        // A model or policy that was removed from the configuration keeps no turn from getting its results: its owner ends it.
+        // The results are those of a step that was made for its own configuration; the next one is
+        // made for what is in force now. A model or policy that was removed from the
+        // configuration keeps no turn from getting its results: its owner ends it.
         let policy = self.policy_or_default(&turn.config)?;
         let config = &session.config;
-        let Limits { turn_timeout, grace, .. } = self.limits(&turn.config, &turn.request);
+        let Limits {
+            turn_timeout,
+            grace,
+            ..
+        } = self.limits(&turn.config, &turn.request);
         let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
         let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model));
         let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
             let estimator = Estimator::Characters;
-            return Ok(Addressee { policy, next: None, parties, model: None, estimator, room: u32::MAX, concludes });
+            return Ok(Addressee {
+                policy,
+                next: None,
+                parties,
+                model: None,
+                estimator,
+                room: u32::MAX,
+                concludes,
+            });
         };
         let limits = self.limits(config, &turn.request);
         let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
-        let call = PromptCall { config, tools, request: &turn.request, step: step + 1, model: (&model).into() };
+        let call = PromptCall {
+            config,
+            tools,
+            request: &turn.request,
+            step: step + 1,
+            model: (&model).into(),
+        };
         let size = call.size_of_all(session.into());
         let excerpt = self.excerpt(key, &size, call.model, session.holds).await?;
         let stored = size_with(size, call.model, &excerpt, &[]).size();
         let budget = budget(&in_force.context, &model).ok();
         let room = budget.map_or(u32::MAX, |budget| for_results(budget, stored.at_most()));
         let goes_on = after_step(step, &turn.so_far.total_usage, &limits).is_none();
-        let next = goes_on.then_some(Following { budget, size, excerpt });
+        let next = goes_on.then_some(Following {
+            budget,
+            size,
+            excerpt,
+        });
         let estimator = estimator(&model);
-        Ok(Addressee { policy, next, parties, model: Some(model), estimator, room, concludes })
+        Ok(Addressee {
+            policy,
+            next,
+            parties,
+            model: Some(model),
+            estimator,
+            room,
+            concludes,
+        })
     }
 
-    /// An answer as it is written: `within` the limits of the addressee's tool and the room there is, the whole output kept as a blob.
+    /// An answer as it is written: `within` the limits of the addressee's tool and the room there
+    /// is, the whole output kept as a blob.
     async fn prepare(
         &self,
         asked: &Asked<'_>,
@@ -281,35 +436,73 @@ impl Engine {
         kind: AnswerKind,
         within: Option<(&Addressee<'_>, u32)>,
     ) -> Result<Answer, Error> {
-        let SubmittedResult { call, parts, outcome, sanitized } = result;
+        let SubmittedResult {
+            call,
+            parts,
+            outcome,
+            sanitized,
+        } = result;
         let hash = fingerprint(&parts, outcome);
         let known = asked.known.get(&call);
         let name = known.map(|call| call.name.clone()).unwrap_or_default();
-        let mut result = ToolResult { call: call.clone(), name, parts, outcome, truncation: None };
-        if let Some((Addressee { parties: Parties { turn, .. }, model, policy, .. }, room)) = within {
+        let mut result = ToolResult {
+            call: call.clone(),
+            name,
+            parts,
+            outcome,
+            truncation: None,
+        };
+        if let Some((
+            Addressee {
+                parties: Parties { turn, .. },
+                model,
+                policy,
+                ..
+            },
+            room,
+        )) = within
+        {
             let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
-            let limits = policy.limits_for(&result.name, tools.get(&result.name).and_then(|tool| tool.output_limits));
+            let limits = policy.limits_for(
+                &result.name,
+                tools.get(&result.name).and_then(|tool| tool.output_limits),
+            );
             let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-            let room = room.saturating_sub(model.as_ref().map_or(0, |model| media_tokens(&result, model)));
+            let room = room.saturating_sub(
+                model
+                    .as_ref()
+                    .map_or(0, |model| media_tokens(&result, model)),
+            );
             let bytes = texts.iter().map(String::len).sum();
-            let fits = beside_others(bytes, asked.estimator, || fitting(&texts, &limits, room, asked.estimator));
+            let fits = beside_others(bytes, asked.estimator, || {
+                fitting(&texts, &limits, room, asked.estimator)
+            });
             self.cut(asked.key, &mut result, &fits).await?;
             if let Some(truncation) = &mut result.truncation {
                 truncation.for_room = fits != limits;
             }
         }
-        if let (AnswerKind::Result { .. }, Some(arguments)) = (kind, known.and_then(|call| call.edited.as_deref())) {
+        if let (AnswerKind::Result { .. }, Some(arguments)) =
+            (kind, known.and_then(|call| call.edited.as_deref()))
+        {
             result.parts.insert(0, edit_note(arguments).into());
         }
         let blobs = blobs_of(&result);
         let mut part = Part::new(Content::ToolResult(result));
         part.sanitized = sanitized;
         let tokens = counted(&part, Role::Tool, asked.estimator).tokens;
-        Ok(Answer { call, kind, part, tokens, hash, blobs })
+        Ok(Answer {
+            call,
+            kind,
+            part,
+            tokens,
+            hash,
+            blobs,
+        })
     }
 
-    /// Cuts the texts of a result to its limits; media stay whole. What is cut is kept whole first, so that nothing ever refers to a
-    /// blob that is not there.
+    /// Cuts the texts of a result to its limits; media stay whole. What is cut is kept whole first,
+    /// so that nothing ever refers to a blob that is not there.
     pub(in crate::turn) async fn cut(
         &self,
         key: &SessionKey,
@@ -323,7 +516,9 @@ impl Engine {
         }
         let whole = join(&texts);
         let id: BlobId = derive::blob(whole.as_bytes());
-        self.store.put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes()).await?;
+        self.store
+            .put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes())
+            .await?;
         let full_bytes = u64::try_from(whole.len()).unwrap_or(u64::MAX);
         result.truncation = Some(Truncation {
             original_chars: cut.original_chars,
@@ -346,7 +541,11 @@ impl Engine {
         idempotency: &Idempotency,
         next: &NextStep,
     ) -> Result<Submitted, Error> {
-        let Asked { key, known: _, estimator } = *asked;
+        let Asked {
+            key,
+            known: _,
+            estimator,
+        } = *asked;
         let submission = Submission {
             answers,
             approvals,
@@ -377,48 +576,99 @@ impl Engine {
 
 /// What a result refers to, each once: its whole output, when it was cut, and its media.
 pub(in crate::turn) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
-    let whole = result.truncation.as_ref().map(|truncation| &truncation.full_output);
-    let media = result.media().filter_map(|media| media.kept()).map(|kept| &kept.id);
+    let whole = result
+        .truncation
+        .as_ref()
+        .map(|truncation| &truncation.full_output);
+    let media = result
+        .media()
+        .filter_map(|media| media.kept())
+        .map(|kept| &kept.id);
     let all: BTreeSet<&BlobId> = whole.into_iter().chain(media).collect();
     all.into_iter().cloned().collect()
 }
 
 /// Puts other texts in the place of the first one; media stay where they are among each other.
 fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
-    let first = result.parts.iter().position(|given| given.text().is_some()).unwrap_or(0);
+    let first = result
+        .parts
+        .iter()
+        .position(|given| given.text().is_some())
+        .unwrap_or(0);
     result.parts.retain(|given| given.media().is_some());
-    result.parts.splice(first..first, texts.into_iter().map(Given::Text));
+    result
+        .parts
+        .splice(first..first, texts.into_iter().map(Given::Text));
 }
 
 /// Tokens of the media of a result that the model gets; they are never cut.
 fn media_tokens(result: &ToolResult, model: &Resolved) -> u32 {
-    let shown = result.media().filter(|media| cannot_read(model, media, Role::Tool).is_none());
-    shown.map(|media| media::tokens(media, Pictures::default())).fold(0, u32::saturating_add)
+    let shown = result
+        .media()
+        .filter(|media| cannot_read(model, media, Role::Tool).is_none());
+    shown
+        .map(|media| media::tokens(media, Pictures::default()))
+        .fold(0, u32::saturating_add)
 }
 
 /// The calls that a submission names, results first.
 fn named(command: &SubmitToolResults) -> Vec<CallId> {
     let results = command.results.iter().map(|result| result.call.clone());
-    results.chain(command.decisions.iter().map(|decision| decision.call.clone())).collect()
+    results
+        .chain(
+            command
+                .decisions
+                .iter()
+                .map(|decision| decision.call.clone()),
+        )
+        .collect()
 }
 
-/// Refuses a submission that names calls the session never had, or calls that the host appended: those belong to no turn.
-fn check_named(command: &SubmitToolResults, known: &BTreeMap<CallId, KnownCall>) -> Result<(), Error> {
+/// Refuses a submission that names calls the session never had, or calls that the host appended:
+/// those belong to no turn.
+fn check_named(
+    command: &SubmitToolResults,
+    known: &BTreeMap<CallId, KnownCall>,
+) -> Result<(), Error> {
     let (results, approvals) = where_named(command, |call| !known.contains_key(call));
     if !results.is_empty() || !approvals.is_empty() {
         return Err(Error::UnknownCalls { results, approvals });
     }
-    let appended = |call: &CallId| known.get(call).is_some_and(|call| call.turn.as_str() == NO_TURN);
+    let appended = |call: &CallId| {
+        known
+            .get(call)
+            .is_some_and(|call| call.turn.as_str() == NO_TURN)
+    };
     let (results, approvals) = where_named(command, appended);
-    if results.is_empty() && approvals.is_empty() { Ok(()) } else { Err(Error::AppendedCalls { results, approvals }) }
+    if results.is_empty() && approvals.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::AppendedCalls { results, approvals })
+    }
 }
 
-/// The calls that are named and are such, by their positions among the results and among the decisions.
-fn where_named(command: &SubmitToolResults, such: impl Fn(&CallId) -> bool) -> (Positions, Positions) {
-    let results = command.results.iter().map(|result| &result.call).enumerate();
-    let decisions = command.decisions.iter().map(|decision| &decision.call).enumerate();
-    let results = results.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
-    let decisions = decisions.filter(|(_, call)| such(call)).map(|(i, call)| (i, call.clone()));
+/// The calls that are named and are such, by their positions among the results and among the
+/// decisions.
+fn where_named(
+    command: &SubmitToolResults,
+    such: impl Fn(&CallId) -> bool,
+) -> (Positions, Positions) {
+    let results = command
+        .results
+        .iter()
+        .map(|result| &result.call)
+        .enumerate();
+    let decisions = command
+        .decisions
+        .iter()
+        .map(|decision| &decision.call)
+        .enumerate();
+    let results = results
+        .filter(|(_, call)| such(call))
+        .map(|(i, call)| (i, call.clone()));
+    let decisions = decisions
+        .filter(|(_, call)| such(call))
+        .map(|(i, call)| (i, call.clone()));
     (results.collect(), decisions.collect())
 }
 
@@ -433,21 +683,44 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
     if let Some(edited) = &edited {
         asked.arguments.clone_from(edited);
     }
-    let request = Payload::ToolCallRequested { call: asked, timeout: open.timeout, edited: edited.is_some() };
-    (open.pending.waits_for == WaitsFor::Approval).then(|| Approval { call: call.clone(), edited, request })
+    let request = Payload::ToolCallRequested {
+        call: asked,
+        timeout: open.timeout,
+        edited: edited.is_some(),
+    };
+    (open.pending.waits_for == WaitsFor::Approval).then(|| Approval {
+        call: call.clone(),
+        edited,
+        request,
+    })
 }
 
 /// A no, as the model reads it.
 fn denial(call: CallId, reason: String) -> SubmittedResult {
     let mut parts = vec![Given::from(DENIED_WORDS)];
-    parts.extend(Some(reason).filter(|reason| !reason.is_empty()).map(Given::Text));
-    SubmittedResult { call, parts, outcome: ToolOutcome::Denied, sanitized: false }
+    parts.extend(
+        Some(reason)
+            .filter(|reason| !reason.is_empty())
+            .map(Given::Text),
+    );
+    SubmittedResult {
+        call,
+        parts,
+        outcome: ToolOutcome::Denied,
+        sanitized: false,
+    }
 }
 
 /// What tells the model that its call ran with other arguments.
 fn edit_note(arguments: &str) -> String {
-    let limits = OutputLimits { max_chars: Some(EDIT_CHARS), ..OutputLimits::default() };
-    format!("[A person changed the arguments of this call to: {}]", cut(arguments, &limits).text)
+    let limits = OutputLimits {
+        max_chars: Some(EDIT_CHARS),
+        ..OutputLimits::default()
+    };
+    format!(
+        "[A person changed the arguments of this call to: {}]",
+        cut(arguments, &limits).text
+    )
 }
 
 /// What makes two answers the same.
@@ -457,7 +730,9 @@ fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
         Given::Text(text) => Cow::Borrowed(text.as_str()),
         Given::Media(media) => Cow::Owned(format!("\0{media:?}")),
     });
-    let pieces: Vec<_> = std::iter::once(Cow::Owned(format!("{outcome:?}"))).chain(given).collect();
+    let pieces: Vec<_> = std::iter::once(Cow::Owned(format!("{outcome:?}")))
+        .chain(given)
+        .collect();
     derive::fingerprint(pieces.iter().map(Cow::as_ref))
 }
 
@@ -470,13 +745,28 @@ mod tests {
     };
 
     fn result(parts: Vec<Given>) -> ToolResult {
-        let (call, name) = (CallId::new("c"), "look".to_owned());
-        ToolResult { call, name, parts, outcome: ToolOutcome::Success, truncation: None }
+        let call = CallId::new("c");
+        let name = "look".to_owned();
+        ToolResult {
+            call,
+            name,
+            parts,
+            outcome: ToolOutcome::Success,
+            truncation: None,
+        }
     }
 
     fn picture(id: &str) -> Given {
-        let source = Source::Blob(Kept { id: BlobId::new(id), bytes: 1, pixels: None });
-        Given::Media(Media { media_type: "image/png".to_owned(), source, filename: String::new() })
+        let source = Source::Blob(Kept {
+            id: BlobId::new(id),
+            bytes: 1,
+            pixels: None,
+        });
+        Given::Media(Media {
+            media_type: "image/png".to_owned(),
+            source,
+            filename: String::new(),
+        })
     }
 
     /// Row D4
@@ -488,7 +778,10 @@ mod tests {
                 vec![picture("a"), "cut".into(), picture("b")],
             ),
             (vec!["long".into(), "longer".into()], vec!["cut".into()]),
-            (vec!["long".into(), picture("a")], vec!["cut".into(), picture("a")]),
+            (
+                vec!["long".into(), picture("a")],
+                vec!["cut".into(), picture("a")],
+            ),
         ];
         for (parts, expected) in table {
             let mut result = result(parts);
@@ -499,7 +792,12 @@ mod tests {
 
     #[test]
     fn a_result_refers_to_each_of_its_blobs_once() {
-        let shown = result(vec![picture("b"), "text".into(), picture("a"), picture("b")]);
+        let shown = result(vec![
+            picture("b"),
+            "text".into(),
+            picture("a"),
+            picture("b"),
+        ]);
         assert_eq!(blobs_of(&shown), [BlobId::new("a"), BlobId::new("b")]);
         assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
     }
@@ -509,6 +807,9 @@ mod tests {
         let of = |parts: &[Given]| fingerprint(parts, ToolOutcome::Success);
         assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
         assert_ne!(of(&[picture("a")]), of(&[picture("b")]));
-        assert_ne!(of(&["text".into(), picture("a")]), of(&[picture("a"), "text".into()]));
+        assert_ne!(
+            of(&["text".into(), picture("a")]),
+            of(&[picture("a"), "text".into()])
+        );
     }
 }

@@ -23,20 +23,33 @@ pub(in crate::turn) enum Sent {
     Approval(Option<String>),
 }
 
-/// The outcome of an answer: taken now, or by the same request before; else it depends on the call, as it was `seen` before the
-/// answers were written and as it is after.
-pub(in crate::turn) fn status(call: &CallId, sent: &Sent, seen: &KnownCall, submitted: &Submitted) -> AnswerStatus {
-    let before = submitted.first.as_ref().is_some_and(|first| first.accepted.contains(call));
+/// The outcome of an answer: taken now, or by the same request before; else it depends on the call,
+/// as it was `seen` before the answers were written and as it is after.
+pub(in crate::turn) fn status(
+    call: &CallId,
+    sent: &Sent,
+    seen: &KnownCall,
+    submitted: &Submitted,
+) -> AnswerStatus {
+    let before = submitted
+        .first
+        .as_ref()
+        .is_some_and(|first| first.accepted.contains(call));
     if before || submitted.accepted.contains(call) {
         return AnswerStatus::Accepted;
     }
-    submitted.calls.get(call).map_or(AnswerStatus::Stale, |now| refused(now, seen, sent))
+    submitted
+        .calls
+        .get(call)
+        .map_or(AnswerStatus::Stale, |now| refused(now, seen, sent))
 }
 
 /// Why an answer was not taken.
 fn refused(now: &KnownCall, seen: &KnownCall, sent: &Sent) -> AnswerStatus {
     let duplicate = match (now.state, sent) {
-        (CallState::Requested | CallState::Answered, Sent::Approval(edited)) => *edited == now.edited,
+        (CallState::Requested | CallState::Answered, Sent::Approval(edited)) => {
+            *edited == now.edited
+        }
         (CallState::Answered, Sent::Result(hash)) | (CallState::Denied, Sent::Denial(hash)) => {
             now.answer.as_ref() == Some(hash)
         }
@@ -69,7 +82,10 @@ fn fits(seen: CallState, sent: &Sent) -> bool {
 }
 
 /// Whether a request is the one that its key came with first.
-pub(in crate::turn) fn same_request(first: Option<&FirstSubmission>, idempotency: &Idempotency) -> Result<(), Error> {
+pub(in crate::turn) fn same_request(
+    first: Option<&FirstSubmission>,
+    idempotency: &Idempotency,
+) -> Result<(), Error> {
     match (first, &idempotency.request) {
         (Some(first), Some(request)) if first.hash != idempotency.hash => {
             Err(Error::IdempotencyMismatch(request.clone()))
@@ -84,8 +100,17 @@ mod tests {
     use crate::model::TurnId;
 
     fn call(state: CallState) -> KnownCall {
-        let (turn, name, answer) = (TurnId::new("t"), "look".to_owned(), Some("hash".to_owned()));
-        KnownCall { turn, step: 1, name, state, edited: Some("{}".to_owned()), answer }
+        let turn = TurnId::new("t");
+        let name = "look".to_owned();
+        let answer = Some("hash".to_owned());
+        KnownCall {
+            turn,
+            step: 1,
+            name,
+            state,
+            edited: Some("{}".to_owned()),
+            answer,
+        }
     }
 
     #[test]
@@ -101,7 +126,12 @@ mod tests {
             (AwaitingTurn, AwaitingApproval, approval("{}"), NotRequested),
             (AwaitingTurn, AwaitingApproval, denial("hash"), NotRequested),
             (AwaitingTurn, Closed, result("hash"), Stale),
-            (AwaitingApproval, AwaitingApproval, result("hash"), NotRequested),
+            (
+                AwaitingApproval,
+                AwaitingApproval,
+                result("hash"),
+                NotRequested,
+            ),
             (AwaitingApproval, Requested, result("hash"), NotRequested),
             (AwaitingApproval, Requested, approval("{}"), Duplicate),
             (AwaitingApproval, Requested, approval("{1}"), Stale),
@@ -118,7 +148,11 @@ mod tests {
             (Denied, Denied, result("hash"), Stale),
         ];
         for (seen, now, sent, expected) in table {
-            assert_eq!(refused(&call(now), &call(seen), &sent), expected, "{seen:?}, then {now:?}: {sent:?}");
+            assert_eq!(
+                refused(&call(now), &call(seen), &sent),
+                expected,
+                "{seen:?}, then {now:?}: {sent:?}"
+            );
         }
     }
 }

@@ -1,11 +1,13 @@
-//! What stands in the database while mistakes are made, and ordinary requests with something changed.
+//! What stands in the database while mistakes are made, and ordinary requests with something
+//! changed.
 
 use std::pin::Pin;
 
 use contextd::pb::{
     self, blob_service_client::BlobServiceClient, context_service_client::ContextServiceClient,
-    model_service_client::ModelServiceClient, put_blob_request::Data, queue_service_client::QueueServiceClient,
-    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+    model_service_client::ModelServiceClient, put_blob_request::Data,
+    queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
+    turn_service_client::TurnServiceClient,
 };
 use tonic::{Status, transport::Channel};
 
@@ -33,7 +35,8 @@ const SCRIPTS: [(&str, &str); 2] = [
 /// A request that is about to be sent.
 pub(super) type Call = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
-/// What stands in the database while mistakes are made: a session with three finished turns, and two that wait for tools.
+/// What stands in the database while mistakes are made: a session with three finished turns, and
+/// two that wait for tools.
 pub(super) struct Scene {
     channel: Channel,
     sessions: SessionServiceClient<Channel>,
@@ -63,40 +66,76 @@ pub(super) struct Scene {
 impl Scene {
     /// Sets it up, in a database of its own.
     pub(super) async fn set() -> (TestDatabase, Replica, Self) {
-        let options = SCRIPTS.iter().fold(Options::default(), |options, (name, json)| options.script(name, *json));
-        let (database, replica) = Replica::alone(Options { workers: false, ..options }).await;
+        let options = SCRIPTS
+            .iter()
+            .fold(Options::default(), |options, (name, json)| {
+                options.script(name, *json)
+            });
+        let (database, replica) = Replica::alone(Options {
+            workers: false,
+            ..options
+        })
+        .await;
         let scene = Box::pin(Self::new(&replica)).await;
         (database, replica, scene)
     }
 
     async fn new(replica: &Replica) -> Self {
         let channel = replica.channel().await;
-        let (mut sessions, mut turns) =
-            (SessionServiceClient::new(channel.clone()), TurnServiceClient::new(channel.clone()));
+        let mut sessions = SessionServiceClient::new(channel.clone());
+        let mut turns = TurnServiceClient::new(channel.clone());
         let first = turn("talked", "scripted/talks", "Hello");
-        for request in [first.clone(), turn("talked", "", "And?"), turn("talked", "", "Well?")] {
+        for request in [
+            first.clone(),
+            turn("talked", "", "And?"),
+            turn("talked", "", "Well?"),
+        ] {
             all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await;
         }
         let (waiting, waiting_calls) = wait_for_tools(&mut turns, "waits").await;
         let (_, others) = wait_for_tools(&mut turns, "waits-too").await;
         let answer = submit("waits", vec![result(&waiting_calls[0], "fine")]);
-        turns.submit_tool_results(answered_once(answer)).await.unwrap();
-        sessions.create_session(created_once(pb::Session::default())).await.unwrap();
-        sessions
-            .create_session(created(pb::Session { session_id: "imported".into(), ..Default::default() }))
+        turns
+            .submit_tool_results(answered_once(answer))
             .await
             .unwrap();
-        let imported = vec![says(pb::Role::User, "Look."), calls(&["c1", "c2"]), results(&["c2"])];
-        let once = pb::AppendMessagesRequest { request_id: "appended".into(), ..append("imported", imported) };
+        sessions
+            .create_session(created_once(pb::Session::default()))
+            .await
+            .unwrap();
+        sessions
+            .create_session(created(pb::Session {
+                session_id: "imported".into(),
+                ..Default::default()
+            }))
+            .await
+            .unwrap();
+        let imported = vec![
+            says(pb::Role::User, "Look."),
+            calls(&["c1", "c2"]),
+            results(&["c2"]),
+        ];
+        let once = pb::AppendMessagesRequest {
+            request_id: "appended".into(),
+            ..append("imported", imported)
+        };
         sessions.append_messages(once).await.unwrap();
-        let once = pb::ForkSessionRequest { request_id: "forked".into(), ..fork("talked", 0, "forked") };
+        let once = pb::ForkSessionRequest {
+            request_id: "forked".into(),
+            ..fork("talked", 0, "forked")
+        };
         sessions.fork_session(once).await.unwrap();
         turns.cancel_turn(cancelled_once("")).await.unwrap();
         let tokens = tokens(&mut sessions, &mut turns).await;
-        let (last_seq, waiting_seq) = (last_seq(&mut sessions, "talked").await, last_seq(&mut sessions, "waits").await);
-        let (open, elsewhere, calls) = (waiting_calls[1].clone(), others[0].clone(), waiting_calls.join(","));
-        let stale =
-            pb::AppendMessagesRequest { context_version: 1, ..append("talked", vec![says(pb::Role::User, "?")]) };
+        let waiting_seq = last_seq(&mut sessions, "waits").await;
+        let last_seq = last_seq(&mut sessions, "talked").await;
+        let open = waiting_calls[1].clone();
+        let elsewhere = others[0].clone();
+        let calls = waiting_calls.join(",");
+        let stale = pb::AppendMessagesRequest {
+            context_version: 1,
+            ..append("talked", vec![says(pb::Role::User, "?")])
+        };
         let changed = refusal(&sessions.append_messages(stale).await.unwrap_err());
         let version = changed.metadata["context_version"].parse().unwrap();
         let models = ModelServiceClient::new(channel.clone());
@@ -121,20 +160,34 @@ impl Scene {
 }
 
 /// A turn that waits for its two tools: its id and its calls.
-async fn wait_for_tools(turns: &mut TurnServiceClient<Channel>, session: &str) -> (String, Vec<String>) {
-    let request =
-        pb::ExecuteTurnRequest { tools: tools(&["look", "feel"]), ..turn(session, "scripted/calls", "What is there?") };
+async fn wait_for_tools(
+    turns: &mut TurnServiceClient<Channel>,
+    session: &str,
+) -> (String, Vec<String>) {
+    let request = pb::ExecuteTurnRequest {
+        tools: tools(&["look", "feel"]),
+        ..turn(session, "scripted/calls", "What is there?")
+    };
     let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
-    let events = until(&mut stream, |payload| matches!(payload, pb::event::Payload::ActionRequired(_))).await;
+    let events = until(&mut stream, |payload| {
+        matches!(payload, pb::event::Payload::ActionRequired(_))
+    })
+    .await;
     (events[0].turn_id.clone(), requested(&events))
 }
 
 pub(super) fn answered_once(answer: pb::SubmitToolResultsRequest) -> pb::SubmitToolResultsRequest {
-    pb::SubmitToolResultsRequest { request_id: "answered".to_owned(), ..answer }
+    pb::SubmitToolResultsRequest {
+        request_id: "answered".to_owned(),
+        ..answer
+    }
 }
 
 pub(super) fn created_once(session: pb::Session) -> pb::CreateSessionRequest {
-    pb::CreateSessionRequest { session: Some(session), request_id: "created".to_owned() }
+    pb::CreateSessionRequest {
+        session: Some(session),
+        request_id: "created".to_owned(),
+    }
 }
 
 pub(super) fn cancelled_once(reason: &str) -> pb::CancelTurnRequest {
@@ -146,23 +199,62 @@ pub(super) fn cancelled_once(reason: &str) -> pb::CancelTurnRequest {
     }
 }
 
-async fn tokens(sessions: &mut SessionServiceClient<Channel>, turns: &mut TurnServiceClient<Channel>) -> [String; 3] {
-    let (session_id, page_size) = (|| "talked".to_owned(), 1);
-    let of_sessions = pb::ListSessionsRequest { page_size, ..Default::default() };
-    let of_turns = pb::ListTurnsRequest { session_id: session_id(), page_size, ..Default::default() };
-    let of_messages = pb::ListMessagesRequest { session_id: session_id(), page_size, ..Default::default() };
+async fn tokens(
+    sessions: &mut SessionServiceClient<Channel>,
+    turns: &mut TurnServiceClient<Channel>,
+) -> [String; 3] {
+    let session_id = || "talked".to_owned();
+    let page_size = 1;
+    let of_sessions = pb::ListSessionsRequest {
+        page_size,
+        ..Default::default()
+    };
+    let of_turns = pb::ListTurnsRequest {
+        session_id: session_id(),
+        page_size,
+        ..Default::default()
+    };
+    let of_messages = pb::ListMessagesRequest {
+        session_id: session_id(),
+        page_size,
+        ..Default::default()
+    };
     let tokens = [
-        sessions.list_sessions(of_sessions).await.unwrap().into_inner().next_page_token,
-        turns.list_turns(of_turns).await.unwrap().into_inner().next_page_token,
-        sessions.list_messages(of_messages).await.unwrap().into_inner().next_page_token,
+        sessions
+            .list_sessions(of_sessions)
+            .await
+            .unwrap()
+            .into_inner()
+            .next_page_token,
+        turns
+            .list_turns(of_turns)
+            .await
+            .unwrap()
+            .into_inner()
+            .next_page_token,
+        sessions
+            .list_messages(of_messages)
+            .await
+            .unwrap()
+            .into_inner()
+            .next_page_token,
     ];
     assert!(tokens.iter().all(|token| !token.is_empty()), "{tokens:?}");
     tokens
 }
 
 async fn last_seq(sessions: &mut SessionServiceClient<Channel>, session: &str) -> i64 {
-    let request = pb::GetSessionRequest { session_id: session.to_owned() };
-    sessions.get_session(request).await.unwrap().into_inner().session.unwrap().last_seq
+    let request = pb::GetSessionRequest {
+        session_id: session.to_owned(),
+    };
+    sessions
+        .get_session(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .unwrap()
+        .last_seq
 }
 
 /// For each RPC a function that sends an ordinary request with something changed.
@@ -204,12 +296,21 @@ rpcs! {
 }
 
 fn created(session: pb::Session) -> pb::CreateSessionRequest {
-    pb::CreateSessionRequest { session: Some(session), request_id: String::new() }
+    pb::CreateSessionRequest {
+        session: Some(session),
+        request_id: String::new(),
+    }
 }
 
 fn change(session: pb::Session) -> pb::UpdateSessionRequest {
-    let session = pb::Session { session_id: "talked".to_owned(), ..session };
-    pb::UpdateSessionRequest { session: Some(session), ..pb::UpdateSessionRequest::default() }
+    let session = pb::Session {
+        session_id: "talked".to_owned(),
+        ..session
+    };
+    pb::UpdateSessionRequest {
+        session: Some(session),
+        ..pb::UpdateSessionRequest::default()
+    }
 }
 
 fn withdrawal(message: &str) -> pb::CancelQueuedMessageRequest {
@@ -240,8 +341,10 @@ impl Scene {
 
     /// Counts with something changed.
     pub(super) fn count(&self, change: impl FnOnce(&mut pb::CountTokensRequest)) -> Call {
-        let mut request =
-            pb::CountTokensRequest { messages: vec![says(pb::Role::User, "Hello")], ..Default::default() };
+        let mut request = pb::CountTokensRequest {
+            messages: vec![says(pb::Role::User, "Hello")],
+            ..Default::default()
+        };
         change(&mut request);
         let mut client = ContextServiceClient::new(self.channel.clone());
         Box::pin(async move { client.count_tokens(request).await.map(drop) })
@@ -249,12 +352,23 @@ impl Scene {
 
     /// Stores the content `hello` with something about its header changed.
     pub(super) fn put(&self, change: impl FnOnce(&mut pb::BlobHeader)) -> Call {
-        let mut header = pb::BlobHeader { media_type: "text/plain".into(), ..Default::default() };
+        let mut header = pb::BlobHeader {
+            media_type: "text/plain".into(),
+            ..Default::default()
+        };
         change(&mut header);
         let message = |data| pb::PutBlobRequest { data: Some(data) };
-        let messages = vec![message(Data::Header(header)), message(Data::Chunk(b"hello".to_vec()))];
+        let messages = vec![
+            message(Data::Header(header)),
+            message(Data::Chunk(b"hello".to_vec())),
+        ];
         let mut client = BlobServiceClient::new(self.channel.clone());
-        Box::pin(async move { client.put_blob(tokio_stream::iter(messages)).await.map(drop) })
+        Box::pin(async move {
+            client
+                .put_blob(tokio_stream::iter(messages))
+                .await
+                .map(drop)
+        })
     }
 
     /// Creates a session with something changed.
@@ -273,7 +387,12 @@ impl Scene {
 
     /// Says one part.
     pub(super) fn say(&self, part: pb::Part) -> Call {
-        self.execute(|it| it.input = Some(pb::InputMessage { parts: vec![part], ..Default::default() }))
+        self.execute(|it| {
+            it.input = Some(pb::InputMessage {
+                parts: vec![part],
+                ..Default::default()
+            })
+        })
     }
 
     /// Says something with something about the message changed.
@@ -285,7 +404,12 @@ impl Scene {
     pub(super) fn offer(&self, change: impl FnOnce(&mut pb::Tool)) -> Call {
         let mut offered = tool("look");
         change(&mut offered);
-        self.execute(|it| it.tools = Some(pb::ToolSet { host_tools: vec![offered], ..Default::default() }))
+        self.execute(|it| {
+            it.tools = Some(pb::ToolSet {
+                host_tools: vec![offered],
+                ..Default::default()
+            })
+        })
     }
 
     /// Bounds a turn.

@@ -1,5 +1,6 @@
-//! Every field and every enum value that an event can carry, taken from the API's own description: each is seen in an event that a
-//! client receives, or is listed here with the words of its comment that say why it is not. A new field that nothing sets fails the test.
+//! Every field and every enum value that an event can carry, taken from the API's own description:
+//! each is seen in an event that a client receives, or is listed here with the words of its comment
+//! that say why it is not. A new field that nothing sets fails the test.
 
 mod scenes;
 
@@ -8,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use contextd::pb::{self, DESCRIPTOR_SET};
 use prost::Message as _;
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, EnumValueDescriptor, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage as _,
-    Value,
+    DescriptorPool, DynamicMessage, EnumValueDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+    ReflectMessage as _, Value,
 };
 
 use crate::harness::{Host, errors::refusal, requests::text, transcripts::message};
@@ -33,13 +34,20 @@ const UNSET: &[(&str, &str)] = &[
 /// Messages that no event has, because the fields of their type are all in [`UNSET`].
 const UNUSED: &[&str] = &["ProviderItem", "StepStart", "Citation", "CompactionMarker"];
 
-/// Enum values that these scenes do not produce: the test that sees them in an event, or what their comments say about it.
+/// Enum values that these scenes do not produce: the test that sees them in an event, or what their
+/// comments say about it.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("CANCEL_CAUSE_DISCONNECTED", "limits::a_turn_that_nobody_reads_is_cancelled_if_it_asked_for_that"),
+    (
+        "CANCEL_CAUSE_DISCONNECTED",
+        "limits::a_turn_that_nobody_reads_is_cancelled_if_it_asked_for_that",
+    ),
     ("COMPACTION_STATE_PLANNED", "validate_only"),
     ("CONTEXT_CATEGORY_DEFERRED_TOOLS", "not part of the total"),
     ("CONTEXT_CATEGORY_QUEUED", "not part of the total"),
-    ("DROP_REASON_UNREADABLE", "queue::what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on"),
+    (
+        "DROP_REASON_UNREADABLE",
+        "queue::what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on",
+    ),
     (
         "FAILURE_REASON_MODEL_NOT_FOUND",
         "removed_models::a_waiting_turn_whose_model_was_removed_fails_when_its_calls_are_overdue",
@@ -48,7 +56,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "FAILURE_REASON_POLICY_NOT_FOUND",
         "removed_models::a_waiting_turn_whose_policy_was_removed_gets_its_results_and_fails",
     ),
-    ("FAILURE_REASON_POISONED", "resume::a_turn_that_outlives_too_many_owners_is_given_up"),
+    (
+        "FAILURE_REASON_POISONED",
+        "resume::a_turn_that_outlives_too_many_owners_is_given_up",
+    ),
     ("TOKEN_BASIS_ACTUAL", "nothing new since that call"),
     ("TOKEN_BASIS_CALIBRATED", "CountTokens only"),
     ("TOKEN_BASIS_TOKENIZER", "CountTokens only"),
@@ -69,15 +80,24 @@ impl Seen {
     fn note(&mut self, pool: &DescriptorPool, event: &pb::Event) {
         let kind = crate::harness::events::kind(event);
         let descriptor = pool.get_message_by_name("contextd.v1.Event").unwrap();
-        self.walk(kind, &DynamicMessage::decode(descriptor, &*event.encode_to_vec()).unwrap());
+        self.walk(
+            kind,
+            &DynamicMessage::decode(descriptor, &*event.encode_to_vec()).unwrap(),
+        );
     }
 
     fn walk(&mut self, kind: &str, message: &DynamicMessage) {
         for (field, value) in message.fields() {
-            self.fields.entry(name_of(&field)).or_default().insert(kind.to_owned());
-            // The state of a compaction tells its events apart, so their fields are noted for each kind too.
+            self.fields
+                .entry(name_of(&field))
+                .or_default()
+                .insert(kind.to_owned());
+            // The state of a compaction tells its events apart, so their fields are noted for each
+            // kind too.
             if field.parent_message().name() == "Compaction" {
-                self.fields.entry(format!("{kind}: {}", field.name())).or_default();
+                self.fields
+                    .entry(format!("{kind}: {}", field.name()))
+                    .or_default();
             }
             self.look_into(kind, &field, value);
         }
@@ -85,12 +105,23 @@ impl Seen {
 
     fn look_into(&mut self, kind: &str, field: &FieldDescriptor, value: &Value) {
         match value {
-            Value::Message(message) if message.descriptor().package_name() == PACKAGE => self.walk(kind, message),
-            Value::EnumNumber(number) => {
-                let Kind::Enum(of) = field.kind() else { unreachable!("a number of an enum") };
-                self.values.insert(of.get_value(*number).expect("a value that the API names").name().to_owned());
+            Value::Message(message) if message.descriptor().package_name() == PACKAGE => {
+                self.walk(kind, message)
             }
-            Value::List(items) => items.iter().for_each(|item| self.look_into(kind, field, item)),
+            Value::EnumNumber(number) => {
+                let Kind::Enum(of) = field.kind() else {
+                    unreachable!("a number of an enum")
+                };
+                self.values.insert(
+                    of.get_value(*number)
+                        .expect("a value that the API names")
+                        .name()
+                        .to_owned(),
+                );
+            }
+            Value::List(items) => items
+                .iter()
+                .for_each(|item| self.look_into(kind, field, item)),
             _ => {}
         }
     }
@@ -98,7 +129,10 @@ impl Seen {
     /// The fields of a compaction that events of this kind had.
     fn of_compaction(&self, kind: &str) -> BTreeSet<&str> {
         let prefix = format!("{kind}: ");
-        self.fields.keys().filter_map(|field| field.strip_prefix(&prefix)).collect()
+        self.fields
+            .keys()
+            .filter_map(|field| field.strip_prefix(&prefix))
+            .collect()
     }
 }
 
@@ -128,7 +162,8 @@ impl Reachable {
                 Kind::Enum(of) => {
                     // The value 0 is that of a field that is not set.
                     let values = of.values().filter(|value| value.number() != 0);
-                    self.values.extend(values.map(|value| (value.name().to_owned(), value)));
+                    self.values
+                        .extend(values.map(|value| (value.name().to_owned(), value)));
                 }
                 _ => {}
             }
@@ -139,9 +174,15 @@ impl Reachable {
 
 /// The comment on what stands at that path of a file, on one line.
 fn comment(file: &prost_reflect::FileDescriptor, path: &[i32]) -> String {
-    let info = file.file_descriptor_proto().source_code_info.as_ref().expect("comments");
+    let info = file
+        .file_descriptor_proto()
+        .source_code_info
+        .as_ref()
+        .expect("comments");
     let at = info.location.iter().find(|location| location.path == path);
-    let words = at.map(|location| location.leading_comments().to_owned()).unwrap_or_default();
+    let words = at
+        .map(|location| location.leading_comments().to_owned())
+        .unwrap_or_default();
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -155,25 +196,52 @@ async fn each_field_and_value_that_an_event_can_have_is_sent_or_said_not_to_be()
     for event in scenes::all().await {
         seen.note(&pool, &event);
     }
-    let unused = |field: &&String| UNUSED.iter().any(|message| field.starts_with(&format!("{message}.")));
+    let unused = |field: &&String| {
+        UNUSED
+            .iter()
+            .any(|message| field.starts_with(&format!("{message}.")))
+    };
     let unset = |field: &str| UNSET.iter().any(|(unset, _)| *unset == field);
-    let dead: Vec<_> =
-        all.fields.keys().filter(|it| !seen.fields.contains_key(*it) && !unset(it)).filter(|it| !unused(it)).collect();
+    let dead: Vec<_> = all
+        .fields
+        .keys()
+        .filter(|it| !seen.fields.contains_key(*it) && !unset(it))
+        .filter(|it| !unused(it))
+        .collect();
     let elsewhere = |value: &str| ELSEWHERE.iter().any(|(named, _)| *named == value);
-    let silent: Vec<_> = all.values.keys().filter(|it| !seen.values.contains(*it) && !elsewhere(it)).collect();
-    assert!(dead.is_empty() && silent.is_empty(), "never seen in an event: {dead:#?}, {silent:#?}");
+    let silent: Vec<_> = all
+        .values
+        .keys()
+        .filter(|it| !seen.values.contains(*it) && !elsewhere(it))
+        .collect();
+    assert!(
+        dead.is_empty() && silent.is_empty(),
+        "never seen in an event: {dead:#?}, {silent:#?}"
+    );
     for (name, words) in UNSET {
-        let field = all.fields.get(*name).unwrap_or_else(|| panic!("{name} is no field of an event"));
+        let field = all
+            .fields
+            .get(*name)
+            .unwrap_or_else(|| panic!("{name} is no field of an event"));
         assert!(!seen.fields.contains_key(*name), "{name} is sent");
         let comment = comment(&field.parent_file(), field.path());
-        assert!(comment.contains(words), "the comment of {name} does not say {words:?}: {comment}");
+        assert!(
+            comment.contains(words),
+            "the comment of {name} does not say {words:?}: {comment}"
+        );
     }
     for (name, shown) in ELSEWHERE {
-        let value = all.values.get(*name).unwrap_or_else(|| panic!("{name} is no value of an event"));
+        let value = all
+            .values
+            .get(*name)
+            .unwrap_or_else(|| panic!("{name} is no value of an event"));
         assert!(!seen.values.contains(*name), "{name} is seen here");
         if !is_seen_by(shown, name) {
             let comment = comment(&value.parent_enum().parent_file(), value.path());
-            assert!(comment.contains(shown), "{shown} neither sees {name} nor stands in its comment: {comment}");
+            assert!(
+                comment.contains(shown),
+                "{shown} neither sees {name} nor stands in its comment: {comment}"
+            );
         }
     }
     check_compactions(&seen);
@@ -181,17 +249,26 @@ async fn each_field_and_value_that_an_event_can_have_is_sent_or_said_not_to_be()
 
 /// Whether there is such a test (`file::test`), and its file names the value.
 fn is_seen_by(test: &str, value: &str) -> bool {
-    let Some((file, name)) = test.rsplit_once("::") else { return false };
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(file.replace("::", "/"));
-    let source =
-        std::fs::read_to_string(root.with_extension("rs")).or_else(|_| std::fs::read_to_string(root.join("mod.rs")));
+    let Some((file, name)) = test.rsplit_once("::") else {
+        return false;
+    };
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it")
+        .join(file.replace("::", "/"));
+    let source = std::fs::read_to_string(root.with_extension("rs"))
+        .or_else(|_| std::fs::read_to_string(root.join("mod.rs")));
     // PROVIDER_AUTH is ProviderAuth in Rust.
     let camel = |words: &str| -> String {
-        words.split('_').map(|word| format!("{}{}", &word[..1], word[1..].to_lowercase())).collect()
+        words
+            .split('_')
+            .map(|word| format!("{}{}", &word[..1], word[1..].to_lowercase()))
+            .collect()
     };
     let named = |source: &str| {
-        (0..value.len())
-            .any(|at| value[at..].starts_with('_') && source.contains(&format!("::{}", camel(&value[at + 1..]))))
+        (0..value.len()).any(|at| {
+            value[at..].starts_with('_')
+                && source.contains(&format!("::{}", camel(&value[at + 1..])))
+        })
     };
     source.is_ok_and(|source| source.contains(&format!("fn {name}(")) && named(&source))
 }
@@ -199,39 +276,79 @@ fn is_seen_by(test: &str, value: &str) -> bool {
 /// What the comments on the events of compactions say that they have.
 fn check_compactions(seen: &Seen) {
     let started = seen.of_compaction("compaction_started");
-    for field in
-        ["compaction_id", "session_id", "state", "trigger", "strategy", "tokens_before", "limit_tokens", "create_time"]
-    {
-        assert!(started.contains(field), "compaction_started has no {field}: {started:?}");
+    for field in [
+        "compaction_id",
+        "session_id",
+        "state",
+        "trigger",
+        "strategy",
+        "tokens_before",
+        "limit_tokens",
+        "create_time",
+    ] {
+        assert!(
+            started.contains(field),
+            "compaction_started has no {field}: {started:?}"
+        );
     }
     let completed = seen.of_compaction("compaction_completed");
     for field in pb_fields("contextd.v1.Compaction") {
         let later = ["failure", "revert_time"].contains(&field.as_str());
-        assert_eq!(completed.contains(field.as_str()), !later, "{field} of compaction_completed: {completed:?}");
+        assert_eq!(
+            completed.contains(field.as_str()),
+            !later,
+            "{field} of compaction_completed: {completed:?}"
+        );
     }
     assert!(seen.of_compaction("compaction_failed").contains("failure"));
-    assert!(seen.of_compaction("compaction_reverted").contains("revert_time"));
+    assert!(
+        seen.of_compaction("compaction_reverted")
+            .contains("revert_time")
+    );
 }
 
 fn pb_fields(message: &str) -> Vec<String> {
     let pool = DescriptorPool::decode(DESCRIPTOR_SET).unwrap();
-    pool.get_message_by_name(message).unwrap().fields().map(|field| field.name().to_owned()).collect()
+    pool.get_message_by_name(message)
+        .unwrap()
+        .fields()
+        .map(|field| field.name().to_owned())
+        .collect()
 }
 
 /// Row D25
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_event_carries_is_refused_where_a_request_could_bring_it() {
     let host = Host::with(crate::harness::Options::default()).await;
-    host.create(pb::Session { session_id: "s".to_owned(), ..pb::Session::default() }).await;
-    let part = |content| pb::Part { content: Some(content), ..pb::Part::default() };
-    let cited = pb::Part { citations: vec![pb::Citation::default()], ..text("It says so.") };
+    host.create(pb::Session {
+        session_id: "s".to_owned(),
+        ..pb::Session::default()
+    })
+    .await;
+    let part = |content| pb::Part {
+        content: Some(content),
+        ..pb::Part::default()
+    };
+    let cited = pb::Part {
+        citations: vec![pb::Citation::default()],
+        ..text("It says so.")
+    };
     let rows = [
-        ("provider_item", part(pb::part::Content::ProviderItem(pb::ProviderItem::default()))),
-        ("step_start", part(pb::part::Content::StepStart(pb::StepStart { step: 1 }))),
+        (
+            "provider_item",
+            part(pb::part::Content::ProviderItem(pb::ProviderItem::default())),
+        ),
+        (
+            "step_start",
+            part(pb::part::Content::StepStart(pb::StepStart { step: 1 })),
+        ),
         ("citations", cited),
     ];
     for (field, part) in rows {
-        let request = crate::harness::transcripts::append("s", vec![message(pb::Role::Assistant, vec![part])]);
+        let request = crate::harness::transcripts::append(
+            "s",
+            vec![message(pb::Role::Assistant, vec![part])],
+        );
         let refused = refusal(&host.try_append(request).await.unwrap_err());
         assert_eq!(refused.reason, "NOT_IMPLEMENTED", "{field}");
         assert!(refused.metadata["field"].ends_with(field), "{refused:?}");

@@ -21,16 +21,21 @@ use super::{PATIENT, all, becomes_true, check_slow, turn_of};
 /// Row F23
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_dies_without_a_word_stops_nothing() {
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("slow", &slow());
     let served = place.serve_over(&database).await;
     let link = Link::to(Target::Tcp(served.address)).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to_address(link.address).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     link.strand();
     let ended = "select exists(select from session_run where state = 0)";
     becomes_true(&database.client().await, ended).await;
-    assert_eq!(turn_of(&served, &host).await.state(), pb::TurnState::Completed);
+    assert_eq!(
+        turn_of(&served, &host).await.state(),
+        pb::TurnState::Completed
+    );
     host.survive(&[&served]).await;
     check_slow(&host, &served).await;
 }
@@ -39,9 +44,9 @@ async fn a_client_that_dies_without_a_word_stops_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_never_read_hold_up_nobody() {
     const READERS: usize = 100;
-    let flood =
-        json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 }, "chunk_chars": 50 }] }] });
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("flood", &flood));
+    let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 }, "chunk_chars": 50 }] }] });
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("flood", &flood);
     let served = place.serve_over(&database).await;
     let mut host = Survivor::new(asking("scripted/flood", "chat"));
     host.send_to(&served).await.unwrap();
@@ -49,13 +54,21 @@ async fn clients_that_never_read_hold_up_nobody() {
     let mut stalled = Vec::new();
     let mut turns = served.turns().await;
     for _ in 0..READERS {
-        let watch = pb::WatchEventsRequest { session_id: "chat".into(), follow: true, ..Default::default() };
+        let watch = pb::WatchEventsRequest {
+            session_id: "chat".into(),
+            follow: true,
+            ..Default::default()
+        };
         stalled.push(turns.watch_events(watch).await.unwrap().into_inner());
     }
     while host.next().await.unwrap().is_some() {}
     host.check_story(&served).await;
     let grown = resident(served.pid()).saturating_sub(before);
-    eprintln!("{READERS} readers that never read: {} KiB more, {} KiB each", grown, grown / READERS);
+    eprintln!(
+        "{READERS} readers that never read: {} KiB more, {} KiB each",
+        grown,
+        grown / READERS
+    );
     let mut beside = Survivor::new(asking("scripted/flood", "beside"));
     beside.survive(&[&served]).await;
     drop(stalled);
@@ -64,15 +77,22 @@ async fn clients_that_never_read_hold_up_nobody() {
 /// The memory of a process, in KiB.
 fn resident(pid: i32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse().unwrap_or_default()
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap_or("0 kB");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap_or_default()
 }
 
 /// Row F36
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_are_given_up_at_any_moment_leave_no_half_state_and_no_spoilt_connection() {
     const MOMENTS: u32 = 60;
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("tools", &two_tools()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("tools", &two_tools());
     let served = place.serve_over(&database).await;
     let turns = served.turns().await;
     all((0..MOMENTS).map(|n| {
@@ -87,30 +107,54 @@ async fn calls_that_are_given_up_at_any_moment_leave_no_half_state_and_no_spoilt
     .await;
     for n in 0..MOMENTS {
         let session = format!("chat-{n}");
-        // What began goes on by itself; what did not begins now. Then its results are given up at some moment, too.
-        let begun = served.turns().await.execute_turn(asking("scripted/tools", &session)).await;
+        // What began goes on by itself; what did not begins now. Then its results are given up at
+        // some moment, too.
+        let begun = served
+            .turns()
+            .await
+            .execute_turn(asking("scripted/tools", &session))
+            .await;
         drop(begun);
-        until("the calls", || async { !open_calls(&database, &session).await.is_empty() }).await;
+        until("the calls", || async {
+            !open_calls(&database, &session).await.is_empty()
+        })
+        .await;
         let calls = open_calls(&database, &session).await;
         let results: Vec<pb::ToolResult> = calls.iter().map(|call| result(call, "fine")).collect();
         let mut submission = Request::new(submit(&session, results.clone()));
         submission.set_timeout(Duration::from_micros(100 * u64::from(n)));
         let _ = served.turns().await.submit_tool_results(submission).await;
-        served.turns().await.submit_tool_results(submit(&session, results)).await.unwrap();
+        served
+            .turns()
+            .await
+            .submit_tool_results(submit(&session, results))
+            .await
+            .unwrap();
     }
     let look = database.client().await;
-    becomes_true(&look, "select not exists(select from session_run where state <> 0)").await;
-    let stuck =
-        "select not exists(select from pg_stat_activity where datname = current_database() and state like 'idle in%')";
+    becomes_true(
+        &look,
+        "select not exists(select from session_run where state <> 0)",
+    )
+    .await;
+    let stuck = "select not exists(select from pg_stat_activity where datname = current_database() and state like 'idle in%')";
     becomes_true(&look, stuck).await;
     for n in 0..MOMENTS {
         let told = events(&served, &format!("chat-{n}")).await;
         let last = told.last().unwrap().clone();
-        assert!(matches!(last.payload, Some(Payload::TurnCompleted(_))), "{n}: {last:?}");
+        assert!(
+            matches!(last.payload, Some(Payload::TurnCompleted(_))),
+            "{n}: {last:?}"
+        );
     }
     let seen = {
-        let mut stream =
-            served.turns().await.execute_turn(turn("after", "scripted/tools", "Go")).await.unwrap().into_inner();
+        let mut stream = served
+            .turns()
+            .await
+            .execute_turn(turn("after", "scripted/tools", "Go"))
+            .await
+            .unwrap()
+            .into_inner();
         read_all(&mut stream).await
     };
     completed(&seen);
@@ -118,6 +162,11 @@ async fn calls_that_are_given_up_at_any_moment_leave_no_half_state_and_no_spoilt
 
 async fn open_calls(database: &TestDatabase, session: &str) -> Vec<String> {
     let sql = "select call_id::text from tool_calls where session_id = $1 and closed_at is null";
-    let rows = database.client().await.query(sql, &[&session]).await.unwrap();
+    let rows = database
+        .client()
+        .await
+        .query(sql, &[&session])
+        .await
+        .unwrap();
     rows.iter().map(|row| row.get(0)).collect()
 }

@@ -36,11 +36,13 @@ async fn a_commit_that_never_arrived_is_made_once() {
 
 /// The end of a turn is one transaction with a COMMIT that can be seen on the wire.
 async fn lost_around_the_last_commit(landed: Landed) {
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     link.cut_at(COMMIT, landed);
     while host.next().await.unwrap().is_some() {}
     link.was_cut(1).await;
@@ -48,44 +50,61 @@ async fn lost_around_the_last_commit(landed: Landed) {
     assert_eq!(recoveries(&host.seen), [], "its owner went on by itself");
 }
 
-/// Rows F2, F7, F8: every round trip of a turn is one at which its owner loses its connection, before and behind it.
+/// Rows F2, F7, F8: every round trip of a turn is one at which its owner loses its connection,
+/// before and behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_breaks_at_any_round_trip_of_a_turn_loses_and_doubles_nothing() {
-    // What the driver sends to run a prepared statement ends in these bytes: Execute without a limit, then Sync.
+    // What the driver sends to run a prepared statement ends in these bytes: Execute without a
+    // limit, then Sync.
     const EXECUTED: &[u8] = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
     const ROUND_TRIPS: usize = 12;
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("tools", &two_tools()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("tools", &two_tools());
     for landed in [Landed::Yes, Landed::No] {
         let (link, served) = behind(&place, &database).await;
         // Statements are prepared on every connection before they are counted.
         let mut first = Survivor::new(asking("scripted/tools", &format!("first-{landed:?}")));
         first.survive(&[&served]).await;
         for round_trip in 0..ROUND_TRIPS {
-            let mut host = Survivor::new(asking("scripted/tools", &format!("chat-{landed:?}-{round_trip}")));
+            let mut host = Survivor::new(asking(
+                "scripted/tools",
+                &format!("chat-{landed:?}-{round_trip}"),
+            ));
             link.cut_at_the(round_trip, EXECUTED, landed);
             host.survive(&[&served]).await;
             host.check_story(&served).await;
             assert_eq!(last_words(&host), "fine fine", "{landed:?} {round_trip}");
         }
-        assert!(link.times_cut() >= ROUND_TRIPS / 2, "hardly ever cut: {}", link.times_cut());
+        assert!(
+            link.times_cut() >= ROUND_TRIPS / 2,
+            "hardly ever cut: {}",
+            link.times_cut()
+        );
     }
 }
 
-/// Row F7: the statement that granted the turn has landed, and its replica was not told. It looks after what it owns.
+/// Row F7: the statement that granted the turn has landed, and its replica was not told. It looks
+/// after what it owns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_grant_was_lost_with_its_answer_begins_soon() {
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("tools", &two_tools()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("tools", &two_tools());
     let (link, served) = behind(&place, &database).await;
-    for (session, delivery) in [("start", Delivery::Asap), ("interrupt", Delivery::Interrupt)] {
+    for (session, delivery) in [
+        ("start", Delivery::Asap),
+        ("interrupt", Delivery::Interrupt),
+    ] {
         let mut host = Survivor::new(asking("scripted/tools", session));
         if delivery == Delivery::Asap {
             host.survive(&[&served]).await;
         } else {
             // Waiting for its tools it has no owner: whoever interrupts it becomes its owner.
             host.send_to(&served).await.unwrap();
-            host.until(|payload| matches!(payload, Payload::ActionRequired(_))).await;
+            host.until(|payload| matches!(payload, Payload::ActionRequired(_)))
+                .await;
         }
-        // A connection that is reset may end the transaction before its commit: this one falls silent.
+        // A connection that is reset may end the transaction before its commit: this one falls
+        // silent.
         link.strand_at(COMMIT, Landed::Yes);
         let request = pb::EnqueueMessageRequest {
             delivery: delivery.into(),
@@ -103,7 +122,12 @@ async fn a_turn_whose_grant_was_lost_with_its_answer_begins_soon() {
             if all.iter().filter(|event| is_end(event)).count() >= ends {
                 break;
             }
-            assert!(begun.elapsed() < PATIENCE, "{session}: {:?}, {}", kinds(&all), served.said());
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{session}: {:?}, {}",
+                kinds(&all),
+                served.said()
+            );
             tokio::time::sleep(std::time::Duration::from_millis(20)).await; // nobody announces it
         }
         let all = events(&served, session).await;
@@ -111,14 +135,22 @@ async fn a_turn_whose_grant_was_lost_with_its_answer_begins_soon() {
     }
 }
 
-/// Row F6: requests that break are told so at once, and a turn that is begun without an answer goes on.
+/// Row F6: requests that break are told so at once, and a turn that is begun without an answer goes
+/// on.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_cut_again_and_again_lose_nothing() {
-    let place = Place::new(PATIENT).script("tools", &two_tools()).script("slow", &slow());
+    let place = Place::new(PATIENT)
+        .script("tools", &two_tools())
+        .script("slow", &slow());
     let database = TestDatabase::new().await;
     let (link, served) = behind(&place, &database).await;
     let mut hosts: Vec<Survivor> = (0..6)
-        .map(|n| Survivor::new(asking(["scripted/tools", "scripted/slow"][n % 2], &format!("chat-{n}"))))
+        .map(|n| {
+            Survivor::new(asking(
+                ["scripted/tools", "scripted/slow"][n % 2],
+                &format!("chat-{n}"),
+            ))
+        })
         .collect();
     let cutting = async {
         for _ in 0..15 {
@@ -126,29 +158,43 @@ async fn connections_that_are_cut_again_and_again_lose_nothing() {
             link.cut();
         }
     };
-    tokio::join!(cutting, all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)));
+    tokio::join!(
+        cutting,
+        all(hosts
+            .iter_mut()
+            .map(async |host| host.survive(&[&served]).await))
+    );
     for host in &hosts {
         host.check_story(&served).await;
     }
     assert!(!served.said().contains("panicked"), "{}", served.said());
 }
 
-/// Rows F2 and F6: an answer outlives the connection that it was to be committed over, and nothing of that is an error of the server's.
+/// Rows F2 and F6: an answer outlives the connection that it was to be committed over, and nothing
+/// of that is an error of the server's.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_outlives_a_cut_of_the_database_and_no_error_is_logged() {
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     link.close();
     until("the turn to need the database", || async {
-        ["reading a turn again", "a turn cannot go on here"].iter().any(|words| served.said().contains(words))
+        ["reading a turn again", "a turn cannot go on here"]
+            .iter()
+            .any(|words| served.said().contains(words))
     })
     .await;
     link.open();
     host.survive(&[&served]).await;
     check_slow(&host, &served).await;
-    assert_eq!(recoveries(&host.seen), [], "its owner went on, and its model was not asked again");
+    assert_eq!(
+        recoveries(&host.seen),
+        [],
+        "its owner went on, and its model was not asked again"
+    );
     assert!(!served.said().contains("ERROR"), "{}", served.said());
 }

@@ -1,4 +1,5 @@
-//! PostgreSQL goes away and comes back: crashed, stopped, silent, or as another server that may or may not take writes.
+//! PostgreSQL goes away and comes back: crashed, stopped, silent, or as another server that may or
+//! may not take writes.
 
 use std::time::{Duration, Instant};
 
@@ -22,13 +23,16 @@ use super::{PATIENT, all, check_slow, commits::behind, last_words};
 /// A PostgreSQL of its own with a contextd before it that finds it wherever it is started again.
 async fn scene(settings: &str) -> (Cluster, Link, Served, Place) {
     let cluster = Cluster::start(&[]).await;
-    let place = Place::new(settings).script("slow", &slow()).script("tools", &two_tools());
+    let place = Place::new(settings)
+        .script("slow", &slow())
+        .script("tools", &two_tools());
     let link = Link::to(cluster.target()).await;
     let served = place.serve_over(&link.database(&cluster.database())).await;
     (cluster, link, served, place)
 }
 
-/// Turns under way, PostgreSQL ended by a signal and started again a while later: every turn is told to its end.
+/// Turns under way, PostgreSQL ended by a signal and started again a while later: every turn is
+/// told to its end.
 async fn outage(signal: Signal, down: Duration) {
     let (mut cluster, link, served, _place) = scene(PATIENT).await;
     let mut ready = served.health().await;
@@ -36,23 +40,44 @@ async fn outage(signal: Signal, down: Duration) {
     becomes(&mut ready, ServingStatus::Serving).await;
     becomes(&mut live, ServingStatus::Serving).await;
     let mut hosts: Vec<Survivor> = (0..6)
-        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
+        .map(|n| {
+            Survivor::new(asking(
+                ["scripted/slow", "scripted/tools"][n % 2],
+                &format!("chat-{n}"),
+            ))
+        })
         .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
+            .await;
     }
     cluster.end(signal).await;
     becomes(&mut ready, ServingStatus::NotServing).await;
     let begun = Instant::now();
-    let refused = served.turns().await.execute_turn(turn("late", "scripted/slow", "Go")).await.unwrap_err();
-    assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
-    assert!(begun.elapsed() < Duration::from_secs(5), "a refusal took {:?}", begun.elapsed());
+    let refused = served
+        .turns()
+        .await
+        .execute_turn(turn("late", "scripted/slow", "Go"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), refusal(&refused).reason.as_str()),
+        (Code::Unavailable, "DATABASE_UNAVAILABLE")
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "a refusal took {:?}",
+        begun.elapsed()
+    );
     tokio::time::sleep(down).await; // how long it is down
     cluster.restart().await;
     link.lead_to(cluster.target());
     becomes(&mut ready, ServingStatus::Serving).await;
-    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
+    all(hosts
+        .iter_mut()
+        .map(async |host| host.survive(&[&served]).await))
+    .await;
     for host in &hosts {
         host.check_story(&served).await;
         for (cause, _) in recoveries(&host.seen) {
@@ -78,62 +103,97 @@ async fn turns_outlast_a_restart_of_postgresql() {
 /// Row F9
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_die_without_a_word_are_noticed_and_replaced() {
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;
     let mut ready = served.health().await;
     becomes(&mut ready, ServingStatus::Serving).await;
-    let mut hosts: Vec<Survivor> =
-        (0..4).map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}")))).collect();
+    let mut hosts: Vec<Survivor> = (0..4)
+        .map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}"))))
+        .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+        host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+            .await;
     }
     link.strand();
     let stranded = Instant::now();
-    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
+    all(hosts
+        .iter_mut()
+        .map(async |host| host.survive(&[&served]).await))
+    .await;
     // A statement may take 2 s here, and its answer 2 s more.
-    assert!(stranded.elapsed() < Duration::from_secs(15), "noticed only after {:?}", stranded.elapsed());
+    assert!(
+        stranded.elapsed() < Duration::from_secs(15),
+        "noticed only after {:?}",
+        stranded.elapsed()
+    );
     for host in &hosts {
         check_slow(host, &served).await;
     }
 }
 
-/// Row F11: where replication is not at hand, a server that takes no writes any more stands for the old primary, and the same data at
-/// another address for the new one.
+/// Row F11: where replication is not at hand, a server that takes no writes any more stands for the
+/// old primary, and the same data at another address for the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_old_one() {
-    eprintln!("skipped: streaming replication; the old primary is a server that was made read-only");
+    eprintln!(
+        "skipped: streaming replication; the old primary is a server that was made read-only"
+    );
     let (mut cluster, link, served, _place) = scene(PATIENT).await;
     let mut ready = served.health().await;
     becomes(&mut ready, ServingStatus::Serving).await;
     let mut hosts: Vec<Survivor> = (0..4)
-        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
+        .map(|n| {
+            Survivor::new(asking(
+                ["scripted/slow", "scripted/tools"][n % 2],
+                &format!("chat-{n}"),
+            ))
+        })
         .collect();
     for host in &mut hosts {
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
+        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
+            .await;
     }
     let old = cluster.database().client().await;
-    for order in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {
+    for order in [
+        "alter system set default_transaction_read_only = on",
+        "select pg_reload_conf()",
+    ] {
         old.batch_execute(order).await.unwrap();
     }
     let refused = async {
         loop {
-            match served.turns().await.execute_turn(turn("late", "scripted/slow", "Go")).await {
+            match served
+                .turns()
+                .await
+                .execute_turn(turn("late", "scripted/slow", "Go"))
+                .await
+            {
                 Err(status) => return status,
                 Ok(_) => tokio::task::yield_now().await,
             }
         }
     };
     let refused = refused.await;
-    assert_eq!((refused.code(), refusal(&refused).reason.as_str()), (Code::Unavailable, "DATABASE_UNAVAILABLE"));
-    for order in ["set default_transaction_read_only = off", "alter system reset default_transaction_read_only"] {
+    assert_eq!(
+        (refused.code(), refusal(&refused).reason.as_str()),
+        (Code::Unavailable, "DATABASE_UNAVAILABLE")
+    );
+    for order in [
+        "set default_transaction_read_only = off",
+        "alter system reset default_transaction_read_only",
+    ] {
         old.batch_execute(order).await.unwrap();
     }
     cluster.end(Signal::SIGINT).await;
     cluster.restart().await;
     link.lead_to(cluster.target());
-    all(hosts.iter_mut().map(async |host| host.survive(&[&served]).await)).await;
+    all(hosts
+        .iter_mut()
+        .map(async |host| host.survive(&[&served]).await))
+    .await;
     for host in &hosts {
         host.check_story(&served).await;
     }

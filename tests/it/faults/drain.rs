@@ -1,5 +1,5 @@
-//! A contextd that is told to stop: it says so, takes nothing new, hands over what runs, and ends in time whatever its clients and
-//! its database do.
+//! A contextd that is told to stop: it says so, takes nothing new, hands over what runs, and ends
+//! in time whatever its clients and its database do.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,9 @@ use crate::harness::{
     process::{Place, Served},
     proxy::Traffic,
     requests::turn,
-    survivor::{LONG_LEASE, SHORT_LEASE, Survivor, asking, becomes, pair, recoveries, slow, two_tools},
+    survivor::{
+        LONG_LEASE, SHORT_LEASE, Survivor, asking, becomes, pair, recoveries, slow, two_tools,
+    },
 };
 
 use super::{all, check_slow, commits::behind};
@@ -45,18 +47,29 @@ async fn a_turn_is_handed_over_at_its_step_boundary() {
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/steps", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     first.terminate();
     assert_eq!(host.cut_off().await.code(), Code::Unavailable);
     ends_well(first).await;
     host.survive(&[&second]).await;
     host.check_story(&second).await;
     assert_eq!(
-        recoveries(&host.seen).iter().map(|(cause, _)| *cause).collect::<Vec<_>>(),
+        recoveries(&host.seen)
+            .iter()
+            .map(|(cause, _)| *cause)
+            .collect::<Vec<_>>(),
         [pb::RecoveryCause::HandedOver]
     );
-    let steps: Vec<_> = messages(&host.seen).iter().map(|message| said(message)).collect();
-    assert_eq!(steps.iter().filter(|words| *words == super::WORDS).count(), 1, "{steps:?}");
+    let steps: Vec<_> = messages(&host.seen)
+        .iter()
+        .map(|message| said(message))
+        .collect();
+    assert_eq!(
+        steps.iter().filter(|words| *words == super::WORDS).count(),
+        1,
+        "{steps:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,12 +79,14 @@ async fn it_is_not_ready_first_then_takes_nothing_new_and_tells_streams_where_th
     let place = place.script("stall", &stall).script("slow", &slow());
     let database = TestDatabase::new().await;
     let (first, second) = pair(&place, &database).await;
-    let (mut ready, mut live) = (first.health().await, first.watch_health("liveness").await);
+    let mut ready = first.health().await;
+    let mut live = first.watch_health("liveness").await;
     becomes(&mut ready, ServingStatus::Serving).await;
     becomes(&mut live, ServingStatus::Serving).await;
     let mut host = Survivor::new(asking("scripted/stall", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     let mut turns = first.turns().await;
 
     first.terminate();
@@ -80,31 +95,47 @@ async fn it_is_not_ready_first_then_takes_nothing_new_and_tells_streams_where_th
     let mut early = Survivor::new(asking("scripted/slow", "early"));
     early.send_to(&first).await.unwrap();
     let told = host.cut_off().await;
-    assert_eq!((told.code(), refusal(&told).reason.as_str()), (Code::Unavailable, "DRAINING"));
-    let late = turns.execute_turn(turn("late", "scripted/slow", "Go")).await.unwrap_err();
-    assert_eq!((late.code(), refusal(&late).reason.as_str()), (Code::Unavailable, "DRAINING"));
+    assert_eq!(
+        (told.code(), refusal(&told).reason.as_str()),
+        (Code::Unavailable, "DRAINING")
+    );
+    let late = turns
+        .execute_turn(turn("late", "scripted/slow", "Go"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (late.code(), refusal(&late).reason.as_str()),
+        (Code::Unavailable, "DRAINING")
+    );
     ends_well(first).await;
     early.survive(&[&second]).await;
     check_slow(&early, &second).await;
     host.send_to(&second).await.unwrap(); // behind the last event it has seen
-    host.until(|payload| matches!(payload, Payload::TurnRecovered(_))).await;
-    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::HandedOver, 2)], "{:?}", kinds(&host.seen));
+    host.until(|payload| matches!(payload, Payload::TurnRecovered(_)))
+        .await;
+    assert_eq!(
+        recoveries(&host.seen),
+        [(pb::RecoveryCause::HandedOver, 2)],
+        "{:?}",
+        kinds(&host.seen)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_hang_do_not_hold_it() {
-    let flood =
-        json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
+    let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
     let place = Place::new(&draining("drain_timeout = '200ms'\n")).script("flood", &flood);
     let database = TestDatabase::new().await;
     let served = place.serve_over(&database).await;
-    // One that never says a word, one that says half a word, and one that never reads what it asked for.
+    // One that never says a word, one that says half a word, and one that never reads what it asked
+    // for.
     let silent = TcpStream::connect(served.address).await.unwrap();
     let mut rude = TcpStream::connect(served.address).await.unwrap();
     rude.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
     let mut host = Survivor::new(asking("scripted/flood", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::StepStarted(_))).await;
+    host.until(|payload| matches!(payload, Payload::StepStarted(_)))
+        .await;
     served.terminate();
     let took = ends_well(served).await;
     assert!(took < Duration::from_secs(5), "it took {took:?}");
@@ -118,7 +149,8 @@ async fn a_database_that_gives_no_answer_does_not_hold_it() {
     let (link, served) = behind(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     link.all_traffic(Traffic::Stalls);
     served.terminate();
     let took = ends_well(served).await;
@@ -131,11 +163,19 @@ async fn replicas_that_are_restarted_one_after_the_other_under_load_cost_no_turn
     let place = Place::new(&draining("drain_timeout = '300ms'\n"));
     let place = place.script("slow", &slow()).script("tools", &two_tools());
     let database = TestDatabase::new().await;
-    let (one, two, three) =
-        tokio::join!(place.serve_over(&database), place.serve_over(&database), place.serve_over(&database));
+    let (one, two, three) = tokio::join!(
+        place.serve_over(&database),
+        place.serve_over(&database),
+        place.serve_over(&database)
+    );
     let addresses = [one.address, two.address, three.address];
     let mut hosts: Vec<Survivor> = (0..18)
-        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
+        .map(|n| {
+            Survivor::new(asking(
+                ["scripted/slow", "scripted/tools"][n % 2],
+                &format!("chat-{n}"),
+            ))
+        })
         .collect();
     let restarting = async {
         let mut fresh = Vec::new();
@@ -171,11 +211,15 @@ async fn one_that_is_killed_at_the_end_of_its_grace_loses_what_a_kill_loses() {
     becomes(&mut ready, ServingStatus::Serving).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     first.terminate();
     becomes(&mut ready, ServingStatus::NotServing).await;
     first.kill_9().await;
     host.survive(&[&second]).await;
     check_slow(&host, &second).await;
-    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
+    assert_eq!(
+        recoveries(&host.seen),
+        [(pb::RecoveryCause::LeaseExpired, 2)]
+    );
 }

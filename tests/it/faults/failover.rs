@@ -33,8 +33,9 @@ async fn cut_off<T: events::Carrier>(stream: &mut Streaming<T>) -> Option<Status
     }
 }
 
-/// One replica has a turn whose admission is lost; then the other one is granted the same epoch and op for another turn, and the first
-/// one's answer comes. What the session has in the end, and how the readers' streams ended.
+/// One replica has a turn whose admission is lost; then the other one is granted the same epoch and
+/// op for another turn, and the first one's answer comes. What the session has in the end, and how
+/// the readers' streams ended.
 async fn story() -> (Vec<String>, [Option<Status>; 2]) {
     let first = Host::with(options()).await;
     let second = first.beside(options()).await;
@@ -46,7 +47,10 @@ async fn story() -> (Vec<String>, [Option<Status>; 2]) {
     until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
     snapshot.restore().await;
     let _kept = second.execute(turn("s", MODEL, "To be kept")).await;
-    eventually("the other turn to call its model", || async { !second.replica.scripted.prompts().is_empty() }).await;
+    eventually("the other turn to call its model", || async {
+        !second.replica.scripted.prompts().is_empty()
+    })
+    .await;
     first.release("lost");
     first.at_rest().await;
     second.release("kept");
@@ -59,11 +63,19 @@ async fn story() -> (Vec<String>, [Option<Status>; 2]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_failover_that_lost_commits_no_answer_lands_in_another_turn_and_readers_are_told() {
     let (transcript, ended) = story().await;
-    let kept = ["USER: \"Hi\"", "ASSISTANT: \"Hello.\"", "USER: \"To be kept\"", "ASSISTANT: \"Kept words.\""];
+    let kept = [
+        "USER: \"Hi\"",
+        "ASSISTANT: \"Hello.\"",
+        "USER: \"To be kept\"",
+        "ASSISTANT: \"Kept words.\"",
+    ];
     assert_eq!(transcript, kept);
     for status in ended {
         let status = status.expect("a stream that showed what was lost ends with an error");
-        assert_eq!((status.code(), refusal(&status).reason.as_str()), (Code::DataLoss, "EVENTS_LOST"));
+        assert_eq!(
+            (status.code(), refusal(&status).reason.as_str()),
+            (Code::DataLoss, "EVENTS_LOST")
+        );
     }
 }
 
@@ -78,11 +90,20 @@ async fn a_reader_whose_events_were_lost_is_told_although_nothing_happens_any_mo
     let mut reader = host.watch("s", "", after).await;
     until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
     snapshot.restore().await;
-    let status = cut_off(&mut reader).await.expect("nothing is left of what it showed");
+    let status = cut_off(&mut reader)
+        .await
+        .expect("nothing is left of what it showed");
     assert_eq!(refusal(&status).reason, "EVENTS_LOST");
-    assert_eq!(refusal(&status).metadata["last_seq"], host.session("s").await.last_seq.to_string());
+    assert_eq!(
+        refusal(&status).metadata["last_seq"],
+        host.session("s").await.last_seq.to_string()
+    );
     // Whoever comes back with that seq is refused, and follows from the newest one.
-    let request = pb::WatchEventsRequest { session_id: "s".to_owned(), after_seq: after, ..Default::default() };
+    let request = pb::WatchEventsRequest {
+        session_id: "s".to_owned(),
+        after_seq: after,
+        ..Default::default()
+    };
     let refused = match host.turns().watch_events(request).await {
         Ok(stream) => cut_off(&mut stream.into_inner()).await.unwrap(),
         Err(status) => status,
@@ -92,5 +113,8 @@ async fn a_reader_whose_events_were_lost_is_told_although_nothing_happens_any_mo
     let mut reader = host.watch("s", "", last).await;
     until(&mut reader, |payload| matches!(payload, Payload::Sync(_))).await;
     host.ask("s", "Once more").await;
-    until(&mut reader, |payload| matches!(payload, Payload::TurnCompleted(_))).await;
+    until(&mut reader, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
 }

@@ -1,4 +1,5 @@
-//! Clocks that disagree with everybody, and links that are slow, closed on one side, or lead to model services.
+//! Clocks that disagree with everybody, and links that are slow, closed on one side, or lead to
+//! model services.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,43 +37,65 @@ async fn replicas_whose_clocks_are_wrong_by_ten_minutes_keep_and_take_leases_as_
     let waits = r#"{"steps": [{"say": [{"text": "one "}, {"wait_for": "ever"}]}]}"#.to_owned();
     let options = |minutes: i64, lost: &str| {
         let clock = Arc::new(Wrong(SignedDuration::from_mins(minutes)));
-        let options = Options { lease: Duration::from_secs(3), clock, ..Options::default() };
-        options.script("it", slow().to_string()).script("lost", lost)
+        let options = Options {
+            lease: Duration::from_secs(3),
+            clock,
+            ..Options::default()
+        };
+        options
+            .script("it", slow().to_string())
+            .script("lost", lost)
     };
     let ahead = Host::with(options(10, &waits)).await;
     let behind = ahead.beside(options(-10, &slow().to_string())).await;
     let seen = ahead.run(turn("kept", "scripted/it", "Go")).await;
     completed(&seen);
-    assert!(!kinds(&seen).contains(&"turn_recovered"), "a lease of its own was lost");
+    assert!(
+        !kinds(&seen).contains(&"turn_recovered"),
+        "a lease of its own was lost"
+    );
     let mut stream = ahead.execute(turn("lost", "scripted/lost", "Go")).await;
     let head = until_written(&mut stream, "one ").await;
     ahead.replica.fall_silent();
     let turn_id = crate::harness::events::turn_id(&head);
     let seen = crate::harness::events::all(&mut behind.watch("lost", &turn_id, 0).await).await;
     completed(&seen);
-    assert_eq!(kinds(&seen).iter().filter(|kind| **kind == "turn_recovered").count(), 1);
+    assert_eq!(
+        kinds(&seen)
+            .iter()
+            .filter(|kind| **kind == "turn_recovered")
+            .count(),
+        1
+    );
 }
 
-/// Row F18: the database's clock, as far as leases can tell: one that jumps ahead makes every lease seem over.
+/// Row F18: the database's clock, as far as leases can tell: one that jumps ahead makes every lease
+/// seem over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_clock_that_jumps_ahead_causes_an_early_takeover_and_no_harm() {
-    let (database, place) = (TestDatabase::new().await, Place::new(LONG_LEASE).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(LONG_LEASE).script("slow", &slow());
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     let jump = "update session_run set lease_until = now() - interval '10 minutes' where state = 1";
     assert_eq!(database.client().await.execute(jump, &[]).await.unwrap(), 1);
     host.survive(&[&second]).await;
     check_slow(&host, &second).await;
-    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
+    assert_eq!(
+        recoveries(&host.seen),
+        [(pb::RecoveryCause::LeaseExpired, 2)]
+    );
     assert!(!first.said().contains("panicked"));
 }
 
 /// Row F9: a link that is slow or closed on one side only.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_way_to_the_database_that_is_slow_or_half_closed_costs_time_only() {
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;
     let cases = [
         (Way::Back, Traffic::Late(Duration::from_millis(100))),
@@ -82,7 +105,8 @@ async fn a_way_to_the_database_that_is_slow_or_half_closed_costs_time_only() {
     for (n, (way, traffic)) in cases.into_iter().enumerate() {
         let mut host = Survivor::new(asking("scripted/slow", &format!("chat-{n}")));
         host.send_to(&served).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+        host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+            .await;
         link.traffic(way, traffic);
         tokio::time::sleep(Duration::from_millis(300)).await; // for as long as that lasts
         link.all_traffic(Traffic::Flows);
@@ -99,18 +123,36 @@ async fn a_model_service_whose_connection_is_cut_or_dies_is_asked_again() {
     let mut settings = upstream.settings();
     settings.base_url = format!("http://{}/v1", link.address);
     settings.stall_timeout = Duration::from_secs(1);
-    let options = Options { call_attempts: 3, ..Options::default() };
-    let host = Host::with(options.provider("main", Arc::new(provider("main", settings, "openai")))).await;
-    for (session, break_it) in [("cut", Link::cut as fn(&Link)), ("dead", Link::strand as fn(&Link))] {
-        upstream
-            .answer(Reply::events(crate::harness::upstream::event(&serde_json::json!({"content": "Half"}))).stall());
+    let options = Options {
+        call_attempts: 3,
+        ..Options::default()
+    };
+    let host =
+        Host::with(options.provider("main", Arc::new(provider("main", settings, "openai")))).await;
+    for (session, break_it) in [
+        ("cut", Link::cut as fn(&Link)),
+        ("dead", Link::strand as fn(&Link)),
+    ] {
+        upstream.answer(
+            Reply::events(crate::harness::upstream::event(
+                &serde_json::json!({"content": "Half"}),
+            ))
+            .stall(),
+        );
         upstream.answer(Reply::events(spoken(&["Whole."])));
         let mut stream = host.execute(turn(session, "main/gpt-4o", "Go")).await;
         let mut seen = until_written(&mut stream, "Half").await;
         break_it(&link);
         seen.extend(crate::harness::events::all(&mut stream).await);
         completed(&seen);
-        assert_eq!(kinds(&seen).iter().filter(|kind| **kind == "turn_retrying").count(), 1, "{session}");
+        assert_eq!(
+            kinds(&seen)
+                .iter()
+                .filter(|kind| **kind == "turn_retrying")
+                .count(),
+            1,
+            "{session}"
+        );
         assert_eq!(said(messages(&seen)[1]), "Whole.", "{session}");
     }
 }

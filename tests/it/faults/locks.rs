@@ -1,4 +1,5 @@
-//! Somebody else is in the way: long locks, deadlocks, and more requests than there are connections.
+//! Somebody else is in the way: long locks, deadlocks, and more requests than there are
+//! connections.
 
 use std::time::{Duration, Instant};
 
@@ -23,13 +24,17 @@ const WAITING: &str = "select exists(select from pg_stat_activity where datname 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_lock_on_a_table_is_waited_out_and_no_turn_is_lost() {
     let settings = PATIENT.replace("'2s'", "'10s'"); // a lock is given up before a statement is
-    let (database, place) = (TestDatabase::new().await, Place::new(&settings).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(&settings).script("slow", &slow());
     let served = place.serve_over(&database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     let ddl = database.client().await;
-    ddl.batch_execute("begin; lock table session_run in access exclusive mode").await.unwrap();
+    ddl.batch_execute("begin; lock table session_run in access exclusive mode")
+        .await
+        .unwrap();
     let held = Instant::now();
     becomes_true(&database.client().await, WAITING).await;
     while held.elapsed() < Duration::from_secs(4) {
@@ -46,11 +51,13 @@ async fn a_long_lock_on_a_table_is_waited_out_and_no_turn_is_lost() {
 async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_leases() {
     let settings = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n\
                     [database]\npool_size = 2\nacquire_timeout = '300ms'\nstatement_timeout = '20s'\n";
-    let (database, place) = (TestDatabase::new().await, Place::new(settings).script("slow", &slow_for_long()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(settings).script("slow", &slow_for_long());
     let served = place.serve_over(&database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     // Requests that wait for this lock hold both connections.
     let lock = database.client().await;
     lock.batch_execute(
@@ -62,7 +69,12 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
     let asked = Instant::now();
     let answers = all((0..100).map(|n| {
         let mut turns = turns.clone();
-        async move { turns.execute_turn(turn(&format!("late-{n}"), "scripted/slow", "Go")).await.map(drop) }
+        async move {
+            turns
+                .execute_turn(turn(&format!("late-{n}"), "scripted/slow", "Go"))
+                .await
+                .map(drop)
+        }
     }));
     let hold = async {
         while asked.elapsed() < Duration::from_secs(3) {
@@ -74,32 +86,49 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
     let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
     assert!(refused.len() >= 90, "{} were refused", refused.len());
     for status in &refused {
-        assert_eq!((status.code(), refusal(status).reason.as_str()), (Code::Unavailable, "OVERLOADED"));
+        assert_eq!(
+            (status.code(), refusal(status).reason.as_str()),
+            (Code::Unavailable, "OVERLOADED")
+        );
     }
     while host.next().await.unwrap().is_some() {}
     host.check_story(&served).await;
-    assert_eq!(recoveries(&host.seen), [], "its lease was renewed all the while");
+    assert_eq!(
+        recoveries(&host.seen),
+        [],
+        "its lease was renewed all the while"
+    );
     let mut next = Survivor::new(asking("scripted/slow", "chat-2"));
-    tokio::time::timeout(PATIENCE, next.survive(&[&served])).await.expect("the pool did not come back");
+    tokio::time::timeout(PATIENCE, next.survive(&[&served]))
+        .await
+        .expect("the pool did not come back");
 }
 
 /// Row F16: with clients who give up.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_are_given_up_while_statements_stall_never_hold_more_connections_than_the_pool() {
+async fn calls_that_are_given_up_while_statements_stall_never_hold_more_connections_than_the_pool()
+{
     const POOL: i64 = 4;
     /// Beside the pool: those for heartbeats, and the one that listens.
     const BESIDE: i64 = 3;
     let settings = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n\
                     [database]\npool_size = 4\nacquire_timeout = '5s'\nstatement_timeout = '20s'\n";
-    let (database, place) = (TestDatabase::new().await, Place::new(settings).script("slow", &slow_for_long()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(settings).script("slow", &slow_for_long());
     let served = place.serve_over(&database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
-    let (lock, look) = (database.client().await, database.client().await);
-    lock.batch_execute("begin; lock table session_activity in access exclusive mode").await.unwrap();
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
+    let lock = database.client().await;
+    let look = database.client().await;
+    lock.batch_execute("begin; lock table session_activity in access exclusive mode")
+        .await
+        .unwrap();
     let sessions = served.sessions().await;
-    let (stalled, mut most, mut most_stalled) = (Instant::now(), 0, 0);
+    let stalled = Instant::now();
+    let mut most = 0;
+    let mut most_stalled = 0;
     let hasty = async {
         while stalled.elapsed() < Duration::from_secs(4) {
             all((0..50).map(|_| {
@@ -123,14 +152,26 @@ async fn calls_that_are_given_up_while_statements_stall_never_hold_more_connecti
     tokio::join!(hasty, watch);
     eprintln!("at most {most} connections, {most_stalled} of them waiting for the lock");
     assert!(most_stalled > 0, "nothing stalled");
-    assert!(most_stalled <= POOL + BESIDE, "{most_stalled} statements were waiting at once");
+    assert!(
+        most_stalled <= POOL + BESIDE,
+        "{most_stalled} statements were waiting at once"
+    );
     // One that was just closed may still be ending while the next one begins.
     assert!(most <= 2 * POOL + BESIDE, "{most} connections at once");
     lock.batch_execute("rollback").await.unwrap();
-    served.sessions().await.list_sessions(pb::ListSessionsRequest::default()).await.unwrap();
+    served
+        .sessions()
+        .await
+        .list_sessions(pb::ListSessionsRequest::default())
+        .await
+        .unwrap();
     while host.next().await.unwrap().is_some() {}
     host.check_story(&served).await;
-    assert_eq!(recoveries(&host.seen), [], "its lease was renewed all the while");
+    assert_eq!(
+        recoveries(&host.seen),
+        [],
+        "its lease was renewed all the while"
+    );
 }
 
 /// Says few words, for longer than a lease of two seconds.
@@ -142,19 +183,32 @@ fn slow_for_long() -> serde_json::Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_is_repeated_and_nobody_hears_of_it() {
     let settings = PATIENT.replace("'2s'", "'10s'");
-    let (database, place) = (TestDatabase::new().await, Place::new(&settings).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(&settings).script("slow", &slow());
     let config = database.client().await;
     let name = database.config.get_dbname().unwrap();
     // The other one is patient, so that PostgreSQL gives up contextd's transaction.
-    config.batch_execute(&format!("alter database {name} set deadlock_timeout = '200ms'")).await.unwrap();
+    config
+        .batch_execute(&format!(
+            "alter database {name} set deadlock_timeout = '200ms'"
+        ))
+        .await
+        .unwrap();
     let served = place.serve_over(&database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     let other = database.client().await;
-    other.batch_execute("set deadlock_timeout = '20s'; begin; select from session_run for update").await.unwrap();
+    other
+        .batch_execute("set deadlock_timeout = '20s'; begin; select from session_run for update")
+        .await
+        .unwrap();
     becomes_true(&config, WAITING).await; // the end of the turn holds the session's row and waits for the hot one
-    other.batch_execute("select from sessions for update; rollback").await.unwrap();
+    other
+        .batch_execute("select from sessions for update; rollback")
+        .await
+        .unwrap();
     while host.next().await.unwrap().is_some() {}
     check_slow(&host, &served).await;
     let deadlocks = "select deadlocks > 0 from pg_stat_database where datname = current_database()";
@@ -164,21 +218,32 @@ async fn a_deadlock_is_repeated_and_nobody_hears_of_it() {
 /// Row F26
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_that_are_told_to_run_the_same_turn_run_it_once() {
-    let (database, place) = (TestDatabase::new().await, Place::new(PATIENT).script("tools", &two_tools()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(PATIENT).script("tools", &two_tools());
     let (first, second) = crate::harness::survivor::pair(&place, &database).await;
     for round in 0..5 {
         let request = asking("scripted/tools", &format!("chat-{round}"));
         let mut hosts: Vec<Survivor> = (0..8).map(|_| Survivor::new(request.clone())).collect();
         let replicas = [&first, &second];
-        all(hosts.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
+        all(hosts
+            .iter_mut()
+            .enumerate()
+            .map(async |(n, host)| host.survive(&[replicas[n % 2]]).await))
+        .await;
         for host in &hosts {
             host.check_story(&first).await;
         }
-        let other = pb::ExecuteTurnRequest { request_id: "another".into(), ..request };
+        let other = pb::ExecuteTurnRequest {
+            request_id: "another".into(),
+            ..request
+        };
         let mut next = Survivor::new(other);
         next.survive(&[&second]).await;
         let told = crate::harness::survivor::events(&first, next.session()).await;
-        let starts = told.iter().filter(|event| crate::harness::events::kind(event) == "turn_started").count();
+        let starts = told
+            .iter()
+            .filter(|event| crate::harness::events::kind(event) == "turn_started")
+            .count();
         assert_eq!(starts, 2, "one for each request");
     }
 }

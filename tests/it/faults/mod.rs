@@ -1,5 +1,6 @@
-//! Faults that are really made: processes are killed and stopped, sockets cut, PostgreSQL crashed, and every turn is told to its end,
-//! once. docs/reliability.md lists them; what a machine cannot do is skipped, and says so.
+//! Faults that are really made: processes are killed and stopped, sockets cut, PostgreSQL crashed,
+//! and every turn is told to its end, once. docs/reliability.md lists them; what a machine cannot
+//! do is skipped, and says so.
 
 mod clients;
 mod commits;
@@ -45,14 +46,33 @@ pub(super) async fn check_slow(host: &Survivor, served: &Served) {
 
 /// How a turn is stored.
 pub(super) async fn turn_of(served: &Served, host: &Survivor) -> pb::Turn {
-    let turn_id = host.seen.iter().map(|event| event.turn_id.clone()).find(|id| !id.is_empty()).unwrap();
-    let request = pb::GetTurnRequest { session_id: host.session().to_owned(), turn_id };
-    served.turns().await.get_turn(request).await.unwrap().into_inner().turn.unwrap()
+    let turn_id = host
+        .seen
+        .iter()
+        .map(|event| event.turn_id.clone())
+        .find(|id| !id.is_empty())
+        .unwrap();
+    let request = pb::GetTurnRequest {
+        session_id: host.session().to_owned(),
+        turn_id,
+    };
+    served
+        .turns()
+        .await
+        .get_turn(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .turn
+        .unwrap()
 }
 
 /// Looks at a number in the database until it is as wanted.
 pub(super) async fn becomes_true(client: &Client, sql: &str) {
-    crate::harness::host::until(sql, || async { client.query_one(sql, &[]).await.unwrap().get(0) }).await;
+    crate::harness::host::until(sql, || async {
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    })
+    .await;
 }
 
 /// Runs stories at once.

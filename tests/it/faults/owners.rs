@@ -1,4 +1,5 @@
-//! Owners that die, freeze, or lose their way to the database, and turns that break whoever runs them.
+//! Owners that die, freeze, or lose their way to the database, and turns that break whoever runs
+//! them.
 
 use std::{
     sync::Arc,
@@ -24,24 +25,29 @@ use crate::harness::{
 
 use super::{QUICK, becomes_true, check_slow, commits::behind};
 
-const STUCK: &str =
-    "select exists(select from pg_stat_activity where datname = current_database() and state = 'idle in transaction')";
+const STUCK: &str = "select exists(select from pg_stat_activity where datname = current_database() and state = 'idle in transaction')";
 
 /// Row F3
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes() {
-    let (database, place) = (TestDatabase::new().await, Place::new(SHORT_LEASE).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let (first, second) = pair(&place, &database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     first.signal(Signal::SIGSTOP);
     host.send_to(&second).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TurnRecovered(_))).await;
+    host.until(|payload| matches!(payload, Payload::TurnRecovered(_)))
+        .await;
     first.signal(Signal::SIGCONT); // it is in the middle of its answer, and the other one too
     while host.next().await.unwrap().is_some() {}
     check_slow(&host, &second).await;
-    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
+    assert_eq!(
+        recoveries(&host.seen),
+        [(pb::RecoveryCause::LeaseExpired, 2)]
+    );
     // The one that woke serves on.
     let mut next = Survivor::new(asking("scripted/slow", "chat-2"));
     next.survive(&[&first]).await;
@@ -51,20 +57,26 @@ async fn an_owner_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes()
 /// Row F4
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_vanishes_inside_a_transaction_holds_nobody_up() {
-    let (database, place) = (TestDatabase::new().await, Place::new(QUICK).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(QUICK).script("slow", &slow());
     let (link, first) = behind(&place, &database).await;
     let second = place.serve_over(&database).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     link.strand_at(COMMIT, Landed::No); // its locks are taken, and the end never comes
     link.was_cut(1).await;
     first.signal(Signal::SIGSTOP);
     becomes_true(&database.client().await, STUCK).await;
     let stuck = Instant::now();
     host.send_to(&second).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TurnRecovered(_))).await;
-    eprintln!("taken over {:?} after the transaction was left", stuck.elapsed());
+    host.until(|payload| matches!(payload, Payload::TurnRecovered(_)))
+        .await;
+    eprintln!(
+        "taken over {:?} after the transaction was left",
+        stuck.elapsed()
+    );
     assert!(stuck.elapsed() < Duration::from_secs(5));
     while host.next().await.unwrap().is_some() {}
     check_slow(&host, &second).await;
@@ -74,31 +86,42 @@ async fn an_owner_that_vanishes_inside_a_transaction_holds_nobody_up() {
 /// Row F39
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_cut_off_from_the_database_stops_by_its_own_clock() {
-    let (database, place) = (TestDatabase::new().await, Place::new(QUICK).script("slow", &slow()));
+    let database = TestDatabase::new().await;
+    let place = Place::new(QUICK).script("slow", &slow());
     let (link, first) = behind(&place, &database).await;
     let second = place.serve_over(&database).await;
-    let (mut ready, mut live) = (first.health().await, first.watch_health("liveness").await);
+    let mut ready = first.health().await;
+    let mut live = first.watch_health("liveness").await;
     becomes(&mut ready, ServingStatus::Serving).await;
     becomes(&mut live, ServingStatus::Serving).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&first).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     link.all_traffic(Traffic::Stalls);
     let cut_off = Instant::now();
     let mut told = Vec::new();
     // The stream may go on for less than a lease; then there is silence or an end.
-    while let Ok(Ok(Some(event))) = tokio::time::timeout(Duration::from_secs(2), host.next()).await {
+    while let Ok(Ok(Some(event))) = tokio::time::timeout(Duration::from_secs(2), host.next()).await
+    {
         if matches!(event.payload, Some(Payload::TextDelta(_))) {
             told.push(cut_off.elapsed());
         }
     }
-    assert!(told.last().is_none_or(|last| *last < Duration::from_secs(1)), "it spoke beyond its lease: {told:?}");
+    assert!(
+        told.last()
+            .is_none_or(|last| *last < Duration::from_secs(1)),
+        "it spoke beyond its lease: {told:?}"
+    );
     becomes(&mut ready, ServingStatus::NotServing).await;
     let alive = tokio::time::timeout(Duration::from_millis(10), live.message()).await;
     assert!(alive.is_err(), "liveness changed: {alive:?}");
     host.survive(&[&second]).await;
     check_slow(&host, &second).await;
-    assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::LeaseExpired, 2)]);
+    assert_eq!(
+        recoveries(&host.seen),
+        [(pb::RecoveryCause::LeaseExpired, 2)]
+    );
 
     link.all_traffic(Traffic::Flows);
     becomes(&mut ready, ServingStatus::Serving).await;
@@ -134,18 +157,39 @@ impl Provider for Breaks {
 async fn a_turn_that_breaks_whoever_runs_it_is_given_up_and_harms_no_other() {
     let options = || {
         let lease = Duration::from_millis(500);
-        let breaks = Options { lease, max_takeovers: 2, ..Options::default() }.provider("broken", Arc::new(Breaks));
+        let breaks = Options {
+            lease,
+            max_takeovers: 2,
+            ..Options::default()
+        }
+        .provider("broken", Arc::new(Breaks));
         breaks.script("fine", r#"{"steps": [{"say": [{"text": "Fine."}]}]}"#)
     };
     let host = Host::with(options()).await;
     let other = host.beside(options()).await;
-    let poisoned = tokio::spawn(async move { (host.run(turn("poison", "broken/x", "Go")).await, host) });
+    let poisoned =
+        tokio::spawn(async move { (host.run(turn("poison", "broken/x", "Go")).await, host) });
     for n in 0..5 {
-        let seen = other.run(turn(&format!("well-{n}"), "scripted/fine", "Go")).await;
+        let seen = other
+            .run(turn(&format!("well-{n}"), "scripted/fine", "Go"))
+            .await;
         completed(&seen);
     }
     let (seen, host) = poisoned.await.unwrap();
-    assert_eq!(failed(&seen).failure.as_ref().unwrap().reason(), pb::FailureReason::Poisoned, "{:?}", kinds(&seen));
-    assert_eq!(kinds(&seen).iter().filter(|kind| **kind == "turn_recovered").count(), 3, "{:?}", kinds(&seen));
+    assert_eq!(
+        failed(&seen).failure.as_ref().unwrap().reason(),
+        pb::FailureReason::Poisoned,
+        "{:?}",
+        kinds(&seen)
+    );
+    assert_eq!(
+        kinds(&seen)
+            .iter()
+            .filter(|kind| **kind == "turn_recovered")
+            .count(),
+        3,
+        "{:?}",
+        kinds(&seen)
+    );
     completed(&host.run(turn("poison", "scripted/fine", "Go on")).await);
 }

@@ -18,7 +18,9 @@ use super::{PATIENT, all, last_words};
 
 fn place(pooled: bool) -> Place {
     let settings = format!("{PATIENT}transaction_pooler = {pooled}\n");
-    Place::new(&settings).script("tools", &two_tools()).script("slow", &slow())
+    Place::new(&settings)
+        .script("tools", &two_tools())
+        .script("slow", &slow())
 }
 
 /// Row F37
@@ -26,16 +28,24 @@ fn place(pooled: bool) -> Place {
 async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connection() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::before(&database).await;
-    let (place, pooled) = (place(true), pooler.database(&database));
+    let place = place(true);
+    let pooled = pooler.database(&database);
     let (first, second) = tokio::join!(place.serve_over(&pooled), place.serve_over(&pooled));
     becomes(&mut first.health().await, ServingStatus::Serving).await;
     let before = pooler.transactions();
     let mut hosts: Vec<Survivor> = (0..12)
-        .map(|n| Survivor::new(asking(["scripted/slow", "scripted/tools"][n % 2], &format!("chat-{n}"))))
+        .map(|n| {
+            Survivor::new(asking(
+                ["scripted/slow", "scripted/tools"][n % 2],
+                &format!("chat-{n}"),
+            ))
+        })
         .collect();
     let replicas = [&first, &second];
-    // Beside them, calls that are given up at any moment: a connection that is left in the middle is nobody else's.
-    let (sessions, done) = (first.sessions().await, CancellationToken::new());
+    // Beside them, calls that are given up at any moment: a connection that is left in the middle
+    // is nobody else's.
+    let sessions = first.sessions().await;
+    let done = CancellationToken::new();
     let hasty = async {
         for n in (0..).take_while(|_| !done.is_cancelled()) {
             let mut request = tonic::Request::new(pb::ListSessionsRequest::default());
@@ -46,7 +56,11 @@ async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connecti
         }
     };
     let stories = async {
-        all(hosts.iter_mut().enumerate().map(async |(n, host)| host.survive(&[replicas[n % 2]]).await)).await;
+        all(hosts
+            .iter_mut()
+            .enumerate()
+            .map(async |(n, host)| host.survive(&[replicas[n % 2]]).await))
+        .await;
         done.cancel();
     };
     tokio::join!(hasty, stories);
@@ -55,7 +69,10 @@ async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connecti
         assert_eq!(recoveries(&host.seen), []);
     }
     assert_eq!(last_words(&hosts[1]), "fine fine");
-    assert!(pooler.transactions() > before + 100, "hardly anything went through the pooler");
+    assert!(
+        pooler.transactions() > before + 100,
+        "hardly anything went through the pooler"
+    );
 }
 
 /// Row F37: its own guard.
@@ -63,10 +80,15 @@ async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connecti
 async fn without_the_setting_a_pooler_refuses_contextd() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::before(&database).await;
-    let output = place(false).run_over(&pooler.database(&database), "serve").await;
+    let output = place(false)
+        .run_over(&pooler.database(&database), "serve")
+        .await;
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("unsupported startup parameter: options"), "{told}");
+    assert!(
+        told.contains("unsupported startup parameter: options"),
+        "{told}"
+    );
 }
 
 /// Row F37: a pooler that is restarted.
@@ -79,7 +101,8 @@ async fn a_pooler_that_is_restarted_is_found_again() {
     let served = place.serve_over(&link.database(&database)).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
-    host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+    host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+        .await;
     let again = Pooler::before(&database).await;
     link.lead_to(again.target());
     drop(pooler);

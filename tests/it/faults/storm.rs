@@ -20,7 +20,11 @@ use super::{all, check_slow};
 
 const TURNS: usize = 10;
 /// Clients of each turn; a run with 2,000 in all is made with the variable set when this is built.
-const EACH: usize = if option_env!("STORM_OF_THOUSANDS").is_some() { 200 } else { 30 };
+const EACH: usize = if option_env!("STORM_OF_THOUSANDS").is_some() {
+    200
+} else {
+    30
+};
 /// Turns of others that are timed in peace.
 const TIMED: usize = 20;
 
@@ -43,7 +47,9 @@ async fn timed(served: &Served, name: &str, enough: impl Fn(usize) -> bool) -> V
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_clients_that_resume_at_once_after_a_kill_all_get_the_whole_story() {
     let quick = json!({ "steps": [{ "say": [{ "text": "Fine." }] }] });
-    let place = Place::new(SHORT_LEASE).script("slow", &slow()).script("quick", &quick);
+    let place = Place::new(SHORT_LEASE)
+        .script("slow", &slow())
+        .script("quick", &quick);
     let database = TestDatabase::new().await;
     let (first, second) = pair(&place, &database).await;
     let mut hosts = Vec::new();
@@ -53,19 +59,35 @@ async fn hundreds_of_clients_that_resume_at_once_after_a_kill_all_get_the_whole_
     }
     for host in hosts.iter_mut().step_by(EACH) {
         host.send_to(&first).await.unwrap();
-        host.until(|payload| matches!(payload, Payload::TextDelta(_))).await;
+        host.until(|payload| matches!(payload, Payload::TextDelta(_)))
+            .await;
     }
     let in_peace = timed(&second, "peace", |times| times == TIMED).await;
     first.kill_9().await;
     let begun = Instant::now();
     let over = AtomicBool::new(false);
     let storm = async {
-        all(hosts.iter_mut().map(async |host| host.survive(&[&second]).await)).await;
+        all(hosts
+            .iter_mut()
+            .map(async |host| host.survive(&[&second]).await))
+        .await;
         over.store(true, Ordering::Relaxed);
     };
-    let (in_storm, ()) = tokio::join!(timed(&second, "storm", |_| over.load(Ordering::Relaxed)), storm);
-    let worst = |times: &[Duration]| times.get(times.len() * 99 / 100).copied().unwrap_or_default();
-    eprintln!("{} clients had the whole story {:?} after the kill", TURNS * EACH, begun.elapsed());
+    let (in_storm, ()) = tokio::join!(
+        timed(&second, "storm", |_| over.load(Ordering::Relaxed)),
+        storm
+    );
+    let worst = |times: &[Duration]| {
+        times
+            .get(times.len() * 99 / 100)
+            .copied()
+            .unwrap_or_default()
+    };
+    eprintln!(
+        "{} clients had the whole story {:?} after the kill",
+        TURNS * EACH,
+        begun.elapsed()
+    );
     eprintln!(
         "p99 of other turns: {:?} of {}, {:?} of {} meanwhile",
         worst(&in_peace),

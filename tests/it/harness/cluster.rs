@@ -1,4 +1,5 @@
-//! A PostgreSQL of one test's own, which can be crashed, stopped and started again, and whose settings can be anything.
+//! A PostgreSQL of one test's own, which can be crashed, stopped and started again, and whose
+//! settings can be anything.
 
 use std::{
     fs,
@@ -47,11 +48,19 @@ impl Cluster {
         own(&place);
         let mut settings = Settings::new(place.join("data"), env!("CARGO_BIN_EXE_contextd"));
         settings.search_path = std::env::var_os("PATH").unwrap_or_default();
-        settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+        settings.cache_dir =
+            std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
         settings.durability = Durability::Durable;
         settings.max_connections = 100;
-        settings.server_settings = more.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let mut cluster = Self { settings, postgres: None, root: None };
+        settings.server_settings = more
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect();
+        let mut cluster = Self {
+            settings,
+            postgres: None,
+            root: None,
+        };
         cluster.restart().await;
         TestDatabase::migrated(cluster.postgres.as_ref().unwrap(), NAME).await;
         cluster
@@ -59,7 +68,9 @@ impl Cluster {
 
     /// The database.
     pub fn database(&self) -> TestDatabase {
-        TestDatabase { config: self.postgres.as_ref().expect("it is stopped").config(NAME) }
+        TestDatabase {
+            config: self.postgres.as_ref().expect("it is stopped").config(NAME),
+        }
     }
 
     /// Where it listens.
@@ -78,7 +89,8 @@ impl Cluster {
         file.lines().next().unwrap().parse().unwrap()
     }
 
-    /// Ends it: SIGINT is a fast stop, SIGQUIT an immediate one after which it must recover, SIGKILL a crash.
+    /// Ends it: SIGINT is a fast stop, SIGQUIT an immediate one after which it must recover,
+    /// SIGKILL a crash.
     pub async fn end(&mut self, signal: Signal) {
         let pid = self.postmaster();
         kill(Pid::from_raw(pid), signal).unwrap();
@@ -87,13 +99,19 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, gone).await.expect("PostgreSQL does not end");
+        tokio::time::timeout(PATIENCE, gone)
+            .await
+            .expect("PostgreSQL does not end");
         self.postgres = None;
     }
 
     /// Starts it again where it ended.
     pub async fn restart(&mut self) {
-        self.postgres = Some(Postgres::start(self.settings.clone(), &|_| {}).await.unwrap());
+        self.postgres = Some(
+            Postgres::start(self.settings.clone(), &|_| {})
+                .await
+                .unwrap(),
+        );
     }
 
     /// The directory of its socket.
@@ -109,7 +127,10 @@ impl Cluster {
 fn own(path: &Path) {
     fs::create_dir(path).unwrap();
     if geteuid().is_root() {
-        let user = User::from_name("postgres").unwrap().or_else(|| User::from_name("nobody").unwrap()).unwrap();
+        let user = User::from_name("postgres")
+            .unwrap()
+            .or_else(|| User::from_name("nobody").unwrap())
+            .unwrap();
         chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
     }
 }

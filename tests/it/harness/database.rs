@@ -1,4 +1,5 @@
-//! A PostgreSQL for this test process, and a database for each test, copied from a migrated template.
+//! A PostgreSQL for this test process, and a database for each test, copied from a migrated
+//! template.
 
 use std::{
     path::Path,
@@ -34,17 +35,29 @@ pub async fn server() -> &'static Postgres {
 pub async fn own_server(more: &[(&str, &str)]) -> Postgres {
     let mut settings = Settings::new("", env!("CARGO_BIN_EXE_contextd"));
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
-    settings.cache_dir = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
+    settings.cache_dir =
+        std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
     settings.max_connections = 200;
-    let ours = [("max_locks_per_transaction", "128"), ("wal_init_zero", "off"), ("wal_recycle", "off")];
+    let ours = [
+        ("max_locks_per_transaction", "128"),
+        ("wal_init_zero", "off"),
+        ("wal_recycle", "off"),
+    ];
     let all = ours.iter().chain(more);
-    settings.server_settings = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings).await.unwrap()
+    settings.server_settings = all
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    Postgres::scratch(Path::new(env!("CARGO_TARGET_TMPDIR")), settings)
+        .await
+        .unwrap()
 }
 
 async fn make_template(postgres: &Postgres) {
     let admin = connect(&postgres.config("postgres")).await;
-    admin.batch_execute(&format!("drop database if exists {TEMPLATE}")).await.unwrap();
+    admin
+        .batch_execute(&format!("drop database if exists {TEMPLATE}"))
+        .await
+        .unwrap();
     TestDatabase::migrated(postgres, TEMPLATE).await;
 }
 
@@ -81,8 +94,13 @@ impl TestDatabase {
         let postgres = server().await;
         let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let admin = connect(&postgres.config("postgres")).await;
-        admin.batch_execute(&format!("create database {name} template {TEMPLATE}")).await.unwrap();
-        Self { config: postgres.config(&name) }
+        admin
+            .batch_execute(&format!("create database {name} template {TEMPLATE}"))
+            .await
+            .unwrap();
+        Self {
+            config: postgres.config(&name),
+        }
     }
 
     /// A database without anything in it.
@@ -101,8 +119,13 @@ impl TestDatabase {
 
     async fn create(postgres: &Postgres, name: &str) -> Self {
         let admin = connect(&postgres.config("postgres")).await;
-        admin.batch_execute(&format!("create database {name}")).await.unwrap();
-        Self { config: postgres.config(name) }
+        admin
+            .batch_execute(&format!("create database {name}"))
+            .await
+            .unwrap();
+        Self {
+            config: postgres.config(name),
+        }
     }
 
     /// A pool for a replica.
@@ -119,29 +142,46 @@ impl TestDatabase {
     pub async fn row_counts(&self) -> Vec<(String, i64)> {
         let client = self.client().await;
         let tables = client
-            .query("select tablename::text from pg_tables where schemaname = 'public' order by 1", &[])
+            .query(
+                "select tablename::text from pg_tables where schemaname = 'public' order by 1",
+                &[],
+            )
             .await
             .unwrap();
         let mut counts = Vec::new();
         for row in tables {
             let table: String = row.get(0);
-            let count = client.query_one(&format!("select count(*) from {table}"), &[]).await.unwrap();
+            let count = client
+                .query_one(&format!("select count(*) from {table}"), &[])
+                .await
+                .unwrap();
             counts.push((table, count.get(0)));
         }
         counts
     }
 
-    /// How many rows each table has, and a checksum of them all: the same before and after a request that changed nothing.
+    /// How many rows each table has, and a checksum of them all: the same before and after a
+    /// request that changed nothing.
     pub async fn contents(&self, client: &Client) -> Vec<(String, i64, String)> {
-        let tables =
-            client.query("select tablename::text from pg_tables where schemaname = 'public'", &[]).await.unwrap();
+        let tables = client
+            .query(
+                "select tablename::text from pg_tables where schemaname = 'public'",
+                &[],
+            )
+            .await
+            .unwrap();
         let look = |table: &str| {
             format!(
                 "select '{table}', count(*), coalesce(md5(string_agg(t::text, ',' order by t::text)), '') from {table} t"
             )
         };
         let looks: Vec<String> = tables.iter().map(|row| look(row.get(0))).collect();
-        let rows = client.query(&format!("{} order by 1", looks.join(" union all ")), &[]).await.unwrap();
-        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+        let rows = client
+            .query(&format!("{} order by 1", looks.join(" union all ")), &[])
+            .await
+            .unwrap();
+        rows.iter()
+            .map(|row| (row.get(0), row.get(1), row.get(2)))
+            .collect()
     }
 }

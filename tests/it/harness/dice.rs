@@ -7,7 +7,11 @@ pub const SEED: &str = "CONTEXTD_TEST_SEED";
 
 /// The seed of a run: the one that is named, else a new one.
 pub fn seed() -> u64 {
-    let named = std::env::var_os(SEED).map(|seed| seed.to_str().and_then(|seed| seed.parse().ok()).expect("a number"));
+    let named = std::env::var_os(SEED).map(|seed| {
+        seed.to_str()
+            .and_then(|seed| seed.parse().ok())
+            .expect("a number")
+    });
     named.unwrap_or_else(|| uuid::Uuid::now_v7().as_u64_pair().1)
 }
 
@@ -44,7 +48,11 @@ impl Dice {
 
     /// One of them.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        if of.is_empty() { None } else { of.get(self.below(of.len())) }
+        if of.is_empty() {
+            None
+        } else {
+            of.get(self.below(of.len()))
+        }
     }
 
     /// One of them, the likelier the more it weighs.
@@ -68,7 +76,11 @@ pub async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T
         Poll::Ready(answer) => Poll::Ready(Some(answer)),
         Poll::Pending => {
             polls += 1;
-            if polls >= most { Poll::Ready(None) } else { Poll::Pending }
+            if polls >= most {
+                Poll::Ready(None)
+            } else {
+                Poll::Pending
+            }
         }
     })
     .await

@@ -28,11 +28,14 @@ impl Carrier for pb::WatchEventsResponse {
 
 /// The next event; none at the end of the stream.
 pub async fn next<T: Carrier>(stream: &mut Streaming<T>) -> Result<Option<pb::Event>, Status> {
-    let message = tokio::time::timeout(PATIENCE, stream.message()).await.expect("the stream fell silent")?;
+    let message = tokio::time::timeout(PATIENCE, stream.message())
+        .await
+        .expect("the stream fell silent")?;
     Ok(message.map(Carrier::event))
 }
 
-/// Fails where a stream gives signs of life and nothing else, which would otherwise be waited for without end.
+/// Fails where a stream gives signs of life and nothing else, which would otherwise be waited for
+/// without end.
 #[derive(Debug, Default)]
 pub struct Pulse(usize);
 
@@ -40,14 +43,19 @@ impl Pulse {
     /// Takes an event into account.
     pub fn feel(&mut self, event: &pb::Event) {
         const MOST: usize = 4;
-        self.0 = if matches!(event.payload, Some(Payload::Heartbeat(_))) { self.0 + 1 } else { 0 };
+        self.0 = if matches!(event.payload, Some(Payload::Heartbeat(_))) {
+            self.0 + 1
+        } else {
+            0
+        };
         assert!(self.0 < MOST, "nothing but heartbeats");
     }
 }
 
 /// Everything until the stream ends.
 pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
-    let (mut events, mut pulse) = (Vec::new(), Pulse::default());
+    let mut events = Vec::new();
+    let mut pulse = Pulse::default();
     while let Some(event) = next(stream).await.unwrap() {
         pulse.feel(&event);
         events.push(event);
@@ -56,10 +64,17 @@ pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
 }
 
 /// Everything up to and including the first event that `wanted` accepts.
-pub async fn until<T: Carrier>(stream: &mut Streaming<T>, wanted: impl Fn(&Payload) -> bool) -> Vec<pb::Event> {
-    let (mut events, mut pulse) = (Vec::new(), Pulse::default());
+pub async fn until<T: Carrier>(
+    stream: &mut Streaming<T>,
+    wanted: impl Fn(&Payload) -> bool,
+) -> Vec<pb::Event> {
+    let mut events = Vec::new();
+    let mut pulse = Pulse::default();
     loop {
-        let event = next(stream).await.unwrap().expect("the stream ended too early");
+        let event = next(stream)
+            .await
+            .unwrap()
+            .expect("the stream ended too early");
         pulse.feel(&event);
         let found = event.payload.as_ref().is_some_and(&wanted);
         events.push(event);
@@ -79,17 +94,24 @@ pub fn requested(events: &[pb::Event]) -> Vec<String> {
     events
         .iter()
         .filter_map(|event| match &event.payload {
-            Some(Payload::ToolCallRequested(pending)) => Some(pending.call.as_ref().unwrap().call_id.clone()),
+            Some(Payload::ToolCallRequested(pending)) => {
+                Some(pending.call.as_ref().unwrap().call_id.clone())
+            }
             _ => None,
         })
         .collect()
 }
 
 /// The calls that the events of a turn account for, added up.
-pub fn accounted<'a>(events: impl IntoIterator<Item = &'a pb::Event>, turn: &str) -> pb::UsageTotals {
+pub fn accounted<'a>(
+    events: impl IntoIterator<Item = &'a pb::Event>,
+    turn: &str,
+) -> pb::UsageTotals {
     let mut sum = pb::UsageTotals::default();
     for event in events.into_iter().filter(|event| event.turn_id == turn) {
-        let Some(Payload::UsageRecorded(call)) = &event.payload else { continue };
+        let Some(Payload::UsageRecorded(call)) = &event.payload else {
+            continue;
+        };
         sum.calls += 1;
         if let Some(usage) = &call.usage {
             sum.input_tokens += i64::from(usage.input_tokens);
@@ -175,7 +197,11 @@ pub fn said(message: &pb::Message) -> String {
 
 /// The turn of a stream.
 pub fn turn_id(events: &[pb::Event]) -> String {
-    events.iter().map(|event| event.turn_id.clone()).find(|id| !id.is_empty()).expect("no event of a turn")
+    events
+        .iter()
+        .map(|event| event.turn_id.clone())
+        .find(|id| !id.is_empty())
+        .expect("no event of a turn")
 }
 
 /// The seqs of the durable events.
@@ -212,7 +238,9 @@ pub fn closed(events: &[pb::Event]) -> Vec<(String, pb::ToolCallCancelReason)> {
     events
         .iter()
         .filter_map(|event| match &event.payload {
-            Some(Payload::ToolCallCancelled(closed)) => Some((closed.tool_name.clone(), closed.reason())),
+            Some(Payload::ToolCallCancelled(closed)) => {
+                Some((closed.tool_name.clone(), closed.reason()))
+            }
             _ => None,
         })
         .collect()
@@ -232,9 +260,24 @@ pub fn results(events: &[pb::Event]) -> Vec<&pb::ToolResult> {
 /// A piece of a part, whichever kind it is: message, part, offset, text.
 fn piece(event: &pb::Event) -> Option<(&str, i32, i32, &str)> {
     Some(match event.payload.as_ref()? {
-        Payload::TextDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
-        Payload::ReasoningDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
-        Payload::ToolInputDelta(delta) => (&delta.message_id, delta.part_index, delta.byte_offset, &delta.text),
+        Payload::TextDelta(delta) => (
+            &delta.message_id,
+            delta.part_index,
+            delta.byte_offset,
+            &delta.text,
+        ),
+        Payload::ReasoningDelta(delta) => (
+            &delta.message_id,
+            delta.part_index,
+            delta.byte_offset,
+            &delta.text,
+        ),
+        Payload::ToolInputDelta(delta) => (
+            &delta.message_id,
+            delta.part_index,
+            delta.byte_offset,
+            &delta.text,
+        ),
         _ => return None,
     })
 }
@@ -250,16 +293,25 @@ pub fn written(events: &[pb::Event]) -> BTreeMap<(String, i32), String> {
 pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event]) {
     for (message, part, offset, text) in events.iter().filter_map(piece) {
         let so_far: &mut String = written.entry((message.to_owned(), part)).or_default();
-        assert_eq!(usize::try_from(offset), Ok(so_far.len()), "a gap or an overlap before {text:?}");
+        assert_eq!(
+            usize::try_from(offset),
+            Ok(so_far.len()),
+            "a gap or an overlap before {text:?}"
+        );
         so_far.push_str(text);
     }
 }
 
-/// Reads until some part is this text: what the deltas add up to, or what was there when the reader came.
+/// Reads until some part is this text: what the deltas add up to, or what was there when the reader
+/// came.
 pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) -> Vec<pb::Event> {
-    let (mut events, mut pulse) = (Vec::new(), Pulse::default());
+    let mut events = Vec::new();
+    let mut pulse = Pulse::default();
     while !there(&events, text) && !written(&events).values().any(|so_far| so_far == text) {
-        let event = next(stream).await.unwrap().expect("the stream ended too early");
+        let event = next(stream)
+            .await
+            .unwrap()
+            .expect("the stream ended too early");
         pulse.feel(&event);
         events.push(event);
     }
@@ -271,7 +323,9 @@ fn there(events: &[pb::Event], text: &str) -> bool {
         Some(Payload::Sync(sync)) => sync.open_message.as_ref(),
         _ => None,
     });
-    syncs.flat_map(|message| &message.parts).any(|part| content(part) == text)
+    syncs
+        .flat_map(|message| &message.parts)
+        .any(|part| content(part) == text)
 }
 
 /// The text of a part, whichever kind it is.
@@ -308,13 +362,19 @@ pub const TWO_TOOLS: [&str; 15] = [
 pub fn outline(messages: &[pb::Message]) -> Vec<String> {
     let part = |part: &pb::Part| match &part.content {
         Some(pb::part::Content::ToolCall(call)) => format!("call {}", call.tool_name),
-        Some(pb::part::Content::ToolResult(result)) => format!("result {} {:?}", result.tool_name, content(part)),
+        Some(pb::part::Content::ToolResult(result)) => {
+            format!("result {} {:?}", result.tool_name, content(part))
+        }
         Some(pb::part::Content::Reasoning(_)) => format!("reasoning {:?}", content(part)),
         _ => format!("{:?}", content(part)),
     };
     let line = |message: &pb::Message| {
         let parts: Vec<String> = message.parts.iter().map(part).collect();
-        format!("{}: {}", message.role().as_str_name().trim_start_matches("ROLE_"), parts.join(", "))
+        format!(
+            "{}: {}",
+            message.role().as_str_name().trim_start_matches("ROLE_"),
+            parts.join(", ")
+        )
     };
     messages.iter().map(line).collect()
 }
@@ -322,14 +382,27 @@ pub fn outline(messages: &[pb::Message]) -> Vec<String> {
 /// The trailer that tells how the turn ended, once the stream is over.
 pub async fn turn_state<T: Carrier>(stream: &mut Streaming<T>) -> String {
     let trailers = stream.trailers().await.unwrap().expect("no trailers");
-    trailers.get("contextd-turn-state").expect("no contextd-turn-state").to_str().unwrap().to_owned()
+    trailers
+        .get("contextd-turn-state")
+        .expect("no contextd-turn-state")
+        .to_str()
+        .unwrap()
+        .to_owned()
 }
 
-/// A turn up to the point where the host has to act, and what the last event says it has to do: results, approvals.
-pub async fn until_action<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, [Vec<String>; 2]) {
-    let events = until(stream, |payload| matches!(payload, Payload::ActionRequired(_))).await;
+/// A turn up to the point where the host has to act, and what the last event says it has to do:
+/// results, approvals.
+pub async fn until_action<T: Carrier>(
+    stream: &mut Streaming<T>,
+) -> (Vec<pb::Event>, [Vec<String>; 2]) {
+    let events = until(stream, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
     match events.last().and_then(|event| event.payload.clone()) {
-        Some(Payload::ActionRequired(action)) => (events, [action.result_call_ids, action.approval_call_ids]),
+        Some(Payload::ActionRequired(action)) => {
+            (events, [action.result_call_ids, action.approval_call_ids])
+        }
         other => panic!("no action is required: {other:?}"),
     }
 }
@@ -338,14 +411,22 @@ pub async fn until_action<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Eve
 pub fn pending(turn: &pb::Turn) -> [Vec<String>; 2] {
     let id = |call: &Option<pb::ToolCall>| call.as_ref().expect("a call").call_id.clone();
     [
-        turn.pending_calls.iter().map(|pending| id(&pending.call)).collect(),
-        turn.pending_approvals.iter().map(|pending| id(&pending.call)).collect(),
+        turn.pending_calls
+            .iter()
+            .map(|pending| id(&pending.call))
+            .collect(),
+        turn.pending_approvals
+            .iter()
+            .map(|pending| id(&pending.call))
+            .collect(),
     ]
 }
 
 /// The ids of all calls in the newest message of an assistant.
 pub fn calls_made(events: &[pb::Event]) -> Vec<String> {
-    let last = messages(events).into_iter().rfind(|message| message.role() == pb::Role::Assistant);
+    let last = messages(events)
+        .into_iter()
+        .rfind(|message| message.role() == pb::Role::Assistant);
     let parts = last.expect("an assistant's message").parts.iter();
     parts
         .filter_map(|part| match &part.content {

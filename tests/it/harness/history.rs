@@ -1,9 +1,10 @@
-//! A session with everything that can happen to a transcript, and what was listed at each point of it.
+//! A session with everything that can happen to a transcript, and what was listed at each point of
+//! it.
 
 use contextd::{
     model::{
-        Category, CompactionId, Counted, MessageId, Part, Role, Seq, SessionId, SessionKey, TenantId,
-        command::Idempotency, message::StoredPart,
+        Category, CompactionId, Counted, MessageId, Part, Role, Seq, SessionId, SessionKey,
+        TenantId, command::Idempotency, message::StoredPart,
     },
     pb::{self, MessageView, part::Content},
     store::{
@@ -42,8 +43,9 @@ pub struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    /// Makes it all: appended messages, two compactions of which one is taken back, a pruned result, voided messages, and a turn with
-    /// a tool. The host's model must call `look` once and then say something.
+    /// Makes it all: appended messages, two compactions of which one is taken back, a pruned
+    /// result, voided messages, and a turn with a tool. The host's model must call `look` once
+    /// and then say something.
     pub async fn make(host: &'a Host, session: &'static str) -> Self {
         let created = pb::Session {
             session_id: session.to_owned(),
@@ -53,30 +55,61 @@ impl<'a> History<'a> {
         };
         host.create(created).await;
         let client = host.database.client().await;
-        let mut history = Self { host, client, session, points: Vec::new() };
+        let mut history = Self {
+            host,
+            client,
+            session,
+            points: Vec::new(),
+        };
         history.note("an empty session").await;
-        let pinned = pb::InputMessage { pinned: true, ..says(pb::Role::User, "keep") };
+        let pinned = pb::InputMessage {
+            pinned: true,
+            ..says(pb::Role::User, "keep")
+        };
         let answer = |words| says(pb::Role::Assistant, words);
-        let begun =
-            vec![says(pb::Role::User, "one"), answer("two"), pinned, calls(&["c1"]), results(&["c1"]), answer("six")];
+        let begun = vec![
+            says(pb::Role::User, "one"),
+            answer("two"),
+            pinned,
+            calls(&["c1"]),
+            results(&["c1"]),
+            answer("six"),
+        ];
         host.append(session, begun).await;
         history.note("appended").await;
         history.compact("k1", 1, 5, Some("in short")).await;
         history.note("a compaction").await;
-        host.append(session, vec![says(pb::Role::User, "nine"), calls(&["c2"]), results(&["c2"]), answer("twelve")])
-            .await;
+        host.append(
+            session,
+            vec![
+                says(pb::Role::User, "nine"),
+                calls(&["c2"]),
+                results(&["c2"]),
+                answer("twelve"),
+            ],
+        )
+        .await;
         history.note("appended behind the summary").await;
         history.prune("c2").await;
         history.note("a prune").await;
         let last = host.session(session).await.last_seq;
-        host.append(session, vec![says(pb::Role::User, "void"), answer("void too")]).await;
+        host.append(
+            session,
+            vec![says(pb::Role::User, "void"), answer("void too")],
+        )
+        .await;
         history.void(last + 1, last + 2).await;
         history.note("a rollback").await;
         history.compact("k2", 1, 9, None).await;
-        history.note("a compaction upon the other, without a summary").await;
+        history
+            .note("a compaction upon the other, without a summary")
+            .await;
         take_back(host, session, "k2").await;
         history.note("it was taken back").await;
-        host.run_with(turn(session, MODEL, "And now?"), |call| result(&call.call_id, "seen")).await;
+        host.run_with(turn(session, MODEL, "And now?"), |call| {
+            result(&call.call_id, "seen")
+        })
+        .await;
         history.note("a turn").await;
         history.compact("k3", 1, 12, Some("in shorter")).await;
         history.note("a compaction that replaces the summary").await;
@@ -90,29 +123,65 @@ impl<'a> History<'a> {
     async fn note(&mut self, what: &'static str) {
         check_books(&self.client, self.session).await;
         let seq = self.host.session(self.session).await.last_seq;
-        let all = self.host.listed(self.session, MessageView::All, 0, false, 0).await;
+        let all = self
+            .host
+            .listed(self.session, MessageView::All, 0, false, 0)
+            .await;
         let live = self.host.live(self.session).await;
-        self.points.push(Point { what, seq, all, live });
+        self.points.push(Point {
+            what,
+            seq,
+            all,
+            live,
+        });
     }
 
     /// Puts a compaction of the messages from one seq to another in force.
     async fn compact(&self, id: &str, from: i64, to: i64, words: Option<&str>) {
-        let (store, key, compaction) = (self.host.replica.engine.store(), self.key(), CompactionId::new(id));
-        let seen = self.number("select context_version from session_run where session_id = $1").await;
-        let nobody = Idempotency { request: None, hash: String::new() };
-        let begin =
-            Beginning { compaction: &compaction, seen, info: b"", started: b"", expired: b"", idempotency: &nobody };
-        store.begin_compaction(&key, &begin).await.unwrap().moved.unwrap();
+        let store = self.host.replica.engine.store();
+        let key = self.key();
+        let compaction = CompactionId::new(id);
+        let seen = self
+            .number("select context_version from session_run where session_id = $1")
+            .await;
+        let nobody = Idempotency {
+            request: None,
+            hash: String::new(),
+        };
+        let begin = Beginning {
+            compaction: &compaction,
+            seen,
+            info: b"",
+            started: b"",
+            expired: b"",
+            idempotency: &nobody,
+        };
+        store
+            .begin_compaction(&key, &begin)
+            .await
+            .unwrap()
+            .moved
+            .unwrap();
         let mut shift = Shift::default();
         let live = self.host.live(self.session).await;
-        let hidden = live.iter().filter(|it| it.is_summary || !it.pinned && (from..=to).contains(&it.seq));
+        let hidden = live
+            .iter()
+            .filter(|it| it.is_summary || !it.pinned && (from..=to).contains(&it.seq));
         for message in hidden {
             shift.messages(-1, -4);
             for part in &message.parts {
                 let tokens = part.tokens.as_ref().unwrap().tokens;
                 shift.count(counter(message, part), -1, -i64::from(tokens));
-                if let Some(Content::ToolResult(pb::ToolResult { prune_mark: Some(mark), .. })) = &part.content {
-                    shift.count(Counter::Pruned, -1, -i64::from(mark.original_tokens - tokens));
+                if let Some(Content::ToolResult(pb::ToolResult {
+                    prune_mark: Some(mark),
+                    ..
+                })) = &part.content
+                {
+                    shift.count(
+                        Counter::Pruned,
+                        -1,
+                        -i64::from(mark.original_tokens - tokens),
+                    );
                 }
             }
         }
@@ -133,7 +202,12 @@ impl<'a> History<'a> {
             cost: &Cost::default(),
             accounts: Vec::new(),
         };
-        store.swap_compaction(&key, &compaction, &replacement).await.unwrap().moved.unwrap();
+        store
+            .swap_compaction(&key, &compaction, &replacement)
+            .await
+            .unwrap()
+            .moved
+            .unwrap();
     }
 
     /// Prunes a result, as a later version will. Its placeholder takes 2 tokens here.
@@ -141,20 +215,37 @@ impl<'a> History<'a> {
         let mark = "update parts set original_tokens = tokens, tokens = 2, pruned_at_seq = $3
                      where session_id = $1 and kind = 'tool_result' and call_id = $2 returning original_tokens - 2";
         let seq = self.happen("context_pruned").await;
-        let saved: i32 = self.client.query_one(mark, &[&self.session, &call, &seq]).await.unwrap().get(0);
+        let saved: i32 = self
+            .client
+            .query_one(mark, &[&self.session, &call, &seq])
+            .await
+            .unwrap()
+            .get(0);
         let count =
             "update session_context set tool_result_tokens = tool_result_tokens - $2, pruned_parts = pruned_parts + 1,
                             pruned_tokens = pruned_tokens + $2 where session_id = $1";
-        self.client.execute(count, &[&self.session, &i64::from(saved)]).await.unwrap();
+        self.client
+            .execute(count, &[&self.session, &i64::from(saved)])
+            .await
+            .unwrap();
         let shrink = "update session_run set ctx_tokens = ctx_tokens - $2 where session_id = $1";
-        self.client.execute(shrink, &[&self.session, &i64::from(saved)]).await.unwrap();
+        self.client
+            .execute(shrink, &[&self.session, &i64::from(saved)])
+            .await
+            .unwrap();
     }
 
     /// Voids a user's message and its answer, as a rollback will.
     async fn void(&self, from: i64, to: i64) {
         let seq = self.happen("turn_cancelled").await;
         let mark = "update messages set voided_at_seq = $4 where session_id = $1 and seq between $2 and $3";
-        assert_eq!(self.client.execute(mark, &[&self.session, &from, &to, &seq]).await.unwrap(), 2);
+        assert_eq!(
+            self.client
+                .execute(mark, &[&self.session, &from, &to, &seq])
+                .await
+                .unwrap(),
+            2
+        );
         let gone = "with p as (
                       select p.category, p.tokens from messages m join parts p using (tenant_id, session_id, message_id)
                        where m.session_id = $1 and m.voided_at_seq = $2),
@@ -164,7 +255,10 @@ impl<'a> History<'a> {
                              assistant_tokens = assistant_tokens - (select sum(tokens) from p where category = 2),
                              assistant_parts = assistant_parts - 1 where session_id = $1)
                     update session_run set ctx_tokens = ctx_tokens - 8 - (select sum(tokens) from p) where session_id = $1";
-        self.client.execute(gone, &[&self.session, &seq]).await.unwrap();
+        self.client
+            .execute(gone, &[&self.session, &seq])
+            .await
+            .unwrap();
     }
 
     /// An event of which a later version will tell, and the next version of the context.
@@ -173,11 +267,19 @@ impl<'a> History<'a> {
                                where session_id = $1 returning tenant_id, session_id, next_seq - 1 as seq)
                    insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
                    select tenant_id, session_id, seq, 1, 0, 0, $2, '' from f returning seq";
-        self.client.query_one(sql, &[&self.session, &kind]).await.unwrap().get(0)
+        self.client
+            .query_one(sql, &[&self.session, &kind])
+            .await
+            .unwrap()
+            .get(0)
     }
 
     async fn number(&self, sql: &str) -> i64 {
-        self.client.query_one(sql, &[&self.session]).await.unwrap().get(0)
+        self.client
+            .query_one(sql, &[&self.session])
+            .await
+            .unwrap()
+            .get(0)
     }
 }
 
@@ -185,10 +287,26 @@ impl<'a> History<'a> {
 pub async fn take_back(host: &Host, session: &str, id: &str) {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
     let version = "select context_version from session_run where session_id = $1";
-    let seen: i64 = host.database.client().await.query_one(version, &[&session]).await.unwrap().get(0);
-    let nobody = Idempotency { request: None, hash: String::new() };
-    let (store, compaction) = (host.replica.engine.store(), CompactionId::new(id));
-    store.revert_compaction(&key, &compaction, seen, b"", &nobody).await.unwrap().moved.unwrap();
+    let seen: i64 = host
+        .database
+        .client()
+        .await
+        .query_one(version, &[&session])
+        .await
+        .unwrap()
+        .get(0);
+    let nobody = Idempotency {
+        request: None,
+        hash: String::new(),
+    };
+    let store = host.replica.engine.store();
+    let compaction = CompactionId::new(id);
+    store
+        .revert_compaction(&key, &compaction, seen, b"", &nobody)
+        .await
+        .unwrap()
+        .moved
+        .unwrap();
 }
 
 fn counter(message: &pb::Message, part: &pb::Part) -> Counter {
@@ -202,8 +320,16 @@ fn counter(message: &pb::Message, part: &pb::Part) -> Counter {
 }
 
 fn summary(id: &str, words: &str) -> NewMessage {
-    let size = Counted { tokens: 3, category: Category::Summary };
-    let part = StoredPart { part: Part::text(words), size, estimator: "test".to_owned(), pruned: None };
+    let size = Counted {
+        tokens: 3,
+        category: Category::Summary,
+    };
+    let part = StoredPart {
+        part: Part::text(words),
+        size,
+        estimator: "test".to_owned(),
+        pruned: None,
+    };
     NewMessage {
         id: MessageId::new(format!("{id}-summary")),
         role: Role::User,

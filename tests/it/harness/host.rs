@@ -32,12 +32,14 @@ pub struct Host {
     queue: QueueServiceClient<Channel>,
 }
 
-/// Options with one script for [`MODEL`], whose answers are told apart by how many came before them since the user spoke.
+/// Options with one script for [`MODEL`], whose answers are told apart by how many came before them
+/// since the user spoke.
 pub fn answering(answers: &[Value]) -> Options {
     Options::default().script("it", script(answers))
 }
 
-/// A script that answers the first call after the user's message with the first of these, the second with the second.
+/// A script that answers the first call after the user's message with the first of these, the
+/// second with the second.
 pub fn script(answers: &[Value]) -> String {
     let step = |(call, say): (usize, &Value)| json!({"when": {"call": call}, "say": say});
     json!({"steps": answers.iter().enumerate().map(step).collect::<Vec<_>>()}).to_string()
@@ -63,10 +65,18 @@ impl Host {
     /// A replica over a database that there is.
     pub async fn over(database: TestDatabase, options: Options) -> Self {
         let replica = Replica::start(&database, options).await;
-        let (turns, sessions) = (replica.turns().await, replica.sessions().await);
+        let turns = replica.turns().await;
+        let sessions = replica.sessions().await;
         let contexts = ContextServiceClient::new(replica.channel().await);
         let queue = QueueServiceClient::new(replica.channel().await);
-        Self { database, replica, turns, sessions, contexts, queue }
+        Self {
+            database,
+            replica,
+            turns,
+            sessions,
+            contexts,
+            queue,
+        }
     }
 
     /// A replica whose [`MODEL`] answers with these, one after the other.
@@ -76,7 +86,13 @@ impl Host {
 
     /// Another replica over the same database, with connections of its own.
     pub async fn beside(&self, options: Options) -> Self {
-        Self::over(TestDatabase { config: self.database.config.clone() }, options).await
+        Self::over(
+            TestDatabase {
+                config: self.database.config.clone(),
+            },
+            options,
+        )
+        .await
     }
 
     /// Lets scripts go on that wait for the signal.
@@ -101,19 +117,29 @@ impl Host {
 
     /// Queues a message.
     pub async fn enqueue(&self, request: pb::EnqueueMessageRequest) -> pb::EnqueueMessageResponse {
-        self.queue().enqueue_message(request).await.unwrap().into_inner()
+        self.queue()
+            .enqueue_message(request)
+            .await
+            .unwrap()
+            .into_inner()
     }
 
     /// What waits in a session, page by page.
     pub async fn queued(&self, session: &str) -> Vec<pb::QueuedMessage> {
-        let (mut queued, mut token) = (Vec::new(), String::new());
+        let mut queued = Vec::new();
+        let mut token = String::new();
         loop {
             let request = pb::ListQueuedMessagesRequest {
                 session_id: session.to_owned(),
                 page_size: 2,
                 page_token: std::mem::take(&mut token),
             };
-            let page = self.queue().list_queued_messages(request).await.unwrap().into_inner();
+            let page = self
+                .queue()
+                .list_queued_messages(request)
+                .await
+                .unwrap()
+                .into_inner();
             queued.extend(page.queued_messages);
             if page.next_page_token.is_empty() {
                 return queued;
@@ -129,13 +155,27 @@ impl Host {
             queued_message_id: message.to_owned(),
             request_id: String::new(),
         };
-        self.queue().cancel_queued_message(request).await.unwrap().into_inner().queued_message.unwrap()
+        self.queue()
+            .cancel_queued_message(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .queued_message
+            .unwrap()
     }
 
     /// Withdraws all that waits.
     pub async fn clear(&self, session: &str) -> Vec<String> {
-        let request = pb::ClearQueueRequest { session_id: session.to_owned(), request_id: String::new() };
-        self.queue().clear_queue(request).await.unwrap().into_inner().cancelled_message_ids
+        let request = pb::ClearQueueRequest {
+            session_id: session.to_owned(),
+            request_id: String::new(),
+        };
+        self.queue()
+            .clear_queue(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .cancelled_message_ids
     }
 
     /// Opens a turn's stream.
@@ -143,11 +183,16 @@ impl Host {
         &self,
         request: pb::ExecuteTurnRequest,
     ) -> Result<Streaming<pb::ExecuteTurnResponse>, Status> {
-        Ok(Box::pin(self.turns().execute_turn(request)).await?.into_inner())
+        Ok(Box::pin(self.turns().execute_turn(request))
+            .await?
+            .into_inner())
     }
 
     /// Opens a turn's stream.
-    pub async fn execute(&self, request: pb::ExecuteTurnRequest) -> Streaming<pb::ExecuteTurnResponse> {
+    pub async fn execute(
+        &self,
+        request: pb::ExecuteTurnRequest,
+    ) -> Streaming<pb::ExecuteTurnResponse> {
         self.try_execute(request).await.unwrap()
     }
 
@@ -173,9 +218,15 @@ impl Host {
         let mut calls = Vec::new();
         while let Some(event) = events::next(&mut stream).await.unwrap() {
             match &event.payload {
-                Some(pb::event::Payload::ToolCallRequested(pending)) => calls.extend(pending.call.clone()),
+                Some(pb::event::Payload::ToolCallRequested(pending)) => {
+                    calls.extend(pending.call.clone())
+                }
                 Some(pb::event::Payload::ActionRequired(_)) => {
-                    self.submit(&session, calls.drain(..).map(|call| answer(&call)).collect()).await;
+                    self.submit(
+                        &session,
+                        calls.drain(..).map(|call| answer(&call)).collect(),
+                    )
+                    .await;
                 }
                 _ => {}
             }
@@ -185,7 +236,12 @@ impl Host {
     }
 
     /// Follows a session.
-    pub async fn watch(&self, session: &str, turn: &str, after: i64) -> Streaming<pb::WatchEventsResponse> {
+    pub async fn watch(
+        &self,
+        session: &str,
+        turn: &str,
+        after: i64,
+    ) -> Streaming<pb::WatchEventsResponse> {
         let request = pb::WatchEventsRequest {
             session_id: session.to_owned(),
             turn_id: turn.to_owned(),
@@ -193,11 +249,19 @@ impl Host {
             follow: true,
             stream: None,
         };
-        self.turns().watch_events(request).await.unwrap().into_inner()
+        self.turns()
+            .watch_events(request)
+            .await
+            .unwrap()
+            .into_inner()
     }
 
     /// Submits results; the status of each.
-    pub async fn submit(&self, session: &str, results: Vec<pb::ToolResult>) -> Vec<pb::AnswerStatus> {
+    pub async fn submit(
+        &self,
+        session: &str,
+        results: Vec<pb::ToolResult>,
+    ) -> Vec<pb::AnswerStatus> {
         statuses(&self.try_submit(submit(session, results)).await.unwrap())
     }
 
@@ -206,7 +270,11 @@ impl Host {
         &self,
         request: pb::SubmitToolResultsRequest,
     ) -> Result<pb::SubmitToolResultsResponse, Status> {
-        Ok(self.turns().submit_tool_results(request).await?.into_inner())
+        Ok(self
+            .turns()
+            .submit_tool_results(request)
+            .await?
+            .into_inner())
     }
 
     /// Cancels what runs in the session, or the turn that is named.
@@ -216,26 +284,51 @@ impl Host {
             turn_id: turn.to_owned(),
             ..pb::CancelTurnRequest::default()
         };
-        self.turns().cancel_turn(request).await.unwrap().into_inner()
+        self.turns()
+            .cancel_turn(request)
+            .await
+            .unwrap()
+            .into_inner()
     }
 
     /// The calls that wait for a result, in order.
     pub async fn pending(&self, session: &str) -> Vec<String> {
         let turn = self.session(session).await.current_turn_id;
         let turn = self.turn(session, &turn).await;
-        turn.pending_calls.into_iter().map(|pending| pending.call.unwrap().call_id).collect()
+        turn.pending_calls
+            .into_iter()
+            .map(|pending| pending.call.unwrap().call_id)
+            .collect()
     }
 
     /// A turn.
     pub async fn turn(&self, session: &str, turn: &str) -> pb::Turn {
-        let request = pb::GetTurnRequest { session_id: session.to_owned(), turn_id: turn.to_owned() };
-        self.turns().get_turn(request).await.unwrap().into_inner().turn.unwrap()
+        let request = pb::GetTurnRequest {
+            session_id: session.to_owned(),
+            turn_id: turn.to_owned(),
+        };
+        self.turns()
+            .get_turn(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .turn
+            .unwrap()
     }
 
     /// A session.
     pub async fn session(&self, session: &str) -> pb::Session {
-        let request = pb::GetSessionRequest { session_id: session.to_owned() };
-        self.sessions.clone().get_session(request).await.unwrap().into_inner().session.unwrap()
+        let request = pb::GetSessionRequest {
+            session_id: session.to_owned(),
+        };
+        self.sessions
+            .clone()
+            .get_session(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .session
+            .unwrap()
     }
 
     /// ContextService.
@@ -245,8 +338,17 @@ impl Host {
 
     /// Where a session's tokens are.
     pub async fn stats(&self, session: &str) -> pb::ContextStats {
-        let request = pb::GetContextStatsRequest { session_id: session.to_owned(), ..Default::default() };
-        self.contexts().get_context_stats(request).await.unwrap().into_inner().stats.unwrap()
+        let request = pb::GetContextStatsRequest {
+            session_id: session.to_owned(),
+            ..Default::default()
+        };
+        self.contexts()
+            .get_context_stats(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .stats
+            .unwrap()
     }
 
     /// All messages of a session, page by page.
@@ -259,7 +361,13 @@ impl Host {
                 page_token: token,
                 ..pb::ListMessagesRequest::default()
             };
-            let page = self.sessions.clone().list_messages(request).await.unwrap().into_inner();
+            let page = self
+                .sessions
+                .clone()
+                .list_messages(request)
+                .await
+                .unwrap()
+                .into_inner();
             messages.extend(page.messages);
             if page.next_page_token.is_empty() {
                 return messages;
@@ -269,7 +377,13 @@ impl Host {
     }
 
     /// All durable events behind a seq, of one turn or of the session, with pages of a size.
-    pub async fn events(&self, session: &str, turn: &str, after: i64, page_size: i32) -> Vec<pb::Event> {
+    pub async fn events(
+        &self,
+        session: &str,
+        turn: &str,
+        after: i64,
+        page_size: i32,
+    ) -> Vec<pb::Event> {
         let mut events = Vec::new();
         let mut after_seq = after;
         loop {
@@ -279,8 +393,17 @@ impl Host {
                 after_seq,
                 page_size,
             };
-            let page = self.turns().list_events(request).await.unwrap().into_inner();
-            assert!(page.events.len() <= usize::try_from(page_size).unwrap(), "a page of {}", page.events.len());
+            let page = self
+                .turns()
+                .list_events(request)
+                .await
+                .unwrap()
+                .into_inner();
+            assert!(
+                page.events.len() <= usize::try_from(page_size).unwrap(),
+                "a page of {}",
+                page.events.len()
+            );
             events.extend(page.events);
             if page.next_after_seq == page.last_seq {
                 return events;
@@ -291,7 +414,11 @@ impl Host {
     }
 
     /// Decides about calls; the status of each.
-    pub async fn decide(&self, session: &str, approvals: Vec<pb::Approval>) -> Vec<pb::AnswerStatus> {
+    pub async fn decide(
+        &self,
+        session: &str,
+        approvals: Vec<pb::Approval>,
+    ) -> Vec<pb::AnswerStatus> {
         statuses(&self.try_submit(decide(session, approvals)).await.unwrap())
     }
 
@@ -299,28 +426,52 @@ impl Host {
     pub async fn assert_counted(&self, session: &str) {
         let sql = "select r.open_calls::bigint, (select count(*) from tool_calls c where c.session_id = $1 and c.closed_at is null)
                      from session_run r where r.session_id = $1";
-        let row = self.database.client().await.query_one(sql, &[&session]).await.unwrap();
-        assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "open calls of {session}, as counted and as they are");
+        let row = self
+            .database
+            .client()
+            .await
+            .query_one(sql, &[&session])
+            .await
+            .unwrap();
+        assert_eq!(
+            row.get::<_, i64>(0),
+            row.get::<_, i64>(1),
+            "open calls of {session}, as counted and as they are"
+        );
     }
 
-    /// Stops the workers of this replica, and lets the leases that it holds run out: a killed process, some time later. A short
-    /// lease would say the same, but one that is short enough to wait for is lost on a busy machine too.
+    /// Stops the workers of this replica, and lets the leases that it holds run out: a killed
+    /// process, some time later. A short lease would say the same, but one that is short enough
+    /// to wait for is lost on a busy machine too.
     pub async fn dies(&self) {
         let owner = self.replica.engine.store().replica();
         self.replica.fall_silent();
-        let sql = "update session_run set lease_until = now() - interval '1 second' where owner = $1";
-        self.database.client().await.execute(sql, &[&owner]).await.unwrap();
+        let sql =
+            "update session_run set lease_until = now() - interval '1 second' where owner = $1";
+        self.database
+            .client()
+            .await
+            .execute(sql, &[&owner])
+            .await
+            .unwrap();
     }
 
     /// Waits until no turn runs on this replica.
     pub async fn at_rest(&self) {
-        until("the replica to come to rest", || async { self.replica.engine.leases().count() == 0 }).await;
+        until("the replica to come to rest", || async {
+            self.replica.engine.leases().count() == 0
+        })
+        .await;
     }
 }
 
 /// The status of each receipt, in order.
 pub fn statuses(response: &pb::SubmitToolResultsResponse) -> Vec<pb::AnswerStatus> {
-    response.receipts.iter().map(pb::AnswerReceipt::status).collect()
+    response
+        .receipts
+        .iter()
+        .map(pb::AnswerReceipt::status)
+        .collect()
 }
 
 /// Looks again and again, for what nobody announces.
@@ -334,7 +485,13 @@ pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) 
 
 /// A refusal in short: its code, its reason, and one of its metadata.
 pub fn refusal(status: &Status, key: &str) -> (Code, String, String) {
-    let info = status.get_details_error_info().expect("an error without ErrorInfo");
+    let info = status
+        .get_details_error_info()
+        .expect("an error without ErrorInfo");
     assert_eq!(info.domain, "contextd.dev");
-    (status.code(), info.reason, info.metadata.get(key).cloned().unwrap_or_default())
+    (
+        status.code(),
+        info.reason,
+        info.metadata.get(key).cloned().unwrap_or_default(),
+    )
 }

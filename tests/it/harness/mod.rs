@@ -1,5 +1,5 @@
-//! What every test over the public API starts from: a real PostgreSQL, a database of its own, a server on a free port with real
-//! HTTP/2, scripted models, and generated stubs.
+//! What every test over the public API starts from: a real PostgreSQL, a database of its own, a
+//! server on a free port with real HTTP/2, scripted models, and generated stubs.
 
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
@@ -86,7 +86,8 @@ pub struct Options {
     pub uploads: UploadBounds,
     /// Bytes of media in one prompt.
     pub max_prompt_media_bytes: u64,
-    /// Calls of a model for one step. They follow each other at once; one only, unless a test is about the others.
+    /// Calls of a model for one step. They follow each other at once; one only, unless a test is
+    /// about the others.
     pub call_attempts: u32,
     /// Longest wait between them.
     pub retry_delay: Duration,
@@ -118,7 +119,10 @@ impl Default for Options {
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
-            reader: Waiting { events: 64, bytes: 64 * 1024 },
+            reader: Waiting {
+                events: 64,
+                bytes: 64 * 1024,
+            },
             share_interval: Duration::from_millis(20),
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
@@ -132,7 +136,10 @@ impl Default for Options {
             call_attempts: 1,
             retry_delay: Duration::ZERO,
             // Room for whatever a test is about.
-            context: ContextPolicy { context_window: Some(i32::MAX.unsigned_abs()), ..ContextPolicy::default() },
+            context: ContextPolicy {
+                context_window: Some(i32::MAX.unsigned_abs()),
+                ..ContextPolicy::default()
+            },
             poll: Duration::from_millis(100),
             retention: Retention {
                 request_ids: Duration::from_hours(7 * 24),
@@ -171,33 +178,62 @@ impl Replica {
             scripted = scripted.with_script(name, json).unwrap();
         }
         let pool = match options.replace {
-            Some(replace) => database.pool().rewriting(move |all| all.iter().map(|sql| replace(sql)).collect()),
+            Some(replace) => database
+                .pool()
+                .rewriting(move |all| all.iter().map(|sql| replace(sql)).collect()),
             None => database.pool(),
         };
         let store = Store::new(pool, uuid::Uuid::now_v7().to_string(), options.lease);
         let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
-        let registry = options.providers.iter().fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
-        let engine = Engine::new(store, registry, rules(&options), Hub::default(), Arc::clone(&options.clock));
+        let registry = options
+            .providers
+            .iter()
+            .fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
+        let engine = Engine::new(
+            store,
+            registry,
+            rules(&options),
+            Hub::default(),
+            Arc::clone(&options.clock),
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (stop, workers) = (CancellationToken::new(), CancellationToken::new());
+        let stop = CancellationToken::new();
+        let workers = CancellationToken::new();
         if options.workers {
             worker::start(&engine, &workers, &workers);
         }
         let (reporter, health_service) = server::health();
         health::begin(&reporter).await;
         let gate = Gate::new(Standing::Ready);
-        tokio::spawn(health::follow(reporter, gate.clone(), Arc::clone(&engine), workers.clone()));
+        tokio::spawn(health::follow(
+            reporter,
+            gate.clone(),
+            Arc::clone(&engine),
+            workers.clone(),
+        ));
         let bounds = server::Bounds {
             max_request_bytes: options.max_request_bytes,
             max_concurrent_streams: 1000,
             reader: options.reader,
             reflection: true,
         };
-        let serving =
-            server::serve(listener, Arc::clone(&engine), health_service, gate, bounds, stop.clone().cancelled_owned());
+        let serving = server::serve(
+            listener,
+            Arc::clone(&engine),
+            health_service,
+            gate,
+            bounds,
+            stop.clone().cancelled_owned(),
+        );
         tokio::spawn(async move { serving.await.unwrap() });
-        Self { address, engine, scripted, stop, workers }
+        Self {
+            address,
+            engine,
+            scripted,
+            stop,
+            workers,
+        }
     }
 
     /// A database of its own and one replica over it.
@@ -209,7 +245,11 @@ impl Replica {
 
     /// A connection to it.
     pub async fn channel(&self) -> Channel {
-        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+        Channel::from_shared(format!("http://{}", self.address))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap()
     }
 
     /// TurnService over a connection of its own.
@@ -226,18 +266,23 @@ impl Replica {
     pub async fn blob(&self, request: pb::GetBlobRequest) -> (pb::Blob, Vec<u8>) {
         let mut blobs = BlobServiceClient::new(self.channel().await);
         let mut stream = blobs.get_blob(request).await.unwrap().into_inner();
-        let Some(Data::Blob(blob)) = stream.message().await.unwrap().unwrap().data else { panic!("no description") };
+        let Some(Data::Blob(blob)) = stream.message().await.unwrap().unwrap().data else {
+            panic!("no description")
+        };
         let mut content = Vec::new();
         while let Some(piece) = stream.message().await.unwrap() {
-            let Some(Data::Chunk(bytes)) = piece.data else { panic!("no chunk") };
+            let Some(Data::Chunk(bytes)) = piece.data else {
+                panic!("no chunk")
+            };
             assert!(bytes.len() <= 64 * 1024, "a piece is too large");
             content.extend(bytes);
         }
         (blob, content)
     }
 
-    /// Stops the workers without giving any lease back: what a killed process leaves behind, as far as the database sees. The
-    /// turns that run here are not stopped; let their scripts wait for a signal.
+    /// Stops the workers without giving any lease back: what a killed process leaves behind, as far
+    /// as the database sees. The turns that run here are not stopped; let their scripts wait
+    /// for a signal.
     pub fn fall_silent(&self) {
         self.workers.cancel();
     }
@@ -270,7 +315,10 @@ fn rules(options: &Options) -> Rules {
         default_output_limits: limits(Some(120_000), None, None, None),
         output_limits: [
             ("bash".to_owned(), limits(Some(30_000), None, None, None)),
-            ("read".to_owned(), limits(None, Some(2_000), Some(2_000), None)),
+            (
+                "read".to_owned(),
+                limits(None, Some(2_000), Some(2_000), None),
+            ),
             ("grep".to_owned(), limits(None, None, None, Some(1_000))),
         ]
         .into(),

@@ -1,6 +1,7 @@
-//! A transaction pooler, as far as contextd can tell: each transaction is given another connection to the server, settings at the
-//! start of a connection are refused, and nothing that outlasts a transaction can be relied on. It speaks for pgbouncer in
-//! transaction mode where no pgbouncer is at hand, and is stricter: no two transactions in a row get the same connection.
+//! A transaction pooler, as far as contextd can tell: each transaction is given another connection
+//! to the server, settings at the start of a connection are refused, and nothing that outlasts a
+//! transaction can be relied on. It speaks for pgbouncer in transaction mode where no pgbouncer is
+//! at hand, and is stricter: no two transactions in a row get the same connection.
 
 use std::{
     net::SocketAddr,
@@ -30,7 +31,13 @@ const CANCEL_REQUEST: i32 = 80_877_102;
 /// Asks for TLS; the answer is no.
 const SSL_REQUEST: i32 = 80_877_103;
 /// Settings that a client may bring.
-const KNOWN: [&str; 5] = ["user", "database", "client_encoding", "application_name", "timezone"];
+const KNOWN: [&str; 5] = [
+    "user",
+    "database",
+    "client_encoding",
+    "application_name",
+    "timezone",
+];
 
 /// A pooler before one database. It ends with the test.
 pub struct Pooler {
@@ -42,17 +49,22 @@ pub struct Pooler {
 struct Shared {
     /// Where the server is, who asks, and for which database.
     login: (PathBuf, String, String),
-    /// None: its client left in the middle of a transaction, and the next one gets a new connection, as pgbouncer does it.
+    /// None: its client left in the middle of a transaction, and the next one gets a new
+    /// connection, as pgbouncer does it.
     backends: Vec<Arc<Mutex<Option<UnixStream>>>>,
     next: AtomicUsize,
     transactions: AtomicUsize,
 }
 
 impl Pooler {
-    /// A pooler whose connections to the server have the settings of the role that contextd should have there.
+    /// A pooler whose connections to the server have the settings of the role that contextd should
+    /// have there.
     pub async fn before(database: &TestDatabase) -> Self {
-        let Target::Unix(socket) = database_target(database) else { panic!("not a socket") };
-        let (user, name) = (database.config.get_user().unwrap(), database.config.get_dbname().unwrap());
+        let Target::Unix(socket) = database_target(database) else {
+            panic!("not a socket")
+        };
+        let user = database.config.get_user().unwrap();
+        let name = database.config.get_dbname().unwrap();
         let login = (socket, user.to_owned(), name.to_owned());
         let mut backends = Vec::new();
         for _ in 0..BACKENDS {
@@ -60,17 +72,31 @@ impl Pooler {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { login, backends, next: AtomicUsize::new(0), transactions: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            login,
+            backends,
+            next: AtomicUsize::new(0),
+            transactions: AtomicUsize::new(0),
+        });
         let stop = CancellationToken::new();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
-        Self { address, shared, stop }
+        tokio::spawn(
+            stop.clone()
+                .run_until_cancelled_owned(accept(listener, Arc::clone(&shared))),
+        );
+        Self {
+            address,
+            shared,
+            stop,
+        }
     }
 
     /// The database as it is reached through the pooler.
     pub fn database(&self, database: &TestDatabase) -> TestDatabase {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.address.port());
-        config.user(database.config.get_user().unwrap()).dbname(database.config.get_dbname().unwrap());
+        config
+            .user(database.config.get_user().unwrap())
+            .dbname(database.config.get_dbname().unwrap());
         TestDatabase { config }
     }
 
@@ -95,17 +121,31 @@ impl Drop for Pooler {
 async fn log_in((socket, user, database): &(PathBuf, String, String)) -> io::Result<UnixStream> {
     let mut server = UnixStream::connect(socket).await?;
     let mut body = 196_608_i32.to_be_bytes().to_vec(); // version 3.0
-    for word in ["user", user, "database", database, "options", "-c enable_seqscan=off -c timezone=UTC", ""] {
+    for word in [
+        "user",
+        user,
+        "database",
+        database,
+        "options",
+        "-c enable_seqscan=off -c timezone=UTC",
+        "",
+    ] {
         body.extend(word.as_bytes());
         body.push(0);
     }
-    server.write_i32(i32::try_from(body.len() + 4).unwrap()).await?;
+    server
+        .write_i32(i32::try_from(body.len() + 4).unwrap())
+        .await?;
     server.write_all(&body).await?;
     loop {
         let (kind, body) = message(&mut server).await?;
         match kind {
             b'Z' => return Ok(server),
-            b'E' => return Err(io::Error::other(String::from_utf8_lossy(&body).into_owned())),
+            b'E' => {
+                return Err(io::Error::other(
+                    String::from_utf8_lossy(&body).into_owned(),
+                ));
+            }
             _ => {}
         }
     }
@@ -140,7 +180,11 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
         return send(&mut client, b'E', words.as_bytes()).await;
     }
     send(&mut client, b'R', &0_i32.to_be_bytes()).await?;
-    for setting in ["server_version\x0015.0\0", "client_encoding\0UTF8\0", "integer_datetimes\0on\0"] {
+    for setting in [
+        "server_version\x0015.0\0",
+        "client_encoding\0UTF8\0",
+        "integer_datetimes\0on\0",
+    ] {
         send(&mut client, b'S', setting.as_bytes()).await?;
     }
     send(&mut client, b'K', &[0; 8]).await?;
@@ -170,7 +214,8 @@ enum End {
     Left,
 }
 
-/// Messages go to one connection until the server says that no transaction is open and nothing is left unanswered.
+/// Messages go to one connection until the server says that no transaction is open and nothing is
+/// left unanswered.
 async fn transaction(
     first: (u8, Vec<u8>),
     from_client: &mut Messages<tcp::OwnedReadHalf>,
@@ -217,8 +262,11 @@ impl Shared {
 
 /// A setting that a pooler does not carry over to the connections it has.
 fn unknown_setting(greeting: &[u8]) -> Option<String> {
-    let words: Vec<String> =
-        greeting.get(4..)?.split(|byte| *byte == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
+    let words: Vec<String> = greeting
+        .get(4..)?
+        .split(|byte| *byte == 0)
+        .map(|w| String::from_utf8_lossy(w).into_owned())
+        .collect();
     words
         .chunks(2)
         .map(|pair| pair[0].clone())
@@ -233,7 +281,10 @@ struct Messages<R> {
 
 impl<R: io::AsyncRead + Unpin> Messages<R> {
     fn of(from: R) -> Self {
-        Self { from, read: Vec::new() }
+        Self {
+            from,
+            read: Vec::new(),
+        }
     }
 
     /// The next one; none when the other end has said goodbye.
@@ -245,7 +296,9 @@ impl<R: io::AsyncRead + Unpin> Messages<R> {
                 if self.read.len() >= end {
                     let rest = self.read.split_off(end);
                     let whole = std::mem::replace(&mut self.read, rest);
-                    return Ok(Some((whole[0], whole[5..].to_vec())).filter(|(kind, _)| *kind != b'X'));
+                    return Ok(
+                        Some((whole[0], whole[5..].to_vec())).filter(|(kind, _)| *kind != b'X')
+                    );
                 }
             }
             if self.from.read_buf(&mut self.read).await? == 0 {

@@ -1,4 +1,5 @@
-//! contextd as a process: the built program, started, signalled and killed as an operator or an accident would.
+//! contextd as a process: the built program, started, signalled and killed as an operator or an
+//! accident would.
 
 use std::{
     ffi::OsString,
@@ -11,7 +12,9 @@ use std::{
     time::Duration,
 };
 
-use contextd::pb::{session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient};
+use contextd::pb::{
+    session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -47,10 +50,16 @@ impl Place {
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(root.path().join("scripts")).unwrap();
         fs::write(root.path().join("contextd.toml"), settings).unwrap();
-        Self { root, program: env!("CARGO_BIN_EXE_contextd").into(), user: None, variables: Vec::new() }
+        Self {
+            root,
+            program: env!("CARGO_BIN_EXE_contextd").into(),
+            user: None,
+            variables: Vec::new(),
+        }
     }
 
-    /// Processes started here have this environment variable. They inherit none of the keys that the tests' own process may have.
+    /// Processes started here have this environment variable. They inherit none of the keys that
+    /// the tests' own process may have.
     pub fn variable(mut self, name: &'static str, value: &'static str) -> Self {
         self.variables.push((name, value));
         self
@@ -58,7 +67,14 @@ impl Place {
 
     /// Adds a script.
     pub fn script(self, name: &str, json: &serde_json::Value) -> Self {
-        fs::write(self.root.path().join("scripts").join(format!("{name}.json")), json.to_string()).unwrap();
+        fs::write(
+            self.root
+                .path()
+                .join("scripts")
+                .join(format!("{name}.json")),
+            json.to_string(),
+        )
+        .unwrap();
         self
     }
 
@@ -85,34 +101,59 @@ impl Place {
 
     /// The same at an address, e.g. that of one that was killed.
     pub async fn serve_at(&self, address: SocketAddr) -> Served {
-        Served::start(self.command_at(address, "serve").arg("--data-dir").arg(self.data_dir())).await
+        Served::start(
+            self.command_at(address, "serve")
+                .arg("--data-dir")
+                .arg(self.data_dir()),
+        )
+        .await
     }
 
     /// `contextd serve` over a database.
     pub async fn serve_over(&self, database: &TestDatabase) -> Served {
-        self.try_serve_over(database).await.unwrap_or_else(|failure| panic!("{failure}"))
+        self.try_serve_over(database)
+            .await
+            .unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// The same where the database or its schema may not be ready: as soon as it listens.
     pub async fn serve_unready_over(&self, database: &TestDatabase) -> Served {
-        Served::listening(self.command("serve").arg("--database-url").arg(url(database))).await
+        Served::listening(
+            self.command("serve")
+                .arg("--database-url")
+                .arg(url(database)),
+        )
+        .await
     }
 
     /// The same where it may fail; then, what it did instead.
     pub async fn try_serve_over(&self, database: &TestDatabase) -> Result<Served, String> {
-        Served::try_start(self.command("serve").arg("--database-url").arg(url(database))).await
+        Served::try_start(
+            self.command("serve")
+                .arg("--database-url")
+                .arg(url(database)),
+        )
+        .await
     }
 
     /// The same at an address.
     pub async fn serve_over_at(&self, database: &TestDatabase, address: SocketAddr) -> Served {
-        Served::start(self.command_at(address, "serve").arg("--database-url").arg(url(database))).await
+        Served::start(
+            self.command_at(address, "serve")
+                .arg("--database-url")
+                .arg(url(database)),
+        )
+        .await
     }
 
     /// A command that ends by itself, over a database.
     pub async fn run_over(&self, database: &TestDatabase, command: &str) -> Output {
         let mut command = self.command(command);
         let output = command.arg("--database-url").arg(url(database)).output();
-        timeout(PATIENCE, output).await.expect("it goes on and on").unwrap()
+        timeout(PATIENCE, output)
+            .await
+            .expect("it goes on and on")
+            .unwrap()
     }
 
     fn command(&self, command: &str) -> Command {
@@ -121,18 +162,31 @@ impl Place {
 
     fn command_at(&self, address: SocketAddr, command: &str) -> Command {
         let mut process = Command::new(&self.program);
-        process.arg(command).arg("--config").arg(self.root.path().join("contextd.toml"));
-        process.arg("--script-dir").arg(self.root.path().join("scripts"));
+        process
+            .arg(command)
+            .arg("--config")
+            .arg(self.root.path().join("contextd.toml"));
+        process
+            .arg("--script-dir")
+            .arg(self.root.path().join("scripts"));
         if command == "serve" {
             process.arg("--listen").arg(address.to_string());
         }
         if let Some((uid, gid)) = self.user {
             process.uid(uid).gid(gid);
         }
-        process.env_clear().envs(inherited("PATH")).env("HOME", self.root.path());
-        process.envs(inherited("HOME").map(|(_, home)| ("XDG_CACHE_HOME", Path::new(&home).join(".cache"))));
+        process
+            .env_clear()
+            .envs(inherited("PATH"))
+            .env("HOME", self.root.path());
+        process.envs(
+            inherited("HOME").map(|(_, home)| ("XDG_CACHE_HOME", Path::new(&home).join(".cache"))),
+        );
         process.envs(self.variables.iter().copied());
-        process.current_dir(self.root.path()).stdin(Stdio::null()).kill_on_drop(true);
+        process
+            .current_dir(self.root.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
         process
     }
 
@@ -169,28 +223,54 @@ pub struct Served {
 
 impl Served {
     async fn start(command: &mut Command) -> Self {
-        Self::try_start(command).await.unwrap_or_else(|failure| panic!("{failure}"))
+        Self::try_start(command)
+            .await
+            .unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// Starts it; what it did instead of becoming ready.
     async fn try_start(command: &mut Command) -> Result<Self, String> {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (said, listener) = listen(child.stderr.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = timeout(PATIENCE, lines.next_line()).await.ok().and_then(Result::unwrap);
-        let address = ready.as_deref().and_then(|line| line.strip_prefix("contextd listens on "));
+        let ready = timeout(PATIENCE, lines.next_line())
+            .await
+            .ok()
+            .and_then(Result::unwrap);
+        let address = ready
+            .as_deref()
+            .and_then(|line| line.strip_prefix("contextd listens on "));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
             let _ = child.start_kill(); // it may have ended by itself
-            timeout(PATIENCE, listener).await.expect("its standard error stays open").unwrap();
-            return Err(format!("never ready; stdout: {ready:?}, stderr: {}", said.lock().unwrap()));
+            timeout(PATIENCE, listener)
+                .await
+                .expect("its standard error stays open")
+                .unwrap();
+            return Err(format!(
+                "never ready; stdout: {ready:?}, stderr: {}",
+                said.lock().unwrap()
+            ));
         };
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Self { address, child, said, listener })
+        Ok(Self {
+            address,
+            child,
+            said,
+            listener,
+        })
     }
 
     /// Starts one that need not become ready.
     async fn listening(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (said, listener) = listen(child.stderr.take().unwrap());
         let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         tokio::spawn(async move { while let Ok(Some(_)) = stdout.next_line().await {} });
@@ -199,12 +279,20 @@ impl Served {
             let (_, rest) = said.split_once("listening on ")?;
             rest.split_once(char::is_whitespace)?.0.parse().ok()
         });
-        Self { address: address.await, child, said, listener }
+        Self {
+            address: address.await,
+            child,
+            said,
+            listener,
+        }
     }
 
     /// Waits until its log says so.
     pub async fn says(&self, words: &str) {
-        until(words, || async { self.said().contains(words).then_some(()) }).await;
+        until(words, || async {
+            self.said().contains(words).then_some(())
+        })
+        .await;
     }
 
     /// Everything that it logged so far.
@@ -233,7 +321,8 @@ impl Served {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Waits for its end, and until all that it said was heard: its last words may still be on their way when it is gone.
+    /// Waits for its end, and until all that it said was heard: its last words may still be on
+    /// their way when it is gone.
     pub async fn ended(&mut self) -> ExitStatus {
         let ended = async {
             let status = self.child.wait().await.unwrap();
@@ -255,7 +344,11 @@ impl Served {
 
     /// A connection to it.
     pub async fn channel(&self) -> Channel {
-        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+        Channel::from_shared(format!("http://{}", self.address))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap()
     }
 
     /// TurnService over a connection of its own.
@@ -274,10 +367,17 @@ impl Served {
     }
 
     /// What it says about a service, from now on.
-    pub async fn watch_health(&self, service: &str) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
+    pub async fn watch_health(
+        &self,
+        service: &str,
+    ) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
         let service = service.to_owned();
         let mut client = HealthClient::new(self.channel().await);
-        client.watch(HealthCheckRequest { service }).await.unwrap().into_inner()
+        client
+            .watch(HealthCheckRequest { service })
+            .await
+            .unwrap()
+            .into_inner()
     }
 }
 
@@ -293,13 +393,19 @@ impl Drop for Served {
 /// `contextd health` about an address: its exit code and what it printed.
 pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
     let output = health_output(address).await;
-    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    (
+        output.status.code(),
+        String::from_utf8(output.stdout).unwrap(),
+    )
 }
 
 /// `contextd health` about an address.
 pub async fn health_output(address: SocketAddr) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-    let output = command.args(["health", "--address", &address.to_string()]).env_clear().output();
+    let output = command
+        .args(["health", "--address", &address.to_string()])
+        .env_clear()
+        .output();
     timeout(PATIENCE, output).await.expect("no answer").unwrap()
 }
 
@@ -313,12 +419,17 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> 
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never: {what}"))
+    timeout(PATIENCE, found)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"))
 }
 
 /// A connection to an address where there may be nobody.
 pub async fn try_channel(address: SocketAddr) -> Result<Channel, Status> {
-    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
+    let channel = Channel::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect()
+        .await;
     channel.map_err(|error| Status::unavailable(error.to_string()))
 }
 
@@ -330,10 +441,16 @@ pub async fn try_turns(address: SocketAddr) -> Result<TurnServiceClient<Channel>
 /// The database as a URL.
 pub fn url(database: &TestDatabase) -> String {
     let config = &database.config;
-    let (user, name) = (config.get_user().unwrap(), config.get_dbname().unwrap());
+    let user = config.get_user().unwrap();
+    let name = config.get_dbname().unwrap();
     match config.get_hosts() {
-        [Host::Unix(socket)] => format!("postgresql:///{name}?host={}&user={user}", socket.display()),
-        [Host::Tcp(host)] => format!("postgresql://{user}@{host}:{}/{name}", config.get_ports()[0]),
+        [Host::Unix(socket)] => {
+            format!("postgresql:///{name}?host={}&user={user}", socket.display())
+        }
+        [Host::Tcp(host)] => format!(
+            "postgresql://{user}@{host}:{}/{name}",
+            config.get_ports()[0]
+        ),
         other => panic!("not one address: {other:?}"),
     }
 }
@@ -341,21 +458,26 @@ pub fn url(database: &TestDatabase) -> String {
 /// Zombies count as ended: where process 1 does not reap, an orphan stays one.
 pub fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 fn inherited(name: &str) -> Option<(&str, OsString)> {
     Some((name, std::env::var_os(name)?))
 }
 
-/// Gathers what a process says on its standard error, until it and all that have it from it are gone.
+/// Gathers what a process says on its standard error, until it and all that have it from it are
+/// gone.
 fn listen(mut stderr: ChildStderr) -> (Arc<Mutex<String>>, JoinHandle<()>) {
     let said = Arc::new(Mutex::new(String::new()));
     let heard = Arc::clone(&said);
     let listener = tokio::spawn(async move {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-            heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+            heard
+                .lock()
+                .unwrap()
+                .push_str(&String::from_utf8_lossy(&buffer[..length]));
         }
     });
     (said, listener)

@@ -1,5 +1,6 @@
-//! A stretch of network that fails when a test says so. It lies between contextd and PostgreSQL, between a client and contextd, or
-//! between contextd and a model service, and can cut, stall, half-close, swallow and delay what goes through.
+//! A stretch of network that fails when a test says so. It lies between contextd and PostgreSQL,
+//! between a client and contextd, or between contextd and a model service, and can cut, stall,
+//! half-close, swallow and delay what goes through.
 //!
 //! ```ignore
 //! let link = Link::to_database(&database).await;
@@ -136,8 +137,15 @@ impl Link {
             dead: Mutex::default(),
         });
         let stop = CancellationToken::new();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
-        Self { address, shared, stop }
+        tokio::spawn(
+            stop.clone()
+                .run_until_cancelled_owned(accept(listener, Arc::clone(&shared))),
+        );
+        Self {
+            address,
+            shared,
+            stop,
+        }
     }
 
     /// A link to a database's server.
@@ -149,7 +157,9 @@ impl Link {
     pub fn database(&self, database: &TestDatabase) -> TestDatabase {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.address.port());
-        config.user(database.config.get_user().unwrap()).dbname(database.config.get_dbname().unwrap());
+        config
+            .user(database.config.get_user().unwrap())
+            .dbname(database.config.get_dbname().unwrap());
         TestDatabase { config }
     }
 
@@ -163,24 +173,36 @@ impl Link {
         std::mem::take(&mut *self.shared.cut.lock().unwrap()).cancel();
     }
 
-    /// Lets every connection that there is die without a word: nothing comes through any more, and nobody is told.
+    /// Lets every connection that there is die without a word: nothing comes through any more, and
+    /// nobody is told.
     pub fn strand(&self) {
         std::mem::take(&mut *self.shared.dead.lock().unwrap()).cancel();
     }
 
-    /// Breaks the next connection on which these bytes go to the server, right before or behind them.
+    /// Breaks the next connection on which these bytes go to the server, right before or behind
+    /// them.
     pub fn cut_at(&self, bytes: &[u8], landed: Landed) {
         self.cut_at_the(0, bytes, landed);
     }
 
     /// The same, after they were let pass so many times.
     pub fn cut_at_the(&self, after: usize, bytes: &[u8], landed: Landed) {
-        self.lay(Trap { after, bytes: bytes.to_vec(), landed, then: Then::Break });
+        self.lay(Trap {
+            after,
+            bytes: bytes.to_vec(),
+            landed,
+            then: Then::Break,
+        });
     }
 
     /// The same, but it dies without a word.
     pub fn strand_at(&self, bytes: &[u8], landed: Landed) {
-        self.lay(Trap { after: 0, bytes: bytes.to_vec(), landed, then: Then::Die });
+        self.lay(Trap {
+            after: 0,
+            bytes: bytes.to_vec(),
+            landed,
+            then: Then::Die,
+        });
     }
 
     /// What is planned and has not happened does not happen any more.
@@ -200,7 +222,10 @@ impl Link {
     /// Waits until that has happened so many times.
     pub async fn was_cut(&self, times: usize) {
         let mut sprung = self.shared.sprung.subscribe();
-        timeout(PATIENCE, sprung.wait_for(|sprung| *sprung >= times)).await.expect("nothing was cut").unwrap();
+        timeout(PATIENCE, sprung.wait_for(|sprung| *sprung >= times))
+            .await
+            .expect("nothing was cut")
+            .unwrap();
     }
 
     /// Breaks every connection and refuses new ones, until [`Link::open`].
@@ -236,7 +261,10 @@ impl Link {
     /// Waits until so many connections are open.
     pub async fn carries(&self, connections: impl Fn(usize) -> bool) {
         let mut open = self.shared.open.subscribe();
-        timeout(PATIENCE, open.wait_for(|open| connections(*open))).await.expect("never so many connections").unwrap();
+        timeout(PATIENCE, open.wait_for(|open| connections(*open)))
+            .await
+            .expect("never so many connections")
+            .unwrap();
     }
 }
 
@@ -266,7 +294,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// One connection, from its beginning to its end.
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let _ = client.set_nodelay(true);
-    let fate = Fate { cut: shared.cut.lock().unwrap().child_token(), dead: shared.dead.lock().unwrap().child_token() };
+    let fate = Fate {
+        cut: shared.cut.lock().unwrap().child_token(),
+        dead: shared.dead.lock().unwrap().child_token(),
+    };
     let target = shared.target.lock().unwrap().clone();
     if shared.rules.borrow().closed {
         let _ = client.set_zero_linger();
@@ -274,12 +305,16 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) {
     }
     match target {
         Target::Tcp(address) => {
-            let Ok(server) = TcpStream::connect(address).await else { return };
+            let Ok(server) = TcpStream::connect(address).await else {
+                return;
+            };
             let _ = server.set_nodelay(true);
             between(client, server, &shared, &fate).await;
         }
         Target::Unix(path) => {
-            let Ok(server) = UnixStream::connect(path).await else { return };
+            let Ok(server) = UnixStream::connect(path).await else {
+                return;
+            };
             between(client, server, &shared, &fate).await;
         }
     }
@@ -291,7 +326,12 @@ struct Fate {
     dead: CancellationToken,
 }
 
-async fn between<S: AsyncRead + AsyncWrite>(client: TcpStream, server: S, shared: &Shared, fate: &Fate) {
+async fn between<S: AsyncRead + AsyncWrite>(
+    client: TcpStream,
+    server: S,
+    shared: &Shared,
+    fate: &Fate,
+) {
     shared.open.send_modify(|open| *open += 1);
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = io::split(server);
@@ -340,7 +380,9 @@ async fn pump(
         if to.write_all(bytes).await.is_err() {
             break;
         }
-        shared.carried(way).fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        shared
+            .carried(way)
+            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         // Before the other way is looked at, so that no answer slips through.
         match then {
             Some(Then::Break) => fate.cut.cancel(),
@@ -356,13 +398,17 @@ async fn pump(
 
 /// What becomes of bytes now; waits while they wait.
 async fn traffic(rules: &mut watch::Receiver<Rules>, way: Way) -> Traffic {
-    let now = rules.wait_for(|rules| rules.of(way) != Traffic::Stalls).await;
+    let now = rules
+        .wait_for(|rules| rules.of(way) != Traffic::Stalls)
+        .await;
     now.map_or(Traffic::Closed, |rules| rules.of(way))
 }
 
 /// Comes when this way is closed.
 async fn closed(rules: &mut watch::Receiver<Rules>, way: Way) {
-    let _ = rules.wait_for(|rules| rules.of(way) == Traffic::Closed).await;
+    let _ = rules
+        .wait_for(|rules| rules.of(way) == Traffic::Closed)
+        .await;
 }
 
 impl Rules {
@@ -385,7 +431,10 @@ impl Shared {
     /// What goes through of these bytes, and what happens then.
     fn up_to_trap<'a>(&self, way: Way, bytes: &'a [u8]) -> (&'a [u8], Option<Then>) {
         let mut trap = self.trap.lock().unwrap();
-        let found = trap.as_mut().filter(|_| way == Way::There).and_then(|trap| trap.spring(bytes));
+        let found = trap
+            .as_mut()
+            .filter(|_| way == Way::There)
+            .and_then(|trap| trap.spring(bytes));
         match (found, trap.take_if(|_| found.is_some())) {
             (Some(place), Some(trap)) if trap.landed == Landed::Yes => {
                 (&bytes[..place + trap.bytes.len()], Some(trap.then))
@@ -399,10 +448,16 @@ impl Shared {
 impl Trap {
     /// Where in these bytes it is sprung.
     fn spring(&mut self, bytes: &[u8]) -> Option<usize> {
-        let mut places = bytes.windows(self.bytes.len().max(1)).enumerate().filter(|(_, window)| *window == self.bytes);
+        let mut places = bytes
+            .windows(self.bytes.len().max(1))
+            .enumerate()
+            .filter(|(_, window)| *window == self.bytes);
         let place = places.nth(self.after).map(|(place, _)| place);
         if place.is_none() {
-            self.after -= bytes.windows(self.bytes.len().max(1)).filter(|window| *window == self.bytes).count();
+            self.after -= bytes
+                .windows(self.bytes.len().max(1))
+                .filter(|window| *window == self.bytes)
+                .count();
         }
         place
     }

@@ -49,13 +49,19 @@ impl Decoder for Bytes {
     }
 }
 
-/// Calls an RPC, e.g. `contextd.v1.TurnService/GetTurn`, with one message, and waits for the first answer. On the wire unary calls
-/// and streams are the same.
+/// Calls an RPC, e.g. `contextd.v1.TurnService/GetTurn`, with one message, and waits for the first
+/// answer. On the wire unary calls and streams are the same.
 pub async fn call(channel: Channel, rpc: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
     let mut client = Grpc::new(channel);
     client.ready().await.unwrap();
     let messages = Request::new(tokio_stream::once(message));
-    client.streaming(messages, path(rpc), Bytes).await?.into_inner().message().await.map(Option::unwrap_or_default)
+    client
+        .streaming(messages, path(rpc), Bytes)
+        .await?
+        .into_inner()
+        .message()
+        .await
+        .map(Option::unwrap_or_default)
 }
 
 /// Posts a body that need not even be framed as gRPC frames it. Gives the status that answers it.

@@ -1,4 +1,5 @@
-//! A database that goes back in time, as after a failover to a standby that had not received the newest commits.
+//! A database that goes back in time, as after a failover to a standby that had not received the
+//! newest commits.
 
 use super::TestDatabase;
 

@@ -1,4 +1,5 @@
-//! A host that outlives the contextd it speaks to, and the models and settings for such stories. Every contextd here is a process.
+//! A host that outlives the contextd it speaks to, and the models and settings for such stories.
+//! Every contextd here is a process.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -39,7 +40,10 @@ pub fn two_tools() -> Value {
 }
 
 pub fn asking(model: &str, session: &str) -> pb::ExecuteTurnRequest {
-    pb::ExecuteTurnRequest { tools: tools(&["left", "right"]), ..turn(session, model, "Go") }
+    pb::ExecuteTurnRequest {
+        tools: tools(&["left", "right"]),
+        ..turn(session, model, "Go")
+    }
 }
 
 /// A host that does not give up: it sends the same request again, behind what it has seen.
@@ -52,7 +56,11 @@ pub struct Survivor {
 
 impl Survivor {
     pub fn new(request: pb::ExecuteTurnRequest) -> Self {
-        Self { request, stream: None, seen: Vec::new() }
+        Self {
+            request,
+            stream: None,
+            seen: Vec::new(),
+        }
     }
 
     pub fn session(&self) -> &str {
@@ -67,7 +75,10 @@ impl Survivor {
     pub async fn next(&mut self) -> Result<Option<pb::Event>, Status> {
         let event = next(self.stream.as_mut().unwrap()).await?;
         if let Some(event) = event.as_ref().filter(|event| event.seq > 0) {
-            self.seen.push(pb::Event { replay: false, ..event.clone() });
+            self.seen.push(pb::Event {
+                replay: false,
+                ..event.clone()
+            });
         }
         Ok(event)
     }
@@ -76,13 +87,19 @@ impl Survivor {
     pub async fn until(&mut self, wanted: impl Fn(&Payload) -> bool) -> Payload {
         let found = async {
             loop {
-                let event = self.next().await.unwrap().expect("the stream ended too early");
+                let event = self
+                    .next()
+                    .await
+                    .unwrap()
+                    .expect("the stream ended too early");
                 if let Some(payload) = event.payload.filter(&wanted) {
                     return payload;
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, found).await.expect("it never came")
+        tokio::time::timeout(PATIENCE, found)
+            .await
+            .expect("it never came")
     }
 
     /// How the stream breaks off.
@@ -109,8 +126,9 @@ impl Survivor {
         }
     }
 
-    /// Does not give up before the turn's end: after every failure the same request goes to the next of these, and every call that
-    /// waits is answered. What came of it is a story without a gap, or an error that no repetition helps against.
+    /// Does not give up before the turn's end: after every failure the same request goes to the
+    /// next of these, and every call that waits is answered. What came of it is a story without
+    /// a gap, or an error that no repetition helps against.
     pub async fn survive(&mut self, replicas: &[&Served]) {
         let addresses: Vec<SocketAddr> = replicas.iter().map(|served| served.address).collect();
         self.survive_at(&addresses).await;
@@ -127,7 +145,9 @@ impl Survivor {
                 tokio::time::sleep(Duration::from_millis(20)).await; // a client's pause before it tries again
             }
         };
-        tokio::time::timeout(PATIENCE * 2, story).await.expect("the turn never ended");
+        tokio::time::timeout(PATIENCE * 2, story)
+            .await
+            .expect("the turn never ended");
     }
 
     async fn try_finish(&mut self, address: SocketAddr) -> Result<(), Status> {
@@ -137,7 +157,9 @@ impl Survivor {
             if !waiting.is_empty() {
                 let results = waiting.iter().map(|call| result(call, "fine")).collect();
                 let mut turns = try_turns(address).await?;
-                turns.submit_tool_results(submit(self.session(), results)).await?;
+                turns
+                    .submit_tool_results(submit(self.session(), results))
+                    .await?;
             }
         }
         Ok(())
@@ -146,31 +168,57 @@ impl Survivor {
     /// Sends the request, behind what was seen, to whoever is at an address.
     pub async fn send_to_address(&mut self, address: SocketAddr) -> Result<(), Status> {
         self.request.after_seq = self.seen.last().map_or(0, |event| event.seq);
-        self.stream = Some(try_turns(address).await?.execute_turn(self.request.clone()).await?.into_inner());
+        self.stream = Some(
+            try_turns(address)
+                .await?
+                .execute_turn(self.request.clone())
+                .await?
+                .into_inner(),
+        );
         Ok(())
     }
 
     pub async fn answer(&self, served: &Served, calls: &[String]) -> Vec<pb::AnswerStatus> {
         let results = calls.iter().map(|call| result(call, "fine")).collect();
-        let answer = served.turns().await.submit_tool_results(submit(self.session(), results)).await.unwrap();
-        answer.into_inner().receipts.iter().map(pb::AnswerReceipt::status).collect()
+        let answer = served
+            .turns()
+            .await
+            .submit_tool_results(submit(self.session(), results))
+            .await
+            .unwrap();
+        answer
+            .into_inner()
+            .receipts
+            .iter()
+            .map(pb::AnswerReceipt::status)
+            .collect()
     }
 
     /// The whole story is told once, without a gap, and the host has seen all of it.
     pub async fn check_story(&self, served: &Served) {
         let told = self.check_outline(served).await;
-        assert!(self.seen == told, "not the same events were streamed as are listed");
+        assert!(
+            self.seen == told,
+            "not the same events were streamed as are listed"
+        );
     }
 
-    /// The same, but for what is in the events beside messages: where programs of several versions told the story, the older one left out
-    /// the fields that it does not know.
+    /// The same, but for what is in the events beside messages: where programs of several versions
+    /// told the story, the older one left out the fields that it does not know.
     pub async fn check_outline(&self, served: &Served) -> Vec<pb::Event> {
         let told = events(served, self.session()).await;
         assert_eq!(kinds(&self.seen), kinds(&told), "{}", self.session());
         assert_eq!(messages(&self.seen), messages(&told), "{}", self.session());
         let seqs: Vec<i64> = told.iter().map(|event| event.seq).collect();
-        assert_eq!(seqs, (1..=i64::try_from(told.len()).unwrap()).collect::<Vec<_>>());
-        let ends: Vec<_> = told.iter().filter(|event| is_end(event)).map(|event| event.seq).collect();
+        assert_eq!(
+            seqs,
+            (1..=i64::try_from(told.len()).unwrap()).collect::<Vec<_>>()
+        );
+        let ends: Vec<_> = told
+            .iter()
+            .filter(|event| is_end(event))
+            .map(|event| event.seq)
+            .collect();
         assert_eq!(ends, [told.last().unwrap().seq], "{:?}", kinds(&told));
         let mut asked = requested(&told);
         let mut answered = completed(&told);
@@ -179,8 +227,14 @@ impl Survivor {
         assert_eq!(asked, answered);
         asked.dedup();
         assert_eq!(asked.len(), answered.len());
-        let steps: Vec<_> = messages(&told).iter().map(|message| (message.role, message.step)).collect();
-        assert!(steps.is_sorted_by(|a, b| a.1 < b.1 || (a.1 == b.1 && a.0 < b.0)), "a step spoke twice: {steps:?}");
+        let steps: Vec<_> = messages(&told)
+            .iter()
+            .map(|message| (message.role, message.step))
+            .collect();
+        assert!(
+            steps.is_sorted_by(|a, b| a.1 < b.1 || (a.1 == b.1 && a.0 < b.0)),
+            "a step spoke twice: {steps:?}"
+        );
         told
     }
 }
@@ -192,7 +246,11 @@ pub fn is_end(event: &pb::Event) -> bool {
 /// The calls that an event says wait for results.
 pub fn waiting_calls(event: &pb::Event) -> Vec<String> {
     if let Some(Payload::Sync(sync)) = &event.payload {
-        return sync.pending_calls.iter().map(|pending| pending.call.as_ref().unwrap().call_id.clone()).collect();
+        return sync
+            .pending_calls
+            .iter()
+            .map(|pending| pending.call.as_ref().unwrap().call_id.clone())
+            .collect();
     }
     if let Some(Payload::ActionRequired(action)) = &event.payload {
         return action.result_call_ids.clone();
@@ -202,7 +260,9 @@ pub fn waiting_calls(event: &pb::Event) -> Vec<String> {
 
 pub fn completed(events: &[pb::Event]) -> Vec<String> {
     let ids = events.iter().filter_map(|event| match &event.payload {
-        Some(Payload::ToolCallCompleted(done)) => Some(done.result.as_ref().unwrap().call_id.clone()),
+        Some(Payload::ToolCallCompleted(done)) => {
+            Some(done.result.as_ref().unwrap().call_id.clone())
+        }
         _ => None,
     });
     ids.collect()
@@ -218,15 +278,31 @@ pub fn recoveries(events: &[pb::Event]) -> Vec<(pb::RecoveryCause, i32)> {
 }
 
 pub async fn events(served: &Served, session: &str) -> Vec<pb::Event> {
-    let request = pb::ListEventsRequest { session_id: session.to_owned(), page_size: 1000, ..Default::default() };
-    let page = served.turns().await.list_events(request).await.unwrap().into_inner();
+    let request = pb::ListEventsRequest {
+        session_id: session.to_owned(),
+        page_size: 1000,
+        ..Default::default()
+    };
+    let page = served
+        .turns()
+        .await
+        .list_events(request)
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(page.next_after_seq, page.last_seq);
     page.events
 }
 
 /// Whether a client may try again after this: what broke was the way, or a server.
 pub fn passes(status: &Status) -> bool {
-    [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal].contains(&status.code())
+    [
+        Code::Unavailable,
+        Code::Unknown,
+        Code::Cancelled,
+        Code::Internal,
+    ]
+    .contains(&status.code())
         && (status.code() != Code::Internal || status.get_error_details().error_info().is_none())
 }
 
@@ -240,7 +316,9 @@ pub async fn becomes(health: &mut Streaming<HealthCheckResponse>, wanted: Servin
         }
         panic!("health fell silent");
     };
-    tokio::time::timeout(PATIENCE, told).await.expect("health never changed");
+    tokio::time::timeout(PATIENCE, told)
+        .await
+        .expect("health never changed");
 }
 
 /// Two processes over one database.

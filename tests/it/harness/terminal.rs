@@ -1,4 +1,5 @@
-//! contextd's commands as a person runs them: at a terminal, with what was shown so far and what is typed.
+//! contextd's commands as a person runs them: at a terminal, with what was shown so far and what is
+//! typed.
 
 use std::{
     fs::File,
@@ -22,15 +23,26 @@ use super::events::PATIENCE;
 
 fn chat(address: SocketAddr, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
-    command.arg("chat").arg("--address").arg(address.to_string()).args(args);
-    command.env_clear().env("NO_COLOR", "1").env("TERM", "xterm").kill_on_drop(true);
+    command
+        .arg("chat")
+        .arg("--address")
+        .arg(address.to_string())
+        .args(args);
+    command
+        .env_clear()
+        .env("NO_COLOR", "1")
+        .env("TERM", "xterm")
+        .kill_on_drop(true);
     command
 }
 
 /// `contextd chat` as a script runs it.
 pub async fn chat_output(address: SocketAddr, args: &[&str]) -> Output {
     let output = chat(address, args).stdin(Stdio::null()).output();
-    timeout(PATIENCE, output).await.expect("it goes on and on").unwrap()
+    timeout(PATIENCE, output)
+        .await
+        .expect("it goes on and on")
+        .unwrap()
 }
 
 /// `contextd chat` at a terminal.
@@ -54,10 +66,20 @@ const PROMPT: &str = "\x1b[?2004h";
 impl Terminal {
     /// Begins to chat.
     pub fn chat(address: SocketAddr, args: &[&str]) -> Self {
-        let size = Winsize { ws_row: 50, ws_col: 400, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize {
+            ws_row: 50,
+            ws_col: 400,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         let pty = openpty(&size, None).unwrap();
         let side = || Stdio::from(pty.slave.try_clone().unwrap());
-        let child = chat(address, args).stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+        let child = chat(address, args)
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .spawn()
+            .unwrap();
         let keyboard = File::from(pty.master);
         let mut shown = keyboard.try_clone().unwrap();
         let (show, screen) = watch::channel(Screen::default());
@@ -68,25 +90,36 @@ impl Terminal {
             while let Ok(length @ 1..) = shown.read(&mut buffer) {
                 bytes.extend_from_slice(&buffer[..length]);
                 let shown = String::from_utf8_lossy(&bytes);
-                show.send_replace(Screen { text: plain(&shown), prompts: shown.matches(PROMPT).count() });
+                show.send_replace(Screen {
+                    text: plain(&shown),
+                    prompts: shown.matches(PROMPT).count(),
+                });
             }
         });
-        Self { child, keyboard, screen }
+        Self {
+            child,
+            keyboard,
+            screen,
+        }
     }
 
     /// Waits until a text is shown.
     pub async fn shows(&mut self, text: &str) {
-        self.becomes(text, |screen| screen.text.contains(text)).await;
+        self.becomes(text, |screen| screen.text.contains(text))
+            .await;
     }
 
     /// Waits until a line is asked for, for the so-manieth time.
     pub async fn asks(&mut self, times: usize) {
-        self.becomes("a prompt", |screen| screen.prompts >= times).await;
+        self.becomes("a prompt", |screen| screen.prompts >= times)
+            .await;
     }
 
     async fn becomes(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
         let shown = self.screen.wait_for(|screen| wanted(screen));
-        let found = timeout(PATIENCE, shown).await.is_ok_and(|screen| screen.is_ok());
+        let found = timeout(PATIENCE, shown)
+            .await
+            .is_ok_and(|screen| screen.is_ok());
         assert!(found, "never shown: {what}; but:\n{}", self.screen());
     }
 
@@ -113,7 +146,11 @@ impl Terminal {
             Err(_) => panic!("does not end:\n{}", self.screen()),
         };
         // The last words are read before the other side is seen to be gone.
-        while timeout(PATIENCE, self.screen.changed()).await.expect("the terminal stays open").is_ok() {}
+        while timeout(PATIENCE, self.screen.changed())
+            .await
+            .expect("the terminal stays open")
+            .is_ok()
+        {}
         (status.code(), self.screen())
     }
 
@@ -126,7 +163,13 @@ impl Terminal {
 fn plain(shown: &str) -> String {
     let mut pieces = shown.split("\x1b[");
     let first = pieces.next().unwrap_or_default().to_owned();
-    let rest =
-        pieces.map(|piece| piece.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).get(1..).unwrap_or_default());
-    rest.fold(first, |text, piece| text + piece).replace("\r\n", "\n").replace('\r', "\n")
+    let rest = pieces.map(|piece| {
+        piece
+            .trim_start_matches(|c: char| !c.is_ascii_alphabetic())
+            .get(1..)
+            .unwrap_or_default()
+    });
+    rest.fold(first, |text, piece| text + piece)
+        .replace("\r\n", "\n")
+        .replace('\r', "\n")
 }

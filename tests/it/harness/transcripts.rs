@@ -1,4 +1,5 @@
-//! Transcripts as a host appends, forks and lists them, and an independent look at what is kept of them.
+//! Transcripts as a host appends, forks and lists them, and an independent look at what is kept of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,11 @@ use super::{
 
 /// A message of that role.
 pub fn message(role: pb::Role, parts: Vec<pb::Part>) -> pb::InputMessage {
-    pb::InputMessage { role: role.into(), parts, ..pb::InputMessage::default() }
+    pb::InputMessage {
+        role: role.into(),
+        parts,
+        ..pb::InputMessage::default()
+    }
 }
 
 /// A message that is one text.
@@ -38,7 +43,10 @@ pub fn calls(ids: &[&str]) -> pb::InputMessage {
 /// A user who speaks, a call, its result of so many tokens, and an answer: one turn.
 pub fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
     let result = super::requests::result(call, &"x".repeat(4 * tokens));
-    let part = pb::Part { content: Some(Content::ToolResult(result)), ..pb::Part::default() };
+    let part = pb::Part {
+        content: Some(Content::ToolResult(result)),
+        ..pb::Part::default()
+    };
     vec![
         says(pb::Role::User, "Look."),
         calls(&[call]),
@@ -50,7 +58,10 @@ pub fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
 /// Results of these calls.
 pub fn results(ids: &[&str]) -> pb::InputMessage {
     let result = |id: &&str| pb::Part {
-        content: Some(Content::ToolResult(super::requests::result(id, &format!("seen {id}")))),
+        content: Some(Content::ToolResult(super::requests::result(
+            id,
+            &format!("seen {id}"),
+        ))),
         ..pb::Part::default()
     };
     message(pb::Role::Tool, ids.iter().map(result).collect())
@@ -58,44 +69,81 @@ pub fn results(ids: &[&str]) -> pb::InputMessage {
 
 /// An append.
 pub fn append(session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessagesRequest {
-    pb::AppendMessagesRequest { session_id: session.to_owned(), messages, ..pb::AppendMessagesRequest::default() }
+    pb::AppendMessagesRequest {
+        session_id: session.to_owned(),
+        messages,
+        ..pb::AppendMessagesRequest::default()
+    }
 }
 
 /// A fork.
 pub fn fork(session: &str, at_seq: i64, new: &str) -> pb::ForkSessionRequest {
-    let (session_id, new_session_id) = (session.to_owned(), new.to_owned());
-    pb::ForkSessionRequest { session_id, at_seq, new_session_id, ..pb::ForkSessionRequest::default() }
+    let session_id = session.to_owned();
+    let new_session_id = new.to_owned();
+    pb::ForkSessionRequest {
+        session_id,
+        at_seq,
+        new_session_id,
+        ..pb::ForkSessionRequest::default()
+    }
 }
 
 impl Host {
     /// Makes a session with the defaults.
     pub async fn create(&self, session: pb::Session) -> pb::Session {
-        let request = pb::CreateSessionRequest { session: Some(session), request_id: String::new() };
-        self.sessions().create_session(request).await.unwrap().into_inner().session.unwrap()
+        let request = pb::CreateSessionRequest {
+            session: Some(session),
+            request_id: String::new(),
+        };
+        self.sessions()
+            .create_session(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .session
+            .unwrap()
     }
 
     /// A session with a turn for each of these sizes.
     pub async fn with_turns(&self, session: &str, sizes: &[usize]) {
-        let named = pb::Session { session_id: session.to_owned(), model: MODEL.to_owned(), ..pb::Session::default() };
+        let named = pb::Session {
+            session_id: session.to_owned(),
+            model: MODEL.to_owned(),
+            ..pb::Session::default()
+        };
         self.create(named).await;
         for (n, tokens) in sizes.iter().enumerate() {
-            self.append(session, one_turn(&format!("c{n}"), *tokens)).await;
+            self.append(session, one_turn(&format!("c{n}"), *tokens))
+                .await;
         }
     }
 
     /// Appends messages.
-    pub async fn try_append(&self, request: pb::AppendMessagesRequest) -> Result<pb::AppendMessagesResponse, Status> {
+    pub async fn try_append(
+        &self,
+        request: pb::AppendMessagesRequest,
+    ) -> Result<pb::AppendMessagesResponse, Status> {
         Ok(self.sessions().append_messages(request).await?.into_inner())
     }
 
     /// Appends messages.
-    pub async fn append(&self, session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessagesResponse {
+    pub async fn append(
+        &self,
+        session: &str,
+        messages: Vec<pb::InputMessage>,
+    ) -> pb::AppendMessagesResponse {
         self.try_append(append(session, messages)).await.unwrap()
     }
 
     /// Forks a session.
     pub async fn try_fork(&self, request: pb::ForkSessionRequest) -> Result<pb::Session, Status> {
-        Ok(self.sessions().fork_session(request).await?.into_inner().session.unwrap())
+        Ok(self
+            .sessions()
+            .fork_session(request)
+            .await?
+            .into_inner()
+            .session
+            .unwrap())
     }
 
     /// One view of a session as it was at a seq, page by page.
@@ -107,7 +155,8 @@ impl Host {
         newest_first: bool,
         page_size: i32,
     ) -> Vec<pb::Message> {
-        let (mut messages, mut page_token) = (Vec::new(), String::new());
+        let mut messages = Vec::new();
+        let mut page_token = String::new();
         loop {
             let request = pb::ListMessagesRequest {
                 session_id: session.to_owned(),
@@ -117,7 +166,12 @@ impl Host {
                 page_size,
                 page_token,
             };
-            let page = self.sessions().list_messages(request).await.unwrap().into_inner();
+            let page = self
+                .sessions()
+                .list_messages(request)
+                .await
+                .unwrap()
+                .into_inner();
             messages.extend(page.messages);
             if page.next_page_token.is_empty() {
                 return messages;
@@ -134,7 +188,10 @@ impl Host {
 
 /// Ids of messages, in order.
 pub fn ids(messages: &[pb::Message]) -> Vec<&str> {
-    messages.iter().map(|message| message.message_id.as_str()).collect()
+    messages
+        .iter()
+        .map(|message| message.message_id.as_str())
+        .collect()
 }
 
 /// The messages, parts and compaction in force of a session, as they are stored.
@@ -158,21 +215,38 @@ const KEPT: &str = "
       from session_run r join session_context using (tenant_id, session_id) join sessions s using (tenant_id, session_id)
      where r.session_id = $1";
 
-/// Holds what is kept of a session against a count of its own: counters, size, open calls, seqs, and that the transcript is closed or
-/// ends in one open batch. Nothing of this goes through the program.
+/// Holds what is kept of a session against a count of its own: counters, size, open calls, seqs,
+/// and that the transcript is closed or ends in one open batch. Nothing of this goes through the
+/// program.
 pub async fn check_books(client: &Client, session: &str) {
     let messages = client.query(MESSAGES, &[&session]).await.unwrap();
     let parts = client.query(PARTS, &[&session]).await.unwrap();
     let in_force = client.query_opt(IN_FORCE, &[&session]).await.unwrap();
     let kept = client.query_one(KEPT, &[&session]).await.unwrap();
     let counted = count(&messages, &parts, in_force.as_ref());
-    assert_eq!(kept.get::<_, Vec<i64>>("counters"), counted, "the counters of {session}");
+    assert_eq!(
+        kept.get::<_, Vec<i64>>("counters"),
+        counted,
+        "the counters of {session}"
+    );
     let size: i64 = counted[1] + (2..18).step_by(2).map(|place| counted[place]).sum::<i64>();
-    assert_eq!(kept.get::<_, i64>("ctx_tokens"), size, "the size of {session}");
+    assert_eq!(
+        kept.get::<_, i64>("ctx_tokens"),
+        size,
+        "the size of {session}"
+    );
     let dense: Vec<i64> = (kept.get::<_, i64>("forked_at") + 1..kept.get("next_seq")).collect();
-    assert_eq!(kept.get::<_, Vec<i64>>("events"), dense, "the events of {session}");
+    assert_eq!(
+        kept.get::<_, Vec<i64>>("events"),
+        dense,
+        "the events of {session}"
+    );
     let open: Vec<String> = open_calls(&messages, &parts).into_iter().collect();
-    assert_eq!(kept.get::<_, Vec<String>>("calls"), open, "the open calls of {session}");
+    assert_eq!(
+        kept.get::<_, Vec<String>>("calls"),
+        open,
+        "the open calls of {session}"
+    );
     assert_eq!(
         usize::try_from(kept.get::<_, i32>("open_calls")),
         Ok(open.len()),
@@ -180,16 +254,22 @@ pub async fn check_books(client: &Client, session: &str) {
     );
 }
 
-/// The counters in the order of [`KEPT`]: of what the model sees, and of results whose message is not complete.
+/// The counters in the order of [`KEPT`]: of what the model sees, and of results whose message is
+/// not complete.
 fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
     type InForce = (i64, i64, Option<String>, Vec<i64>);
-    let in_force: Option<InForce> = in_force.map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)));
-    let (mut counted, mut seen) = ([0_i64; 20], BTreeMap::new());
+    let in_force: Option<InForce> =
+        in_force.map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)));
+    let mut counted = [0_i64; 20];
+    let mut seen = BTreeMap::new();
     for row in messages {
-        let (seq, id, pinned, is_summary): (i64, String, bool, bool) = (row.get(0), row.get(1), row.get(4), row.get(5));
+        let (seq, id, pinned, is_summary): (i64, String, bool, bool) =
+            (row.get(0), row.get(1), row.get(4), row.get(5));
         let hidden = match &in_force {
             Some((_, _, summary, _)) if is_summary => summary.as_ref() != Some(&id),
-            Some((from, to, _, kept)) => !pinned && (*from..=*to).contains(&seq) && !kept.contains(&seq),
+            Some((from, to, _, kept)) => {
+                !pinned && (*from..=*to).contains(&seq) && !kept.contains(&seq)
+            }
             None => is_summary,
         };
         if !hidden {
@@ -199,8 +279,12 @@ fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
         }
     }
     for row in parts {
-        let (category, tokens, original): (i16, i32, Option<i32>) = (row.get(3), row.get(4), row.get(5));
-        let category = match (seen.get(&row.get::<_, String>(0)), row.get::<_, bool>("early")) {
+        let (category, tokens, original): (i16, i32, Option<i32>) =
+            (row.get(3), row.get(4), row.get(5));
+        let category = match (
+            seen.get(&row.get::<_, String>(0)),
+            row.get::<_, bool>("early"),
+        ) {
             (Some(true), _) => 7,
             (Some(false), _) | (None, true) => category,
             (None, false) => continue,
@@ -216,20 +300,33 @@ fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
     counted
 }
 
-/// The calls at the end of a transcript that have no result, not even an early one; fails where a call is not answered before what
-/// follows it.
+/// The calls at the end of a transcript that have no result, not even an early one; fails where a
+/// call is not answered before what follows it.
 fn open_calls(messages: &[Row], parts: &[Row]) -> BTreeSet<String> {
     let mut calls: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for row in parts {
         let call: Option<String> = row.get("call_id");
-        calls.entry(row.get("message_id")).or_default().extend(call.map(|call| (row.get("kind"), call)));
+        calls
+            .entry(row.get("message_id"))
+            .or_default()
+            .extend(call.map(|call| (row.get("kind"), call)));
     }
     let mut open = BTreeSet::new();
-    for row in messages.iter().filter(|row| !row.get::<_, bool>("is_summary")) {
+    for row in messages
+        .iter()
+        .filter(|row| !row.get::<_, bool>("is_summary"))
+    {
         let (role, message): (i16, String) = (row.get("role"), row.get("message_id"));
-        assert!(role == 4 || open.is_empty(), "{message} stands between calls and their results");
+        assert!(
+            role == 4 || open.is_empty(),
+            "{message} stands between calls and their results"
+        );
         for (kind, call) in calls.get(&message).into_iter().flatten() {
-            let sound = if kind == "tool_call" { open.insert(call.clone()) } else { open.remove(call) };
+            let sound = if kind == "tool_call" {
+                open.insert(call.clone())
+            } else {
+                open.remove(call)
+            };
             assert!(sound, "{kind} {call} in {message}");
         }
     }

@@ -1,4 +1,5 @@
-//! A model service that a test plays: real HTTP/1.1 on a port of its own, answers planned one by one, every request kept.
+//! A model service that a test plays: real HTTP/1.1 on a port of its own, answers planned one by
+//! one, every request kept.
 //!
 //! ```ignore
 //! let upstream = Upstream::start().await;
@@ -29,7 +30,9 @@ use contextd::provider::{
 };
 use futures_util::stream;
 use http_body_util::{BodyExt as _, Empty, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -93,13 +96,18 @@ struct Shared {
 
 /// A body from `tests/fixtures/providers`; payloads without framing get it.
 pub fn recorded(file: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/providers").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/providers")
+        .join(file);
     let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     if !file.ends_with(".chunks.txt") {
         return bytes;
     }
     let lines = String::from_utf8(bytes).unwrap();
-    let payloads: Vec<&str> = lines.lines().filter(|line| !line.trim().is_empty()).collect();
+    let payloads: Vec<&str> = lines
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     payloads
         .iter()
         .map(|line| format!("data: {line}\n\n"))
@@ -114,7 +122,10 @@ const DONE: &[u8; 14] = b"data: [DONE]\n\n";
 
 /// The events of an answer that says these words, with usage at its end.
 pub fn said(words: &[&str]) -> Vec<u8> {
-    let mut body: Vec<u8> = words.iter().flat_map(|word| event(&json!({"content": word}))).collect();
+    let mut body: Vec<u8> = words
+        .iter()
+        .flat_map(|word| event(&json!({"content": word})))
+        .collect();
     body.extend(finished("stop"));
     body
 }
@@ -127,7 +138,8 @@ pub fn event(delta: &Value) -> Vec<u8> {
 
 /// The end of an answer: why, usage, and the marker.
 pub fn finished(reason: &str) -> Vec<u8> {
-    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null});
+    let end =
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null});
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}});
     let mut body = format!("data: {end}\n\ndata: {usage}\n\n").into_bytes();
     body.extend(DONE);
@@ -147,12 +159,21 @@ impl Reply {
 
     /// An answer of that status and type, so far without a body.
     pub fn new(status: u16, content_type: &str) -> Self {
-        Self { status, headers: Vec::new(), hold: None, moves: Vec::new() }.header("content-type", content_type)
+        Self {
+            status,
+            headers: Vec::new(),
+            hold: None,
+            moves: Vec::new(),
+        }
+        .header("content-type", content_type)
     }
 
     /// An error as OpenAI writes it.
     pub fn error(status: u16, code: &str, message: &str) -> Self {
-        Self::json(status, &json!({"error": {"message": message, "type": code, "param": null, "code": code}}))
+        Self::json(
+            status,
+            &json!({"error": {"message": message, "type": code, "param": null, "code": code}}),
+        )
     }
 
     /// Adds a header.
@@ -178,7 +199,10 @@ impl Reply {
     /// More of the body, in pieces of so many bytes.
     #[must_use]
     pub fn pieces(mut self, body: &[u8], size: usize) -> Self {
-        self.moves.extend(body.chunks(size).map(|piece| Move::Send(Bytes::copy_from_slice(piece))));
+        self.moves.extend(
+            body.chunks(size)
+                .map(|piece| Move::Send(Bytes::copy_from_slice(piece))),
+        );
         self
     }
 
@@ -211,9 +235,17 @@ impl Upstream {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (shared, stop) = (Arc::<Shared>::default(), CancellationToken::new());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, Arc::clone(&shared))));
-        Self { address, shared, stop }
+        let shared = Arc::<Shared>::default();
+        let stop = CancellationToken::new();
+        tokio::spawn(
+            stop.clone()
+                .run_until_cancelled_owned(accept(listener, Arc::clone(&shared))),
+        );
+        Self {
+            address,
+            shared,
+            stop,
+        }
     }
 
     /// Plans the answer to the next request that has none yet.
@@ -223,7 +255,9 @@ impl Upstream {
 
     /// Lets answers go on that hold for the signal, now and from now on.
     pub fn release(&self, signal: &str) {
-        self.shared.released.send_modify(|released| released.extend([signal.to_owned()]));
+        self.shared
+            .released
+            .send_modify(|released| released.extend([signal.to_owned()]));
     }
 
     /// Every request that came, in order.
@@ -234,13 +268,19 @@ impl Upstream {
     /// Waits until so many requests have come.
     pub async fn asked(&self, times: usize) {
         let mut asked = self.shared.asked.subscribe();
-        timeout(PATIENCE, asked.wait_for(|asked| *asked >= times)).await.expect("no request came").unwrap();
+        timeout(PATIENCE, asked.wait_for(|asked| *asked >= times))
+            .await
+            .expect("no request came")
+            .unwrap();
     }
 
     /// Waits until clients left so many answers before their end.
     pub async fn left(&self, times: usize) {
         let mut aborted = self.shared.aborted.subscribe();
-        timeout(PATIENCE, aborted.wait_for(|aborted| *aborted >= times)).await.expect("nobody left").unwrap();
+        timeout(PATIENCE, aborted.wait_for(|aborted| *aborted >= times))
+            .await
+            .expect("nobody left")
+            .unwrap();
     }
 
     /// Where it is, for a configuration.
@@ -252,7 +292,10 @@ impl Upstream {
     pub fn settings(&self) -> Settings {
         Settings {
             base_url: self.base_url(),
-            headers: vec![(hyper::header::AUTHORIZATION, SecretString::from(format!("Bearer {KEY}")))],
+            headers: vec![(
+                hyper::header::AUTHORIZATION,
+                SecretString::from(format!("Bearer {KEY}")),
+            )],
             connect_timeout: Duration::from_secs(10),
             first_byte_timeout: PATIENCE * 2,
             stall_timeout: PATIENCE * 2,
@@ -260,13 +303,14 @@ impl Upstream {
         }
     }
 
-    /// From now on it takes only what strict chat templates take, and fails the test of whoever sent anything else.
+    /// From now on it takes only what strict chat templates take, and fails the test of whoever
+    /// sent anything else.
     pub fn strict(&self) {
         self.shared.strict.store(true, Ordering::Relaxed);
     }
 
-    /// A provider of that configured name that calls it, with a model `gpt-4o`. Services whose template may be strict are played by strict
-    /// ones.
+    /// A provider of that configured name that calls it, with a model `gpt-4o`. Services whose
+    /// template may be strict are played by strict ones.
     pub fn provider(&self, name: &str, dialect: &str) -> OpenAi {
         if dialect::named(dialect).is_some_and(|dialect| dialect.turns == dialect::Turns::Strict) {
             self.strict();
@@ -288,16 +332,31 @@ pub fn provider(name: &str, settings: Settings, dialect: &str) -> OpenAi {
 /// A provider whose operator declares the windows of these models.
 pub fn declaring(name: &str, settings: Settings, dialect: &str, windows: &[(&str, u32)]) -> OpenAi {
     let declared = |(model, window): &(&str, u32)| {
-        ((*model).to_owned(), Declared { context_window: Some(*window), ..Declared::default() })
+        (
+            (*model).to_owned(),
+            Declared {
+                context_window: Some(*window),
+                ..Declared::default()
+            },
+        )
     };
-    OpenAi::new(name, settings, dialect::named(dialect), windows.iter().map(declared).collect()).unwrap()
+    OpenAi::new(
+        name,
+        settings,
+        dialect::named(dialect),
+        windows.iter().map(declared).collect(),
+    )
+    .unwrap()
 }
 
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.stop.cancel();
         let refused = self.shared.refused.lock().unwrap();
-        assert!(refused.is_empty() || std::thread::panicking(), "refused: {refused:#?}");
+        assert!(
+            refused.is_empty() || std::thread::panicking(),
+            "refused: {refused:#?}"
+        );
     }
 }
 
@@ -311,26 +370,54 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, Infallible> {
+async fn respond(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    let text = |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let text =
+        |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     shared.requests.lock().unwrap().push(Received {
         path: head.uri.to_string(),
-        headers: head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
+        headers: head
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), text(value)))
+            .collect(),
         json: serde_json::from_slice(&body).unwrap_or_default(),
         body: String::from_utf8_lossy(&body).into_owned(),
     });
     shared.asked.send_modify(|asked| *asked += 1);
-    let refusal = strict::refusal(&serde_json::from_slice::<Value>(&body).unwrap_or_default()["messages"]);
+    let refusal =
+        strict::refusal(&serde_json::from_slice::<Value>(&body).unwrap_or_default()["messages"]);
     if let Some(why) = refusal.filter(|_| shared.strict.load(Ordering::Relaxed)) {
         let sent = String::from_utf8_lossy(&body).into_owned();
-        shared.refused.lock().unwrap().push(format!("{why}: {sent}"));
+        shared
+            .refused
+            .lock()
+            .unwrap()
+            .push(format!("{why}: {sent}"));
     }
     let planned = shared.replies.lock().unwrap().pop_front();
-    let unplanned = || Reply::error(400, "unplanned", "the test planned no answer to this request");
-    let Reply { status, headers, hold, moves } = planned.unwrap_or_else(unplanned);
-    let playing = Playing { shared, moves: moves.into(), over: false };
+    let unplanned = || {
+        Reply::error(
+            400,
+            "unplanned",
+            "the test planned no answer to this request",
+        )
+    };
+    let Reply {
+        status,
+        headers,
+        hold,
+        moves,
+    } = planned.unwrap_or_else(unplanned);
+    let playing = Playing {
+        shared,
+        moves: moves.into(),
+        over: false,
+    };
     if let Some(signal) = hold {
         playing.wait_for(&signal).await;
     }
@@ -338,7 +425,9 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Resp
     for (name, value) in headers {
         response = response.header(name, value);
     }
-    let frames = stream::unfold(playing, |mut playing| async move { Some((playing.next().await?, playing)) });
+    let frames = stream::unfold(playing, |mut playing| async move {
+        Some((playing.next().await?, playing))
+    });
     let body = if status == 204 {
         Empty::new().map_err(|never| match never {}).boxed_unsync()
     } else {
@@ -377,7 +466,10 @@ impl Playing {
 
     async fn wait_for(&self, signal: &str) {
         let mut released = self.shared.released.subscribe();
-        released.wait_for(|released| released.contains(signal)).await.unwrap();
+        released
+            .wait_for(|released| released.contains(signal))
+            .await
+            .unwrap();
     }
 }
 

@@ -1,4 +1,5 @@
-//! Calls that are dropped at each point where they wait: nothing is left half done, and no connection is left spoiled.
+//! Calls that are dropped at each point where they wait: nothing is left half done, and no
+//! connection is left spoiled.
 
 use futures_util::future::join_all;
 use tonic::Status;
@@ -11,18 +12,29 @@ const POLLS: usize = 60;
 /// Statements at once that show that every connection still works.
 const CONNECTIONS: usize = 8;
 
-/// Drops the call of each RPC after 1, 2, 3 ... polls, until it is through. After each the same request is sent again.
-async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(host: &Host, how: &str, call: impl Fn(Case) -> F) {
+/// Drops the call of each RPC after 1, 2, 3 ... polls, until it is through. After each the same
+/// request is sent again.
+async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(
+    host: &Host,
+    how: &str,
+    call: impl Fn(Case) -> F,
+) {
     let client = host.database.client().await;
     for rpc in ALL {
         let mut dropped = 0;
         for polls in 1..=POLLS {
             let session = format!("{how}-{rpc:?}-{polls}");
             let case = Case::prepare(host, rpc, session).await;
-            let (again, session) =
-                (Case { rpc, session: case.session.clone(), call: case.call.clone() }, case.session.clone());
+            let again = Case {
+                rpc,
+                session: case.session.clone(),
+                call: case.call.clone(),
+            };
+            let session = case.session.clone();
             let done = polled(Box::pin(call(case)), polls).await;
-            let repeated = Box::pin(again.ask(host)).await.unwrap_or_else(|status| panic!("{session}: {status:?}"));
+            let repeated = Box::pin(again.ask(host))
+                .await
+                .unwrap_or_else(|status| panic!("{session}: {status:?}"));
             assert_eq!(again.effects(&client).await, 1, "{session}");
             match done {
                 Some(Some(answer)) => {
@@ -39,10 +51,14 @@ async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(host: &Host, 
         );
     }
     host.at_rest().await;
-    let pinged = join_all((0..CONNECTIONS).map(|_| host.replica.engine.store().ping(PATIENCE))).await;
+    let pinged =
+        join_all((0..CONNECTIONS).map(|_| host.replica.engine.store().ping(PATIENCE))).await;
     assert!(pinged.iter().all(Result::is_ok), "{pinged:?}");
     let open = "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'";
-    assert_eq!(client.query_one(open, &[]).await.unwrap().get::<_, i64>(0), 0);
+    assert_eq!(
+        client.query_one(open, &[]).await.unwrap().get::<_, i64>(0),
+        0
+    );
     crate::protocol::assert_sound(&client).await;
 }
 

@@ -1,4 +1,5 @@
-//! Identical requests: one after the other, at once on two replicas, and while the first one is rolled back.
+//! Identical requests: one after the other, at once on two replicas, and while the first one is
+//! rolled back.
 
 use std::collections::BTreeSet;
 
@@ -25,13 +26,22 @@ async fn every_rpc_that_changes_something_is_in_this_table() {
     let host = Host::with(options()).await;
     let files = FileDescriptorSet::decode(DESCRIPTOR_SET).unwrap();
     let mut changing = BTreeSet::new();
-    for file in files.file.iter().filter(|file| file.package() == "contextd.v1") {
+    for file in files
+        .file
+        .iter()
+        .filter(|file| file.package() == "contextd.v1")
+    {
         for service in &file.service {
             for method in &service.method {
-                let level = method.options.as_ref().map(prost_types::MethodOptions::idempotency_level);
+                let level = method
+                    .options
+                    .as_ref()
+                    .map(prost_types::MethodOptions::idempotency_level);
                 let rpc = format!("contextd.v1.{}/{}", service.name(), method.name());
                 let refused = raw::call(host.replica.channel().await, &rpc, Vec::new()).await;
-                let built = refused.err().is_none_or(|status| status.code() != Code::Unimplemented);
+                let built = refused
+                    .err()
+                    .is_none_or(|status| status.code() != Code::Unimplemented);
                 if level != Some(IdempotencyLevel::NoSideEffects) && built {
                     changing.insert(rpc);
                 }
@@ -49,8 +59,11 @@ async fn identical_requests_at_once_on_two_replicas_act_once_and_are_told_the_sa
         for round in 0..3 {
             let case = Case::prepare(&host, rpc, format!("{rpc:?}-{round}")).await;
             let asked = (0..6).map(|n| Box::pin(case.ask(if n % 2 == 0 { &host } else { &other })));
-            let mut answers: Vec<_> =
-                join_all(asked).await.into_iter().map(|answer| answer.map_err(|it| (rpc, it))).collect();
+            let mut answers: Vec<_> = join_all(asked)
+                .await
+                .into_iter()
+                .map(|answer| answer.map_err(|it| (rpc, it)))
+                .collect();
             answers.push(Box::pin(case.ask(&other)).await.map_err(|it| (rpc, it)));
             let told: BTreeSet<String> = answers.into_iter().map(Result::unwrap).collect();
             assert_eq!(told.len(), 1, "{rpc:?}: {told:?}");
@@ -68,7 +81,11 @@ async fn insist(case: &Case, host: &Host) -> String {
         match Box::pin(case.ask(host)).await {
             Ok(answer) => return answer,
             Err(status) => {
-                assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{:?}: {status:?}", case.rpc)
+                assert!(
+                    matches!(status.code(), Code::Unavailable | Code::Unknown),
+                    "{:?}: {status:?}",
+                    case.rpc
+                )
             }
         }
     }
@@ -78,22 +95,36 @@ async fn insist(case: &Case, host: &Host) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_rolled_back_leaves_its_repetition_and_its_twin_to_act_once() {
     let (host, other) = pair().await;
-    let (client, mut holder) = (host.database.client().await, host.database.client().await);
+    let client = host.database.client().await;
+    let mut holder = host.database.client().await;
     for rpc in ALL {
         let case = Case::prepare(&host, rpc, format!("{rpc:?}")).await;
         host.at_rest().await;
         // Whoever writes what is remembered waits for this.
         let held = holder.transaction().await.unwrap();
-        held.batch_execute("lock table idempotency, blobs in share row exclusive mode").await.unwrap();
+        held.batch_execute("lock table idempotency, blobs in share row exclusive mode")
+            .await
+            .unwrap();
         let cut = async {
             let waits = "from pg_stat_activity where datname = current_database() and application_name = 'contextd'
                             and wait_event_type = 'Lock' and wait_event = 'relation'";
             until("a request to wait for the lock", || async {
-                client.query_one(&format!("select count(*) {waits}"), &[]).await.unwrap().get::<_, i64>(0) > 0
+                client
+                    .query_one(&format!("select count(*) {waits}"), &[])
+                    .await
+                    .unwrap()
+                    .get::<_, i64>(0)
+                    > 0
             })
             .await;
             // Its connection is cut in the middle of the transaction.
-            client.execute(&format!("select pg_terminate_backend(pid) {waits} limit 1"), &[]).await.unwrap();
+            client
+                .execute(
+                    &format!("select pg_terminate_backend(pid) {waits} limit 1"),
+                    &[],
+                )
+                .await
+                .unwrap();
             held.commit().await.unwrap();
         };
         let (one, two, ()) = tokio::join!(insist(&case, &host), insist(&case, &other), cut);

@@ -1,5 +1,5 @@
-//! Replicas that do whatever the protocol lets anybody do, in any order, and each of which may at any time crash, fall asleep with a
-//! lease in its hand, or miss the answer to what it wrote.
+//! Replicas that do whatever the protocol lets anybody do, in any order, and each of which may at
+//! any time crash, fall asleep with a lease in its hand, or miss the answer to what it wrote.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,9 +51,18 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new(round: usize) -> Arc<Self> {
-        let key = |name: &str| SessionKey::new(TenantId::new("t"), SessionId::new(format!("r{round}{name}")));
+        let key = |name: &str| {
+            SessionKey::new(
+                TenantId::new("t"),
+                SessionId::new(format!("r{round}{name}")),
+            )
+        };
         let sessions = vec![key("a"), key("b")];
-        Arc::new(Self { history: History::default(), sessions, names: AtomicU64::new(1) })
+        Arc::new(Self {
+            history: History::default(),
+            sessions,
+            names: AtomicU64::new(1),
+        })
     }
 
     /// A number that nobody else has.
@@ -71,7 +80,10 @@ pub(super) struct Hold {
 
 impl Hold {
     pub(super) fn right(&self) -> TurnFence<'_> {
-        TurnFence { turn: &self.turn, fence: self.fence }
+        TurnFence {
+            turn: &self.turn,
+            fence: self.fence,
+        }
     }
 }
 
@@ -114,7 +126,11 @@ impl Actor {
 
     /// An id that nobody else gives.
     pub(super) fn name(&self, kind: &str, session: usize) -> String {
-        format!("{}-{kind}{}", self.scene.sessions[session].session, self.scene.number())
+        format!(
+            "{}-{kind}{}",
+            self.scene.sessions[session].session,
+            self.scene.number()
+        )
     }
 
     pub(super) fn tell(&self, told: Told) {
@@ -123,11 +139,22 @@ impl Actor {
 
     /// Takes what it was granted, unless it crashes at this very moment.
     pub(super) fn granted(&mut self, session: usize, grant: Grant, how: &'static str) {
-        let (id, epoch) = (self.key(session).session.to_string(), grant.fence.epoch);
-        self.tell(Told::Granted { session: id, epoch, how });
+        let id = self.key(session).session.to_string();
+        let epoch = grant.fence.epoch;
+        self.tell(Told::Granted {
+            session: id,
+            epoch,
+            how,
+        });
         self.known.insert((session, epoch));
         if !self.dice.chance(5) {
-            self.held.insert(session, Hold { turn: grant.turn, fence: grant.fence });
+            self.held.insert(
+                session,
+                Hold {
+                    turn: grant.turn,
+                    fence: grant.fence,
+                },
+            );
         }
     }
 
@@ -139,8 +166,12 @@ impl Actor {
         }
     }
 
-    /// Asks once. None: the answer was missed, or the database could not give it; nobody knows what became of it.
-    pub(super) async fn ask<T>(&mut self, deed: impl Future<Output = Result<T, Error>>) -> Option<T> {
+    /// Asks once. None: the answer was missed, or the database could not give it; nobody knows what
+    /// became of it.
+    pub(super) async fn ask<T>(
+        &mut self,
+        deed: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
         let answer = if self.dice.chance(self.habits.missed) {
             let polls = 1 + self.dice.below(6);
             polled(deed, polls).await?
@@ -151,7 +182,9 @@ impl Actor {
             Ok(answer) => Some(answer),
             Err(error) => {
                 if !error.is_transient() {
-                    self.tell(Told::Refused { what: error.to_string() });
+                    self.tell(Told::Refused {
+                        what: error.to_string(),
+                    });
                 }
                 None
             }
@@ -159,7 +192,10 @@ impl Actor {
     }
 
     /// Repeats the same until it is answered, or gives up.
-    pub(super) async fn insist<T>(&mut self, deed: impl AsyncFn() -> Result<T, Error>) -> Option<T> {
+    pub(super) async fn insist<T>(
+        &mut self,
+        deed: impl AsyncFn() -> Result<T, Error>,
+    ) -> Option<T> {
         for _ in 0..TRIES {
             if let Some(answer) = self.ask(deed()).await {
                 return Some(answer);

@@ -8,7 +8,8 @@ use std::{
 /// A guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// An owner writes under its own lease only: its epoch and its name. (That the epoch alone refuses it too is a test of the store's.)
+    /// An owner writes under its own lease only: its epoch and its name. (That the epoch alone
+    /// refuses it too is a test of the store's.)
     Lease,
     /// An owner's write happens once.
     Op,
@@ -31,8 +32,13 @@ pub(super) enum Guard {
 /// The fence of a finish.
 const FINISH: &str = "store::turn::finish";
 /// Fenced statements of an owner. Those of all but a finish have the same parameters.
-const OWNED: [&str; 5] =
-    ["store::turn::append", "store::turn::retry", FINISH, "store::turn::stop", "store::take::take"];
+const OWNED: [&str; 5] = [
+    "store::turn::append",
+    "store::turn::retry",
+    FINISH,
+    "store::turn::stop",
+    "store::take::take",
+];
 
 /// A fenced statement that takes whoever owns the turn for its owner.
 fn without_owner(statement: &str) -> String {
@@ -46,8 +52,15 @@ fn without_owner(statement: &str) -> String {
     else {
         return statement.to_owned();
     };
-    let number: String = statement[at + OWNER.len()..].chars().take_while(char::is_ascii_digit).collect();
-    statement.replacen(&format!("{OWNER}{number}"), &format!("${number}::text is not null"), 1)
+    let number: String = statement[at + OWNER.len()..]
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    statement.replacen(
+        &format!("{OWNER}{number}"),
+        &format!("${number}::text is not null"),
+        1,
+    )
 }
 
 /// A lock that locks nothing.
@@ -70,7 +83,11 @@ impl Guard {
 
     /// A transaction without this guard. None: it is not the one that has it.
     fn off(self, transaction: &[String]) -> Option<Vec<String>> {
-        let has = |name: &str| transaction.iter().position(|statement| statement.contains(name));
+        let has = |name: &str| {
+            transaction
+                .iter()
+                .position(|statement| statement.contains(name))
+        };
         let without = |name: &str, clauses: &[(&str, &str)]| {
             let at = has(name)?;
             let mut other = transaction.to_vec();
@@ -89,8 +106,11 @@ impl Guard {
         // The fence of a finish is in a statement of its own, with parameters of its own.
         let owned = |clause: &str, instead: &str, of_finish: (&str, &str)| {
             let others = OWNED.iter().filter(|name| **name != FINISH);
-            without(FINISH, &[of_finish])
-                .or_else(|| others.into_iter().find_map(|name| without(name, &[(clause, instead)])))
+            without(FINISH, &[of_finish]).or_else(|| {
+                others
+                    .into_iter()
+                    .find_map(|name| without(name, &[(clause, instead)]))
+            })
         };
         match self {
             Self::Lease => {
@@ -132,7 +152,10 @@ const MET: &str = "queue_met($1, $2, q.pos) m";
 
 /// What a transaction is sent as: slower where others may come in between, and without the guard.
 pub(super) fn rewrite(statements: &[&'static str], off: Option<Guard>) -> Vec<&'static str> {
-    let slow: Vec<String> = statements.iter().map(|statement| slower(statement)).collect();
+    let slow: Vec<String> = statements
+        .iter()
+        .map(|statement| slower(statement))
+        .collect();
     let sent = off.and_then(|guard| guard.off(&slow)).unwrap_or(slow);
     sent.into_iter().map(kept).collect()
 }

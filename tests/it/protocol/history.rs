@@ -11,29 +11,55 @@ use tokio_postgres::{Client, Row};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
     /// You own this turn.
-    Granted { session: String, epoch: i64, how: &'static str },
+    Granted {
+        session: String,
+        epoch: i64,
+        how: &'static str,
+    },
     /// What you wrote as the owner is committed.
     Wrote { mark: String },
     /// Your request began this turn.
-    Admitted { session: String, request: String, turn: String },
+    Admitted {
+        session: String,
+        request: String,
+        turn: String,
+    },
     /// Your message is in the queue.
     Queued(Queueing),
     /// These messages are withdrawn.
-    Withdrew { session: String, messages: Vec<String> },
+    Withdrew {
+        session: String,
+        messages: Vec<String>,
+    },
     /// The answers to these calls are accepted.
     Accepted { session: String, calls: Vec<String> },
     /// This live turn is going to be cancelled.
     Cancelled { session: String, turn: String },
     /// This configuration is in force.
-    Updated { session: String, request: String, revision: i64 },
+    Updated {
+        session: String,
+        request: String,
+        revision: i64,
+    },
     /// These messages are appended.
-    Imported { session: String, messages: Vec<String> },
+    Imported {
+        session: String,
+        messages: Vec<String>,
+    },
     /// This session is a copy of the other one up to that seq.
-    Forked { session: String, from: String, at: i64 },
+    Forked {
+        session: String,
+        from: String,
+        at: i64,
+    },
     /// The session is gone.
     Deleted { session: String, seq: i64 },
     /// This compaction is in force, or is no more.
-    Compacted { session: String, compaction: String, reverted: bool },
+    Compacted {
+        session: String,
+        compaction: String,
+        reverted: bool,
+    },
     /// The database refused it for a reason that no guard explains.
     Refused { what: String },
 }
@@ -60,11 +86,17 @@ pub(super) struct History(Mutex<Vec<Told>>);
 
 impl History {
     pub(super) fn tell(&self, told: Told) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(told);
     }
 
     pub(super) fn all(&self) -> Vec<Told> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -170,22 +202,45 @@ pub(super) async fn stored(client: &Client) -> BTreeMap<String, Stored> {
     load(
         "select session_id, seq, epoch, coalesce(turn_id, ''), kind, refs from events order by seq",
         |session, row| {
-            let (seq, epoch, turn, kind, refs) = (row.get(1), row.get(2), row.get(3), row.get(4), row.get(5));
-            session.events.push(Event { seq, epoch, turn, kind, refs });
+            let seq = row.get(1);
+            let epoch = row.get(2);
+            let turn = row.get(3);
+            let kind = row.get(4);
+            let refs = row.get(5);
+            session.events.push(Event {
+                seq,
+                epoch,
+                turn,
+                kind,
+                refs,
+            });
         },
     )
     .await;
     let messages = "select session_id, seq, message_id, role, tokens::bigint, is_summary, voided_at_seq is not null
                       from messages order by seq";
     load(messages, |session, row| {
-        let (seq, id, role, tokens) = (row.get(1), row.get(2), row.get(3), row.get(4));
-        session.messages.push(Message { seq, id, role, tokens, summary: row.get(5), voided: row.get(6) });
+        let seq = row.get(1);
+        let id = row.get(2);
+        let role = row.get(3);
+        let tokens = row.get(4);
+        session.messages.push(Message {
+            seq,
+            id,
+            role,
+            tokens,
+            summary: row.get(5),
+            voided: row.get(6),
+        });
     })
     .await;
     let parts = "select session_id, message_id, idx, kind, coalesce(call_id, ''), body, tokens::bigint, category
                    from parts order by message_id, idx";
     load(parts, |session, row| {
-        let (message, idx, kind, call) = (row.get(1), row.get(2), row.get(3), row.get(4));
+        let message = row.get(1);
+        let idx = row.get(2);
+        let kind = row.get(3);
+        let call = row.get(4);
         session.parts.push(Part {
             message,
             idx,
@@ -197,36 +252,75 @@ pub(super) async fn stored(client: &Client) -> BTreeMap<String, Stored> {
         });
     })
     .await;
-    load("select session_id, call_id, turn_id, status from tool_calls", |session, row| {
-        session.calls.push(Call { id: row.get(1), turn: row.get(2), status: row.get(3) });
-    })
+    load(
+        "select session_id, call_id, turn_id, status from tool_calls",
+        |session, row| {
+            session.calls.push(Call {
+                id: row.get(1),
+                turn: row.get(2),
+                status: row.get(3),
+            });
+        },
+    )
     .await;
     let queue =
         "select session_id, message_id, status, coalesce(request_id, ''), coalesce(seq, 0), coalesce(applied_to, '')
                    from queue order by pos";
     load(queue, |session, row| {
-        let (id, status, request, seq) = (row.get(1), row.get(2), row.get(3), row.get(4));
-        session.queue.push(Queued { id, status, request, seq, applied_to: row.get(5) });
+        let id = row.get(1);
+        let status = row.get(2);
+        let request = row.get(3);
+        let seq = row.get(4);
+        session.queue.push(Queued {
+            id,
+            status,
+            request,
+            seq,
+            applied_to: row.get(5),
+        });
     })
     .await;
-    let turns =
-        "select session_id, turn_id, state, coalesce(request_id, ''), first_seq, coalesce(last_seq, 0) from turns";
+    let turns = "select session_id, turn_id, state, coalesce(request_id, ''), first_seq, coalesce(last_seq, 0) from turns";
     load(turns, |session, row| {
-        let (id, state, request, first_seq) = (row.get(1), row.get(2), row.get(3), row.get(4));
-        session.turns.push(Turn { id, state, request, first_seq, last_seq: row.get(5) });
+        let id = row.get(1);
+        let state = row.get(2);
+        let request = row.get(3);
+        let first_seq = row.get(4);
+        session.turns.push(Turn {
+            id,
+            state,
+            request,
+            first_seq,
+            last_seq: row.get(5),
+        });
     })
     .await;
-    let compactions = "select session_id, compaction_id, status, coalesce(from_seq, 0), coalesce(to_seq, 0),
+    let compactions =
+        "select session_id, compaction_id, status, coalesce(from_seq, 0), coalesce(to_seq, 0),
                               coalesce(active_from_seq, 0), coalesce(summary_message, '')
                          from compactions order by active_from_seq";
     load(compactions, |session, row| {
-        let (id, status, from, to, active_from) = (row.get(1), row.get(2), row.get(3), row.get(4), row.get(5));
-        session.compactions.push(Compaction { id, status, from, to, active_from, summary: row.get(6) });
+        let id = row.get(1);
+        let status = row.get(2);
+        let from = row.get(3);
+        let to = row.get(4);
+        let active_from = row.get(5);
+        session.compactions.push(Compaction {
+            id,
+            status,
+            from,
+            to,
+            active_from,
+            summary: row.get(6),
+        });
     })
     .await;
-    load("select session_id, request_id, result from idempotency where request_id <> ''", |session, row| {
-        session.requests.insert(row.get(1), row.get(2));
-    })
+    load(
+        "select session_id, request_id, result from idempotency where request_id <> ''",
+        |session, row| {
+            session.requests.insert(row.get(1), row.get(2));
+        },
+    )
     .await;
     all
 }

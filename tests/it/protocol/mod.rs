@@ -1,9 +1,10 @@
-//! The whole protocol at once: replicas that admit, own, answer, enqueue, cancel, compact, import, fork and take over at random, on
-//! one PostgreSQL, while they crash, sleep and miss answers. A checker that knows none of the code looks at what is stored and what
-//! was told. It must find nothing; and with any one of the guards switched off, it must find that.
+//! The whole protocol at once: replicas that admit, own, answer, enqueue, cancel, compact, import,
+//! fork and take over at random, on one PostgreSQL, while they crash, sleep and miss answers. A
+//! checker that knows none of the code looks at what is stored and what was told. It must find
+//! nothing; and with any one of the guards switched off, it must find that.
 //!
-//! A run that fails names its seed. With the seed in `CONTEXTD_TEST_SEED` every replica chooses the same again; which of two
-//! transactions is first is still the database's affair.
+//! A run that fails names its seed. With the seed in `CONTEXTD_TEST_SEED` every replica chooses the
+//! same again; which of two transactions is first is still the database's affair.
 
 mod actors;
 mod checker;
@@ -36,8 +37,18 @@ const REPLICAS: u64 = 7;
 /// Rounds that must be clean, and how many more there may be until everything has happened.
 const ROUNDS: (usize, usize) = (12, 60);
 /// What a run is about.
-const HAPPENS: [&str; 10] =
-    ["Granted", "Wrote", "Admitted", "Queued", "Withdrew", "Accepted", "Cancelled", "Updated", "Imported", "Forked"];
+const HAPPENS: [&str; 10] = [
+    "Granted",
+    "Wrote",
+    "Admitted",
+    "Queued",
+    "Withdrew",
+    "Accepted",
+    "Cancelled",
+    "Updated",
+    "Imported",
+    "Forked",
+];
 /// Rounds within which a guard must be missed.
 const ROUNDS_WITHOUT: usize = 60;
 
@@ -81,24 +92,59 @@ fn habits() -> Habits {
 /// The same with more of what a guard is for.
 fn habits_without(guard: Guard) -> Habits {
     let more = |own: &[(Own, usize)], visit: &[(Visit, usize)], missed| {
-        let own = own.iter().copied().chain([(Own::Say, 6), (Own::Finish, 6), (Own::Call, 2)]).collect();
-        let visit = visit.iter().copied().chain([(Visit::Execute, 12), (Visit::TakeOver, 3)]).collect();
-        Habits { own, visit, missed, deeds: 22 }
+        let own = own
+            .iter()
+            .copied()
+            .chain([(Own::Say, 6), (Own::Finish, 6), (Own::Call, 2)])
+            .collect();
+        let visit = visit
+            .iter()
+            .copied()
+            .chain([(Visit::Execute, 12), (Visit::TakeOver, 3)])
+            .collect();
+        Habits {
+            own,
+            visit,
+            missed,
+            deeds: 22,
+        }
     };
     match guard {
-        Guard::Lease => more(&[(Own::Note, 10), (Own::Crash, 2)], &[(Visit::TakeOver, 30)], 0),
+        Guard::Lease => more(
+            &[(Own::Note, 10), (Own::Crash, 2)],
+            &[(Visit::TakeOver, 30)],
+            0,
+        ),
         Guard::Op => more(&[(Own::Note, 20), (Own::Retry, 10)], &[], 40),
-        Guard::NextSeqInTake => more(&[(Own::Take, 40)], &[(Visit::Enqueue, 30), (Visit::Unqueue, 30)], 0),
+        Guard::NextSeqInTake => more(
+            &[(Own::Take, 40)],
+            &[(Visit::Enqueue, 30), (Visit::Unqueue, 30)],
+            0,
+        ),
         Guard::OpenCallsInTake => {
-            let visit = [(Visit::Enqueue, 20), (Visit::TakeOver, 25), (Visit::Answer, 8)];
+            let visit = [
+                (Visit::Enqueue, 20),
+                (Visit::TakeOver, 25),
+                (Visit::Answer, 8),
+            ];
             more(&[(Own::Take, 30), (Own::Call, 20)], &visit, 0)
         }
-        Guard::Gate | Guard::KeyShare => {
-            more(&[(Own::Finish, 40), (Own::Take, 30)], &[(Visit::Enqueue, 25), (Visit::Execute, 10)], 0)
-        }
+        Guard::Gate | Guard::KeyShare => more(
+            &[(Own::Finish, 40), (Own::Take, 30)],
+            &[(Visit::Enqueue, 25), (Visit::Execute, 10)],
+            0,
+        ),
         Guard::GateInStop => more(&[(Own::Stop, 50)], &[(Visit::Enqueue, 60)], 0),
-        Guard::LockBeforeSubmit => more(&[(Own::Call, 40)], &[(Visit::Answer, 60), (Visit::TakeOver, 10)], 0),
-        Guard::IdempotencyRow => more(&[(Own::Take, 10)], &[(Visit::Enqueue, 30), (Visit::Execute, 20)], 15),
+        Guard::LockBeforeSubmit => more(
+            &[(Own::Call, 40)],
+            &[(Visit::Answer, 60), (Visit::TakeOver, 10)],
+            0,
+        ),
+        Guard::IdempotencyRow => more(
+            &[(Own::Take, 10)],
+            &[(Visit::Enqueue, 30), (Visit::Execute, 20)],
+            15,
+        ),
     }
 }
 
@@ -119,16 +165,23 @@ impl World {
     async fn new(off: Option<Guard>) -> Self {
         let database = TestDatabase::new().await;
         let store = |n| {
-            let pool = database.pool().rewriting(move |statements| rewrite(statements, off));
+            let pool = database
+                .pool()
+                .rewriting(move |statements| rewrite(statements, off));
             Store::new(pool, format!("replica {n}"), Duration::from_secs(30))
         };
         let stores = (0..REPLICAS).map(store).collect();
-        Self { database, stores, seed: seed() }
+        Self {
+            database,
+            stores,
+            seed: seed(),
+        }
     }
 
     /// What the checker finds after a round, and how often each thing was told.
     async fn round(&self, round: usize, habits: Habits) -> (Vec<String>, BTreeMap<String, usize>) {
-        let (scene, habits) = (Scene::new(round), Arc::new(habits));
+        let scene = Scene::new(round);
+        let habits = Arc::new(habits);
         let mut actors = Vec::new();
         for (lane, store) in (1..).zip(&self.stores) {
             actors.push(Actor {
@@ -143,7 +196,10 @@ impl World {
         }
         join_all(actors.iter_mut().map(Actor::run)).await;
         let mut last = actors.pop().unwrap();
-        last.habits = Arc::new(Habits { missed: 0, ..Habits::clone(&habits) });
+        last.habits = Arc::new(Habits {
+            missed: 0,
+            ..Habits::clone(&habits)
+        });
         last.rest().await;
         let told = scene.history.all();
         let mut stored = history::stored(&last.client).await;
@@ -153,9 +209,12 @@ impl World {
         let mut tally: BTreeMap<String, usize> = BTreeMap::new();
         for told in &told {
             let name = format!("{told:?}");
-            *tally.entry(name.split([' ', '(']).next().unwrap_or_default().to_owned()).or_default() += 1;
+            *tally
+                .entry(name.split([' ', '(']).next().unwrap_or_default().to_owned())
+                .or_default() += 1;
         }
-        *tally.entry("Events".to_owned()).or_default() += stored.values().map(|it| it.events.len()).sum::<usize>();
+        *tally.entry("Events".to_owned()).or_default() +=
+            stored.values().map(|it| it.events.len()).sum::<usize>();
         (checker::violations(&stored, &told), tally)
     }
 }
@@ -170,8 +229,13 @@ async fn whatever_replicas_do_at_once_the_checker_finds_nothing() {
             return;
         }
         let (found, told) = Box::pin(world.round(round, habits())).await;
-        assert!(found.is_empty(), "round {round} of {SEED}={}: {found:#?}", world.seed);
-        told.into_iter().for_each(|(what, times)| *tally.entry(what).or_default() += times);
+        assert!(
+            found.is_empty(),
+            "round {round} of {SEED}={}: {found:#?}",
+            world.seed
+        );
+        told.into_iter()
+            .for_each(|(what, times)| *tally.entry(what).or_default() += times);
     }
     panic!("{HAPPENS:?}, not all of it: {tally:?}");
 }
@@ -181,14 +245,23 @@ async fn missed(guard: Guard) {
     let world = World::new(Some(guard)).await;
     for round in 0..ROUNDS_WITHOUT {
         let (found, _) = Box::pin(world.round(round, habits_without(guard))).await;
-        // What a constraint of the database refuses, or another guard lets through, is no merit of this one.
-        let its = |found: &String| guard.missed().iter().any(|begins| found.starts_with(begins));
+        // What a constraint of the database refuses, or another guard lets through, is no merit of
+        // this one.
+        let its = |found: &String| {
+            guard
+                .missed()
+                .iter()
+                .any(|begins| found.starts_with(begins))
+        };
         let found: Vec<String> = found.into_iter().filter(its).collect();
         if !found.is_empty() {
             return;
         }
     }
-    panic!("{SEED}={}: without {guard:?} nothing is found in {ROUNDS_WITHOUT} rounds", world.seed);
+    panic!(
+        "{SEED}={}: without {guard:?} nothing is found in {ROUNDS_WITHOUT} rounds",
+        world.seed
+    );
 }
 
 #[tokio::test]

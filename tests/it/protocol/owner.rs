@@ -2,8 +2,8 @@
 
 use contextd::{
     model::{
-        CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq, SessionKey, TurnFence,
-        TurnResult, Undone, event::CallCancelReason,
+        CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq,
+        SessionKey, TurnFence, TurnResult, Undone, event::CallCancelReason,
     },
     store::{
         Error, Rows, Store,
@@ -44,7 +44,12 @@ enum Write {
     Append(Rows, Option<Batch>),
     Retry(Rows),
     Begin,
-    Take { rows: Rows, seen: Seq, ids: Vec<MessageId>, into: MessageId },
+    Take {
+        rows: Rows,
+        seen: Seq,
+        ids: Vec<MessageId>,
+        into: MessageId,
+    },
     Finish(Rows),
     Stop(Rows, Ending),
 }
@@ -59,8 +64,12 @@ enum Sent {
 impl Actor {
     /// Looks, sleeps perhaps, and does it: by then the turn may be another's.
     pub(super) async fn own(&mut self, session: usize, deed: Own) {
-        let (key, store, hold) = (self.key(session), self.store.clone(), self.held[&session].clone());
-        let Some(Some(look)) = self.ask(store.look(&key)).await else { return };
+        let key = self.key(session);
+        let store = self.store.clone();
+        let hold = self.held[&session].clone();
+        let Some(Some(look)) = self.ask(store.look(&key)).await else {
+            return;
+        };
         if look.fence.epoch != hold.fence.epoch && self.dice.chance(50) {
             self.held.remove(&session);
             return;
@@ -75,26 +84,45 @@ impl Actor {
                 self.held.remove(&session);
             }
             Own::Beat => {
-                let held = [Held { key, turn: hold.turn.clone(), epoch: hold.fence.epoch }];
+                let held = [Held {
+                    key,
+                    turn: hold.turn.clone(),
+                    epoch: hold.fence.epoch,
+                }];
                 if let Some(pulses) = self.ask(store.beat(&held)).await
                     && !pulses.iter().any(|pulse| pulse.mine)
                 {
                     self.held.remove(&session);
                 }
             }
-            Own::Say | Own::Note | Own::Call | Own::Retry | Own::Begin | Own::Take | Own::Finish | Own::Stop => {
+            Own::Say
+            | Own::Note
+            | Own::Call
+            | Own::Retry
+            | Own::Begin
+            | Own::Take
+            | Own::Finish
+            | Own::Stop => {
                 Box::pin(self.write(session, &hold, deed, &look)).await;
             }
         }
     }
 
     async fn write(&mut self, session: usize, held: &Hold, deed: Own, look: &Look) {
-        let (fence, right) = (held.fence, held.right());
-        let (key, store, number) = (self.key(session), self.store.clone(), self.scene.number());
+        let fence = held.fence;
+        let right = held.right();
+        let key = self.key(session);
+        let store = self.store.clone();
+        let number = self.scene.number();
         let mark = |verb: &str| words::mark(verb, key.session.as_str(), fence, number);
         let (verb, write) = self.choose(deed, look, &mark);
-        let sent = self.insist(async || send(&store, &key, right, &write).await).await;
-        let hold = self.held.get_mut(&session).filter(|hold| hold.fence == fence);
+        let sent = self
+            .insist(async || send(&store, &key, right, &write).await)
+            .await;
+        let hold = self
+            .held
+            .get_mut(&session)
+            .filter(|hold| hold.fence == fence);
         match sent {
             Some(Sent::Applied(state)) => {
                 if let Some(hold) = hold {
@@ -117,25 +145,48 @@ impl Actor {
     }
 
     /// The write, and its name.
-    fn choose(&mut self, deed: Own, look: &Look, mark: &dyn Fn(&str) -> String) -> (&'static str, Write) {
+    fn choose(
+        &mut self,
+        deed: Own,
+        look: &Look,
+        mark: &dyn Fn(&str) -> String,
+    ) -> (&'static str, Write) {
         let closed = look.open_calls == 0;
-        let waiting: Vec<MessageId> = look.waiting.iter().map(|queued| queued.message.clone()).collect();
+        let waiting: Vec<MessageId> = look
+            .waiting
+            .iter()
+            .map(|queued| queued.message.clone())
+            .collect();
         match deed {
             _ if look.cancelled && self.dice.chance(80) => {
-                let (cause, outcome) = (CancelCause::Requested, CancelOutcome::None);
+                let cause = CancelCause::Requested;
+                let outcome = CancelOutcome::None;
                 let undone = self.dice.chance(30).then(Undone::default);
-                let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone };
+                let ending = Ending::Cancelled {
+                    cause,
+                    outcome,
+                    reason: String::new(),
+                    undone,
+                };
                 ("stop", Write::Stop(words::marked(&mark("stop")), ending))
             }
             Own::Say if closed => {
                 let mark = mark("say");
                 let mut rows = words::marked(&mark);
                 let said = vec![words::text("words", 13, Category::Assistant)];
-                rows.message(words::message(&format!("{mark}-m"), Role::Assistant, said), words::at());
+                rows.message(
+                    words::message(&format!("{mark}-m"), Role::Assistant, said),
+                    words::at(),
+                );
                 ("say", Write::Append(rows, None))
             }
             Own::Call if closed => {
-                let handing = [Handing::AtOnce, Handing::AtOnce, Handing::OneByOne, Handing::AskingFirst];
+                let handing = [
+                    Handing::AtOnce,
+                    Handing::AtOnce,
+                    Handing::OneByOne,
+                    Handing::AskingFirst,
+                ];
                 let handing = *self.dice.pick(&handing).unwrap();
                 let (rows, batch) = words::calls(&mark("call"), 1 + self.dice.below(4), handing);
                 ("call", Write::Append(rows, Some(batch)))
@@ -151,7 +202,15 @@ impl Actor {
                 rows.encoded_event("messages_applied", into.clone(), Vec::new(), words::at());
                 rows.message(words::message(&into, Role::User, said), words::at());
                 rows.encoded_event("usage_recorded", mark("take"), Vec::new(), words::at());
-                ("take", Write::Take { rows, seen: look.last_seq, ids: waiting, into: MessageId::new(into) })
+                (
+                    "take",
+                    Write::Take {
+                        rows,
+                        seen: look.last_seq,
+                        ids: waiting,
+                        into: MessageId::new(into),
+                    },
+                )
             }
             Own::Finish if closed => ("finish", Write::Finish(words::marked(&mark("finish")))),
             Own::Stop => {
@@ -166,35 +225,80 @@ impl Actor {
     }
 }
 
-async fn send(store: &Store, key: &SessionKey, right: TurnFence<'_>, write: &Write) -> Result<Sent, Error> {
-    let (cost, result) = (StepCost::default(), TurnResult::default());
+async fn send(
+    store: &Store,
+    key: &SessionKey,
+    right: TurnFence<'_>,
+    write: &Write,
+) -> Result<Sent, Error> {
+    let cost = StepCost::default();
+    let result = TurnResult::default();
     let end = |ending| End {
         ending,
         result: &result,
-        synthetic: Synthetic { words: "closed", tokens: 7, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded },
+        synthetic: Synthetic {
+            words: "closed",
+            tokens: 7,
+            overhead: OVERHEAD,
+            reason: CallCancelReason::TurnEnded,
+        },
     };
     let written = match write {
-        Write::Append(rows, batch) => store.append(key, right, rows, &cost, batch.as_ref()).await?,
+        Write::Append(rows, batch) => {
+            store
+                .append(key, right, rows, &cost, batch.as_ref())
+                .await?
+        }
         Write::Retry(rows) => store.retry(key, right, rows, &cost).await?,
         Write::Finish(rows) => {
-            store.finish(key, right, rows, &cost, &end(&Ending::Completed(CompletionReason::Stop))).await?
+            store
+                .finish(
+                    key,
+                    right,
+                    rows,
+                    &cost,
+                    &end(&Ending::Completed(CompletionReason::Stop)),
+                )
+                .await?
         }
         Write::Stop(rows, ending) => store.stop(key, right, rows, &cost, &end(ending)).await?,
         Write::Begin => {
-            let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
+            let step = NewStep {
+                revision: 1,
+                in_any_case: true,
+                started: b"",
+                size_offset: 10,
+            };
             return Ok(match store.begin_step(key, right, &step).await? {
                 Begun::Applied(ack) => Sent::Applied(ack.state),
                 Begun::Moved => Sent::Moved,
                 Begun::Fenced => Sent::Gone,
             });
         }
-        Write::Take { rows, seen, ids, into } => {
-            let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(into), event: 1 }).collect();
-            return Ok(match store.take(key, right, Some(*seen), rows, &taken, Advance::Stay).await? {
-                Take::Applied(ack) => Sent::Applied(ack.state),
-                Take::Moved => Sent::Moved,
-                Take::Fenced => Sent::Gone,
-            });
+        Write::Take {
+            rows,
+            seen,
+            ids,
+            into,
+        } => {
+            let taken: Vec<Taken<'_>> = ids
+                .iter()
+                .map(|message| Taken {
+                    message,
+                    end: Ok(into),
+                    event: 1,
+                })
+                .collect();
+            return Ok(
+                match store
+                    .take(key, right, Some(*seen), rows, &taken, Advance::Stay)
+                    .await?
+                {
+                    Take::Applied(ack) => Sent::Applied(ack.state),
+                    Take::Moved => Sent::Moved,
+                    Take::Fenced => Sent::Gone,
+                },
+            );
         }
     };
     Ok(match written {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use contextd::{
     model::{
-        CallId, CancelCause, CancelOutcome, Category, CompactionId, Ending, MessageId, Payload, Role, Seq, SessionId,
-        SessionKey, TurnId, TurnResult, command::TurnRequest, event::CallCancelReason,
+        CallId, CancelCause, CancelOutcome, Category, CompactionId, Ending, MessageId, Payload,
+        Role, Seq, SessionId, SessionKey, TurnId, TurnResult, command::TurnRequest,
+        event::CallCancelReason,
     },
     store::{
         compaction::{Beginning, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
@@ -72,7 +73,11 @@ impl Actor {
     /// A request id, and perhaps one that others send as well.
     fn request(&mut self, kind: &str, session: usize) -> String {
         if self.dice.chance(40) {
-            format!("{}-{kind}-{}", self.key(session).session, self.scene.number() / 6)
+            format!(
+                "{}-{kind}-{}",
+                self.key(session).session,
+                self.scene.number() / 6
+            )
         } else {
             self.name(kind, session)
         }
@@ -80,12 +85,19 @@ impl Actor {
 
     /// A turn with input, in a session that is made if there is none.
     async fn execute(&mut self, session: usize) {
-        let (key, store, request) = (self.key(session), self.store.clone(), self.request("x", session));
+        let key = self.key(session);
+        let store = self.store.clone();
+        let request = self.request("x", session);
         let turn = TurnId::new(self.name("turn", session));
-        let (rows, idempotency, asked) =
-            (words::opening(&turn, true), words::request(&request), TurnRequest::default());
+        let rows = words::opening(&turn, true);
+        let idempotency = words::request(&request);
+        let asked = TurnRequest::default();
         let config = words::config("");
-        let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
+        let new = NewConfig {
+            config: &config,
+            tools_tokens: 0,
+            estimator: ESTIMATOR,
+        };
         let granted = self
             .insist(async || {
                 let standing = store.standing(&key, idempotency.request.as_ref()).await?;
@@ -98,25 +110,46 @@ impl Actor {
             })
             .await;
         if let Some(Some(grant)) = granted {
-            let (session_id, turn) = (key.session.to_string(), turn.to_string());
-            self.tell(Told::Admitted { session: session_id, request, turn });
+            let session_id = key.session.to_string();
+            let turn = turn.to_string();
+            self.tell(Told::Admitted {
+                session: session_id,
+                request,
+                turn,
+            });
             self.granted(session, grant, "admitted");
         }
     }
 
     async fn enqueue(&mut self, session: usize) {
-        let (key, store, request) = (self.key(session), self.store.clone(), self.request("q", session));
-        let (idempotency, asked) = (words::request(&request), TurnRequest::default());
+        let key = self.key(session);
+        let store = self.store.clone();
+        let request = self.request("q", session);
+        let idempotency = words::request(&request);
+        let asked = TurnRequest::default();
         // A repetition wants what the first one wanted.
-        let mut wishes = Dice::new(0, request.bytes().fold(0, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)));
+        let mut wishes = Dice::new(
+            0,
+            request
+                .bytes()
+                .fold(0, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)),
+        );
         let starts = wishes.chance(50);
-        let delivery = if wishes.chance(85) { Delivery::Asap } else { Delivery::WhenIdle };
+        let delivery = if wishes.chance(85) {
+            Delivery::Asap
+        } else {
+            Delivery::WhenIdle
+        };
         let ttl = wishes.chance(10).then_some(Duration::ZERO);
         for _ in 0..3 {
-            // Each repetition is another message to the database, as it is where a replica gives the ids.
-            let (message, turn) = (MessageId::new(self.name("q", session)), TurnId::new(self.name("turn", session)));
+            // Each repetition is another message to the database, as it is where a replica gives
+            // the ids.
+            let message = MessageId::new(self.name("q", session));
+            let turn = TurnId::new(self.name("turn", session));
             let rows = words::opening(&turn, false);
-            let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else { return };
+            let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else {
+                return;
+            };
             let admission = words::admission(&turn, &rows, &idempotency, &asked, standing.revision);
             let new = NewQueued {
                 message: &message,
@@ -129,10 +162,15 @@ impl Actor {
                 limit: 20,
                 idempotency: &idempotency,
             };
-            let Some(enqueued) = self.ask(store.enqueue(&key, &new, starts.then_some(&admission))).await else {
+            let Some(enqueued) = self
+                .ask(store.enqueue(&key, &new, starts.then_some(&admission)))
+                .await
+            else {
                 continue;
             };
-            let Enqueued::Queued(place) = enqueued else { return };
+            let Enqueued::Queued(place) = enqueued else {
+                return;
+            };
             let first = place.message == message;
             self.tell(Told::Queued(Queueing {
                 session: key.session.to_string(),
@@ -151,26 +189,45 @@ impl Actor {
     }
 
     async fn unqueue(&mut self, session: usize) {
-        let (key, store, idempotency) =
-            (self.key(session), self.store.clone(), words::request(&self.name("u", session)));
-        let Some(waiting) = self.ask(store.queued(&key, 0, 20, i64::MAX)).await else { return };
-        let ids: Vec<MessageId> = waiting.items.into_iter().map(|queued| queued.message).collect();
+        let key = self.key(session);
+        let store = self.store.clone();
+        let idempotency = words::request(&self.name("u", session));
+        let Some(waiting) = self.ask(store.queued(&key, 0, 20, i64::MAX)).await else {
+            return;
+        };
+        let ids: Vec<MessageId> = waiting
+            .items
+            .into_iter()
+            .map(|queued| queued.message)
+            .collect();
         let one: Vec<MessageId> = self.dice.pick(&ids).cloned().into_iter().collect();
-        let why = if self.dice.chance(70) { Withdrawal::Cancelled } else { Withdrawal::Expired };
+        let why = if self.dice.chance(70) {
+            Withdrawal::Cancelled
+        } else {
+            Withdrawal::Expired
+        };
         let all = self.dice.chance(20);
         let which = if all { Which::All } else { Which::These(&one) };
-        let gone = self.insist(async || store.unqueue(&key, which, why, b"", &idempotency).await).await;
+        let gone = self
+            .insist(async || store.unqueue(&key, which, why, b"", &idempotency).await)
+            .await;
         if let Some(gone) = gone {
             let messages = gone.messages.iter().map(MessageId::to_string).collect();
-            self.tell(Told::Withdrew { session: key.session.to_string(), messages });
+            self.tell(Told::Withdrew {
+                session: key.session.to_string(),
+                messages,
+            });
         }
     }
 
     /// Answers some of the calls that wait, the same one twice perhaps.
     pub(super) async fn answer(&mut self, session: usize) {
-        let (key, store, idempotency) =
-            (self.key(session), self.store.clone(), words::request(&self.name("s", session)));
-        let Some(open) = self.ask(store.open_calls(&key)).await else { return };
+        let key = self.key(session);
+        let store = self.store.clone();
+        let idempotency = words::request(&self.name("s", session));
+        let Some(open) = self.ask(store.open_calls(&key)).await else {
+            return;
+        };
         let (mut answers, mut approvals): (Vec<Answer>, Vec<Approval>) = (Vec::new(), Vec::new());
         for call in open.iter().chain(open.first()) {
             if self.dice.chance(75) {
@@ -184,8 +241,15 @@ impl Actor {
             return;
         }
         self.nap().await;
-        let named: Vec<CallId> = open.iter().map(|open| open.pending.call.id.clone()).collect();
-        let next = NextStep { started: self.dice.chance(80).then(Vec::new), size_offset: 10, revision: 1 };
+        let named: Vec<CallId> = open
+            .iter()
+            .map(|open| open.pending.call.id.clone())
+            .collect();
+        let next = NextStep {
+            started: self.dice.chance(80).then(Vec::new),
+            size_offset: 10,
+            revision: 1,
+        };
         let submission = Submission {
             answers: &answers,
             approvals: &approvals,
@@ -195,9 +259,15 @@ impl Actor {
             overhead: OVERHEAD,
             next: &next,
         };
-        if let Some(submitted) = self.insist(async || store.submit(&key, &submission).await).await {
+        if let Some(submitted) = self
+            .insist(async || store.submit(&key, &submission).await)
+            .await
+        {
             let calls = submitted.accepted.iter().map(CallId::to_string).collect();
-            self.tell(Told::Accepted { session: key.session.to_string(), calls });
+            self.tell(Told::Accepted {
+                session: key.session.to_string(),
+                calls,
+            });
             if let Some(grant) = submitted.grant {
                 self.granted(session, grant, "answered");
             }
@@ -205,16 +275,34 @@ impl Actor {
     }
 
     async fn cancel(&mut self, session: usize) {
-        let (key, store, idempotency) =
-            (self.key(session), self.store.clone(), words::request(&self.request("c", session)));
-        let cancelled =
-            self.insist(async || store.cancel(&key, None, CancelCause::Requested, "", &idempotency).await).await;
-        let Some(turn) = cancelled.as_ref().and_then(|cancelled| cancelled.turn.clone()) else { return };
-        self.tell(Told::Cancelled { session: key.session.to_string(), turn: turn.to_string() });
+        let key = self.key(session);
+        let store = self.store.clone();
+        let idempotency = words::request(&self.request("c", session));
+        let cancelled = self
+            .insist(async || {
+                store
+                    .cancel(&key, None, CancelCause::Requested, "", &idempotency)
+                    .await
+            })
+            .await;
+        let Some(turn) = cancelled
+            .as_ref()
+            .and_then(|cancelled| cancelled.turn.clone())
+        else {
+            return;
+        };
+        self.tell(Told::Cancelled {
+            session: key.session.to_string(),
+            turn: turn.to_string(),
+        });
         if let Some(fence) = cancelled.and_then(|cancelled| cancelled.fence)
             && !self.known.contains(&(session, fence.epoch))
         {
-            let grant = contextd::store::grant::Grant { fence, turn, last_seq: Seq(0) };
+            let grant = contextd::store::grant::Grant {
+                fence,
+                turn,
+                last_seq: Seq(0),
+            };
             self.granted(session, grant, "cancelled");
         }
     }
@@ -223,9 +311,15 @@ impl Actor {
         if self.dice.chance(60) {
             self.time_passes(session).await;
         }
-        let (key, store) = (self.key(session), self.store.clone());
-        let Some(candidates) = self.ask(store.candidates(8, &[])).await else { return };
-        for candidate in candidates.into_iter().filter(|candidate| candidate.key == key) {
+        let key = self.key(session);
+        let store = self.store.clone();
+        let Some(candidates) = self.ask(store.candidates(8, &[])).await else {
+            return;
+        };
+        for candidate in candidates
+            .into_iter()
+            .filter(|candidate| candidate.key == key)
+        {
             if let Some(Some(grant)) = self.ask(store.takeover(&key, candidate.epoch)).await {
                 self.granted(session, grant, "taken over");
             }
@@ -233,30 +327,66 @@ impl Actor {
     }
 
     async fn update(&mut self, session: usize) {
-        let (key, store, request) = (self.key(session), self.store.clone(), self.name("o", session));
-        let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else { return };
-        let (config, idempotency) = (words::config(&request), words::request(&request));
-        let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
-        let events = [Payload::SessionUpdated { revision: standing.revision + 1, paths: Vec::new() }];
-        let revision = NewRevision { new: &new, from: standing.revision, events: &events, idempotency: &idempotency };
-        if let Some(Some(updated)) = self.insist(async || store.update(&key, &revision).await).await {
+        let key = self.key(session);
+        let store = self.store.clone();
+        let request = self.name("o", session);
+        let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else {
+            return;
+        };
+        let config = words::config(&request);
+        let idempotency = words::request(&request);
+        let new = NewConfig {
+            config: &config,
+            tools_tokens: 0,
+            estimator: ESTIMATOR,
+        };
+        let events = [Payload::SessionUpdated {
+            revision: standing.revision + 1,
+            paths: Vec::new(),
+        }];
+        let revision = NewRevision {
+            new: &new,
+            from: standing.revision,
+            events: &events,
+            idempotency: &idempotency,
+        };
+        if let Some(Some(updated)) = self
+            .insist(async || store.update(&key, &revision).await)
+            .await
+        {
             let session = key.session.to_string();
-            self.tell(Told::Updated { session, request, revision: updated.revision });
+            self.tell(Told::Updated {
+                session,
+                request,
+                revision: updated.revision,
+            });
         }
     }
 
     async fn import(&mut self, session: usize) {
-        let (key, store, request) = (self.key(session), self.store.clone(), self.name("i", session));
-        let Some(Some(tail)) = self.ask(store.tail(&key, None)).await else { return };
+        let key = self.key(session);
+        let store = self.store.clone();
+        let request = self.name("i", session);
+        let Some(Some(tail)) = self.ask(store.tail(&key, None)).await else {
+            return;
+        };
         if tail.state != SessionState::Idle || tail.open_calls > 0 {
             return;
         }
         let said = |n: u32| {
             let id = format!("{request}-m{n}");
-            let message = words::message(&id, Role::User, vec![words::text("by hand", 6, Category::User)]);
-            ImportedMessage { message, created_at: None }
+            let message = words::message(
+                &id,
+                Role::User,
+                vec![words::text("by hand", 6, Category::User)],
+            );
+            ImportedMessage {
+                message,
+                created_at: None,
+            }
         };
-        let (messages, idempotency) = ([said(1), said(2)], words::request(&request));
+        let messages = [said(1), said(2)];
+        let idempotency = words::request(&request);
         let import = Import {
             seen: tail.version,
             messages: &messages,
@@ -268,37 +398,77 @@ impl Actor {
             result: "appended",
             estimator: ESTIMATOR,
         };
-        if let Some(Some(_)) = self.insist(async || store.import(&key, &import).await).await {
-            let messages = messages.iter().map(|it| it.message.id.to_string()).collect();
-            self.tell(Told::Imported { session: key.session.to_string(), messages });
+        if let Some(Some(_)) = self
+            .insist(async || store.import(&key, &import).await)
+            .await
+        {
+            let messages = messages
+                .iter()
+                .map(|it| it.message.id.to_string())
+                .collect();
+            self.tell(Told::Imported {
+                session: key.session.to_string(),
+                messages,
+            });
         }
     }
 
     async fn fork(&mut self, session: usize) {
-        let (key, store) = (self.key(session), self.store.clone());
-        let (new, idempotency) = (SessionId::new(self.name("f", session)), words::request(&self.name("f", session)));
-        let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else { return };
-        let Ok(last @ 1..) = usize::try_from(standing.last_seq.0) else { return };
+        let key = self.key(session);
+        let store = self.store.clone();
+        let new = SessionId::new(self.name("f", session));
+        let idempotency = words::request(&self.name("f", session));
+        let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else {
+            return;
+        };
+        let Ok(last @ 1..) = usize::try_from(standing.last_seq.0) else {
+            return;
+        };
         let at = Seq(i64::try_from(1 + self.dice.below(last)).unwrap());
-        let Some(open) = self.ask(store.open_calls_at(&key, at)).await else { return };
+        let Some(open) = self.ask(store.open_calls_at(&key, at)).await else {
+            return;
+        };
         if open.is_empty()
-            && let Some(true) = self.insist(async || store.fork(&key, at, &new, &idempotency).await).await
+            && let Some(true) = self
+                .insist(async || store.fork(&key, at, &new, &idempotency).await)
+                .await
         {
             let from = key.session.to_string();
-            self.tell(Told::Forked { session: new.to_string(), from, at: at.0 });
+            self.tell(Told::Forked {
+                session: new.to_string(),
+                from,
+                at: at.0,
+            });
         }
     }
 
     async fn delete(&mut self, session: usize) {
-        let (key, store, idempotency) =
-            (self.key(session), self.store.clone(), words::request(&self.name("d", session)));
-        let Some(Some(seen)) = self.ask(store.doomed(&key, None)).await else { return };
-        let (cause, outcome) = (CancelCause::SessionDeleted, CancelOutcome::Unknown);
-        let (ending, result) =
-            (Ending::Cancelled { cause, outcome, reason: String::new(), undone: None }, TurnResult::default());
-        let synthetic =
-            Synthetic { words: "closed", tokens: 7, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded };
-        let end = End { ending: &ending, result: &result, synthetic };
+        let key = self.key(session);
+        let store = self.store.clone();
+        let idempotency = words::request(&self.name("d", session));
+        let Some(Some(seen)) = self.ask(store.doomed(&key, None)).await else {
+            return;
+        };
+        let cause = CancelCause::SessionDeleted;
+        let outcome = CancelOutcome::Unknown;
+        let ending = Ending::Cancelled {
+            cause,
+            outcome,
+            reason: String::new(),
+            undone: None,
+        };
+        let result = TurnResult::default();
+        let synthetic = Synthetic {
+            words: "closed",
+            tokens: 7,
+            overhead: OVERHEAD,
+            reason: CallCancelReason::TurnEnded,
+        };
+        let end = End {
+            ending: &ending,
+            result: &result,
+            synthetic,
+        };
         let deletion = Deletion {
             unused_for: None,
             seen: &seen,
@@ -308,8 +478,14 @@ impl Actor {
             stay: Duration::from_secs(600),
             idempotency: &idempotency,
         };
-        if let Some(Some(seq)) = self.insist(async || store.delete(&key, &deletion).await).await {
-            self.tell(Told::Deleted { session: key.session.to_string(), seq: seq.0 });
+        if let Some(Some(seq)) = self
+            .insist(async || store.delete(&key, &deletion).await)
+            .await
+        {
+            self.tell(Told::Deleted {
+                session: key.session.to_string(),
+                seq: seq.0,
+            });
         }
     }
 
@@ -323,12 +499,24 @@ impl Actor {
 
     /// Puts a summary in the place of what was said up to some message, if nobody was quicker.
     async fn compact(&mut self, session: usize) {
-        let (key, store) = (self.key(session), self.store.clone());
-        let Some(Plan { seen, to, shift }) = self.plan(&key).await else { return };
-        let (id, idempotency) = (CompactionId::new(self.name("k", session)), words::request(&self.name("kr", session)));
-        let begin =
-            Beginning { compaction: &id, seen, info: b"", started: b"", expired: b"", idempotency: &idempotency };
-        let begun = self.insist(async || store.begin_compaction(&key, &begin).await).await;
+        let key = self.key(session);
+        let store = self.store.clone();
+        let Some(Plan { seen, to, shift }) = self.plan(&key).await else {
+            return;
+        };
+        let id = CompactionId::new(self.name("k", session));
+        let idempotency = words::request(&self.name("kr", session));
+        let begin = Beginning {
+            compaction: &id,
+            seen,
+            info: b"",
+            started: b"",
+            expired: b"",
+            idempotency: &idempotency,
+        };
+        let begun = self
+            .insist(async || store.begin_compaction(&key, &begin).await)
+            .await;
         if begun.is_none_or(|begun| begun.status != Some(CompactionStatus::Running)) {
             return;
         }
@@ -347,14 +535,26 @@ impl Actor {
             cost: &Cost::default(),
             accounts: Vec::new(),
         };
-        let swapped = self.insist(async || store.swap_compaction(&key, &id, &replacement).await).await;
+        let swapped = self
+            .insist(async || store.swap_compaction(&key, &id, &replacement).await)
+            .await;
         match swapped.and_then(|swapped| swapped.status) {
             Some(CompactionStatus::Applied | CompactionStatus::Reverted) => {
-                let (session, compaction) = (key.session.to_string(), id.to_string());
-                self.tell(Told::Compacted { session, compaction, reverted: false });
+                let session = key.session.to_string();
+                let compaction = id.to_string();
+                self.tell(Told::Compacted {
+                    session,
+                    compaction,
+                    reverted: false,
+                });
             }
             Some(CompactionStatus::Running | CompactionStatus::Failed) | None => {
-                let given_up = GivenUp { info: b"", failed: b"", cost: &Cost::default(), accounts: &[] };
+                let given_up = GivenUp {
+                    info: b"",
+                    failed: b"",
+                    cost: &Cost::default(),
+                    accounts: &[],
+                };
                 self.ask(store.fail_compaction(&key, &id, &given_up)).await;
             }
         }
@@ -369,43 +569,92 @@ impl Actor {
                      left join lateral (select * from compactions c where c.session_id = $1 and c.status = 2
                                          order by c.active_from_seq desc limit 1) k on true
                     where r.session_id = $1 and r.state <> 3 and m.voided_at_seq is null order by m.seq";
-        let rows = self.client.query(sql, &[&key.session.as_str()]).await.unwrap();
+        let rows = self
+            .client
+            .query(sql, &[&key.session.as_str()])
+            .await
+            .unwrap();
         let number = |row: &tokio_postgres::Row, column: usize| row.get::<_, i64>(column);
         let closed = |row: &&tokio_postgres::Row| {
             let calls = row.get::<_, Vec<i64>>(8).contains(&4);
             !row.get::<_, bool>(3) && !calls && number(row, 1) > number(row, 6)
         };
-        let ends: Vec<i64> = rows.iter().filter(closed).map(|row| number(row, 1)).collect();
+        let ends: Vec<i64> = rows
+            .iter()
+            .filter(closed)
+            .map(|row| number(row, 1))
+            .collect();
         let to = *self.dice.pick(&ends)?;
         let mut shift = Shift::default();
         for row in &rows {
-            let (seq, summary) = (number(row, 1), row.get::<_, bool>(3));
+            let seq = number(row, 1);
+            let summary = row.get::<_, bool>(3);
             let covered = (number(row, 5)..=number(row, 6)).contains(&seq);
-            let goes = if summary { row.get(7) } else { seq <= to && !covered };
+            let goes = if summary {
+                row.get(7)
+            } else {
+                seq <= to && !covered
+            };
             if goes {
                 shift.messages(-1, -number(row, 4));
-                for (category, tokens) in row.get::<_, Vec<i64>>(8).into_iter().zip(row.get::<_, Vec<i64>>(9)) {
-                    shift.count(if summary { Counter::Summary } else { counter(category) }, -1, -tokens);
+                for (category, tokens) in row
+                    .get::<_, Vec<i64>>(8)
+                    .into_iter()
+                    .zip(row.get::<_, Vec<i64>>(9))
+                {
+                    shift.count(
+                        if summary {
+                            Counter::Summary
+                        } else {
+                            counter(category)
+                        },
+                        -1,
+                        -tokens,
+                    );
                 }
             }
         }
         shift.messages(1, i64::from(OVERHEAD));
         shift.count(Counter::Summary, 1, 17);
-        Some(Plan { seen: number(rows.first()?, 0), to: Seq(to), shift })
+        Some(Plan {
+            seen: number(rows.first()?, 0),
+            to: Seq(to),
+            shift,
+        })
     }
 
     async fn revert(&mut self, session: usize) {
-        let (key, store, idempotency) =
-            (self.key(session), self.store.clone(), words::request(&self.name("v", session)));
+        let key = self.key(session);
+        let store = self.store.clone();
+        let idempotency = words::request(&self.name("v", session));
         let sql = "select c.compaction_id, r.context_version
                      from session_run r join compactions c using (tenant_id, session_id)
                     where r.session_id = $1 and c.status = 2 order by c.active_from_seq desc limit 1";
-        let Some(row) = self.client.query_opt(sql, &[&key.session.as_str()]).await.unwrap() else { return };
-        let (id, seen) = (CompactionId::new(row.get::<_, String>(0)), row.get(1));
-        let reverted = self.insist(async || store.revert_compaction(&key, &id, seen, b"", &idempotency).await).await;
+        let Some(row) = self
+            .client
+            .query_opt(sql, &[&key.session.as_str()])
+            .await
+            .unwrap()
+        else {
+            return;
+        };
+        let id = CompactionId::new(row.get::<_, String>(0));
+        let seen = row.get(1);
+        let reverted = self
+            .insist(async || {
+                store
+                    .revert_compaction(&key, &id, seen, b"", &idempotency)
+                    .await
+            })
+            .await;
         if reverted.is_some_and(|reverted| reverted.moved.is_some()) {
-            let (session, compaction) = (key.session.to_string(), id.to_string());
-            self.tell(Told::Compacted { session, compaction, reverted: true });
+            let session = key.session.to_string();
+            let compaction = id.to_string();
+            self.tell(Told::Compacted {
+                session,
+                compaction,
+                reverted: true,
+            });
         }
     }
 
@@ -424,10 +673,18 @@ impl Actor {
     }
 
     async fn goes_on(&mut self, session: usize) -> bool {
-        let (key, store) = (self.key(session), self.store.clone());
-        let Some(look) = self.ask(store.look(&key)).await else { return true };
-        let Some(look) = look.filter(|look| look.state.is_live()) else { return false };
-        let mine = self.held.get(&session).is_some_and(|hold| hold.fence == look.fence);
+        let key = self.key(session);
+        let store = self.store.clone();
+        let Some(look) = self.ask(store.look(&key)).await else {
+            return true;
+        };
+        let Some(look) = look.filter(|look| look.state.is_live()) else {
+            return false;
+        };
+        let mine = self
+            .held
+            .get(&session)
+            .is_some_and(|hold| hold.fence == look.fence);
         if look.state == SessionState::AwaitingTools && self.dice.chance(50) {
             self.answer(session).await;
         } else if !mine {
@@ -437,7 +694,11 @@ impl Actor {
         } else if look.open_calls > 0 || look.cancelled {
             Box::pin(self.own(session, Own::Stop)).await;
         } else {
-            let deed = if look.waiting.is_empty() { Own::Finish } else { Own::Take };
+            let deed = if look.waiting.is_empty() {
+                Own::Finish
+            } else {
+                Own::Take
+            };
             Box::pin(self.own(session, deed)).await;
         }
         true

@@ -1,11 +1,12 @@
-//! What the actors write: rows as small as the rules allow, each with a mark that tells by whom and under which fence it was made.
+//! What the actors write: rows as small as the rules allow, each with a mark that tells by whom and
+//! under which fence it was made.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use contextd::{
     model::{
-        CallId, Category, Content, Counted, Fence, MessageId, Part, Payload, RequestId, Role, SessionConfig, ToolCall,
-        ToolOutcome, ToolResult, TurnId,
+        CallId, Category, Content, Counted, Fence, MessageId, Part, Payload, RequestId, Role,
+        SessionConfig, ToolCall, ToolOutcome, ToolResult, TurnId,
         command::{Idempotency, TurnRequest},
         event::{StepPosition, WaitsFor},
         message::StoredPart,
@@ -27,11 +28,17 @@ pub(super) const OVERHEAD: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn at() -> StepPosition {
-    StepPosition { step: 1, attempt: 1 }
+    StepPosition {
+        step: 1,
+        attempt: 1,
+    }
 }
 
 pub(super) fn request(id: &str) -> Idempotency {
-    Idempotency { request: Some(RequestId::new(id)), hash: format!("hash of {id}") }
+    Idempotency {
+        request: Some(RequestId::new(id)),
+        hash: format!("hash of {id}"),
+    }
 }
 
 /// The mark of an owner's write.
@@ -75,10 +82,18 @@ pub(super) fn message(id: &str, role: Role, parts: Vec<StoredPart>) -> NewMessag
 /// What a turn begins with. Without input it begins for a message that waits.
 pub(super) fn opening(turn: &TurnId, input: bool) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event("turn_started", String::new(), Vec::new(), StepPosition::default());
+    rows.encoded_event(
+        "turn_started",
+        String::new(),
+        Vec::new(),
+        StepPosition::default(),
+    );
     if input {
         let said = vec![text("do it", 11, Category::User)];
-        rows.message(message(&format!("{turn}-input"), Role::User, said), StepPosition::default());
+        rows.message(
+            message(&format!("{turn}-input"), Role::User, said),
+            StepPosition::default(),
+        );
     }
     rows.encoded_event("step_started", String::new(), Vec::new(), at());
     rows
@@ -123,29 +138,58 @@ pub(super) enum Handing {
 
 /// A message that makes calls, and the calls.
 pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch) {
-    let ids: Vec<CallId> = (0..count).map(|n| CallId::new(format!("{mark}-c{n}"))).collect();
-    let said = ids.iter().map(|id| part(Content::ToolCall(look(id)), 5, Category::ToolCalls)).collect();
-    let (caller, results) = (format!("{mark}-calls"), format!("{mark}-results"));
+    let ids: Vec<CallId> = (0..count)
+        .map(|n| CallId::new(format!("{mark}-c{n}")))
+        .collect();
+    let said = ids
+        .iter()
+        .map(|id| part(Content::ToolCall(look(id)), 5, Category::ToolCalls))
+        .collect();
+    let caller = format!("{mark}-calls");
+    let results = format!("{mark}-results");
     let mut rows = marked(mark);
     rows.message(message(&caller, Role::Assistant, said), at());
     let calls = ids.into_iter().enumerate().map(|(part, id)| {
         let call = look(&id);
         let fate = match (handing, part) {
-            (Handing::AtOnce, _) | (Handing::OneByOne, 0) => CallFate::Asked(WaitsFor::Result { edited: false }),
+            (Handing::AtOnce, _) | (Handing::OneByOne, 0) => {
+                CallFate::Asked(WaitsFor::Result { edited: false })
+            }
             (Handing::AskingFirst, _) => CallFate::Asked(WaitsFor::Approval),
             (Handing::OneByOne, _) => CallFate::Later {
                 waits_for: WaitsFor::Result { edited: false },
-                request: Box::new(Payload::ToolCallRequested { call, timeout: TIMEOUT, edited: false }),
+                request: Box::new(Payload::ToolCallRequested {
+                    call,
+                    timeout: TIMEOUT,
+                    edited: false,
+                }),
             },
         };
-        NewCall { id, name: "look".to_owned(), part, fate, timeout: TIMEOUT }
+        NewCall {
+            id,
+            name: "look".to_owned(),
+            part,
+            fate,
+            timeout: TIMEOUT,
+        }
     });
     let calls = calls.collect();
-    (rows, Batch { message: MessageId::new(caller), results: MessageId::new(results), calls })
+    (
+        rows,
+        Batch {
+            message: MessageId::new(caller),
+            results: MessageId::new(results),
+            calls,
+        },
+    )
 }
 
 fn look(id: &CallId) -> ToolCall {
-    ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() }
+    ToolCall {
+        id: id.clone(),
+        name: "look".to_owned(),
+        arguments: "{}".to_owned(),
+    }
 }
 
 /// The answer to a call that waits: an approval, or what closes it.
@@ -153,8 +197,16 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
     let call = open.pending.call.clone();
     let kind = match open.pending.waits_for {
         WaitsFor::Approval if yes => {
-            let request = Payload::ToolCallRequested { call: call.clone(), timeout: TIMEOUT, edited: false };
-            return Err(Box::new(Approval { call: call.id, edited: None, request }));
+            let request = Payload::ToolCallRequested {
+                call: call.clone(),
+                timeout: TIMEOUT,
+                edited: false,
+            };
+            return Err(Box::new(Approval {
+                call: call.id,
+                edited: None,
+                request,
+            }));
         }
         WaitsFor::Approval => AnswerKind::Denial,
         WaitsFor::Result { edited: _ } if open.overdue => AnswerKind::Overdue,
@@ -167,5 +219,12 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
         outcome: ToolOutcome::Success,
         truncation: None,
     }));
-    Ok(Answer { call: call.id, kind, part, tokens: 3, hash: "answer".to_owned(), blobs: Vec::new() })
+    Ok(Answer {
+        call: call.id,
+        kind,
+        part,
+        tokens: 3,
+        hash: "answer".to_owned(),
+        blobs: Vec::new(),
+    })
 }

@@ -12,7 +12,10 @@ pub(super) type Replace = fn(&'static str) -> &'static str;
 const FENCE: &str = "r.epoch = $27 and r.op = $28";
 const NEXT_SEQ: &str = "r.next_seq = coalesce($29::bigint, r.next_seq)";
 /// Time goes by between what a take sees of the queue and its lock on the row.
-const SLOWLY: (&str, &str) = ("with delta as (select ", "with delta as (select (select 0 from pg_sleep(0.2)) + ");
+const SLOWLY: (&str, &str) = (
+    "with delta as (select ",
+    "with delta as (select (select 0 from pg_sleep(0.2)) + ",
+);
 
 /// The gate is not taken, and whoever ends a turn or queues a message is slow to commit.
 pub(super) fn without_gate(sql: &'static str) -> &'static str {
@@ -21,7 +24,9 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
             select 1 from sessions where tenant_id = $1 and session_id = $2";
     }
     if is(sql, "turn::end_activity") {
-        return changed(sql, |sql| format!("{sql} and pg_sleep(0.1)::text is not null"));
+        return changed(sql, |sql| {
+            format!("{sql} and pg_sleep(0.1)::text is not null")
+        });
     }
     if is(sql, "turn::stop") {
         return changed(sql, |sql| {
@@ -31,7 +36,8 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
     }
     if is(sql, "queue::enqueue") {
         let met = "queue_met($1, $2, q.pos) m";
-        let slow = format!("{met} cross join lateral (select m.state, pg_sleep(0.005) offset 0) slow");
+        let slow =
+            format!("{met} cross join lateral (select m.state, pg_sleep(0.005) offset 0) slow");
         return changed(sql, |sql| replaced(sql, &[(met, &slow)]));
     }
     sql
@@ -40,7 +46,12 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
 /// A take does not see that something moved since it looked, and is slow to get to the row.
 pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
     if is(sql, "take::take") {
-        return changed(sql, |sql| replaced(sql, &[(NEXT_SEQ, "coalesce($29::bigint, 0) is not null"), SLOWLY]));
+        return changed(sql, |sql| {
+            replaced(
+                sql,
+                &[(NEXT_SEQ, "coalesce($29::bigint, 0) is not null"), SLOWLY],
+            )
+        });
     }
     sql
 }
@@ -64,10 +75,12 @@ fn is(sql: &str, name: &str) -> bool {
 
 /// A text with other clauses; each of them was there.
 fn replaced(sql: &str, clauses: &[(&str, &str)]) -> String {
-    clauses.iter().fold(sql.to_owned(), |sql, (clause, instead)| {
-        assert!(sql.contains(clause), "no «{clause}» in {sql}");
-        sql.replacen(clause, instead, 1)
-    })
+    clauses
+        .iter()
+        .fold(sql.to_owned(), |sql, (clause, instead)| {
+            assert!(sql.contains(clause), "no «{clause}» in {sql}");
+            sql.replacen(clause, instead, 1)
+        })
 }
 
 /// Another text in place of a statement's, kept for good.
@@ -75,5 +88,6 @@ fn changed(sql: &'static str, change: impl FnOnce(&str) -> String) -> &'static s
     static CHANGED: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
     let changed = change(sql);
     let mut all = CHANGED.lock().unwrap_or_else(PoisonError::into_inner);
-    all.entry(changed).or_insert_with_key(|changed| changed.clone().leak())
+    all.entry(changed)
+        .or_insert_with_key(|changed| changed.clone().leak())
 }

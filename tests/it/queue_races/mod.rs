@@ -1,5 +1,6 @@
-//! The queue against everything that may happen to it, on two replicas at once. What clients were told is checked against what they
-//! can read afterwards, without a look at how it was done; and without its guard each race is lost.
+//! The queue against everything that may happen to it, on two replicas at once. What clients were
+//! told is checked against what they can read afterwards, without a look at how it was done; and
+//! without its guard each race is lost.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -23,7 +24,11 @@ use checker::{Acknowledged, Read};
 use guards::{Replace, without_fence, without_gate, without_next_seq};
 
 /// Rounds of each pair; a longer run is made with the variable set when this is built.
-const ROUNDS: u64 = if option_env!("QUEUE_LONG_RACES").is_some() { 2_000 } else { 200 };
+const ROUNDS: u64 = if option_env!("QUEUE_LONG_RACES").is_some() {
+    2_000
+} else {
+    200
+};
 
 /// Rounds that run at once.
 const ABREAST: u64 = 25;
@@ -49,7 +54,11 @@ fn options(replace: Option<Replace>) -> Options {
         {"when": {"user_contains": "look", "call": 0}, "say": [{"tool_call": {"name": "look", "arguments": {}}}]},
         {"when": {"otherwise": true}, "say": [{"text": "Fine."}]}
     ]});
-    Options { replace, ..Options::default() }.script("it", steps.to_string())
+    Options {
+        replace,
+        ..Options::default()
+    }
+    .script("it", steps.to_string())
 }
 
 /// Two replicas over one database, and a connection for a look at it.
@@ -86,11 +95,21 @@ impl Field {
         let host = Host::with(options(replace)).await;
         let beside = host.beside(options(replace)).await;
         let client = host.database.client().await;
-        Self { hosts: [host, beside], client, other }
+        Self {
+            hosts: [host, beside],
+            client,
+            other,
+        }
     }
 
     /// Queues messages one after the other. A session that is gone takes none.
-    async fn enqueuer(&self, host: &Host, session: &str, name: &str, round: u64) -> Vec<Acknowledged> {
+    async fn enqueuer(
+        &self,
+        host: &Host,
+        session: &str,
+        name: &str,
+        round: u64,
+    ) -> Vec<Acknowledged> {
         let mut acknowledged = Vec::new();
         for n in 0..MESSAGES {
             let salt = 7 * n + name.len() as u64;
@@ -98,8 +117,13 @@ impl Field {
             let words = format!("{name} {n} of {session}");
             let ttl = Duration::from_millis(1) + share(LONGEST_TTL, round, salt);
             let ttl = (self.other == Other::Expiry).then(|| ttl.try_into().unwrap());
-            let request = pb::EnqueueMessageRequest { ttl, ..enqueue(session, &words) };
-            let Ok(answer) = host.queue().enqueue_message(request).await else { break };
+            let request = pb::EnqueueMessageRequest {
+                ttl,
+                ..enqueue(session, &words)
+            };
+            let Ok(answer) = host.queue().enqueue_message(request).await else {
+                break;
+            };
             let answer = answer.into_inner();
             let queued = answer.queued_message.unwrap();
             let id = queued.queued_message_id;
@@ -107,7 +131,12 @@ impl Field {
                 pause(round, salt + 3).await;
                 host.cancel_queued(session, &id).await;
             }
-            acknowledged.push(Acknowledged { id, words, turn: answer.turn_id, expires: queued.expire_time });
+            acknowledged.push(Acknowledged {
+                id,
+                words,
+                turn: answer.turn_id,
+                expires: queued.expire_time,
+            });
         }
         acknowledged
     }
@@ -128,8 +157,10 @@ impl Field {
                 }
             }
             Other::Delete => {
-                let request =
-                    pb::DeleteSessionRequest { session_id: session.to_owned(), ..pb::DeleteSessionRequest::default() };
+                let request = pb::DeleteSessionRequest {
+                    session_id: session.to_owned(),
+                    ..pb::DeleteSessionRequest::default()
+                };
                 second.sessions().delete_session(request).await.unwrap();
             }
             Other::Clear => {
@@ -141,19 +172,40 @@ impl Field {
         }
     }
 
-    /// A turn with one tool, whose call is answered by the other replica. What its session takes at a time depends on the round.
+    /// A turn with one tool, whose call is answered by the other replica. What its session takes at
+    /// a time depends on the round.
     async fn run(&self, session: &str, round: u64) {
-        let modes = [pb::TakeMode::All, pb::TakeMode::Latest, pb::TakeMode::OneAtATime];
+        let modes = [
+            pb::TakeMode::All,
+            pb::TakeMode::Latest,
+            pb::TakeMode::OneAtATime,
+        ];
         let take = modes[usize::try_from(round % 3).unwrap()].into();
-        let queue = pb::QueuePolicy { take, ..pb::QueuePolicy::default() };
-        let policy = pb::Policy { queue: Some(queue), ..pb::Policy::default() };
-        let own = pb::Session { policy_overrides: Some(policy), ..pb::Session::default() };
+        let queue = pb::QueuePolicy {
+            take,
+            ..pb::QueuePolicy::default()
+        };
+        let policy = pb::Policy {
+            queue: Some(queue),
+            ..pb::Policy::default()
+        };
+        let own = pb::Session {
+            policy_overrides: Some(policy),
+            ..pb::Session::default()
+        };
         let request = turn(session, "scripted/it", "Please look.");
-        let request = pb::ExecuteTurnRequest { tools: tools(&["look"]), session: Some(own), ..request };
+        let request = pb::ExecuteTurnRequest {
+            tools: tools(&["look"]),
+            session: Some(own),
+            ..request
+        };
         let mut stream = self.hosts[0].execute(request).await;
         while let Ok(Some(event)) = next(&mut stream).await {
             if let Some(Payload::ToolCallRequested(pending)) = &event.payload {
-                let answer = submit(session, vec![result(&pending.call.as_ref().unwrap().call_id, "fine")]);
+                let answer = submit(
+                    session,
+                    vec![result(&pending.call.as_ref().unwrap().call_id, "fine")],
+                );
                 let _ = self.hosts[1].try_submit(answer).await;
             }
         }
@@ -181,7 +233,12 @@ impl Field {
         let read = Read {
             events: first.events(&session, "", 0, 1_000).await,
             messages: second.messages(&session).await,
-            waiting: first.queued(&session).await.into_iter().map(|it| it.queued_message_id).collect(),
+            waiting: first
+                .queued(&session)
+                .await
+                .into_iter()
+                .map(|it| it.queued_message_id)
+                .collect(),
         };
         read.check(&clients)
     }
@@ -189,7 +246,10 @@ impl Field {
     /// Waits until the session is there, or was.
     async fn begins(&self, session: &str) {
         let sql = "select count(*) from session_run where session_id = $1";
-        until("the session", || async { self.count(sql, session).await > 0 }).await;
+        until("the session", || async {
+            self.count(sql, session).await > 0
+        })
+        .await;
     }
 
     /// Waits until nothing runs in a session, and nothing that has a time to live waits in it.
@@ -202,7 +262,11 @@ impl Field {
     }
 
     async fn count(&self, sql: &str, session: &str) -> i64 {
-        self.client.query_one(sql, &[&session]).await.unwrap().get(0)
+        self.client
+            .query_one(sql, &[&session])
+            .await
+            .unwrap()
+            .get(0)
     }
 
     /// Of a session that is gone only its rows tell: each message ended once, with its event.
@@ -216,7 +280,9 @@ impl Field {
             let row = self.client.query_one(sql, &[&session, id]).await.unwrap();
             let (there, waits, ended): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
             if (there, waits, ended) != (1, 0, 1) {
-                wrong.push(format!("{words:?}: {there} rows, {waits} wait, {ended} ends"));
+                wrong.push(format!(
+                    "{words:?}: {there} rows, {waits} wait, {ended} ends"
+                ));
             }
         }
         wrong
@@ -226,8 +292,11 @@ impl Field {
     async fn race(&self, rounds: u64) -> (u64, Vec<String>) {
         for first in (0..rounds).step_by(usize::try_from(ABREAST).unwrap()) {
             let end = rounds.min(first + ABREAST);
-            let wrong: Vec<String> =
-                join_all((first..end).map(|n| self.round(n))).await.into_iter().flatten().collect();
+            let wrong: Vec<String> = join_all((first..end).map(|n| self.round(n)))
+                .await
+                .into_iter()
+                .flatten()
+                .collect();
             if !wrong.is_empty() {
                 return (end, wrong);
             }
@@ -308,7 +377,10 @@ const LOST_WITHIN: u64 = 4_000;
 
 /// What the checker is worth: without its guard a pair goes wrong, and it says how.
 async fn is_lost(other: Other, guard: Replace) {
-    assert_ne!(race(other, Some(guard), LOST_WITHIN).await, Vec::<String>::new());
+    assert_ne!(
+        race(other, Some(guard), LOST_WITHIN).await,
+        Vec::<String>::new()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,10 @@ use super::row::{Ended, Kind, Row, State};
 
 /// What does not hold, in words that begin with the invariant.
 pub(super) fn broken(row: &Row, asked_to_cancel: &BTreeSet<u32>) -> Option<String> {
-    numbered(row).or_else(|| closed(row)).or_else(|| ended(row)).or_else(|| wanted(row, asked_to_cancel))
+    numbered(row)
+        .or_else(|| closed(row))
+        .or_else(|| ended(row))
+        .or_else(|| wanted(row, asked_to_cancel))
 }
 
 /// I1: events are numbered without gaps, by owners one after the other, and with what they tell of.
@@ -28,7 +31,11 @@ fn numbered(row: &Row) -> Option<String> {
             _ => None,
         })
         .collect();
-    let there: Vec<_> = row.messages.iter().map(|message| (message.seq.0, &message.id)).collect();
+    let there: Vec<_> = row
+        .messages
+        .iter()
+        .map(|message| (message.seq.0, &message.id))
+        .collect();
     (told != there).then(|| format!("I1: {told:?} are told, {there:?} are there"))
 }
 
@@ -41,7 +48,10 @@ fn closed(row: &Row) -> Option<String> {
     };
     // Results that came before the last one are not in the transcript yet.
     if !open.is_superset(&row.open) || (row.open.is_empty() && !open.is_empty()) {
-        return Some(format!("I4: {open:?} are open in the transcript, {:?} in the row", row.open));
+        return Some(format!(
+            "I4: {open:?} are open in the transcript, {:?} in the row",
+            row.open
+        ));
     }
     let mut answers = BTreeSet::new();
     let twice = row
@@ -49,7 +59,12 @@ fn closed(row: &Row) -> Option<String> {
         .iter()
         .filter(|message| message.role == Role::Assistant)
         .find(|message| !answers.insert((message.turn.clone(), message.step)));
-    twice.map(|message| format!("I4: two answers of step {} of turn {:?}", message.step, message.turn))
+    twice.map(|message| {
+        format!(
+            "I4: two answers of step {} of turn {:?}",
+            message.step, message.turn
+        )
+    })
 }
 
 /// I9: a turn ends once, and nothing of it follows.
@@ -57,20 +72,24 @@ fn ended(row: &Row) -> Option<String> {
     let mut over: BTreeMap<u32, Ended> = BTreeMap::new();
     for event in &row.events {
         if let Some(how) = over.get(&event.turn) {
-            return Some(format!("I9: {event:?} follows the end of its turn: {how:?}"));
+            return Some(format!(
+                "I9: {event:?} follows the end of its turn: {how:?}"
+            ));
         }
         if let Kind::TurnEnded(how) = event.kind {
             over.insert(event.turn, how);
         }
     }
     let live = row.turn > 0 && !over.contains_key(&row.turn);
-    (live == (row.state == State::Idle)).then(|| format!("I9: turn {} is live: {live}, in {:?}", row.turn, row.state))
+    (live == (row.state == State::Idle))
+        .then(|| format!("I9: turn {} is live: {live}, in {:?}", row.turn, row.state))
 }
 
 /// I8: a turn is cancelled if somebody asked for it, never because a client went away.
 fn wanted(row: &Row, asked: &BTreeSet<u32>) -> Option<String> {
-    let unasked =
-        row.events.iter().find(|event| event.kind == Kind::TurnEnded(Ended::Cancelled) && !asked.contains(&event.turn));
+    let unasked = row.events.iter().find(|event| {
+        event.kind == Kind::TurnEnded(Ended::Cancelled) && !asked.contains(&event.turn)
+    });
     unasked.map(|event| format!("I8: nobody wanted turn {} cancelled", event.turn))
 }
 
@@ -81,7 +100,12 @@ pub(super) fn asked_in_vain(row: &Row) -> Option<String> {
     }
     let turn = row.turn_id();
     let answered = |message: &&contextd::model::Message| {
-        message.role == Role::Assistant && message.step == row.step && message.turn.as_ref() == Some(&turn)
+        message.role == Role::Assistant
+            && message.step == row.step
+            && message.turn.as_ref() == Some(&turn)
     };
-    row.messages.iter().find(answered).map(|_| format!("I2: step {} of turn {turn} is asked for again", row.step))
+    row.messages
+        .iter()
+        .find(answered)
+        .map(|_| format!("I2: step {} of turn {turn} is asked for again", row.step))
 }

@@ -1,6 +1,7 @@
-//! The decision of a turn, simulated: owners, second owners, a canceller, submitters and clients that leave, in every order that the
-//! dice give, with one transaction as the unit and a crash possible before and after each. The decision is the real one, the row is
-//! a model of it, and the invariants are looked at after every step. A seed replays a run to the letter.
+//! The decision of a turn, simulated: owners, second owners, a canceller, submitters and clients
+//! that leave, in every order that the dice give, with one transaction as the unit and a crash
+//! possible before and after each. The decision is the real one, the row is a model of it, and the
+//! invariants are looked at after every step. A seed replays a run to the letter.
 
 mod invariants;
 mod row;
@@ -8,7 +9,9 @@ mod row;
 use std::{collections::BTreeSet, time::Duration};
 
 use contextd::{
-    model::{CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals},
+    model::{
+        CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals,
+    },
     turn::run::next::{Facts, Last, Step, ending_of, next_step},
 };
 
@@ -102,7 +105,10 @@ impl World {
             self.step_of_a_task()?;
             self.check()?;
         }
-        Err(format!("I9: turn {} never ends: {:?} {:?}", self.row.turn, self.row.state, self.row.fence))
+        Err(format!(
+            "I9: turn {} never ends: {:?} {:?}",
+            self.row.turn, self.row.state, self.row.fence
+        ))
     }
 
     fn anything(&mut self) -> Result<(), String> {
@@ -126,9 +132,16 @@ impl World {
     }
 
     fn check(&self) -> Result<(), String> {
-        let owners = self.tasks.iter().filter(|task| task.fence.epoch == self.row.fence.epoch).count();
+        let owners = self
+            .tasks
+            .iter()
+            .filter(|task| task.fence.epoch == self.row.fence.epoch)
+            .count();
         if owners > 1 {
-            return Err(format!("I2: {owners} tasks own epoch {}", self.row.fence.epoch));
+            return Err(format!(
+                "I2: {owners} tasks own epoch {}",
+                self.row.fence.epoch
+            ));
         }
         invariants::broken(&self.row, &self.asked_to_cancel).map_or(Ok(()), Err)
     }
@@ -142,7 +155,10 @@ impl World {
 
     fn own(&mut self, fence: Fence) {
         if !self.crashes || !self.dice.chance(10) && self.tasks.len() < TASKS {
-            self.tasks.push(Task { fence, phase: Phase::Look });
+            self.tasks.push(Task {
+                fence,
+                phase: Phase::Look,
+            });
         }
     }
 
@@ -180,8 +196,13 @@ impl World {
     }
 
     /// A write under a fence: by a stale owner it must change nothing.
-    fn fenced(&mut self, fence: Fence, write: impl FnOnce(&mut Row) -> Option<State>) -> Result<Option<State>, String> {
-        let (before, stale) = (self.row.clone(), fence.epoch != self.row.fence.epoch);
+    fn fenced(
+        &mut self,
+        fence: Fence,
+        write: impl FnOnce(&mut Row) -> Option<State>,
+    ) -> Result<Option<State>, String> {
+        let before = self.row.clone();
+        let stale = fence.epoch != self.row.fence.epoch;
         let written = write(&mut self.row);
         if stale && self.row != before {
             return Err(format!("I2: {fence:?} wrote under {:?}", before.fence));
@@ -216,15 +237,23 @@ impl World {
             takeovers: row.takeovers,
             max_takeovers: 3,
             open_calls: u32::try_from(row.open.len()).unwrap(),
-            cancel: row.cancelled.then(|| (CancelCause::Requested, String::new())),
-            time_left: if row.time_is_up { Duration::ZERO } else { Duration::from_secs(60) },
+            cancel: row
+                .cancelled
+                .then(|| (CancelCause::Requested, String::new())),
+            time_left: if row.time_is_up {
+                Duration::ZERO
+            } else {
+                Duration::from_secs(60)
+            },
             grace_left: Duration::ZERO,
             late: false,
             waiting: false,
             has_taken: false,
             spent: UsageTotals::default(),
             limits: LIMITS,
-            last: transcript.as_ref().and_then(|transcript| Last::of(transcript, &row.turn_id())),
+            last: transcript
+                .as_ref()
+                .and_then(|transcript| Last::of(transcript, &row.turn_id())),
         };
         let decided = (self.decide)(&facts);
         Ok(Some(match decided {
@@ -234,7 +263,9 @@ impl World {
             },
             Step::Begin => Phase::Write(Write::Begin),
             Step::Take { .. } => return Err("it takes what nobody queued".to_owned()),
-            Step::Finish if !row.open.is_empty() => return Err("I4: it finishes over open calls".to_owned()),
+            Step::Finish if !row.open.is_empty() => {
+                return Err("I4: it finishes over open calls".to_owned());
+            }
             Step::Finish => Phase::Write(Write::Finish(None)),
             Step::Stop(ending) => Phase::Write(Write::Stop(None, how(&ending))),
         }))
@@ -250,10 +281,16 @@ impl World {
             4 => Write::CallsThatCannotRun,
             5 => Write::Retry,
             said => {
-                let finish = if said == 6 { FinishReason::Length } else { FinishReason::Stop };
+                let finish = if said == 6 {
+                    FinishReason::Length
+                } else {
+                    FinishReason::Stop
+                };
                 match ending_of(finish) {
                     Step::Stop(ending) => Write::Stop(Some(finish), how(&ending)),
-                    Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => Write::Finish(Some(finish)),
+                    Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
+                        Write::Finish(Some(finish))
+                    }
                 }
             }
         }
@@ -276,7 +313,10 @@ impl World {
             written = again.or(landed.then_some(self.row.state));
         }
         if written == Some(State::Running) {
-            self.tasks.push(Task { fence: fence.next(), phase: Phase::Look });
+            self.tasks.push(Task {
+                fence: fence.next(),
+                phase: Phase::Look,
+            });
         }
         Ok(())
     }
@@ -309,25 +349,52 @@ fn in_whatever_order_owners_cancellers_and_submitters_come_the_invariants_hold_a
 
 #[test]
 fn a_fence_that_lets_too_much_through_is_found() {
-    for (unguarded, invariants) in [(Unguarded::Epoch, ["I2", "I2"]), (Unguarded::Op, ["I4", "I9"])] {
+    for (unguarded, invariants) in [
+        (Unguarded::Epoch, ["I2", "I2"]),
+        (Unguarded::Op, ["I4", "I9"]),
+    ] {
         let (_, broken) = first_broken(unguarded, next_step).expect("nothing is found");
-        assert!(invariants.iter().any(|invariant| broken.starts_with(invariant)), "{unguarded:?}: {broken}");
+        assert!(
+            invariants
+                .iter()
+                .any(|invariant| broken.starts_with(invariant)),
+            "{unguarded:?}: {broken}"
+        );
     }
 }
 
 #[test]
 fn a_decision_that_forgets_something_is_found() {
     let forgets_the_answer: fn(&Facts) -> Step = |facts| {
-        let last = Some(Last { role: Role::User, step: 0, finish: None });
-        next_step(&Facts { last, ..facts.clone() })
+        let last = Some(Last {
+            role: Role::User,
+            step: 0,
+            finish: None,
+        });
+        next_step(&Facts {
+            last,
+            ..facts.clone()
+        })
     };
-    let forgets_the_cancel: fn(&Facts) -> Step = |facts| next_step(&Facts { cancel: None, ..facts.clone() });
-    let forgets_the_time: fn(&Facts) -> Step =
-        |facts| next_step(&Facts { time_left: Duration::from_secs(1), ..facts.clone() });
+    let forgets_the_cancel: fn(&Facts) -> Step = |facts| {
+        next_step(&Facts {
+            cancel: None,
+            ..facts.clone()
+        })
+    };
+    let forgets_the_time: fn(&Facts) -> Step = |facts| {
+        next_step(&Facts {
+            time_left: Duration::from_secs(1),
+            ..facts.clone()
+        })
+    };
     let cancels_what_nobody_watches: fn(&Facts) -> Step = |facts| match next_step(facts) {
         Step::Begin => {
             let cancel = Some((CancelCause::Requested, String::new()));
-            next_step(&Facts { cancel, ..facts.clone() })
+            next_step(&Facts {
+                cancel,
+                ..facts.clone()
+            })
         }
         step => step,
     };

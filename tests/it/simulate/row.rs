@@ -1,12 +1,13 @@
-//! A session's hot row with what hangs on it, and the transactions on it, each done at once or not at all: what a database keeps,
-//! without one.
+//! A session's hot row with what hangs on it, and the transactions on it, each done at once or not
+//! at all: what a database keeps, without one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use contextd::{
     model::{
-        CallId, Category, Content, Counted, Fence, FinishReason, Limits, Message, MessageId, ModelResponse, Part, Role,
-        Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals, message::StoredPart,
+        CallId, Category, Content, Counted, Fence, FinishReason, Limits, Message, MessageId,
+        ModelResponse, Part, Role, Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals,
+        message::StoredPart,
     },
     turn::run::next::after_step,
 };
@@ -113,12 +114,25 @@ impl Row {
         Some(self.fence)
     }
 
-    /// An answer with calls: the turn waits, unless somebody wants it cancelled. Calls that cannot run are closed at once.
+    /// An answer with calls: the turn waits, unless somebody wants it cancelled. Calls that cannot
+    /// run are closed at once.
     pub(super) fn append(&mut self, fence: Fence, calls: usize, run: bool) -> Option<State> {
         self.written(fence)?;
-        let ids = (0..calls).map(|n| CallId::new(format!("{}-{}-{}-{n}", self.turn, self.step, self.events.len())));
+        let ids = (0..calls).map(|n| {
+            CallId::new(format!(
+                "{}-{}-{}-{n}",
+                self.turn,
+                self.step,
+                self.events.len()
+            ))
+        });
         let ids: Vec<CallId> = ids.collect();
-        self.say(Role::Assistant, self.step, ids.iter().map(call).collect(), Some(FinishReason::ToolCalls));
+        self.say(
+            Role::Assistant,
+            self.step,
+            ids.iter().map(call).collect(),
+            Some(FinishReason::ToolCalls),
+        );
         self.takeovers = 0;
         if !run {
             self.results.extend(ids.iter().map(result));
@@ -160,7 +174,12 @@ impl Row {
     }
 
     /// Any other end: closes what is open.
-    pub(super) fn stop(&mut self, fence: Fence, answer: Option<FinishReason>, how: Ended) -> Option<State> {
+    pub(super) fn stop(
+        &mut self,
+        fence: Fence,
+        answer: Option<FinishReason>,
+        how: Ended,
+    ) -> Option<State> {
         self.written(fence)?;
         self.answer(answer);
         for open in std::mem::take(&mut self.open) {
@@ -186,7 +205,10 @@ impl Row {
             return None;
         }
         if abandoned {
-            (self.attempt, self.takeovers) = (self.attempt + 1, self.takeovers + u32::from(!self.handed_over));
+            (self.attempt, self.takeovers) = (
+                self.attempt + 1,
+                self.takeovers + u32::from(!self.handed_over),
+            );
         }
         self.own();
         if abandoned {
@@ -195,7 +217,8 @@ impl Row {
         Some(self.fence)
     }
 
-    /// The result of a call. Whoever brings the last one to a turn that nobody owns becomes its owner.
+    /// The result of a call. Whoever brings the last one to a turn that nobody owns becomes its
+    /// owner.
     pub(super) fn submit(&mut self, call: &CallId, limits: &Limits, begins: bool) -> Option<Fence> {
         if self.cancelled || self.state == State::Idle || !self.open.remove(call) {
             return None;
@@ -250,7 +273,12 @@ impl Row {
 
     fn tell(&mut self, kind: Kind) {
         let seq = i64::try_from(self.events.len()).unwrap() + 1;
-        self.events.push(Event { seq, epoch: self.fence.epoch, turn: self.turn, kind });
+        self.events.push(Event {
+            seq,
+            epoch: self.fence.epoch,
+            turn: self.turn,
+            kind,
+        });
     }
 
     fn answer(&mut self, finish: Option<FinishReason>) {
@@ -290,12 +318,24 @@ impl Row {
 }
 
 fn part(content: Content) -> StoredPart {
-    let size = Counted { tokens: 1, category: Category::ToolResults };
-    StoredPart { part: Part::new(content), size, estimator: String::new(), pruned: None }
+    let size = Counted {
+        tokens: 1,
+        category: Category::ToolResults,
+    };
+    StoredPart {
+        part: Part::new(content),
+        size,
+        estimator: String::new(),
+        pruned: None,
+    }
 }
 
 fn call(id: &CallId) -> StoredPart {
-    part(Content::ToolCall(ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() }))
+    part(Content::ToolCall(ToolCall {
+        id: id.clone(),
+        name: "look".to_owned(),
+        arguments: "{}".to_owned(),
+    }))
 }
 
 fn result(id: &CallId) -> StoredPart {

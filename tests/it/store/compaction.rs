@@ -3,7 +3,9 @@
 use contextd::{
     model::{CompactionId, Seq},
     pb,
-    store::compaction::{Beginning, Compacted, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
+    store::compaction::{
+        Beginning, Compacted, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift,
+    },
 };
 
 use prost::Message as _;
@@ -14,7 +16,13 @@ use super::*;
 async fn counters(world: &World, key: &SessionKey) -> [i64; 5] {
     let sql = "select r.ctx_tokens, c.messages::bigint, c.overhead_tokens, c.user_tokens, c.summary_tokens
                  from session_run r join session_context c using (tenant_id, session_id) where r.session_id = $1";
-    let row = world.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap();
+    let row = world
+        .database
+        .client()
+        .await
+        .query_one(sql, &[&key.session.as_str()])
+        .await
+        .unwrap();
     std::array::from_fn(|column| row.get(column))
 }
 
@@ -26,13 +34,24 @@ pub(super) async fn begin(
     idempotency: &Idempotency,
 ) -> Compacted {
     let compaction = CompactionId::new(id);
-    let begin = Beginning { compaction: &compaction, seen, info: b"", started: b"", expired: b"", idempotency };
+    let begin = Beginning {
+        compaction: &compaction,
+        seen,
+        info: b"",
+        started: b"",
+        expired: b"",
+        idempotency,
+    };
     store.begin_compaction(key, &begin).await.unwrap()
 }
 
 /// Puts a summary of the first message in force.
 pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted {
-    let summary = message(format!("{id}-summary"), Role::User, vec![part("in short", 2, Category::User)]);
+    let summary = message(
+        format!("{id}-summary"),
+        Role::User,
+        vec![part("in short", 2, Category::User)],
+    );
     let mut shift = Shift::default();
     shift.messages(0, 0);
     shift.count(Counter::User, -1, -11);
@@ -49,7 +68,10 @@ pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted
         cost: &Cost::default(),
         accounts: Vec::new(),
     };
-    store.swap_compaction(key, &CompactionId::new(id), &replacement).await.unwrap()
+    store
+        .swap_compaction(key, &CompactionId::new(id), &replacement)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -58,33 +80,88 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     let (key, grant) = world.running("s").await;
     let before = counters(&world, &key).await;
     let begun = begin(&world.store, &key, "k1", 0, &request("r")).await;
-    assert_eq!((begun.moved.unwrap().context_version, begun.status), (0, Some(CompactionStatus::Running)));
+    assert_eq!(
+        (begun.moved.unwrap().context_version, begun.status),
+        (0, Some(CompactionStatus::Running))
+    );
     let again = begin(&world.store, &key, "k2", 0, &request("r")).await;
-    assert_eq!((again.moved, again.status, again.remembered.unwrap().result.as_str()), (None, None, "k1"));
+    assert_eq!(
+        (
+            again.moved,
+            again.status,
+            again.remembered.unwrap().result.as_str()
+        ),
+        (None, None, "k1")
+    );
     assert_eq!(again.running, Some(CompactionId::new("k1")));
     let other = begin(&world.store, &key, "k2", 0, &request("r2")).await;
-    assert_eq!((other.moved, other.running), (None, Some(CompactionId::new("k1"))));
-    assert!(world.store.renew_compaction(&key, &CompactionId::new("k1")).await.unwrap());
+    assert_eq!(
+        (other.moved, other.running),
+        (None, Some(CompactionId::new("k1")))
+    );
+    assert!(
+        world
+            .store
+            .renew_compaction(&key, &CompactionId::new("k1"))
+            .await
+            .unwrap()
+    );
 
     let rows = says("a1", Role::Assistant, 20, Category::Assistant);
     let cost = StepCost::default();
-    applied(world.store.append(&key, grant.right(), &rows, &cost, None).await.unwrap());
+    applied(
+        world
+            .store
+            .append(&key, grant.right(), &rows, &cost, None)
+            .await
+            .unwrap(),
+    );
     let swapped = swap(&world.store, &key, "k1").await;
-    assert_eq!((swapped.moved.unwrap().context_version, swapped.status), (1, Some(CompactionStatus::Applied)));
+    assert_eq!(
+        (swapped.moved.unwrap().context_version, swapped.status),
+        (1, Some(CompactionStatus::Applied))
+    );
     let [size, messages, overhead, user, summary] = counters(&world, &key).await;
     assert_eq!(size, before[0] + 20 + i64::from(OVERHEAD) - 9);
     assert_eq!([messages, overhead, user, summary], [2, 8, 0, 2]);
     let repeated = swap(&world.store, &key, "k1").await;
-    assert_eq!((repeated.moved, repeated.status), (None, Some(CompactionStatus::Applied)));
-    assert!(!world.store.renew_compaction(&key, &CompactionId::new("k1")).await.unwrap());
+    assert_eq!(
+        (repeated.moved, repeated.status),
+        (None, Some(CompactionStatus::Applied))
+    );
+    assert!(
+        !world
+            .store
+            .renew_compaction(&key, &CompactionId::new("k1"))
+            .await
+            .unwrap()
+    );
 
     let id = CompactionId::new("k1");
-    let stale = world.store.revert_compaction(&key, &id, 0, b"", &request("undo")).await.unwrap();
+    let stale = world
+        .store
+        .revert_compaction(&key, &id, 0, b"", &request("undo"))
+        .await
+        .unwrap();
     assert_eq!((stale.moved, stale.context_version), (None, Some(1)));
-    let reverted = world.store.revert_compaction(&key, &id, 1, b"", &request("undo")).await.unwrap();
-    assert_eq!((reverted.moved.unwrap().context_version, reverted.status), (2, Some(CompactionStatus::Reverted)));
-    let repeated = world.store.revert_compaction(&key, &id, 2, b"", &request("undo")).await.unwrap();
-    assert_eq!((repeated.moved, repeated.remembered.unwrap().result.as_str()), (None, "k1"));
+    let reverted = world
+        .store
+        .revert_compaction(&key, &id, 1, b"", &request("undo"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (reverted.moved.unwrap().context_version, reverted.status),
+        (2, Some(CompactionStatus::Reverted))
+    );
+    let repeated = world
+        .store
+        .revert_compaction(&key, &id, 2, b"", &request("undo"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (repeated.moved, repeated.remembered.unwrap().result.as_str()),
+        (None, "k1")
+    );
     assert_eq!(counters(&world, &key).await, [before[0] + 24, 2, 8, 11, 0]);
     world.assert_dense(&key).await;
     let sql = "select count(*) from events e join compactions k using (tenant_id, session_id)
@@ -97,17 +174,53 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
 async fn a_swap_is_refused_once_the_context_is_another_one() {
     let world = World::new().await;
     let key = world.idle("s").await;
-    begin(&world.store, &key, "k1", 0, &unremembered()).await.moved.unwrap();
-    world.database.client().await.execute("update session_run set context_version = 1", &[]).await.unwrap();
+    begin(&world.store, &key, "k1", 0, &unremembered())
+        .await
+        .moved
+        .unwrap();
+    world
+        .database
+        .client()
+        .await
+        .execute("update session_run set context_version = 1", &[])
+        .await
+        .unwrap();
     let swapped = swap(&world.store, &key, "k1").await;
-    assert_eq!((swapped.moved, swapped.status), (None, Some(CompactionStatus::Running)));
-    let given_up = GivenUp { info: b"", failed: b"", cost: &Cost::default(), accounts: &[] };
-    let failed = world.store.fail_compaction(&key, &CompactionId::new("k1"), &given_up).await.unwrap();
-    assert_eq!((failed.moved.is_some(), failed.status), (true, Some(CompactionStatus::Failed)));
-    let again = world.store.fail_compaction(&key, &CompactionId::new("k1"), &given_up).await.unwrap();
+    assert_eq!(
+        (swapped.moved, swapped.status),
+        (None, Some(CompactionStatus::Running))
+    );
+    let given_up = GivenUp {
+        info: b"",
+        failed: b"",
+        cost: &Cost::default(),
+        accounts: &[],
+    };
+    let failed = world
+        .store
+        .fail_compaction(&key, &CompactionId::new("k1"), &given_up)
+        .await
+        .unwrap();
+    assert_eq!(
+        (failed.moved.is_some(), failed.status),
+        (true, Some(CompactionStatus::Failed))
+    );
+    let again = world
+        .store
+        .fail_compaction(&key, &CompactionId::new("k1"), &given_up)
+        .await
+        .unwrap();
     assert_eq!(again.moved, None);
-    assert_eq!(begin(&world.store, &key, "k2", 0, &unremembered()).await.context_version, Some(1));
-    begin(&world.store, &key, "k2", 1, &unremembered()).await.moved.unwrap();
+    assert_eq!(
+        begin(&world.store, &key, "k2", 0, &unremembered())
+            .await
+            .context_version,
+        Some(1)
+    );
+    begin(&world.store, &key, "k2", 1, &unremembered())
+        .await
+        .moved
+        .unwrap();
     world.assert_dense(&key).await;
 }
 
@@ -115,12 +228,27 @@ async fn a_swap_is_refused_once_the_context_is_another_one() {
 async fn an_abandoned_compaction_is_failed_by_the_next_and_cannot_come_in_force() {
     let world = World::new().await;
     let key = world.idle("s").await;
-    begin(&world.store, &key, "k1", 0, &unremembered()).await.moved.unwrap();
+    begin(&world.store, &key, "k1", 0, &unremembered())
+        .await
+        .moved
+        .unwrap();
     let lapse = "update compactions set lease_until = now() - interval '1 second'";
-    world.database.client().await.execute(lapse, &[]).await.unwrap();
-    begin(&world.replica("two"), &key, "k2", 0, &unremembered()).await.moved.unwrap();
+    world
+        .database
+        .client()
+        .await
+        .execute(lapse, &[])
+        .await
+        .unwrap();
+    begin(&world.replica("two"), &key, "k2", 0, &unremembered())
+        .await
+        .moved
+        .unwrap();
     let late = swap(&world.store, &key, "k1").await;
-    assert_eq!((late.moved, late.status), (None, Some(CompactionStatus::Failed)));
+    assert_eq!(
+        (late.moved, late.status),
+        (None, Some(CompactionStatus::Failed))
+    );
     swap(&world.store, &key, "k2").await.moved.unwrap();
     let sql = "select count(*) from events where session_id = $1 and kind like 'compaction_%'";
     assert_eq!(world.number(sql, &key).await, 4);
@@ -133,15 +261,35 @@ async fn only_the_newest_one_in_force_is_taken_back_and_its_predecessor_after_it
     let key = world.idle("s").await;
     let before = counters(&world, &key).await;
     for (seen, id) in (0..).zip(["k1", "k2"]) {
-        begin(&world.store, &key, id, seen, &unremembered()).await.moved.unwrap();
+        begin(&world.store, &key, id, seen, &unremembered())
+            .await
+            .moved
+            .unwrap();
         swap(&world.store, &key, id).await.moved.unwrap();
     }
-    let (first, second) = (CompactionId::new("k1"), CompactionId::new("k2"));
+    let first = CompactionId::new("k1");
+    let second = CompactionId::new("k2");
     let revert = |id, seen| world.store.revert_compaction(&key, id, seen, b"", &NONE);
     assert_eq!(revert(&first, 2).await.unwrap().moved, None);
-    assert_eq!(revert(&second, 2).await.unwrap().moved.unwrap().context_version, 3);
+    assert_eq!(
+        revert(&second, 2)
+            .await
+            .unwrap()
+            .moved
+            .unwrap()
+            .context_version,
+        3
+    );
     assert_eq!(revert(&second, 3).await.unwrap().moved, None);
-    assert_eq!(revert(&first, 3).await.unwrap().moved.unwrap().context_version, 4);
+    assert_eq!(
+        revert(&first, 3)
+            .await
+            .unwrap()
+            .moved
+            .unwrap()
+            .context_version,
+        4
+    );
     assert_eq!(counters(&world, &key).await, before);
     let sql = "select count(*) from compactions where session_id = $1 and predecessor = 'k1'";
     assert_eq!(world.number(sql, &key).await, 1);
@@ -151,21 +299,39 @@ async fn only_the_newest_one_in_force_is_taken_back_and_its_predecessor_after_it
 async fn of_many_that_begin_at_once_one_does() {
     let world = World::new().await;
     let key = world.idle("s").await;
-    let (world, key) = (&world, &key);
-    let begun = futures_util::future::join_all(
-        (0..6).map(|n| async move { begin(&world.store, key, &format!("k{n}"), 0, &NONE).await.moved.is_some() }),
-    )
+    let world = &world;
+    let key = &key;
+    let begun = futures_util::future::join_all((0..6).map(|n| async move {
+        begin(&world.store, key, &format!("k{n}"), 0, &NONE)
+            .await
+            .moved
+            .is_some()
+    }))
     .await;
     assert_eq!(begun.iter().filter(|begun| **begun).count(), 1);
     world.assert_dense(key).await;
 }
 
-static NONE: Idempotency = Idempotency { request: None, hash: String::new() };
+static NONE: Idempotency = Idempotency {
+    request: None,
+    hash: String::new(),
+};
 
 /// Gives up the running compaction.
 async fn give_up(world: &World, key: &SessionKey, id: &str) {
-    let given_up = GivenUp { info: b"", failed: b"", cost: &Cost::default(), accounts: &[] };
-    world.store.fail_compaction(key, &CompactionId::new(id), &given_up).await.unwrap().moved.unwrap();
+    let given_up = GivenUp {
+        info: b"",
+        failed: b"",
+        cost: &Cost::default(),
+        accounts: &[],
+    };
+    world
+        .store
+        .fail_compaction(key, &CompactionId::new(id), &given_up)
+        .await
+        .unwrap()
+        .moved
+        .unwrap();
 }
 
 #[tokio::test]
@@ -173,30 +339,63 @@ async fn compactions_are_ordered_by_when_they_began_whatever_the_clocks_of_their
     let world = World::new().await;
     let key = world.idle("s").await;
     // Ids as a replica makes them whose clock is right, fast, slow.
-    let ids = ["0192-right", "0fff-fast", "0192-after", "0001-slow", "0193-newest"];
+    let ids = [
+        "0192-right",
+        "0fff-fast",
+        "0192-after",
+        "0001-slow",
+        "0193-newest",
+    ];
     // What is encoded beside the columns has to be readable.
     let info = "update compactions set info = $1";
-    let stored = pb::Compaction { state: 1, trigger: 1, strategy: 1, ..Default::default() }.encode_to_vec();
+    let stored = pb::Compaction {
+        state: 1,
+        trigger: 1,
+        strategy: 1,
+        ..Default::default()
+    }
+    .encode_to_vec();
     for id in ids {
-        let seen = world.number("select context_version from session_run where session_id = $1", &key).await;
-        begin(&world.store, &key, id, seen, &unremembered()).await.moved.unwrap();
+        let seen = world
+            .number(
+                "select context_version from session_run where session_id = $1",
+                &key,
+            )
+            .await;
+        begin(&world.store, &key, id, seen, &unremembered())
+            .await
+            .moved
+            .unwrap();
         match id {
             "0fff-fast" => drop(swap(&world.store, &key, id).await.moved.unwrap()),
             _ => give_up(&world, &key, id).await,
         }
-        world.database.client().await.execute(info, &[&stored]).await.unwrap();
+        world
+            .database
+            .client()
+            .await
+            .execute(info, &[&stored])
+            .await
+            .unwrap();
         let (newest, _) = world.store.newest_compaction(&key).await.unwrap().unwrap();
         assert_eq!(newest.id, Some(CompactionId::new(id)));
     }
     let listed = async |before: Option<&str>, limit| {
         let before = before.map(CompactionId::new);
-        let page = world.store.compactions(&key, before.as_ref(), limit).await.unwrap();
-        page.into_iter().map(|it| it.id.unwrap().to_string()).collect::<Vec<_>>()
+        let page = world
+            .store
+            .compactions(&key, before.as_ref(), limit)
+            .await
+            .unwrap();
+        page.into_iter()
+            .map(|it| it.id.unwrap().to_string())
+            .collect::<Vec<_>>()
     };
     let mut newest_first = ids;
     newest_first.reverse();
     assert_eq!(listed(None, 10).await, newest_first);
-    let (mut paged, mut before) = (Vec::new(), None);
+    let mut paged = Vec::new();
+    let mut before = None;
     while let [next] = listed(before.as_deref(), 1).await.as_slice() {
         paged.push(next.clone());
         before = Some(next.clone());
@@ -204,6 +403,12 @@ async fn compactions_are_ordered_by_when_they_began_whatever_the_clocks_of_their
     assert_eq!(paged, newest_first);
     // Compactions of a program that did not note when they began come before, in their own order.
     let old = "update compactions set begun_at_seq = null where compaction_id in ('0192-right', '0fff-fast')";
-    world.database.client().await.execute(old, &[]).await.unwrap();
+    world
+        .database
+        .client()
+        .await
+        .execute(old, &[])
+        .await
+        .unwrap();
     assert_eq!(listed(None, 10).await, newest_first);
 }

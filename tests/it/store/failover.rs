@@ -1,5 +1,5 @@
-//! A failover that lost commits: what was granted is granted again, under the same epoch and op, for another turn or to another owner.
-//! Only those tell the two apart.
+//! A failover that lost commits: what was granted is granted again, under the same epoch and op,
+//! for another turn or to another owner. Only those tell the two apart.
 
 use contextd::store::{
     lease::Held,
@@ -22,8 +22,15 @@ enum Write {
     Rollback,
 }
 
-const WRITES: [Write; 7] =
-    [Write::Append, Write::Retry, Write::Begin, Write::Take, Write::Finish, Write::Stop, Write::Rollback];
+const WRITES: [Write; 7] = [
+    Write::Append,
+    Write::Retry,
+    Write::Begin,
+    Write::Take,
+    Write::Finish,
+    Write::Stop,
+    Write::Rollback,
+];
 
 impl Write {
     /// The statement, and the parameters in it that are the owner and the turn.
@@ -65,8 +72,14 @@ fn without(statement: &'static str, apart: Apart, off: Off) -> &'static str {
         Off::InWrite(write) => {
             let (name, [owner, turn]) = write.statement();
             let clause = match apart {
-                Apart::Owner => (format!("r.owner = {owner}"), format!("{owner}::text is not null")),
-                Apart::Turn => (format!("r.turn_id = {turn}"), format!("{turn}::text is not null")),
+                Apart::Owner => (
+                    format!("r.owner = {owner}"),
+                    format!("{owner}::text is not null"),
+                ),
+                Apart::Turn => (
+                    format!("r.turn_id = {turn}"),
+                    format!("{turn}::text is not null"),
+                ),
             };
             (name, clause)
         }
@@ -75,17 +88,25 @@ fn without(statement: &'static str, apart: Apart, off: Off) -> &'static str {
                 Apart::Owner => ("owner, written_by", "'one' as owner, 'one' as written_by"),
                 Apart::Turn => ("turn_id", "'s-t1' as turn_id"),
             };
-            ("store::turn::settle", (clause.0.to_owned(), clause.1.to_owned()))
+            (
+                "store::turn::settle",
+                (clause.0.to_owned(), clause.1.to_owned()),
+            )
         }
     };
     if !statement.contains(name) {
         return statement;
     }
-    assert!(statement.contains(&clauses.0), "{name} has no «{}»", clauses.0);
+    assert!(
+        statement.contains(&clauses.0),
+        "{name} has no «{}»",
+        clauses.0
+    );
     statement.replace(&clauses.0, &clauses.1).leak()
 }
 
-/// Two grants under one fence: the one that was lost, and the one that is in force. Whoever had the lost one is the first store.
+/// Two grants under one fence: the one that was lost, and the one that is in force. Whoever had the
+/// lost one is the first store.
 async fn twice(world: &World, stores: &[Store; 2], apart: Apart) -> (SessionKey, Grant, Grant) {
     let key = key("s");
     let [one, two] = stores;
@@ -96,16 +117,37 @@ async fn twice(world: &World, stores: &[Store; 2], apart: Apart) -> (SessionKey,
             snapshot.restore().await;
             let kept = admit_new(one, &key).await.unwrap();
             let other = "with t as (update turns set turn_id = 'other') update session_run set turn_id = 'other'";
-            world.database.client().await.batch_execute(other).await.unwrap();
-            (key, lost, Grant { turn: TurnId::new("other"), ..kept })
+            world
+                .database
+                .client()
+                .await
+                .batch_execute(other)
+                .await
+                .unwrap();
+            (
+                key,
+                lost,
+                Grant {
+                    turn: TurnId::new("other"),
+                    ..kept
+                },
+            )
         }
         Apart::Owner => {
             let before = admit_new(&world.replica("dead"), &key).await.unwrap();
             world.expire(&key).await;
             let snapshot = Snapshot::of(&world.database).await;
-            let lost = one.takeover(&key, before.fence.epoch).await.unwrap().unwrap();
+            let lost = one
+                .takeover(&key, before.fence.epoch)
+                .await
+                .unwrap()
+                .unwrap();
             snapshot.restore().await;
-            let kept = two.takeover(&key, before.fence.epoch).await.unwrap().unwrap();
+            let kept = two
+                .takeover(&key, before.fence.epoch)
+                .await
+                .unwrap()
+                .unwrap();
             (key, lost, kept)
         }
     }
@@ -113,7 +155,9 @@ async fn twice(world: &World, stores: &[Store; 2], apart: Apart) -> (SessionKey,
 
 /// Whether a write changed nothing, since another owner has the session.
 async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write) -> bool {
-    let (rows, cost, result) = (Rows::new(ESTIMATOR, 0), StepCost::default(), TurnResult::default());
+    let rows = Rows::new(ESTIMATOR, 0);
+    let cost = StepCost::default();
+    let result = TurnResult::default();
     let right = grant.right();
     let written = match write {
         Write::Append => store.append(key, right, &rows, &cost, None).await,
@@ -121,13 +165,26 @@ async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write)
         Write::Finish => return finish(store, key, right, rows).await == Written::Fenced,
         Write::Stop => return stop(store, key, right).await == Written::Fenced,
         Write::Rollback => {
-            let (cause, outcome) = (contextd::model::CancelCause::Requested, contextd::model::CancelOutcome::None);
+            let cause = contextd::model::CancelCause::Requested;
+            let outcome = contextd::model::CancelOutcome::None;
             let undone = Some(contextd::model::Undone::default());
-            let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone };
-            store.stop(key, right, &rows, &cost, &end(&ending, &result)).await
+            let ending = Ending::Cancelled {
+                cause,
+                outcome,
+                reason: String::new(),
+                undone,
+            };
+            store
+                .stop(key, right, &rows, &cost, &end(&ending, &result))
+                .await
         }
         Write::Begin => {
-            let step = NewStep { revision: 1, in_any_case: true, started: b"", size_offset: 10 };
+            let step = NewStep {
+                revision: 1,
+                in_any_case: true,
+                started: b"",
+                size_offset: 10,
+            };
             return store.begin_step(key, right, &step).await.unwrap() == Begun::Fenced;
         }
         Write::Take => {
@@ -143,29 +200,63 @@ async fn stale(apart: Apart, write: Write, off: Off, settles: bool) -> bool {
     let world = World::new().await;
     let store = |name: &str| {
         let pool = world.database.pool();
-        let pool = pool.rewriting(move |all| all.iter().map(|sql| without(sql, apart, off)).collect());
+        let pool =
+            pool.rewriting(move |all| all.iter().map(|sql| without(sql, apart, off)).collect());
         Store::new(pool, name, LEASE)
     };
     let stores = [store("one"), store("two")];
     let (key, lost, kept) = twice(&world, &stores, apart).await;
-    assert_eq!(lost.fence, kept.fence, "the fence alone does not tell them apart");
+    assert_eq!(
+        lost.fence, kept.fence,
+        "the fence alone does not tell them apart"
+    );
     enqueue(&world.store, &key, "q").await;
     let [one, two] = stores;
     let owner = if apart == Apart::Owner { &two } else { &one };
     if settles {
         let rows = says("kept", Role::Assistant, 5, Category::Assistant);
         applied(
-            world.replica(owner.replica()).append(&key, kept.right(), &rows, &StepCost::default(), None).await.unwrap(),
+            world
+                .replica(owner.replica())
+                .append(&key, kept.right(), &rows, &StepCost::default(), None)
+                .await
+                .unwrap(),
         );
     }
-    let before = world.database.contents(&world.database.client().await).await;
+    let before = world
+        .database
+        .contents(&world.database.client().await)
+        .await;
     let fenced = is_fenced(&one, &key, &lost, write).await;
     if matches!(off, Off::Nothing) {
-        assert_eq!(world.database.contents(&world.database.client().await).await, before, "{apart:?} {write:?}");
-        let held = [Held { key: key.clone(), turn: lost.turn.clone(), epoch: lost.fence.epoch }];
-        assert!(!one.beat(&held).await.unwrap()[0].mine, "a heartbeat says so");
-        assert_eq!(one.cancels(&held).await.unwrap().len(), 1, "and so does the look for cancels");
-        assert!(one.owned(&key, &lost.turn, lost.fence.epoch).await.unwrap().is_none());
+        assert_eq!(
+            world
+                .database
+                .contents(&world.database.client().await)
+                .await,
+            before,
+            "{apart:?} {write:?}"
+        );
+        let held = [Held {
+            key: key.clone(),
+            turn: lost.turn.clone(),
+            epoch: lost.fence.epoch,
+        }];
+        assert!(
+            !one.beat(&held).await.unwrap()[0].mine,
+            "a heartbeat says so"
+        );
+        assert_eq!(
+            one.cancels(&held).await.unwrap().len(),
+            1,
+            "and so does the look for cancels"
+        );
+        assert!(
+            one.owned(&key, &lost.turn, lost.fence.epoch)
+                .await
+                .unwrap()
+                .is_none()
+        );
         assert!(!one.hand_over(&key, lost.right()).await.unwrap());
     }
     fenced
@@ -175,7 +266,10 @@ async fn stale(apart: Apart, write: Write, off: Off, settles: bool) -> bool {
 async fn an_owner_whose_grant_was_lost_writes_nothing_under_the_same_fence() {
     for apart in [Apart::Turn, Apart::Owner] {
         for write in WRITES {
-            assert!(stale(apart, write, Off::Nothing, false).await, "{apart:?} {write:?}");
+            assert!(
+                stale(apart, write, Off::Nothing, false).await,
+                "{apart:?} {write:?}"
+            );
         }
     }
 }
@@ -184,7 +278,10 @@ async fn an_owner_whose_grant_was_lost_writes_nothing_under_the_same_fence() {
 async fn an_owner_whose_grant_was_lost_takes_no_other_write_for_its_own() {
     for apart in [Apart::Turn, Apart::Owner] {
         for write in WRITES {
-            assert!(stale(apart, write, Off::Nothing, true).await, "{apart:?} {write:?}");
+            assert!(
+                stale(apart, write, Off::Nothing, true).await,
+                "{apart:?} {write:?}"
+            );
         }
     }
 }
@@ -194,14 +291,21 @@ async fn without_the_owner_or_the_turn_in_a_statement_a_lost_grant_is_found_to_w
     for apart in [Apart::Turn, Apart::Owner] {
         // A rollback is a stop with more behind it.
         for write in WRITES.into_iter().filter(|write| *write != Write::Rollback) {
-            assert!(!stale(apart, write, Off::InWrite(write), false).await, "{apart:?} {write:?}");
+            assert!(
+                !stale(apart, write, Off::InWrite(write), false).await,
+                "{apart:?} {write:?}"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn without_the_owner_or_the_turn_in_the_look_a_lost_grant_is_found_to_take_another_write_for_its_own() {
+async fn without_the_owner_or_the_turn_in_the_look_a_lost_grant_is_found_to_take_another_write_for_its_own()
+ {
     for apart in [Apart::Turn, Apart::Owner] {
-        assert!(!stale(apart, Write::Append, Off::InSettle, true).await, "{apart:?}");
+        assert!(
+            !stale(apart, Write::Append, Off::InSettle, true).await,
+            "{apart:?}"
+        );
     }
 }

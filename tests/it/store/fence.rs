@@ -12,11 +12,17 @@ use super::*;
 
 async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str) -> Written {
     let rows = says(id, Role::Assistant, 5, Category::Assistant);
-    store.append(key, right, &rows, &StepCost::default(), None).await.unwrap()
+    store
+        .append(key, right, &rows, &StepCost::default(), None)
+        .await
+        .unwrap()
 }
 
 async fn retry(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written {
-    store.retry(key, right, &Rows::new(ESTIMATOR, 0), &StepCost::default()).await.unwrap()
+    store
+        .retry(key, right, &Rows::new(ESTIMATOR, 0), &StepCost::default())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -24,14 +30,47 @@ async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     world.expire(&key).await;
-    let grant = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
+    let grant = world
+        .store
+        .takeover(&key, grant.fence.epoch)
+        .await
+        .unwrap()
+        .unwrap();
     let first = retry(&world.store, &key, grant.right()).await;
-    assert_eq!(retry(&world.store, &key, grant.right()).await, first, "repeated after its answer was lost");
+    assert_eq!(
+        retry(&world.store, &key, grant.right()).await,
+        first,
+        "repeated after its answer was lost"
+    );
     applied(first);
-    assert_eq!(world.number("select attempt::bigint from session_run where session_id = $1", &key).await, 3);
-    assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 1);
+    assert_eq!(
+        world
+            .number(
+                "select attempt::bigint from session_run where session_id = $1",
+                &key
+            )
+            .await,
+        3
+    );
+    assert_eq!(
+        world
+            .number(
+                "select takeovers::bigint from session_run where session_id = $1",
+                &key
+            )
+            .await,
+        1
+    );
     applied(append(&world.store, &key, grant.right().next(), "a1").await);
-    assert_eq!(world.number("select takeovers::bigint from session_run where session_id = $1", &key).await, 0);
+    assert_eq!(
+        world
+            .number(
+                "select takeovers::bigint from session_run where session_id = $1",
+                &key
+            )
+            .await,
+        0
+    );
     world.assert_dense(&key).await;
 }
 
@@ -42,16 +81,34 @@ async fn an_old_epoch_or_operation_changes_nothing() {
     append(&world.store, &key, grant.right(), "a1").await;
     append(&world.store, &key, grant.right().next(), "a2").await;
     let before = world.database.row_counts().await;
-    let stale = Fence { epoch: grant.fence.epoch - 1, op: grant.fence.op + 2 };
-    for fence in [grant.right(), TurnFence { fence: stale, ..grant.right() }] {
-        assert_eq!(append(&world.store, &key, fence, "late").await, Written::Fenced);
-        assert_eq!(finish(&world.store, &key, fence, Rows::new(ESTIMATOR, 0)).await, Written::Fenced);
+    let stale = Fence {
+        epoch: grant.fence.epoch - 1,
+        op: grant.fence.op + 2,
+    };
+    for fence in [
+        grant.right(),
+        TurnFence {
+            fence: stale,
+            ..grant.right()
+        },
+    ] {
+        assert_eq!(
+            append(&world.store, &key, fence, "late").await,
+            Written::Fenced
+        );
+        assert_eq!(
+            finish(&world.store, &key, fence, Rows::new(ESTIMATOR, 0)).await,
+            Written::Fenced
+        );
         assert_eq!(retry(&world.store, &key, fence).await, Written::Fenced);
         assert_eq!(stop(&world.store, &key, fence).await, Written::Fenced);
         assert!(!world.store.hand_over(&key, fence).await.unwrap());
     }
     assert_eq!(world.database.row_counts().await, before);
-    assert!(matches!(append(&world.store, &key, grant.right().next().next(), "a3").await, Written::Applied(_)));
+    assert!(matches!(
+        append(&world.store, &key, grant.right().next().next(), "a3").await,
+        Written::Applied(_)
+    ));
     world.assert_dense(&key).await;
 }
 
@@ -62,9 +119,29 @@ async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_lan
     let (key, grant) = world.running("s").await;
     let first = append(&world.store, &key, grant.right(), "a1").await;
     assert_eq!(append(&world.store, &key, grant.right(), "a1").await, first);
-    let end = finish(&world.store, &key, grant.right().next(), Rows::new(ESTIMATOR, 0)).await;
-    assert_eq!(finish(&world.store, &key, grant.right().next(), Rows::new(ESTIMATOR, 0)).await, end);
-    assert_eq!(world.number("select count(*) from messages where session_id = $1", &key).await, 2);
+    let end = finish(
+        &world.store,
+        &key,
+        grant.right().next(),
+        Rows::new(ESTIMATOR, 0),
+    )
+    .await;
+    assert_eq!(
+        finish(
+            &world.store,
+            &key,
+            grant.right().next(),
+            Rows::new(ESTIMATOR, 0)
+        )
+        .await,
+        end
+    );
+    assert_eq!(
+        world
+            .number("select count(*) from messages where session_id = $1", &key)
+            .await,
+        2
+    );
     world.assert_dense(&key).await;
 }
 
@@ -77,12 +154,32 @@ async fn of_many_that_admit_or_take_over_at_once_one_does() {
     let (first, grant) = one(made);
     applied(finish(&stores[first], &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
     let turns: Vec<String> = (0..6).map(|n| format!("turn{n}")).collect();
-    let (_, grant) = one(join_all(stores.iter().zip(&turns).map(|(store, turn)| admit(store, &key, turn))).await);
+    let (_, grant) = one(join_all(
+        stores
+            .iter()
+            .zip(&turns)
+            .map(|(store, turn)| admit(store, &key, turn)),
+    )
+    .await);
     world.expire(&key).await;
-    let taken = join_all(stores.iter().map(|store| store.takeover(&key, grant.fence.epoch))).await;
+    let taken = join_all(
+        stores
+            .iter()
+            .map(|store| store.takeover(&key, grant.fence.epoch)),
+    )
+    .await;
     let (last, owner) = one(taken.into_iter().map(Result::unwrap).collect());
-    assert_eq!(owner.fence, Fence { epoch: grant.fence.epoch + 1, op: grant.fence.op });
-    assert_eq!(append(&world.store, &key, grant.right(), "late").await, Written::Fenced);
+    assert_eq!(
+        owner.fence,
+        Fence {
+            epoch: grant.fence.epoch + 1,
+            op: grant.fence.op
+        }
+    );
+    assert_eq!(
+        append(&world.store, &key, grant.right(), "late").await,
+        Written::Fenced
+    );
     applied(append(&stores[last], &key, owner.right(), "a1").await);
     world.assert_dense(&key).await;
 }
@@ -90,7 +187,9 @@ async fn of_many_that_admit_or_take_over_at_once_one_does() {
 /// The one that was granted the turn: which, and what.
 fn one(grants: Vec<Option<Grant>>) -> (usize, Grant) {
     let numbered = grants.into_iter().enumerate();
-    let mut winners: Vec<_> = numbered.filter_map(|(n, grant)| Some((n, grant?))).collect();
+    let mut winners: Vec<_> = numbered
+        .filter_map(|(n, grant)| Some((n, grant?)))
+        .collect();
     assert_eq!(winners.len(), 1, "{winners:?}");
     winners.remove(0)
 }
@@ -99,16 +198,39 @@ fn one(grants: Vec<Option<Grant>>) -> (usize, Grant) {
 async fn a_heartbeat_renews_what_is_held_and_tells_what_is_not() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let held = Held { key: key.clone(), turn: grant.turn.clone(), epoch: grant.fence.epoch };
-    let pulse = world.store.beat(std::slice::from_ref(&held)).await.unwrap().remove(0);
-    assert_eq!((pulse.mine, pulse.renewed, pulse.cancelled), (true, true, false));
-    let other = world.replica("two").beat(std::slice::from_ref(&held)).await.unwrap().remove(0);
+    let held = Held {
+        key: key.clone(),
+        turn: grant.turn.clone(),
+        epoch: grant.fence.epoch,
+    };
+    let pulse = world
+        .store
+        .beat(std::slice::from_ref(&held))
+        .await
+        .unwrap()
+        .remove(0);
+    assert_eq!(
+        (pulse.mine, pulse.renewed, pulse.cancelled),
+        (true, true, false)
+    );
+    let other = world
+        .replica("two")
+        .beat(std::slice::from_ref(&held))
+        .await
+        .unwrap()
+        .remove(0);
     assert_eq!((other.mine, other.renewed), (false, false));
-    let old = Held { epoch: held.epoch - 1, ..held.clone() };
+    let old = Held {
+        epoch: held.epoch - 1,
+        ..held.clone()
+    };
     assert!(!world.store.beat(&[old]).await.unwrap().remove(0).mine);
     let mut writer = world.database.client().await;
     let writing = writer.transaction().await.unwrap();
-    writing.execute("update session_run set op = op where session_id = 's'", &[]).await.unwrap();
+    writing
+        .execute("update session_run set op = op where session_id = 's'", &[])
+        .await
+        .unwrap();
     let pulse = world.store.beat(&[held]).await.unwrap().remove(0);
     assert_eq!((pulse.mine, pulse.renewed), (true, false));
 }
@@ -121,17 +243,35 @@ async fn the_last_of_many_answers_at_once_resumes_the_turn_and_no_call_is_answer
         let calls: Vec<&str> = calls.iter().map(String::as_str).collect();
         let (key, grant) = world.waiting(&format!("s{round}"), &calls).await;
         let stores: Vec<Store> = (0..5).map(|n| world.replica(&format!("r{n}"))).collect();
-        let submitted = join_all(stores.iter().enumerate().map(|(n, store)| {
-            let (key, mut mine) = (key.clone(), calls.clone());
-            mine.rotate_left(n % 4);
-            async move { submit(store, &key, &mine[..3], &request(&format!("request{n}"))).await }
-        }))
-        .await;
-        let grants: Vec<&Grant> = submitted.iter().filter_map(|submitted| submitted.grant.as_ref()).collect();
+        let submitted =
+            join_all(
+                stores.iter().enumerate().map(|(n, store)| {
+                    let key = key.clone();
+                    let mut mine = calls.clone();
+                    mine.rotate_left(n % 4);
+                    async move {
+                        submit(store, &key, &mine[..3], &request(&format!("request{n}"))).await
+                    }
+                }),
+            )
+            .await;
+        let grants: Vec<&Grant> = submitted
+            .iter()
+            .filter_map(|submitted| submitted.grant.as_ref())
+            .collect();
         assert_eq!(grants.len(), 1);
         assert_eq!(grants[0].fence.epoch, grant.fence.epoch + 1);
-        let accepted: Vec<&CallId> = submitted.iter().flat_map(|submitted| &submitted.accepted).collect();
-        assert_eq!((accepted.len(), accepted.iter().collect::<BTreeSet<_>>().len()), (4, 4));
+        let accepted: Vec<&CallId> = submitted
+            .iter()
+            .flat_map(|submitted| &submitted.accepted)
+            .collect();
+        assert_eq!(
+            (
+                accepted.len(),
+                accepted.iter().collect::<BTreeSet<_>>().len()
+            ),
+            (4, 4)
+        );
         world.assert_dense(&key).await;
         let sql = "select count(*) from parts where session_id = $1 and kind = 'tool_result'";
         assert_eq!(world.number(sql, &key).await, 4);
@@ -142,8 +282,19 @@ async fn the_last_of_many_answers_at_once_resumes_the_turn_and_no_call_is_answer
 async fn the_last_answer_to_a_turn_that_has_an_owner_commits_the_results_and_leaves_the_lease() {
     let world = World::new().await;
     let (key, grant) = world.waiting("s", &["c1", "c2"]).await;
-    world.database.client().await.execute("update session_run set tool_deadline = '-infinity'", &[]).await.unwrap();
-    let owner = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
+    world
+        .database
+        .client()
+        .await
+        .execute("update session_run set tool_deadline = '-infinity'", &[])
+        .await
+        .unwrap();
+    let owner = world
+        .store
+        .takeover(&key, grant.fence.epoch)
+        .await
+        .unwrap()
+        .unwrap();
     let submitted = submit(&world.replica("two"), &key, &["c1", "c2"], &unremembered()).await;
     assert_eq!((submitted.accepted.len(), submitted.grant), (2, None));
     let tool_messages = "select count(*) from messages where session_id = $1 and role = 4";
@@ -158,30 +309,95 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let other = world.replica("two");
-    let cancelled = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
-    assert_eq!((cancelled.turn.as_ref(), cancelled.fence), (Some(&grant.turn), None));
+    let cancelled = other
+        .cancel(
+            &key,
+            None,
+            CancelCause::Requested,
+            "enough",
+            &request("stop"),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (cancelled.turn.as_ref(), cancelled.fence),
+        (Some(&grant.turn), None)
+    );
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
     let ack = applied(finish(&world.store, &key, grant.right(), rows).await);
     assert_eq!((ack.state, ack.cancelled), (SessionState::Running, true));
     let ack = applied(stop(&world.store, &key, grant.right().next()).await);
     assert_eq!(ack.state, SessionState::Idle);
     admit(&world.store, &key, "t2").await.unwrap();
-    let again = other.cancel(&key, None, CancelCause::Requested, "enough", &request("stop")).await.unwrap();
+    let again = other
+        .cancel(
+            &key,
+            None,
+            CancelCause::Requested,
+            "enough",
+            &request("stop"),
+        )
+        .await
+        .unwrap();
     assert_eq!((again.turn, again.fence), (Some(grant.turn), None));
-    assert_eq!(world.number("select cancel::bigint from session_run where session_id = $1", &key).await, 0);
+    assert_eq!(
+        world
+            .number(
+                "select cancel::bigint from session_run where session_id = $1",
+                &key
+            )
+            .await,
+        0
+    );
 
     let (key, grant) = world.waiting("w", &["c1", "c2", "c3"]).await;
     submit(&world.store, &key, &["c2"], &unremembered()).await;
-    let cancelled = other.cancel(&key, Some(&grant.turn), CancelCause::Requested, "", &unremembered()).await.unwrap();
-    let fence = TurnFence { fence: cancelled.fence.unwrap(), ..grant.right() };
+    let cancelled = other
+        .cancel(
+            &key,
+            Some(&grant.turn),
+            CancelCause::Requested,
+            "",
+            &unremembered(),
+        )
+        .await
+        .unwrap();
+    let fence = TurnFence {
+        fence: cancelled.fence.unwrap(),
+        ..grant.right()
+    };
     assert_eq!(fence.fence.epoch, grant.fence.epoch + 1);
-    assert!(submit(&world.store, &key, &["c1"], &unremembered()).await.accepted.is_empty());
-    let (cause, outcome) = (CancelCause::Requested, CancelOutcome::ToolsInProgress);
-    let ending = Ending::Cancelled { cause, outcome, reason: String::new(), undone: None };
-    let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
-    applied(other.stop(&key, fence, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap());
+    assert!(
+        submit(&world.store, &key, &["c1"], &unremembered())
+            .await
+            .accepted
+            .is_empty()
+    );
+    let cause = CancelCause::Requested;
+    let outcome = CancelOutcome::ToolsInProgress;
+    let ending = Ending::Cancelled {
+        cause,
+        outcome,
+        reason: String::new(),
+        undone: None,
+    };
+    let rows = Rows::new(ESTIMATOR, 0);
+    let result = TurnResult::default();
+    applied(
+        other
+            .stop(
+                &key,
+                fence,
+                &rows,
+                &StepCost::default(),
+                &end(&ending, &result),
+            )
+            .await
+            .unwrap(),
+    );
     assert!(world.store.open_calls(&key).await.unwrap().is_empty());
-    let results = "select count(*) from parts p join messages m using (tenant_id, session_id, message_id)
+    let results =
+        "select count(*) from parts p join messages m using (tenant_id, session_id, message_id)
                     where session_id = $1 and p.kind = 'tool_result'";
     assert_eq!(world.number(results, &key).await, 3);
     world.assert_dense(&key).await;
@@ -191,7 +407,11 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
 async fn every_update_of_the_hot_row_within_a_turn_stays_on_its_page_and_out_of_its_indexes() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let held = Held { key: key.clone(), turn: grant.turn.clone(), epoch: grant.fence.epoch };
+    let held = Held {
+        key: key.clone(),
+        turn: grant.turn.clone(),
+        epoch: grant.fence.epoch,
+    };
     let mut fence = grant.right();
     for n in 0..200 {
         applied(append(&world.store, &key, fence, &format!("a{n}")).await);
@@ -202,14 +422,27 @@ async fn every_update_of_the_hot_row_within_a_turn_stays_on_its_page_and_out_of_
     }
     for n in 0..20 {
         let (rows, batch) = answer_with_calls(&format!("m{n}"), &[&format!("c{n}")]);
-        applied(world.store.append(&key, fence, &rows, &StepCost::default(), Some(&batch)).await.unwrap());
-        let resumed = submit(&world.store, &key, &[&format!("c{n}")], &unremembered()).await.grant.unwrap();
-        fence = TurnFence { fence: resumed.fence, ..fence };
+        applied(
+            world
+                .store
+                .append(&key, fence, &rows, &StepCost::default(), Some(&batch))
+                .await
+                .unwrap(),
+        );
+        let resumed = submit(&world.store, &key, &[&format!("c{n}")], &unremembered())
+            .await
+            .grant
+            .unwrap();
+        fence = TurnFence {
+            fence: resumed.fence,
+            ..fence
+        };
     }
     let World { database, store } = world;
     drop(store);
     let client = database.client().await;
-    let sql = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'session_run'";
+    let sql =
+        "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'session_run'";
     for _ in 0..100 {
         let row = client.query_one(sql, &[]).await.unwrap();
         let (updated, hot): (i64, i64) = (row.get(0), row.get(1));

@@ -1,4 +1,5 @@
-//! Calls that are handed out one after the other, or after a person's word, while everybody answers everything at once.
+//! Calls that are handed out one after the other, or after a person's word, while everybody answers
+//! everything at once.
 
 use futures_util::future::join_all;
 
@@ -11,7 +12,10 @@ async fn story(world: &World, key: &SessionKey) -> BTreeMap<String, Vec<(String,
                   and kind in ('approval_requested', 'tool_call_requested', 'tool_call_completed') order by seq";
     let mut story: BTreeMap<String, Vec<(String, i64)>> = BTreeMap::new();
     for row in client.query(sql, &[&key.session.as_str()]).await.unwrap() {
-        story.entry(row.get(0)).or_default().push((row.get(1), row.get(2)));
+        story
+            .entry(row.get(0))
+            .or_default()
+            .push((row.get(1), row.get(2)));
     }
     story
 }
@@ -21,7 +25,13 @@ async fn asked(world: &World, key: &SessionKey) -> (i64, bool) {
     let sql = "select (select count(*) from tool_calls c where c.session_id = $1 and c.status < 3 and c.deadline is not null),
                       r.open_calls = (select count(*) from tool_calls c where c.session_id = $1 and c.status < 3)
                  from session_run r where r.session_id = $1";
-    let row = world.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap();
+    let row = world
+        .database
+        .client()
+        .await
+        .query_one(sql, &[&key.session.as_str()])
+        .await
+        .unwrap();
     (row.get(0), row.get(1))
 }
 
@@ -30,28 +40,38 @@ async fn calls_that_come_one_after_the_other_do_so_however_many_answer_all_of_th
     let world = World::new().await;
     for round in 0..10 {
         let calls: Vec<String> = (0..4).map(|n| format!("r{round}c{n}")).collect();
-        let notation =
-            [calls[0].clone(), format!(">?{}", calls[1]), format!(">{}", calls[2]), format!(">?{}", calls[3])];
+        let notation = [
+            calls[0].clone(),
+            format!(">?{}", calls[1]),
+            format!(">{}", calls[2]),
+            format!(">?{}", calls[3]),
+        ];
         let notation: Vec<&str> = notation.iter().map(String::as_str).collect();
         let (key, grant) = world.waiting(&format!("s{round}"), &notation).await;
         let stores: Vec<Store> = (0..4).map(|n| world.replica(&format!("r{n}"))).collect();
         let ids: Vec<&str> = calls.iter().map(String::as_str).collect();
         let work = stores.iter().enumerate().map(|(n, store)| {
-            let (key, ids, world) = (key.clone(), ids.clone(), &world);
+            let key = key.clone();
+            let ids = ids.clone();
+            let world = &world;
             async move {
                 let mut grants = Vec::new();
                 let mut open = true;
                 while open {
                     for (m, call) in ids.iter().enumerate() {
                         let yes = (n + m) % 2 == 0;
-                        for submitted in
-                            [submit(store, &key, &ids, &unremembered()).await, decide(store, &key, call, yes).await]
-                        {
+                        for submitted in [
+                            submit(store, &key, &ids, &unremembered()).await,
+                            decide(store, &key, call, yes).await,
+                        ] {
                             grants.extend(submitted.grant);
                         }
                     }
                     let (count, counted) = asked(world, &key).await;
-                    assert!(count <= 1 && counted, "{count} are asked about at once; counted: {counted}");
+                    assert!(
+                        count <= 1 && counted,
+                        "{count} are asked about at once; counted: {counted}"
+                    );
                     open = count > 0;
                 }
                 grants
@@ -65,7 +85,8 @@ async fn calls_that_come_one_after_the_other_do_so_however_many_answer_all_of_th
     }
 }
 
-/// Each call is asked about, perhaps approved, and completed, once; and only after the one before was completed.
+/// Each call is asked about, perhaps approved, and completed, once; and only after the one before
+/// was completed.
 fn check(story: &BTreeMap<String, Vec<(String, i64)>>, calls: &[&str]) {
     let mut over = 0;
     for (n, call) in calls.iter().enumerate() {
@@ -75,13 +96,20 @@ fn check(story: &BTreeMap<String, Vec<(String, i64)>>, calls: &[&str]) {
             // The first one's request is written by the layer above.
             0 => &[&["tool_call_completed"]],
             1 | 3 => &[
-                &["approval_requested", "tool_call_requested", "tool_call_completed"],
+                &[
+                    "approval_requested",
+                    "tool_call_requested",
+                    "tool_call_completed",
+                ],
                 &["approval_requested", "tool_call_completed"],
             ],
             _ => &[&["tool_call_requested", "tool_call_completed"]],
         };
         assert!(allowed.contains(&kinds.as_slice()), "{call}: {kinds:?}");
-        assert!(told[0].1 > over, "{call} was asked about before the one before it was completed: {story:?}");
+        assert!(
+            told[0].1 > over,
+            "{call} was asked about before the one before it was completed: {story:?}"
+        );
         over = told.last().unwrap().1;
     }
 }
@@ -91,10 +119,26 @@ async fn a_call_waits_for_its_turn_until_nothing_is_asked_about_any_more() {
     let world = World::new().await;
     let (key, _) = world.waiting("s", &["c1", "?c2", ">c3"]).await;
     let submitted = submit(&world.store, &key, &["c1", "c3"], &unremembered()).await;
-    assert_eq!((submitted.accepted.len(), submitted.pending), (1, vec![CallId::new("c2")]));
-    assert_eq!(decide(&world.store, &key, "c2", true).await.pending, [CallId::new("c2")]);
-    assert_eq!(submit(&world.store, &key, &["c2"], &unremembered()).await.pending, [CallId::new("c3")]);
-    assert!(submit(&world.store, &key, &["c3"], &unremembered()).await.grant.is_some());
+    assert_eq!(
+        (submitted.accepted.len(), submitted.pending),
+        (1, vec![CallId::new("c2")])
+    );
+    assert_eq!(
+        decide(&world.store, &key, "c2", true).await.pending,
+        [CallId::new("c2")]
+    );
+    assert_eq!(
+        submit(&world.store, &key, &["c2"], &unremembered())
+            .await
+            .pending,
+        [CallId::new("c3")]
+    );
+    assert!(
+        submit(&world.store, &key, &["c3"], &unremembered())
+            .await
+            .grant
+            .is_some()
+    );
     world.assert_dense(&key).await;
 }
 
@@ -102,9 +146,14 @@ async fn a_call_waits_for_its_turn_until_nothing_is_asked_about_any_more() {
 async fn a_turn_without_input_is_admitted_only_while_the_model_has_not_the_last_word() {
     let world = World::new().await;
     let begin = async |key: &SessionKey, turn: &str| {
-        let (turn, rows, request) = (TurnId::new(turn), opening_without_input(), TurnRequest::default());
+        let turn = TurnId::new(turn);
+        let rows = opening_without_input();
+        let request = TurnRequest::default();
         let idempotency = unremembered();
-        let admission = Admission { continues: true, ..admission(&turn, &rows, &idempotency, &request) };
+        let admission = Admission {
+            continues: true,
+            ..admission(&turn, &rows, &idempotency, &request)
+        };
         world.store.admit(key, &admission).await.unwrap()
     };
     let (key, grant) = world.running("s").await;
@@ -115,6 +164,9 @@ async fn a_turn_without_input_is_admitted_only_while_the_model_has_not_the_last_
     applied(finish(&world.store, &key, grant.right(), rows).await);
     assert!(!world.store.asks_for_an_answer(&key).await.unwrap());
     assert_eq!(begin(&key, "t3").await, None);
-    assert!(admit(&world.store, &key, "t4").await.is_some(), "with input it goes on");
+    assert!(
+        admit(&world.store, &key, "t4").await.is_some(),
+        "with input it goes on"
+    );
     world.assert_dense(&key).await;
 }

@@ -1,4 +1,5 @@
-//! The statements whose plans are looked at: those that stand alone, and those of transitions, which run after the ones before them.
+//! The statements whose plans are looked at: those that stand alone, and those of transitions,
+//! which run after the ones before them.
 
 use contextd::store::{hot_statements, hot_transitions, named::Named};
 
@@ -44,7 +45,9 @@ fn named_arguments(statement: &Named, session: &str, turn: &str) -> String {
         "turn" => format!("'{turn}'"),
         "owner" => "'one'".to_owned(),
         "epoch" | "calls" | "step_count" | "revision" => "1".to_owned(),
-        "op" | "reasoning_tokens" | "cache_read_tokens" | "cache_write_tokens" | "tools_tokens" => "0".to_owned(),
+        "op" | "reasoning_tokens" | "cache_read_tokens" | "cache_write_tokens" | "tools_tokens" => {
+            "0".to_owned()
+        }
         "model" => "'scripted/demo'".to_owned(),
         "input_tokens" => "100".to_owned(),
         "output_tokens" => "10".to_owned(),
@@ -62,17 +65,33 @@ fn named_arguments(statement: &Named, session: &str, turn: &str) -> String {
             tail("")[at.unwrap_or_else(|| panic!("no argument for {other}"))].to_owned()
         }
     };
-    statement.names.iter().map(|name| argument(name)).collect::<Vec<_>>().join(", ")
+    statement
+        .names
+        .iter()
+        .map(|name| argument(name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
-/// The statement of a finish that compares the fence and decides, with arguments for the first turn of a session.
+/// The statement of a finish that compares the fence and decides, with arguments for the first turn
+/// of a session.
 pub(super) fn finish_fence(session: &str) -> (&'static str, String) {
-    let (_, finish) = hot_transitions().into_iter().find(|(name, _)| *name == "finish").unwrap();
-    let fence = finish.iter().find(|statement| statement.name() == "store::turn::finish").unwrap();
-    (&fence.sql, named_arguments(fence, session, &format!("{session}-t1")))
+    let (_, finish) = hot_transitions()
+        .into_iter()
+        .find(|(name, _)| *name == "finish")
+        .unwrap();
+    let fence = finish
+        .iter()
+        .find(|statement| statement.name() == "store::turn::finish")
+        .unwrap();
+    (
+        &fence.sql,
+        named_arguments(fence, session, &format!("{session}-t1")),
+    )
 }
 
-/// What is looked at: a statement by itself, or one of a transition, which runs after those before it.
+/// What is looked at: a statement by itself, or one of a transition, which runs after those before
+/// it.
 #[derive(Clone, Copy)]
 pub(super) enum Hot {
     /// Its name and its text.
@@ -84,10 +103,14 @@ pub(super) enum Hot {
 impl Hot {
     /// All of them.
     pub(super) fn all() -> Vec<Self> {
-        let alone = hot_statements().into_iter().map(|(name, sql)| Self::Alone(name, sql));
+        let alone = hot_statements()
+            .into_iter()
+            .map(|(name, sql)| Self::Alone(name, sql));
         let nth = hot_transitions()
             .into_iter()
-            .flat_map(|(name, statements)| (0..statements.len()).map(move |at| Self::Nth(name, statements, at)));
+            .flat_map(|(name, statements)| {
+                (0..statements.len()).map(move |at| Self::Nth(name, statements, at))
+            });
         alone.chain(nth).filter(|hot| hot.is_needed()).collect()
     }
 
@@ -100,7 +123,9 @@ impl Hot {
     pub(super) fn name(self) -> String {
         match self {
             Self::Alone(name, _) => name.to_owned(),
-            Self::Nth(transition, statements, at) => format!("{transition}: {}", statements[at].name()),
+            Self::Nth(transition, statements, at) => {
+                format!("{transition}: {}", statements[at].name())
+            }
         }
     }
 
@@ -115,13 +140,25 @@ impl Hot {
     /// Runs it as it was prepared, and before it what comes before it.
     pub(super) fn executions(self) -> Vec<String> {
         match self {
-            Self::Alone(name, _) => vec![format!("execute {name} ({})", arguments(name).join(", "))],
+            Self::Alone(name, _) => {
+                vec![format!("execute {name} ({})", arguments(name).join(", "))]
+            }
             Self::Nth(transition, statements, at) => {
-                let (session, turn) = if transition == "finish" { ("run", "run-t1") } else { ("new", "new-turn") };
-                let execution = |(at, statement): (usize, &Named)| {
-                    format!("execute {transition}_{at} ({})", named_arguments(statement, session, turn))
+                let (session, turn) = if transition == "finish" {
+                    ("run", "run-t1")
+                } else {
+                    ("new", "new-turn")
                 };
-                let needed = statements[..=at].iter().enumerate().filter(|(_, statement)| statement.name() != MEDIA);
+                let execution = |(at, statement): (usize, &Named)| {
+                    format!(
+                        "execute {transition}_{at} ({})",
+                        named_arguments(statement, session, turn)
+                    )
+                };
+                let needed = statements[..=at]
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, statement)| statement.name() != MEDIA);
                 needed.map(execution).collect()
             }
         }

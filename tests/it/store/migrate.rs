@@ -1,4 +1,5 @@
-//! Migrations on databases as they are found: made by an older program, dumped meanwhile, left half way.
+//! Migrations on databases as they are found: made by an older program, dumped meanwhile, left half
+//! way.
 
 use std::{
     path::Path,
@@ -20,13 +21,19 @@ const INDEX: (&str, &str) = (
      create unique index concurrently if not exists extra on calibration (calls);",
 );
 /// A file that changes a table.
-const COLUMN: (&str, &str) =
-    ("V991__column", "-- oldest-program: 13\nalter table sessions add column extra int; select 1;");
+const COLUMN: (&str, &str) = (
+    "V991__column",
+    "-- oldest-program: 13\nalter table sessions add column extra int; select 1;",
+);
 
 /// What a database has of a migration.
 async fn noted(client: &Client, version: i32) -> Option<(String, i32)> {
     let sql = "select name, oldest_program from refinery_schema_history where version = $1";
-    client.query_opt(sql, &[&version]).await.unwrap().map(|row| (row.get(0), row.get(1)))
+    client
+        .query_opt(sql, &[&version])
+        .await
+        .unwrap()
+        .map(|row| (row.get(0), row.get(1)))
 }
 
 async fn exists(client: &Client, sql: &str) -> bool {
@@ -34,27 +41,62 @@ async fn exists(client: &Client, sql: &str) -> bool {
 }
 
 const VALID: &str = "select 1 from pg_index where indexrelid = to_regclass('extra') and indisvalid";
-const INVALID: &str = "select 1 from pg_index where indexrelid = to_regclass('extra') and not indisvalid";
+const INVALID: &str =
+    "select 1 from pg_index where indexrelid = to_regclass('extra') and not indisvalid";
 
 #[tokio::test]
 async fn a_database_that_refinery_migrated_is_brought_up_to_date() {
     let database = TestDatabase::empty().await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
     let files = refinery::load_sql_migrations(folder).unwrap();
-    let old: Vec<_> = files.iter().filter(|file| file.version() <= LAST_OF_REFINERY).cloned().collect();
+    let old: Vec<_> = files
+        .iter()
+        .filter(|file| file.version() <= LAST_OF_REFINERY)
+        .cloned()
+        .collect();
     let mut client = database.client().await;
-    refinery::Runner::new(&old).run_async(&mut client).await.unwrap();
-    client.batch_execute("insert into sessions (tenant_id, session_id) values ('default', 'kept')").await.unwrap();
+    refinery::Runner::new(&old)
+        .run_async(&mut client)
+        .await
+        .unwrap();
+    client
+        .batch_execute("insert into sessions (tenant_id, session_id) values ('default', 'kept')")
+        .await
+        .unwrap();
 
-    let applied = migrate::run_with(&database.pool(), &[COLUMN]).await.unwrap();
+    let applied = migrate::run_with(&database.pool(), &[COLUMN])
+        .await
+        .unwrap();
     assert_eq!(applied, files.len() - old.len() + 1);
     assert_eq!(noted(&client, 991).await, Some(("column".to_owned(), 13)));
-    assert!(exists(&client, "select extra from sessions where session_id = 'kept'").await);
-    assert_eq!(migrate::run_with(&database.pool(), &[COLUMN]).await.unwrap(), 0);
+    assert!(
+        exists(
+            &client,
+            "select extra from sessions where session_id = 'kept'"
+        )
+        .await
+    );
+    assert_eq!(
+        migrate::run_with(&database.pool(), &[COLUMN])
+            .await
+            .unwrap(),
+        0
+    );
 
     // What refinery reads of the history, it can still read.
-    let history = client.query_one("select applied_on from refinery_schema_history where version = 991", &[]).await;
-    assert!(history.unwrap().get::<_, String>(0).parse::<jiff::Timestamp>().is_ok());
+    let history = client
+        .query_one(
+            "select applied_on from refinery_schema_history where version = 991",
+            &[],
+        )
+        .await;
+    assert!(
+        history
+            .unwrap()
+            .get::<_, String>(0)
+            .parse::<jiff::Timestamp>()
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -63,21 +105,43 @@ async fn a_database_without_the_newest_migration_is_behind_and_one_that_names_th
     assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Lacks(1));
     let applied = migrate::run(&database.pool()).await.unwrap();
     assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Fits);
-    migrate::run_with(&database.pool(), &[INDEX, COLUMN]).await.unwrap();
+    migrate::run_with(&database.pool(), &[INDEX, COLUMN])
+        .await
+        .unwrap();
     // This program has neither of the two, and they name it.
     assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Fits);
-    assert_eq!(migrate::run(&database.pool()).await.unwrap(), 0, "{applied}");
-    let contract = ("V992__contract", "-- oldest-program: 992\nalter table sessions drop column extra;");
-    migrate::run_with(&database.pool(), &[INDEX, COLUMN, contract]).await.unwrap();
-    let Fit::Refused(why) = migrate::fit(&database.pool()).await.unwrap() else { panic!("not refused") };
-    assert!(why.contains("migration 992, which only a contextd with migration 992 or later can work on"), "{why}");
+    assert_eq!(
+        migrate::run(&database.pool()).await.unwrap(),
+        0,
+        "{applied}"
+    );
+    let contract = (
+        "V992__contract",
+        "-- oldest-program: 992\nalter table sessions drop column extra;",
+    );
+    migrate::run_with(&database.pool(), &[INDEX, COLUMN, contract])
+        .await
+        .unwrap();
+    let Fit::Refused(why) = migrate::fit(&database.pool()).await.unwrap() else {
+        panic!("not refused")
+    };
+    assert!(
+        why.contains(
+            "migration 992, which only a contextd with migration 992 or later can work on"
+        ),
+        "{why}"
+    );
 }
 
 #[tokio::test]
 async fn an_index_is_made_outside_of_a_transaction_by_one_of_several_processes() {
     let database = TestDatabase::new().await;
-    let (one, two) = (database.pool(), database.pool());
-    let applied = tokio::join!(migrate::run_with(&one, &[INDEX]), migrate::run_with(&two, &[INDEX]));
+    let one = database.pool();
+    let two = database.pool();
+    let applied = tokio::join!(
+        migrate::run_with(&one, &[INDEX]),
+        migrate::run_with(&two, &[INDEX])
+    );
     assert_eq!(applied.0.unwrap() + applied.1.unwrap(), 1);
     let client = database.client().await;
     assert!(exists(&client, VALID).await);
@@ -88,14 +152,29 @@ async fn an_index_is_made_outside_of_a_transaction_by_one_of_several_processes()
 async fn an_index_that_was_left_half_made_is_made_again() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
-    client.batch_execute("insert into calibration (model, ratio) values ('one', 1), ('two', 1)").await.unwrap();
-    let failed = migrate::run_with(&database.pool(), &[INDEX]).await.unwrap_err().to_string();
+    client
+        .batch_execute("insert into calibration (model, ratio) values ('one', 1), ('two', 1)")
+        .await
+        .unwrap();
+    let failed = migrate::run_with(&database.pool(), &[INDEX])
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(failed.contains("migration 990 (index) failed"), "{failed}");
-    assert!(exists(&client, INVALID).await, "nothing was left behind: the test shows nothing");
+    assert!(
+        exists(&client, INVALID).await,
+        "nothing was left behind: the test shows nothing"
+    );
     assert_eq!(noted(&client, 990).await, None);
 
-    client.batch_execute("delete from calibration").await.unwrap();
-    assert_eq!(migrate::run_with(&database.pool(), &[INDEX]).await.unwrap(), 1);
+    client
+        .batch_execute("delete from calibration")
+        .await
+        .unwrap();
+    assert_eq!(
+        migrate::run_with(&database.pool(), &[INDEX]).await.unwrap(),
+        1
+    );
     assert!(exists(&client, VALID).await);
 }
 
@@ -104,22 +183,32 @@ async fn an_index_that_was_made_but_not_noted_is_noted() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
     client.batch_execute(INDEX.1).await.unwrap();
-    assert_eq!(migrate::run_with(&database.pool(), &[INDEX]).await.unwrap(), 1);
+    assert_eq!(
+        migrate::run_with(&database.pool(), &[INDEX]).await.unwrap(),
+        1
+    );
     assert_eq!(noted(&client, 990).await, Some(("index".to_owned(), 13)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_waits_for_a_dump_lets_statements_through() {
     let database = TestDatabase::new().await;
-    let (dump, client) = (database.client().await, database.client().await);
-    dump.batch_execute("begin; lock table sessions in access share mode").await.unwrap();
+    let dump = database.client().await;
+    let client = database.client().await;
+    dump.batch_execute("begin; lock table sessions in access share mode")
+        .await
+        .unwrap();
     let pool = database.pool();
     let mut migrating = tokio::spawn(async move { migrate::run_with(&pool, &[COLUMN]).await });
     // A connection of the service gives a lock up after two seconds.
-    client.batch_execute("set lock_timeout = '2s'").await.unwrap();
+    client
+        .batch_execute("set lock_timeout = '2s'")
+        .await
+        .unwrap();
     let waiting = "select pid from pg_locks where relation = 'sessions'::regclass and not granted";
     crate::harness::host::until("the migration waits", || exists(&client, waiting)).await;
-    // Longer than a statement waits for a lock: one that stood behind the migration all the while would fail.
+    // Longer than a statement waits for a lock: one that stood behind the migration all the while
+    // would fail.
     let traffic = async {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(4) {
@@ -134,6 +223,9 @@ async fn a_migration_that_waits_for_a_dump_lets_statements_through() {
         ended = &mut migrating => panic!("it ended beside the dump: {ended:?}"),
     }
     dump.batch_execute("commit").await.unwrap();
-    let applied = tokio::time::timeout(PATIENCE, migrating).await.unwrap().unwrap();
+    let applied = tokio::time::timeout(PATIENCE, migrating)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(applied.unwrap(), 1);
 }

@@ -18,9 +18,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use contextd::{
     model::{
-        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part, Payload, RequestId, Role,
-        Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall, ToolOutcome, ToolResult, TurnFence, TurnId,
-        TurnResult,
+        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part,
+        Payload, RequestId, Role, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall,
+        ToolOutcome, ToolResult, TurnFence, TurnId, TurnResult,
         command::{Idempotency, TurnRequest},
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
@@ -77,7 +77,18 @@ impl World {
     async fn waiting(&self, session: &str, calls: &[&str]) -> (SessionKey, Grant) {
         let (key, grant) = self.running(session).await;
         let (rows, batch) = answer_with_calls(session, calls);
-        applied(self.store.append(&key, grant.right(), &rows, &StepCost::default(), Some(&batch)).await.unwrap());
+        applied(
+            self.store
+                .append(
+                    &key,
+                    grant.right(),
+                    &rows,
+                    &StepCost::default(),
+                    Some(&batch),
+                )
+                .await
+                .unwrap(),
+        );
         (key, grant)
     }
 
@@ -92,12 +103,21 @@ impl World {
     async fn expire(&self, key: &SessionKey) {
         let client = self.database.client().await;
         let sql = "update session_run set lease_until = now() - interval '1 second' where session_id = $1";
-        assert_eq!(client.execute(sql, &[&key.session.as_str()]).await.unwrap(), 1);
+        assert_eq!(
+            client.execute(sql, &[&key.session.as_str()]).await.unwrap(),
+            1
+        );
     }
 
     /// One number.
     async fn number(&self, sql: &str, key: &SessionKey) -> i64 {
-        self.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap().get(0)
+        self.database
+            .client()
+            .await
+            .query_one(sql, &[&key.session.as_str()])
+            .await
+            .unwrap()
+            .get(0)
     }
 
     /// Fails unless the session's seqs are 1, 2, 3 and so on, up to its head.
@@ -105,8 +125,18 @@ impl World {
         let sql =
             "select coalesce(array_agg(seq order by seq), '{}') = array(select generate_series(1, max(r.next_seq) - 1))
                      from session_run r left join events e using (tenant_id, session_id) where r.session_id = $1";
-        let row = self.database.client().await.query_one(sql, &[&key.session.as_str()]).await.unwrap();
-        assert!(row.get::<_, bool>(0), "the events of {} have gaps", key.session);
+        let row = self
+            .database
+            .client()
+            .await
+            .query_one(sql, &[&key.session.as_str()])
+            .await
+            .unwrap();
+        assert!(
+            row.get::<_, bool>(0),
+            "the events of {} have gaps",
+            key.session
+        );
     }
 }
 
@@ -115,11 +145,17 @@ fn key(session: &str) -> SessionKey {
 }
 
 fn request(id: &str) -> Idempotency {
-    Idempotency { request: Some(RequestId::new(id)), hash: format!("hash of {id}") }
+    Idempotency {
+        request: Some(RequestId::new(id)),
+        hash: format!("hash of {id}"),
+    }
 }
 
 fn unremembered() -> Idempotency {
-    Idempotency { request: None, hash: String::new() }
+    Idempotency {
+        request: None,
+        hash: String::new(),
+    }
 }
 
 fn at(step: u32) -> StepPosition {
@@ -151,16 +187,28 @@ fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMess
 /// Rows that are one message.
 fn says(id: &str, role: Role, tokens: u32, category: Category) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 0);
-    rows.message(message(id, role, vec![part("words", tokens, category)]), at(1));
+    rows.message(
+        message(id, role, vec![part("words", tokens, category)]),
+        at(1),
+    );
     rows
 }
 
 /// What a turn begins with.
 fn opening(id: &str) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event("turn_started", String::new(), Vec::new(), StepPosition::default());
+    rows.encoded_event(
+        "turn_started",
+        String::new(),
+        Vec::new(),
+        StepPosition::default(),
+    );
     rows.message(
-        message(format!("{id}-input"), Role::User, vec![part("do it", 11, Category::User)]),
+        message(
+            format!("{id}-input"),
+            Role::User,
+            vec![part("do it", 11, Category::User)],
+        ),
         StepPosition::default(),
     );
     rows.encoded_event("step_started", String::new(), Vec::new(), at(1));
@@ -170,27 +218,46 @@ fn opening(id: &str) -> Rows {
 /// What a turn for a queued message begins with.
 fn opening_without_input() -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event("turn_started", String::new(), Vec::new(), StepPosition::default());
+    rows.encoded_event(
+        "turn_started",
+        String::new(),
+        Vec::new(),
+        StepPosition::default(),
+    );
     rows.encoded_event("step_started", String::new(), Vec::new(), at(1));
     rows
 }
 
-/// An assistant message that makes calls, and the calls. `?c` asks a person first, `>c` waits for its turn, `>?c` both.
+/// An assistant message that makes calls, and the calls. `?c` asks a person first, `>c` waits for
+/// its turn, `>?c` both.
 fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
     let mut rows = Rows::new(ESTIMATOR, 0);
     let fates: Vec<CallFate> = calls.iter().map(|call| fate(call)).collect();
-    let calls: Vec<&str> = calls.iter().map(|call| call.trim_start_matches(['>', '?'])).collect();
+    let calls: Vec<&str> = calls
+        .iter()
+        .map(|call| call.trim_start_matches(['>', '?']))
+        .collect();
     let call_part = |call: &&str| StoredPart {
         part: Part::new(Content::ToolCall(ToolCall {
             id: CallId::new(*call),
             name: "look".to_owned(),
             arguments: "{}".to_owned(),
         })),
-        size: Counted { tokens: 5, category: Category::ToolCalls },
+        size: Counted {
+            tokens: 5,
+            category: Category::ToolCalls,
+        },
         estimator: ESTIMATOR.to_owned(),
         pruned: None,
     };
-    rows.message(message(format!("{id}-calls"), Role::Assistant, calls.iter().map(call_part).collect()), at(1));
+    rows.message(
+        message(
+            format!("{id}-calls"),
+            Role::Assistant,
+            calls.iter().map(call_part).collect(),
+        ),
+        at(1),
+    );
     let batch = Batch {
         message: MessageId::new(format!("{id}-calls")),
         results: MessageId::new(format!("{id}-results")),
@@ -212,15 +279,32 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
 
 fn fate(notation: &str) -> CallFate {
     let id = CallId::new(notation.trim_start_matches(['>', '?']));
-    let (call, timeout) =
-        (ToolCall { id, name: "look".to_owned(), arguments: "{}".to_owned() }, Duration::from_secs(60));
+    let call = ToolCall {
+        id,
+        name: "look".to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    let timeout = Duration::from_secs(60);
     let (waits_for, request) = if notation.contains('?') {
-        (WaitsFor::Approval, Payload::ApprovalRequested { call, timeout })
+        (
+            WaitsFor::Approval,
+            Payload::ApprovalRequested { call, timeout },
+        )
     } else {
-        (WaitsFor::Result { edited: false }, Payload::ToolCallRequested { call, timeout, edited: false })
+        (
+            WaitsFor::Result { edited: false },
+            Payload::ToolCallRequested {
+                call,
+                timeout,
+                edited: false,
+            },
+        )
     };
     if notation.starts_with('>') {
-        CallFate::Later { waits_for, request: Box::new(request) }
+        CallFate::Later {
+            waits_for,
+            request: Box::new(request),
+        }
     } else {
         CallFate::Asked(waits_for)
     }
@@ -245,34 +329,78 @@ fn admission<'a>(
 }
 
 async fn admit_new(store: &Store, key: &SessionKey) -> Option<Grant> {
-    let (turn, rows) = (TurnId::new(format!("{}-t1", key.session)), opening(key.session.as_str()));
-    let config = SessionConfig { model: "scripted/demo".to_owned(), ..SessionConfig::default() };
-    let new = NewConfig { config: &config, tools_tokens: 0, estimator: ESTIMATOR };
-    let (idempotency, request) = (unremembered(), TurnRequest::default());
-    store.admit_new(key, &admission(&turn, &rows, &idempotency, &request), &new).await.unwrap()
+    let turn = TurnId::new(format!("{}-t1", key.session));
+    let rows = opening(key.session.as_str());
+    let config = SessionConfig {
+        model: "scripted/demo".to_owned(),
+        ..SessionConfig::default()
+    };
+    let new = NewConfig {
+        config: &config,
+        tools_tokens: 0,
+        estimator: ESTIMATOR,
+    };
+    let idempotency = unremembered();
+    let request = TurnRequest::default();
+    store
+        .admit_new(key, &admission(&turn, &rows, &idempotency, &request), &new)
+        .await
+        .unwrap()
 }
 
 async fn admit(store: &Store, key: &SessionKey, turn: &str) -> Option<Grant> {
-    let (id, rows) = (TurnId::new(turn), opening(turn));
-    let (idempotency, request) = (unremembered(), TurnRequest::default());
-    store.admit(key, &admission(&id, &rows, &idempotency, &request)).await.unwrap()
+    let id = TurnId::new(turn);
+    let rows = opening(turn);
+    let idempotency = unremembered();
+    let request = TurnRequest::default();
+    store
+        .admit(key, &admission(&id, &rows, &idempotency, &request))
+        .await
+        .unwrap()
 }
 
 async fn finish(store: &Store, key: &SessionKey, right: TurnFence<'_>, rows: Rows) -> Written {
     let ending = Ending::Completed(CompletionReason::Stop);
-    store.finish(key, right, &rows, &StepCost::default(), &end(&ending, &TurnResult::default())).await.unwrap()
+    store
+        .finish(
+            key,
+            right,
+            &rows,
+            &StepCost::default(),
+            &end(&ending, &TurnResult::default()),
+        )
+        .await
+        .unwrap()
 }
 
 async fn stop(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written {
     let ending = Ending::Completed(CompletionReason::Deadline);
-    let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
-    store.stop(key, right, &rows, &StepCost::default(), &end(&ending, &result)).await.unwrap()
+    let rows = Rows::new(ESTIMATOR, 0);
+    let result = TurnResult::default();
+    store
+        .stop(
+            key,
+            right,
+            &rows,
+            &StepCost::default(),
+            &end(&ending, &result),
+        )
+        .await
+        .unwrap()
 }
 
 fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
-    let synthetic =
-        Synthetic { words: "closed", tokens: SYNTHETIC, overhead: OVERHEAD, reason: CallCancelReason::TurnEnded };
-    End { ending, result, synthetic }
+    let synthetic = Synthetic {
+        words: "closed",
+        tokens: SYNTHETIC,
+        overhead: OVERHEAD,
+        reason: CallCancelReason::TurnEnded,
+    };
+    End {
+        ending,
+        result,
+        synthetic,
+    }
 }
 
 fn applied(written: Written) -> contextd::store::written::Ack {
@@ -282,7 +410,12 @@ fn applied(written: Written) -> contextd::store::written::Ack {
     }
 }
 
-async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &Idempotency) -> Submitted {
+async fn submit(
+    store: &Store,
+    key: &SessionKey,
+    calls: &[&str],
+    idempotency: &Idempotency,
+) -> Submitted {
     let answers: Vec<Answer> = calls
         .iter()
         .map(|call| Answer {
@@ -300,7 +433,11 @@ async fn submit(store: &Store, key: &SessionKey, calls: &[&str], idempotency: &I
             blobs: Vec::new(),
         })
         .collect();
-    let next = NextStep { started: Some(Vec::new()), size_offset: 10, revision: 1 };
+    let next = NextStep {
+        started: Some(Vec::new()),
+        size_offset: 10,
+        revision: 1,
+    };
     let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
         answers: &answers,
@@ -331,11 +468,31 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
         hash: "denial".to_owned(),
         blobs: Vec::new(),
     };
-    let asked = ToolCall { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() };
-    let request = Payload::ToolCallRequested { call: asked, timeout: Duration::from_secs(60), edited: false };
-    let approval = Approval { call: id.clone(), edited: None, request };
-    let (answers, approvals) = if yes { (vec![], vec![approval]) } else { (vec![denial], vec![]) };
-    let next = NextStep { started: Some(Vec::new()), size_offset: 10, revision: 1 };
+    let asked = ToolCall {
+        id: id.clone(),
+        name: "look".to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    let request = Payload::ToolCallRequested {
+        call: asked,
+        timeout: Duration::from_secs(60),
+        edited: false,
+    };
+    let approval = Approval {
+        call: id.clone(),
+        edited: None,
+        request,
+    };
+    let (answers, approvals) = if yes {
+        (vec![], vec![approval])
+    } else {
+        (vec![denial], vec![])
+    };
+    let next = NextStep {
+        started: Some(Vec::new()),
+        size_offset: 10,
+        revision: 1,
+    };
     let submission = Submission {
         answers: &answers,
         approvals: &approvals,
@@ -364,26 +521,62 @@ fn asap<'a>(message: &'a MessageId, idempotency: &'a Idempotency) -> NewQueued<'
 }
 
 async fn enqueue(store: &Store, key: &SessionKey, id: &str) -> Place {
-    let (message, idempotency) = (MessageId::new(id), request(id));
-    placed(store.enqueue(key, &asap(&message, &idempotency), None).await.unwrap())
+    let message = MessageId::new(id);
+    let idempotency = request(id);
+    placed(
+        store
+            .enqueue(key, &asap(&message, &idempotency), None)
+            .await
+            .unwrap(),
+    )
 }
 
 fn placed(enqueued: Enqueued) -> Place {
-    let Enqueued::Queued(place) = enqueued else { panic!("not queued: {enqueued:?}") };
+    let Enqueued::Queued(place) = enqueued else {
+        panic!("not queued: {enqueued:?}")
+    };
     place
 }
 
 /// Takes these messages as one user message.
-async fn take(store: &Store, key: &SessionKey, right: TurnFence<'_>, seen: Seq, ids: &[&str], advance: bool) -> Take {
+async fn take(
+    store: &Store,
+    key: &SessionKey,
+    right: TurnFence<'_>,
+    seen: Seq,
+    ids: &[&str],
+    advance: bool,
+) -> Take {
     let ids: Vec<MessageId> = ids.iter().map(|id| MessageId::new(*id)).collect();
     let into = MessageId::new(format!("from-{}", ids[0]));
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.encoded_event("messages_applied", into.to_string(), Vec::new(), at(1));
-    rows.message(message(into.as_str(), Role::User, vec![part("queued words", 9, Category::User)]), at(1));
+    rows.message(
+        message(
+            into.as_str(),
+            Role::User,
+            vec![part("queued words", 9, Category::User)],
+        ),
+        at(1),
+    );
     if advance {
         rows.encoded_event("step_started", String::new(), Vec::new(), at(2));
     }
-    let taken: Vec<Taken<'_>> = ids.iter().map(|message| Taken { message, end: Ok(&into), event: 1 }).collect();
-    let step = if advance { Advance::InAnyCase } else { Advance::Stay };
-    store.take(key, right, Some(seen), &rows, &taken, step).await.unwrap()
+    let taken: Vec<Taken<'_>> = ids
+        .iter()
+        .map(|message| Taken {
+            message,
+            end: Ok(&into),
+            event: 1,
+        })
+        .collect();
+    let step = if advance {
+        Advance::InAnyCase
+    } else {
+        Advance::Stay
+    };
+    store
+        .take(key, right, Some(seen), &rows, &taken, step)
+        .await
+        .unwrap()
 }

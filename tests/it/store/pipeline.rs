@@ -1,4 +1,5 @@
-//! Transactions that are sent in one go are all or nothing, also when a statement of theirs cannot be sent.
+//! Transactions that are sent in one go are all or nothing, also when a statement of theirs cannot
+//! be sent.
 
 use super::*;
 
@@ -13,13 +14,33 @@ async fn a_transaction_of_which_a_statement_cannot_be_sent_does_nothing() {
     let world = World::new().await;
     let key = world.idle("s").await;
     let pool = world.database.pool().rewriting(|statements| {
-        assert!(statements.len() == 1 || statements.contains(&READ), "the statement is another one: {statements:?}");
-        statements.iter().map(|sql| if *sql == READ { MISTYPED } else { sql }).collect()
+        assert!(
+            statements.len() == 1 || statements.contains(&READ),
+            "the statement is another one: {statements:?}"
+        );
+        statements
+            .iter()
+            .map(|sql| if *sql == READ { MISTYPED } else { sql })
+            .collect()
     });
     let mistyped = Store::new(pool, "mistyped".to_owned(), LEASE);
     let remembered = mistyped.remember(&key, &request("r"), "7").await;
-    assert!(matches!(remembered, Err(contextd::store::Error::Broken(_))), "{remembered:?}");
-    assert_eq!(world.store.remembered(&key, &RequestId::new("r")).await.unwrap(), None);
-    let first = world.store.remember(&key, &request("r"), "8").await.unwrap();
+    assert!(
+        matches!(remembered, Err(contextd::store::Error::Broken(_))),
+        "{remembered:?}"
+    );
+    assert_eq!(
+        world
+            .store
+            .remembered(&key, &RequestId::new("r"))
+            .await
+            .unwrap(),
+        None
+    );
+    let first = world
+        .store
+        .remember(&key, &request("r"), "8")
+        .await
+        .unwrap();
     assert_eq!(first.map(|first| first.result), Some("8".to_owned()));
 }

@@ -1,4 +1,5 @@
-//! The plans of the hot statements: each works on its session alone, however many others its tenant has.
+//! The plans of the hot statements: each works on its session alone, however many others its tenant
+//! has.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,13 @@ const STEP: [&str; 9] = ["1", "0", "'scripted/demo'", "1", "100", "10", "0", "0"
 
 /// The arguments of a step with a call that is asked for and another that waits for its turn.
 fn append_arguments() -> Vec<&'static str> {
-    let calls = ["array['n1', 'n2']", "array['look', 'look']", "array[0, 1]", "array[0, 1]", "array[60, 60]"];
+    let calls = [
+        "array['n1', 'n2']",
+        "array['look', 'look']",
+        "array[0, 1]",
+        "array[0, 1]",
+        "array[60, 60]",
+    ];
     let handed_out = [
         "array[0, 1]::smallint[]",
         "array[null, '']::bytea[]",
@@ -70,31 +77,75 @@ fn append_arguments() -> Vec<&'static str> {
         "'one'",
         "'run-t1'",
     ];
-    with(with(with(with(tail("'run'"), &STEP), &["30", "'new-message'"]), &calls), &handed_out)
+    with(
+        with(
+            with(with(tail("'run'"), &STEP), &["30", "'new-message'"]),
+            &calls,
+        ),
+        &handed_out,
+    )
 }
 
 /// The arguments of a submission of a result and an approval.
 fn submit_arguments() -> Vec<&'static str> {
-    let result =
-        ["array['d1']", "array[1]::smallint[]", "array['seen']", "array[null]::bytea[]", "array[3]", "array['h']"];
-    let kind = ["array[null]::text[]", "array[0]::smallint[]", "array[3]::smallint[]", "array[false]"];
+    let result = [
+        "array['d1']",
+        "array[1]::smallint[]",
+        "array['seen']",
+        "array[null]::bytea[]",
+        "array[3]",
+        "array['h']",
+    ];
+    let kind = [
+        "array[null]::text[]",
+        "array[0]::smallint[]",
+        "array[3]::smallint[]",
+        "array[false]",
+    ];
     let approval = ["array['d2']", "array['']::bytea[]", "array['{}']"];
-    let rest = ["'r'", "'hash'", "'two'", "30", "'test'", "4", "''", "10", "1"];
-    with(with(with(with(vec!["'t'", "'turns'"], &result), &kind), &approval), &rest)
+    let rest = [
+        "'r'", "'hash'", "'two'", "30", "'test'", "4", "''", "10", "1",
+    ];
+    with(
+        with(
+            with(with(vec!["'t'", "'turns'"], &result), &kind),
+            &approval,
+        ),
+        &rest,
+    )
 }
 
 /// The arguments of a take of both messages that wait.
 fn take_arguments() -> Vec<&'static str> {
-    let taken = ["array['q1', 'q2']", "array[1, 1]::smallint[]", "array[1, 1]"];
-    let into = ["array['new-message', 'new-message']", "array[null, null]::smallint[]"];
+    let taken = [
+        "array['q1', 'q2']",
+        "array[1, 1]::smallint[]",
+        "array[1, 1]",
+    ];
+    let into = [
+        "array['new-message', 'new-message']",
+        "array[null, null]::smallint[]",
+    ];
     with(
-        with(with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken), &into),
+        with(
+            with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken),
+            &into,
+        ),
         &["null", "1", "'one'", "'queue-t1'"],
     )
 }
 
 /// A message that starts a turn, for a minute, among 100 at most.
-const QUEUED: [&str; 8] = ["'new-queued'", "''", "1", "true", "false", "null", "60", "100"];
+const QUEUED: [&str; 8] = [
+    "'new-queued'",
+    "''",
+    "1",
+    "true",
+    "false",
+    "null",
+    "60",
+    "100",
+];
 
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
@@ -115,13 +166,26 @@ fn record_arguments() -> Vec<&'static str> {
 
 /// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
 pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
-    let admission = ["'new-turn'", "'one'", "30", "600", "1", "'r'", "'hash'", "''", "'scripted/demo'"];
+    let admission = [
+        "'new-turn'",
+        "'one'",
+        "30",
+        "600",
+        "1",
+        "'r'",
+        "'hash'",
+        "''",
+        "'scripted/demo'",
+    ];
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
         "admit" => with(with(tail("'idle'"), &admission), &["true"]),
         "append" => append_arguments(),
         "retry" => with(with(tail("'run'"), &STEP), &["30", "'one'", "'run-t1'"]),
-        "begin_step" => in_session("'run'", &["1", "0", "1", "true", "''", "10", "30", "'one'", "'run-t1'"]),
+        "begin_step" => in_session(
+            "'run'",
+            &["1", "0", "1", "true", "''", "10", "30", "'one'", "'run-t1'"],
+        ),
         "stop" => with(
             with(tail("'run'"), &STEP),
             &[
@@ -150,7 +214,10 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "open_calls" | "open_results" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
         "submit" => submit_arguments(),
-        "cancel" => in_session("'wait'", &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"]),
+        "cancel" => in_session(
+            "'wait'",
+            &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"],
+        ),
         "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
         "hand_over" => in_session("'run'", &["1", "0", "'one'", "'run-t1'"]),
         "owned_here" => keys(&["'one'"]),
@@ -158,17 +225,39 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "release" => in_session("'run'", &["1", "'run-t1'", "'one'"]),
         "marks" => keys(&["array[1]", "array[null]::timestamptz[]"]),
         "beat" => with(vec!["'one'"], &keys(&["array[1]", "30", "array['run-t1']"])),
-        "cancels" => vec!["array['t']", "array['cancelled']", "array[1]", "'one'", "array['cancelled-t1']"],
+        "cancels" => vec![
+            "array['t']",
+            "array['cancelled']",
+            "array[1]",
+            "'one'",
+            "array['cancelled-t1']",
+        ],
         "heads" => keys(&["array[0]"]),
-        "save_chunks" => keys(&["array[1]", "array['open']", "array[3]", "array['']::bytea[]"]),
+        "save_chunks" => keys(&[
+            "array[1]",
+            "array['open']",
+            "array[3]",
+            "array['']::bytea[]",
+        ]),
         "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => in_session("'long'", &["100", "50", "600", "30000", "true"]),
         "settled_between" => in_session("'long'", &["100", "150"]),
         "enqueue" => with(in_session("'queue'", &QUEUED), &REQUEST),
         "enqueue_unremembered" => in_session("'queue'", &QUEUED),
-        "start_idle" => {
-            with(tail("'idle'"), &["'new-turn'", "'one'", "30", "600", "1", "'r'", "''", "'scripted/demo'", "'waits'"])
-        }
+        "start_idle" => with(
+            tail("'idle'"),
+            &[
+                "'new-turn'",
+                "'one'",
+                "30",
+                "600",
+                "1",
+                "'r'",
+                "''",
+                "'scripted/demo'",
+                "'waits'",
+            ],
+        ),
         "interrupt" => in_session("'queue'", &["'q1'", "'two'", "30"]),
         "ahead" => in_session("'idle'", &["false"]),
         "adopt" => in_session("'run'", &["'run-t1'", "'one'"]),
@@ -179,7 +268,17 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "look" => in_session("'queue'", &[]),
         "take" => take_arguments(),
         "unqueue" => with(
-            in_session("'queue'", &["array['q1']", "2", "false", "null", "'queued_message_cancelled'", "''"]),
+            in_session(
+                "'queue'",
+                &[
+                    "array['q1']",
+                    "2",
+                    "false",
+                    "null",
+                    "'queued_message_cancelled'",
+                    "''",
+                ],
+            ),
             &REQUEST,
         ),
         "queued" => in_session("'queue'", &["0", "50", "1000000"]),
@@ -193,7 +292,13 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
     match statement {
         "update" => with(
             in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'"]),
-            &["array['session_updated', 'model_switched']", "array['', '']::bytea[]", "'r'", "'hash'", "60"],
+            &[
+                "array['session_updated', 'model_switched']",
+                "array['', '']::bytea[]",
+                "'r'",
+                "'hash'",
+                "60",
+            ],
         ),
         "session" => in_session("'run'", &["1"]),
         // A session spends on a handful of models, not on the thousand that the others are given.
@@ -203,32 +308,77 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "delete" => with(
             in_session(
                 "'wait'",
-                &["1", "1", "'wait-t1'", "1", "''", "''", "1", "'closed'", "7", "4", "'test'", "''", "''"],
+                &[
+                    "1",
+                    "1",
+                    "'wait-t1'",
+                    "1",
+                    "''",
+                    "''",
+                    "1",
+                    "'closed'",
+                    "7",
+                    "4",
+                    "'test'",
+                    "''",
+                    "''",
+                ],
             ),
             &["30", "'r'", "'hash'", "'session deleted'", "null"],
         ),
-        "begin_compaction" => with(in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]), &REQUEST),
+        "begin_compaction" => with(
+            in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]),
+            &REQUEST,
+        ),
         "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''", "array[]::bytea[]"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
-        "prune" => {
-            with(in_session("'cleared'", &["0", "array['cleared-results']", "array[0]", "1", "''"]), &REQUEST_LED)
-        }
-        "restore" => {
-            with(in_session("'pruned'", &["1", "array['pruned-results']", "array[0]", "8", "''"]), &REQUEST_LED)
-        }
+        "prune" => with(
+            in_session(
+                "'cleared'",
+                &["0", "array['cleared-results']", "array[0]", "1", "''"],
+            ),
+            &REQUEST_LED,
+        ),
+        "restore" => with(
+            in_session(
+                "'pruned'",
+                &["1", "array['pruned-results']", "array[0]", "8", "''"],
+            ),
+            &REQUEST_LED,
+        ),
         "event" => in_session("'long'", &["100"]),
         "swap" => with(
             tail_without_message("'compacting'"),
-            &["'k'", "2", "2", "0", "0", "array_fill(0::bigint, array[9])", "array_fill(0, array[9])", "''"],
+            &[
+                "'k'",
+                "2",
+                "2",
+                "0",
+                "0",
+                "array_fill(0::bigint, array[9])",
+                "array_fill(0, array[9])",
+                "''",
+            ],
         )
         .into_iter()
         .chain(["'new-message'", "2", "4", "''", "array[]::bigint[]"])
         .collect(),
         "revert" => with(in_session("'compacted'", &["'k'", "1", "''"]), &REQUEST),
         "compaction_outcome" => in_session("'compacting'", &["'k'"]),
-        "compaction_spend" => {
-            in_session("'compacting'", &["'k'", "'scripted/demo'", "1", "9", "9", "0", "0", "0", "true"])
-        }
+        "compaction_spend" => in_session(
+            "'compacting'",
+            &[
+                "'k'",
+                "'scripted/demo'",
+                "1",
+                "9",
+                "9",
+                "0",
+                "0",
+                "0",
+                "true",
+            ],
+        ),
         "compactions" => in_session("'compacted'", &["null", "10"]),
         "compaction" => in_session("'compacted'", &["'k'"]),
         "compaction_in_force" | "newest_compaction" => in_session("'compacted'", &[]),
@@ -258,18 +408,39 @@ fn transcript_arguments(statement: &str) -> Vec<&'static str> {
 /// The seq that stands for now.
 const NOW: &str = "9223372036854775807";
 
-/// A message with a call that is answered, an answer to a call that was open, and an output that was cut.
+/// A message with a call that is answered, an answer to a call that was open, and an output that
+/// was cut.
 fn import_arguments() -> Vec<&'static str> {
     let seen = ["1", "1", "1", "'r'", "'hash'", "'led'", "0"];
-    let messages = ["array[1]", "array['new-message']", "array[3]::smallint[]", "array[4]", "array[false]"];
+    let messages = [
+        "array[1]",
+        "array['new-message']",
+        "array[3]::smallint[]",
+        "array[4]",
+        "array[false]",
+    ];
     let more = ["array['']::bytea[]", "array[null]::timestamptz[]"];
-    let calls =
-        ["array['n1']", "array['look']", "array['new-message']", "array[0]", "array['new-results']", "array[0]"];
+    let calls = [
+        "array['n1']",
+        "array['look']",
+        "array['new-message']",
+        "array[0]",
+        "array['new-results']",
+        "array[0]",
+    ];
     let answers = ["array['i1']", "array['new-results']", "array[1]"];
     let blobs = ["array['new-message']", "array[0]", "array['blob']"];
-    let shift = ["1", "4", "array_fill(0::bigint, array[9])", "array_fill(0, array[9])"];
+    let shift = [
+        "1",
+        "4",
+        "array_fill(0::bigint, array[9])",
+        "array_fill(0, array[9])",
+    ];
     let arguments = with(with(tail_without_message("'imported'"), &seen), &messages);
-    with(with(with(with(with(arguments, &more), &calls), &answers), &blobs), &shift)
+    with(
+        with(with(with(with(arguments, &more), &calls), &answers), &blobs),
+        &shift,
+    )
 }
 
 /// Text of a message that is being written, which the end of the turn removes.
@@ -286,27 +457,55 @@ async fn scenes(world: &World, client: &Client) {
     for id in ["q1", "q2"] {
         enqueue(store, &key("queue"), id).await;
     }
-    let (waits, same) = (MessageId::new("waits"), request("waits"));
-    let starter = NewQueued { starts_turn: true, ..asap(&waits, &same) };
-    placed(store.enqueue(&world.idle("idle").await, &starter, None).await.unwrap());
+    let waits = MessageId::new("waits");
+    let same = request("waits");
+    let starter = NewQueued {
+        starts_turn: true,
+        ..asap(&waits, &same)
+    };
+    placed(
+        store
+            .enqueue(&world.idle("idle").await, &starter, None)
+            .await
+            .unwrap(),
+    );
     let (lapsed, _) = world.running("lapsed").await;
     world.expire(&lapsed).await;
     let (cancelled, _) = world.running("cancelled").await;
     let none = unremembered();
-    store.cancel(&cancelled, None, CancelCause::Requested, "", &none).await.unwrap();
+    store
+        .cancel(&cancelled, None, CancelCause::Requested, "", &none)
+        .await
+        .unwrap();
     for session in ["compacting", "compacted"] {
         let key = world.idle(session).await;
-        super::compaction::begin(store, &key, "k", 0, &none).await.moved.unwrap();
+        super::compaction::begin(store, &key, "k", 0, &none)
+            .await
+            .moved
+            .unwrap();
     }
-    super::compaction::swap(store, &key("compacted"), "k").await.moved.unwrap();
+    super::compaction::swap(store, &key("compacted"), "k")
+        .await
+        .moved
+        .unwrap();
     for session in ["cleared", "pruned"] {
         let call = format!("{session}-call");
         world.waiting(session, &[&call]).await;
         submit(store, &key(session), &[&call], &none).await;
     }
     let places = [(MessageId::new("pruned-results"), 0)];
-    let marks = Marks { seen: 0, places: &places, payload: b"", led: "", idempotency: &none };
-    let pruned = store.prune(&key("pruned"), &marks, 1).await.unwrap().unwrap();
+    let marks = Marks {
+        seen: 0,
+        places: &places,
+        payload: b"",
+        led: "",
+        idempotency: &none,
+    };
+    let pruned = store
+        .prune(&key("pruned"), &marks, 1)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();
@@ -317,7 +516,8 @@ async fn scenes(world: &World, client: &Client) {
     assert_eq!(run, key("run"));
 }
 
-/// Text of a message that is being written, and of another that nobody swept yet; a result of several parts in a batch that is open.
+/// Text of a message that is being written, and of another that nobody swept yet; a result of
+/// several parts in a batch that is open.
 const OPEN: &str = "
     update parts set rest = '' where tenant_id = 't' and session_id = 'wait' and kind = 'tool_result';
     insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
@@ -424,9 +624,16 @@ async fn explain(client: &Client, hot: Hot) -> Value {
     let last = executions.pop().unwrap();
     executions.push(format!("explain (analyze, buffers, format json) {last}"));
     let execute = format!("begin; {}; rollback", executions.join("; "));
-    let answers = client.simple_query(&execute).await.unwrap_or_else(|error| panic!("{}: {error:?}", hot.name()));
+    let answers = client
+        .simple_query(&execute)
+        .await
+        .unwrap_or_else(|error| panic!("{}: {error:?}", hot.name()));
     let json = answers.into_iter().rev().find_map(|answer| {
-        if let SimpleQueryMessage::Row(row) = answer { row.get(0).map(str::to_owned) } else { None }
+        if let SimpleQueryMessage::Row(row) = answer {
+            row.get(0).map(str::to_owned)
+        } else {
+            None
+        }
     });
     let plan: Value = serde_json::from_str(&json.unwrap()).unwrap();
     plan[0]["Plan"].clone()
@@ -442,14 +649,19 @@ fn text<'a>(node: &'a Value, name: &str) -> &'a str {
 
 /// Everything in the plan that reaches beyond one session.
 fn complaints(node: &Value) -> Vec<String> {
-    let (kind, relation) = (text(node, "Node Type"), text(node, "Relation Name"));
+    let kind = text(node, "Node Type");
+    let relation = text(node, "Relation Name");
     let condition = text(node, "Index Cond");
     let mut found: Vec<String> = children(node).flat_map(complaints).collect();
     if kind == "Seq Scan" {
         found.push(format!("a sequential scan of {relation}"));
     }
     if kind.contains("Index") && !bound(condition, text(node, "Index Name"), relation) {
-        found.push(format!("{} of {relation} by {}: ({condition})", kind, text(node, "Index Name")));
+        found.push(format!(
+            "{} of {relation} by {}: ({condition})",
+            kind,
+            text(node, "Index Name")
+        ));
     }
     found
 }
@@ -457,21 +669,33 @@ fn complaints(node: &Value) -> Vec<String> {
 /// Whether the condition begins with the tenant and, where the relation has sessions, the session.
 fn bound(condition: &str, index: &str, relation: &str) -> bool {
     let mut columns = condition.split(" AND ").map(|comparison| {
-        let column = comparison.trim_start_matches('(').split(" = ").next().unwrap_or_default();
+        let column = comparison
+            .trim_start_matches('(')
+            .split(" = ")
+            .next()
+            .unwrap_or_default();
         column.rsplit('.').next().unwrap_or_default()
     });
-    let of_tenant =
-        ["blobs", "blob_chunks", "toolsets"].iter().any(|table| relation == *table || index.starts_with(table));
+    let of_tenant = ["blobs", "blob_chunks", "toolsets"]
+        .iter()
+        .any(|table| relation == *table || index.starts_with(table));
     columns.next() == Some("tenant_id") && (of_tenant || columns.next() == Some("session_id"))
 }
 
-/// Pages that the statement touched: what its scans and writes did themselves. What is computed once and read through a CTE would
-/// otherwise be counted at each place that reads it, or not at all where nobody does.
+/// Pages that the statement touched: what its scans and writes did themselves. What is computed
+/// once and read through a CTE would otherwise be counted at each place that reads it, or not at
+/// all where nobody does.
 fn buffers(node: &Value) -> i64 {
     let of = |node: &Value| {
-        ["Shared Hit Blocks", "Shared Read Blocks"].iter().filter_map(|n| node[*n].as_i64()).sum::<i64>()
+        ["Shared Hit Blocks", "Shared Read Blocks"]
+            .iter()
+            .filter_map(|n| node[*n].as_i64())
+            .sum::<i64>()
     };
-    let below: i64 = children(node).filter(|child| text(child, "Parent Relationship") != "InitPlan").map(of).sum();
+    let below: i64 = children(node)
+        .filter(|child| text(child, "Parent Relationship") != "InitPlan")
+        .map(of)
+        .sum();
     let itself = match text(node, "Node Type") {
         "CTE Scan" | "Function Scan" | "Result" | "Limit" | "Aggregate" => 0,
         _ => (of(node) - below).max(0),
@@ -495,23 +719,34 @@ async fn measure(client: &Client) -> Pages {
     // Where versions happen to lie is not what is measured: every page has room for another one.
     let tables = "select relname::text from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace";
     for row in client.query(tables, &[]).await.unwrap() {
-        let roomy = format!("alter table {} set (fillfactor = 50)", row.get::<_, String>(0));
+        let roomy = format!(
+            "alter table {} set (fillfactor = 50)",
+            row.get::<_, String>(0)
+        );
         client.batch_execute(&roomy).await.unwrap();
     }
     client.batch_execute("vacuum full analyze").await.unwrap();
     for mode in ["force_custom_plan", "force_generic_plan"] {
-        client.batch_execute(&format!("set plan_cache_mode = {mode}")).await.unwrap();
+        client
+            .batch_execute(&format!("set plan_cache_mode = {mode}"))
+            .await
+            .unwrap();
         for hot in Hot::all() {
             // Versions that others left behind are pages too.
             client.batch_execute("vacuum").await.unwrap();
             let name = hot.name();
             explain(client, hot).await;
             let mut fewest = i64::MAX;
-            // More than once: now and then an entry comes to a page of an index that is full and is split.
+            // More than once: now and then an entry comes to a page of an index that is full and is
+            // split.
             for _ in 0..3 {
                 let plan = explain(client, hot).await;
                 assert!(did_something(&plan), "{name} did nothing: {plan:#}");
-                found.extend(complaints(&plan).into_iter().map(|complaint| format!("{name}, {mode}: {complaint}")));
+                found.extend(
+                    complaints(&plan)
+                        .into_iter()
+                        .map(|complaint| format!("{name}, {mode}: {complaint}")),
+                );
                 fewest = fewest.min(buffers(&plan));
             }
             touched.insert((name, mode), fewest);
@@ -524,17 +759,25 @@ async fn measure(client: &Client) -> Pages {
 /// A connection with the settings of the service's own, and all statements prepared.
 async fn prepared(database: &TestDatabase) -> Client {
     let client = database.client().await;
-    client.batch_execute("set enable_seqscan = off; set jit = off; set timezone = 'UTC'").await.unwrap();
+    client
+        .batch_execute("set enable_seqscan = off; set jit = off; set timezone = 'UTC'")
+        .await
+        .unwrap();
     for hot in Hot::all() {
-        let (name, sql) = (hot.prepared_name(), hot.sql());
+        let name = hot.prepared_name();
+        let sql = hot.sql();
         let prepare = format!("prepare {name} as {sql}");
-        client.batch_execute(&prepare).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        client
+            .batch_execute(&prepare)
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error:?}"));
     }
     client
 }
 
 #[tokio::test]
-async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_and_in_an_old_one() {
+async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_and_in_an_old_one()
+{
     let world = World::new().await;
     let client = world.database.client().await;
     scenes(&world, &client).await;
@@ -544,16 +787,27 @@ async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_
     fill(&client, "t", 11, 10_000).await;
     let many = measure(&prepared(&world.database).await).await;
     let scenes = "array(select session_id from session_run where tenant_id = 't' and session_id not like 'other%' and session_id <> 'long')";
-    client.batch_execute(&PAST.replace("$1", scenes)).await.unwrap();
+    client
+        .batch_execute(&PAST.replace("$1", scenes))
+        .await
+        .unwrap();
     client.batch_execute("vacuum analyze").await.unwrap();
     let long = measure(&prepared(&world.database).await).await;
-    assert_eq!([grown(&few, &many, 0), grown(&many, &long, 12)], [Vec::<String>::new(), Vec::new()]);
+    assert_eq!(
+        [grown(&few, &many, 0), grown(&many, &long, 12)],
+        [Vec::<String>::new(), Vec::new()]
+    );
     let plan = explain(&prepared(&world.database).await, Hot::Alone("variable", "")).await;
-    assert_eq!(scans(&plan, "parts"), ["parts_media: 1 row", "parts_reasoning: 1 row"], "{plan:#}");
+    assert_eq!(
+        scans(&plan, "parts"),
+        ["parts_media: 1 row", "parts_reasoning: 1 row"],
+        "{plan:#}"
+    );
 }
 
-/// The statements that touched more than half as many pages again, and more than `slack` pages more: in an old session two keys
-/// are two walks, and versions that earlier runs left behind lie on other pages.
+/// The statements that touched more than half as many pages again, and more than `slack` pages
+/// more: in an old session two keys are two walks, and versions that earlier runs left behind lie
+/// on other pages.
 fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
     before
         .iter()
@@ -563,14 +817,20 @@ fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
         .collect()
 }
 
-/// The indexes by which rows of a table are read, each with the rows that it has for the statement: also those that a filter removes.
+/// The indexes by which rows of a table are read, each with the rows that it has for the statement:
+/// also those that a filter removes.
 fn scans(node: &Value, table: &str) -> Vec<String> {
-    let mut found: Vec<String> = children(node).flat_map(|child| scans(child, table)).collect();
+    let mut found: Vec<String> = children(node)
+        .flat_map(|child| scans(child, table))
+        .collect();
     let index = text(node, "Index Name");
     if index.starts_with(&format!("{table}_")) {
         let rows = node["Actual Rows"].as_f64().unwrap_or_default()
             + node["Rows Removed by Filter"].as_f64().unwrap_or_default();
-        found.push(format!("{index}: {rows} row{}", if rows == 1.0 { "" } else { "s" }));
+        found.push(format!(
+            "{index}: {rows} row{}",
+            if rows == 1.0 { "" } else { "s" }
+        ));
     }
     found.sort();
     found
@@ -578,16 +838,22 @@ fn scans(node: &Value, table: &str) -> Vec<String> {
 
 #[test]
 fn a_plan_that_reaches_too_far_is_noticed() {
-    let index =
-        |condition| serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns", "Index Cond": condition});
+    let index = |condition| serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns", "Index Cond": condition});
     assert_eq!(
-        complaints(&index("((t.tenant_id = $1) AND (t.session_id = $2) AND (turn_id = $3))")),
+        complaints(&index(
+            "((t.tenant_id = $1) AND (t.session_id = $2) AND (turn_id = $3))"
+        )),
         Vec::<String>::new()
     );
     assert_eq!(complaints(&index("(tenant_id = $1)")).len(), 1);
-    assert_eq!(complaints(&index("((session_id = $1) AND (tenant_id = $2))")).len(), 1);
-    assert_eq!(complaints(&serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns"})).len(), 1);
-    let nested =
-        serde_json::json!({"Node Type": "Limit", "Plans": [{"Node Type": "Seq Scan", "Relation Name": "turns"}]});
+    assert_eq!(
+        complaints(&index("((session_id = $1) AND (tenant_id = $2))")).len(),
+        1
+    );
+    assert_eq!(
+        complaints(&serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns"})).len(),
+        1
+    );
+    let nested = serde_json::json!({"Node Type": "Limit", "Plans": [{"Node Type": "Seq Scan", "Relation Name": "turns"}]});
     assert_eq!(complaints(&nested).len(), 1);
 }

@@ -22,17 +22,48 @@ async fn positions_are_ranks_and_the_answer_says_what_the_session_was_doing() {
     for (position, id) in (1..).zip(["q1", "q2", "q3"]) {
         let place = enqueue(&world.store, &key, id).await;
         assert_eq!(place.state, QueueState::Pending { position });
-        assert_eq!((place.met, place.turn), (SessionState::Running, Some(grant.turn.clone())));
+        assert_eq!(
+            (place.met, place.turn),
+            (SessionState::Running, Some(grant.turn.clone()))
+        );
     }
     let first = MessageId::new("q1");
     let which = Which::These(std::slice::from_ref(&first));
-    world.store.unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered()).await.unwrap();
-    let waiting = world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items;
-    let seen: Vec<_> = waiting.iter().map(|queued| (queued.message.as_str(), queued.state.clone())).collect();
-    assert_eq!(seen, [("q2", QueueState::Pending { position: 1 }), ("q3", QueueState::Pending { position: 2 })]);
-    let behind = world.store.queued(&key, waiting[0].cursor, 10, i64::MAX).await.unwrap().items;
+    world
+        .store
+        .unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered())
+        .await
+        .unwrap();
+    let waiting = world
+        .store
+        .queued(&key, 0, 10, i64::MAX)
+        .await
+        .unwrap()
+        .items;
+    let seen: Vec<_> = waiting
+        .iter()
+        .map(|queued| (queued.message.as_str(), queued.state.clone()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("q2", QueueState::Pending { position: 1 }),
+            ("q3", QueueState::Pending { position: 2 })
+        ]
+    );
+    let behind = world
+        .store
+        .queued(&key, waiting[0].cursor, 10, i64::MAX)
+        .await
+        .unwrap()
+        .items;
     assert_eq!(behind[0].state, QueueState::Pending { position: 2 });
-    let gone = world.store.queued_message(&key, &first).await.unwrap().unwrap();
+    let gone = world
+        .store
+        .queued_message(&key, &first)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(gone.state, QueueState::Cancelled);
 }
 
@@ -40,35 +71,94 @@ async fn positions_are_ranks_and_the_answer_says_what_the_session_was_doing() {
 async fn a_request_enqueues_once_and_its_repetition_gets_the_same_answer() {
     let world = World::new().await;
     let (key, _) = world.running("s").await;
-    let (first, second, same) = (MessageId::new("q1"), MessageId::new("q2"), request("r"));
-    let queued = placed(world.store.enqueue(&key, &asap(&first, &same), None).await.unwrap());
-    let again = placed(world.store.enqueue(&key, &asap(&second, &same), None).await.unwrap());
+    let first = MessageId::new("q1");
+    let second = MessageId::new("q2");
+    let same = request("r");
+    let queued = placed(
+        world
+            .store
+            .enqueue(&key, &asap(&first, &same), None)
+            .await
+            .unwrap(),
+    );
+    let again = placed(
+        world
+            .store
+            .enqueue(&key, &asap(&second, &same), None)
+            .await
+            .unwrap(),
+    );
     assert_eq!(queued, again);
-    let other = Idempotency { hash: "another".to_owned(), ..same };
-    assert_eq!(world.store.enqueue(&key, &asap(&second, &other), None).await.unwrap(), Enqueued::Mismatch);
-    assert_eq!(world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.len(), 1);
+    let other = Idempotency {
+        hash: "another".to_owned(),
+        ..same
+    };
+    assert_eq!(
+        world
+            .store
+            .enqueue(&key, &asap(&second, &other), None)
+            .await
+            .unwrap(),
+        Enqueued::Mismatch
+    );
+    assert_eq!(
+        world
+            .store
+            .queued(&key, 0, 10, i64::MAX)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
 async fn identical_requests_at_once_make_one_message_and_one_turn() {
     let world = World::new().await;
     let key = world.idle("s").await;
-    let (same, turn_request, rows) = (request("r"), TurnRequest::default(), opening_without_input());
-    let (world, key) = (&world, &key);
+    let same = request("r");
+    let turn_request = TurnRequest::default();
+    let rows = opening_without_input();
+    let world = &world;
+    let key = &key;
     let places = futures_util::future::join_all((0..6).map(|n| {
-        let (same, turn_request, rows) = (&same, &turn_request, &rows);
+        let same = &same;
+        let turn_request = &turn_request;
+        let rows = &rows;
         async move {
-            let (message, turn) = (MessageId::new(format!("q{n}")), TurnId::new(format!("turn{n}")));
-            let new = NewQueued { starts_turn: true, ..asap(&message, same) };
+            let message = MessageId::new(format!("q{n}"));
+            let turn = TurnId::new(format!("turn{n}"));
+            let new = NewQueued {
+                starts_turn: true,
+                ..asap(&message, same)
+            };
             let start = admission(&turn, rows, same, turn_request);
             placed(world.store.enqueue(key, &new, Some(&start)).await.unwrap())
         }
     }))
     .await;
-    assert_eq!(places.iter().filter(|place| place.grant.is_some()).count(), 1);
-    assert!(places.iter().all(|place| place.message == places[0].message && place.turn == places[0].turn));
-    assert_eq!(world.number("select count(*) from queue where session_id = $1", key).await, 1);
-    assert_eq!(world.number("select count(*) from turns where session_id = $1", key).await, 2);
+    assert_eq!(
+        places.iter().filter(|place| place.grant.is_some()).count(),
+        1
+    );
+    assert!(
+        places
+            .iter()
+            .all(|place| place.message == places[0].message && place.turn == places[0].turn)
+    );
+    assert_eq!(
+        world
+            .number("select count(*) from queue where session_id = $1", key)
+            .await,
+        1
+    );
+    assert_eq!(
+        world
+            .number("select count(*) from turns where session_id = $1", key)
+            .await,
+        2
+    );
     world.assert_dense(key).await;
 }
 
@@ -76,10 +166,28 @@ async fn identical_requests_at_once_make_one_message_and_one_turn() {
 async fn an_execute_turn_that_ran_at_once_is_not_queued_when_it_is_repeated() {
     let world = World::new().await;
     let key = world.idle("s").await;
-    let (turn, rows, same, turn_request) = (TurnId::new("t2"), opening("t2"), request("r"), TurnRequest::default());
-    world.store.admit(&key, &admission(&turn, &rows, &same, &turn_request)).await.unwrap().unwrap();
-    let answer = world.store.enqueue(&key, &asap(&MessageId::new("q"), &same), None).await.unwrap();
-    assert_eq!(answer, Enqueued::Elsewhere(Remembered { hash: same.hash.clone(), result: "t2".to_owned() }));
+    let turn = TurnId::new("t2");
+    let rows = opening("t2");
+    let same = request("r");
+    let turn_request = TurnRequest::default();
+    world
+        .store
+        .admit(&key, &admission(&turn, &rows, &same, &turn_request))
+        .await
+        .unwrap()
+        .unwrap();
+    let answer = world
+        .store
+        .enqueue(&key, &asap(&MessageId::new("q"), &same), None)
+        .await
+        .unwrap();
+    assert_eq!(
+        answer,
+        Enqueued::Elsewhere(Remembered {
+            hash: same.hash.clone(),
+            result: "t2".to_owned()
+        })
+    );
 }
 
 #[tokio::test]
@@ -89,37 +197,110 @@ async fn a_full_queue_a_missing_session_and_a_request_without_key_are_told_apart
     let none = unremembered();
     for id in ["q1", "q2"] {
         let id = MessageId::new(id);
-        placed(world.store.enqueue(&key, &NewQueued { limit: 2, ..asap(&id, &none) }, None).await.unwrap());
+        placed(
+            world
+                .store
+                .enqueue(
+                    &key,
+                    &NewQueued {
+                        limit: 2,
+                        ..asap(&id, &none)
+                    },
+                    None,
+                )
+                .await
+                .unwrap(),
+        );
     }
     let third = MessageId::new("q3");
     for idempotency in [unremembered(), request("r3")] {
-        let new = NewQueued { limit: 2, ..asap(&third, &idempotency) };
-        assert_eq!(world.store.enqueue(&key, &new, None).await.unwrap(), Enqueued::Full);
+        let new = NewQueued {
+            limit: 2,
+            ..asap(&third, &idempotency)
+        };
+        assert_eq!(
+            world.store.enqueue(&key, &new, None).await.unwrap(),
+            Enqueued::Full
+        );
     }
-    let nowhere = world.store.enqueue(&super::key("nowhere"), &asap(&third, &none), None).await.unwrap();
+    let nowhere = world
+        .store
+        .enqueue(&super::key("nowhere"), &asap(&third, &none), None)
+        .await
+        .unwrap();
     assert_eq!(nowhere, Enqueued::NoSession);
-    world.store.unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &none).await.unwrap();
+    world
+        .store
+        .unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &none)
+        .await
+        .unwrap();
     let retry = request("r3");
-    placed(world.store.enqueue(&key, &NewQueued { limit: 2, ..asap(&third, &retry) }, None).await.unwrap());
+    placed(
+        world
+            .store
+            .enqueue(
+                &key,
+                &NewQueued {
+                    limit: 2,
+                    ..asap(&third, &retry)
+                },
+                None,
+            )
+            .await
+            .unwrap(),
+    );
 }
 
 #[tokio::test]
 async fn a_message_that_starts_a_turn_is_taken_at_its_first_step_whatever_its_delivery() {
     let world = World::new().await;
-    for (session, delivery) in [("a", Delivery::Asap), ("w", Delivery::WhenIdle), ("i", Delivery::Interrupt)] {
+    for (session, delivery) in [
+        ("a", Delivery::Asap),
+        ("w", Delivery::WhenIdle),
+        ("i", Delivery::Interrupt),
+    ] {
         let key = world.idle(session).await;
-        let (message, same, turn_request) = (MessageId::new("q"), request("r"), TurnRequest::default());
-        let (turn, rows) = (TurnId::new("t2"), opening_without_input());
-        let new = NewQueued { delivery, starts_turn: true, ..asap(&message, &same) };
+        let message = MessageId::new("q");
+        let same = request("r");
+        let turn_request = TurnRequest::default();
+        let turn = TurnId::new("t2");
+        let rows = opening_without_input();
+        let new = NewQueued {
+            delivery,
+            starts_turn: true,
+            ..asap(&message, &same)
+        };
         let start = admission(&turn, &rows, &same, &turn_request);
         let place = placed(world.store.enqueue(&key, &new, Some(&start)).await.unwrap());
         let grant = place.grant.unwrap();
-        assert_eq!((place.met, place.turn, &grant.turn), (SessionState::Running, Some(turn.clone()), &turn));
+        assert_eq!(
+            (place.met, place.turn, &grant.turn),
+            (SessionState::Running, Some(turn.clone()), &turn)
+        );
         let look = world.store.look(&key).await.unwrap().unwrap();
-        assert_eq!((look.fence, look.last_seq, look.waiting.len()), (grant.fence, grant.last_seq, 1));
-        let taken = take(&world.store, &key, grant.right(), look.last_seq, &["q"], false).await;
-        assert!(matches!(taken, Take::Applied(ack) if ack.last_seq == Seq(look.last_seq.0 + 2)), "{taken:?}");
-        let queued = world.store.queued_message(&key, &message).await.unwrap().unwrap();
+        assert_eq!(
+            (look.fence, look.last_seq, look.waiting.len()),
+            (grant.fence, grant.last_seq, 1)
+        );
+        let taken = take(
+            &world.store,
+            &key,
+            grant.right(),
+            look.last_seq,
+            &["q"],
+            false,
+        )
+        .await;
+        assert!(
+            matches!(taken, Take::Applied(ack) if ack.last_seq == Seq(look.last_seq.0 + 2)),
+            "{taken:?}"
+        );
+        let queued = world
+            .store
+            .queued_message(&key, &message)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(queued.state, QueueState::Applied(MessageId::new("from-q")));
         world.assert_dense(&key).await;
     }
@@ -128,28 +309,93 @@ async fn a_message_that_starts_a_turn_is_taken_at_its_first_step_whatever_its_de
 #[tokio::test]
 async fn without_a_turn_what_waits_is_taken_only_as_it_was_looked_at() {
     let world = World::new().await;
-    let (idle, (running, _), none) = (world.idle("s").await, world.running("r").await, unremembered());
+    let idle = world.idle("s").await;
+    let (running, _) = world.running("r").await;
+    let none = unremembered();
     let id = MessageId::new("q");
     for key in [&idle, &running] {
-        placed(world.store.enqueue(key, &asap(&id, &none), None).await.unwrap());
+        placed(
+            world
+                .store
+                .enqueue(key, &asap(&id, &none), None)
+                .await
+                .unwrap(),
+        );
     }
     let into = MessageId::new("from-q");
     let mut rows = Rows::new(ESTIMATOR, 0);
-    rows.encoded_event("messages_applied", into.to_string(), Vec::new(), StepPosition::default());
-    rows.message(message("from-q", Role::User, vec![part("queued words", 9, Category::User)]), StepPosition::default());
-    let taken = [Taken { message: &id, end: Ok(&into), event: 1 }];
+    rows.encoded_event(
+        "messages_applied",
+        into.to_string(),
+        Vec::new(),
+        StepPosition::default(),
+    );
+    rows.message(
+        message(
+            "from-q",
+            Role::User,
+            vec![part("queued words", 9, Category::User)],
+        ),
+        StepPosition::default(),
+    );
+    let taken = [Taken {
+        message: &id,
+        end: Ok(&into),
+        event: 1,
+    }];
     let look = world.store.look(&running).await.unwrap().unwrap();
-    assert_eq!(world.store.take_idle(&running, &look, 1, &rows, &taken).await.unwrap(), None, "a turn runs");
+    assert_eq!(
+        world
+            .store
+            .take_idle(&running, &look, 1, &rows, &taken)
+            .await
+            .unwrap(),
+        None,
+        "a turn runs"
+    );
     let look = world.store.look(&idle).await.unwrap().unwrap();
-    let moved = Look { last_seq: Seq(look.last_seq.0 - 1), ..look.clone() };
-    let another = Look { fence: Fence { epoch: look.fence.epoch + 1, ..look.fence }, ..look.clone() };
+    let moved = Look {
+        last_seq: Seq(look.last_seq.0 - 1),
+        ..look.clone()
+    };
+    let another = Look {
+        fence: Fence {
+            epoch: look.fence.epoch + 1,
+            ..look.fence
+        },
+        ..look.clone()
+    };
     for stale in [moved, another] {
-        assert_eq!(world.store.take_idle(&idle, &stale, 1, &rows, &taken).await.unwrap(), None);
+        assert_eq!(
+            world
+                .store
+                .take_idle(&idle, &stale, 1, &rows, &taken)
+                .await
+                .unwrap(),
+            None
+        );
     }
-    assert_eq!(world.store.take_idle(&idle, &look, 2, &rows, &taken).await.unwrap(), None, "another configuration");
-    let last = world.store.take_idle(&idle, &look, 1, &rows, &taken).await.unwrap();
+    assert_eq!(
+        world
+            .store
+            .take_idle(&idle, &look, 2, &rows, &taken)
+            .await
+            .unwrap(),
+        None,
+        "another configuration"
+    );
+    let last = world
+        .store
+        .take_idle(&idle, &look, 1, &rows, &taken)
+        .await
+        .unwrap();
     assert_eq!(last, Some(Seq(look.last_seq.0 + 2)));
-    let queued = world.store.queued_message(&idle, &id).await.unwrap().unwrap();
+    let queued = world
+        .store
+        .queued_message(&idle, &id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(queued.state, QueueState::Applied(into.clone()));
     let lease = "select count(*) from session_run where session_id = $1 and lease_until > now()";
     assert_eq!(world.number(lease, &idle).await, 0, "nobody owns it");
@@ -160,20 +406,62 @@ async fn without_a_turn_what_waits_is_taken_only_as_it_was_looked_at() {
 async fn a_message_for_later_is_neither_looked_at_nor_taken_nor_waited_for() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let (message, none) = (MessageId::new("later"), unremembered());
-    let new = NewQueued { delivery: Delivery::WhenIdle, starts_turn: true, ..asap(&message, &none) };
+    let message = MessageId::new("later");
+    let none = unremembered();
+    let new = NewQueued {
+        delivery: Delivery::WhenIdle,
+        starts_turn: true,
+        ..asap(&message, &none)
+    };
     placed(world.store.enqueue(&key, &new, None).await.unwrap());
     let look = world.store.look(&key).await.unwrap().unwrap();
     assert_eq!(look.waiting, []);
-    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["later"], false).await, Take::Moved);
+    assert_eq!(
+        take(
+            &world.store,
+            &key,
+            grant.right(),
+            look.last_seq,
+            &["later"],
+            false
+        )
+        .await,
+        Take::Moved
+    );
     let ack = applied(finish(&world.store, &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
     assert_eq!(ack.state, SessionState::Idle);
-    let (turn, rows, turn_request) = (TurnId::new("t2"), opening_without_input(), TurnRequest::default());
+    let turn = TurnId::new("t2");
+    let rows = opening_without_input();
+    let turn_request = TurnRequest::default();
     let start = admission(&turn, &rows, &none, &turn_request);
-    assert!(world.store.start_idle(&key, &MessageId::new("unknown"), &start).await.unwrap().is_none());
-    assert!(world.store.start_idle(&key, &message, &start).await.unwrap().is_some());
-    assert!(world.store.start_idle(&key, &message, &start).await.unwrap().is_none());
-    assert_eq!(world.store.look(&key).await.unwrap().unwrap().waiting.len(), 1);
+    assert!(
+        world
+            .store
+            .start_idle(&key, &MessageId::new("unknown"), &start)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        world
+            .store
+            .start_idle(&key, &message, &start)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(
+        world
+            .store
+            .start_idle(&key, &message, &start)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(
+        world.store.look(&key).await.unwrap().unwrap().waiting.len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -185,36 +473,142 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     let look = world.store.look(&key).await.unwrap().unwrap();
     let first = MessageId::new("q1");
     let which = Which::These(std::slice::from_ref(&first));
-    world.store.unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered()).await.unwrap();
-    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q1", "q2"], false).await, Take::Moved);
+    world
+        .store
+        .unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered())
+        .await
+        .unwrap();
+    assert_eq!(
+        take(
+            &world.store,
+            &key,
+            grant.right(),
+            look.last_seq,
+            &["q1", "q2"],
+            false
+        )
+        .await,
+        Take::Moved
+    );
     let look = world.store.look(&key).await.unwrap().unwrap();
-    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q1", "q2"], false).await, Take::Moved);
-    let old = Fence { epoch: grant.fence.epoch - 1, ..grant.fence };
-    let old = TurnFence { fence: old, ..grant.right() };
-    assert_eq!(take(&world.store, &key, old, look.last_seq, &["q2"], false).await, Take::Fenced);
-    let Take::Applied(ack) = take(&world.store, &key, grant.right(), look.last_seq, &["q2"], true).await else {
+    assert_eq!(
+        take(
+            &world.store,
+            &key,
+            grant.right(),
+            look.last_seq,
+            &["q1", "q2"],
+            false
+        )
+        .await,
+        Take::Moved
+    );
+    let old = Fence {
+        epoch: grant.fence.epoch - 1,
+        ..grant.fence
+    };
+    let old = TurnFence {
+        fence: old,
+        ..grant.right()
+    };
+    assert_eq!(
+        take(&world.store, &key, old, look.last_seq, &["q2"], false).await,
+        Take::Fenced
+    );
+    let Take::Applied(ack) = take(
+        &world.store,
+        &key,
+        grant.right(),
+        look.last_seq,
+        &["q2"],
+        true,
+    )
+    .await
+    else {
         panic!("not taken");
     };
-    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q2"], true).await, Take::Applied(ack));
-    assert_eq!(world.number("select step::bigint from session_run where session_id = $1", &key).await, 2);
-    assert_eq!(world.number("select count(*) from messages where session_id = $1", &key).await, 2);
+    assert_eq!(
+        take(
+            &world.store,
+            &key,
+            grant.right(),
+            look.last_seq,
+            &["q2"],
+            true
+        )
+        .await,
+        Take::Applied(ack)
+    );
+    assert_eq!(
+        world
+            .number(
+                "select step::bigint from session_run where session_id = $1",
+                &key
+            )
+            .await,
+        2
+    );
+    assert_eq!(
+        world
+            .number("select count(*) from messages where session_id = $1", &key)
+            .await,
+        2
+    );
     world.assert_dense(&key).await;
 
     let (key, grant) = world.running("cancelled").await;
     enqueue(&world.store, &key, "q1").await;
-    let (cause, none) = (contextd::model::CancelCause::Requested, unremembered());
-    world.replica("two").cancel(&key, None, cause, "", &none).await.unwrap();
+    let cause = contextd::model::CancelCause::Requested;
+    let none = unremembered();
+    world
+        .replica("two")
+        .cancel(&key, None, cause, "", &none)
+        .await
+        .unwrap();
     let look = world.store.look(&key).await.unwrap().unwrap();
     assert!(look.cancelled);
-    assert_eq!(take(&world.store, &key, grant.right(), look.last_seq, &["q1"], false).await, Take::Moved);
+    assert_eq!(
+        take(
+            &world.store,
+            &key,
+            grant.right(),
+            look.last_seq,
+            &["q1"],
+            false
+        )
+        .await,
+        Take::Moved
+    );
 
     let (key, grant) = world.waiting("waiting", &["c1"]).await;
     enqueue(&world.store, &key, "q1").await;
-    world.database.client().await.execute("update session_run set tool_deadline = '-infinity'", &[]).await.unwrap();
-    let owner = world.store.takeover(&key, grant.fence.epoch).await.unwrap().unwrap();
+    world
+        .database
+        .client()
+        .await
+        .execute("update session_run set tool_deadline = '-infinity'", &[])
+        .await
+        .unwrap();
+    let owner = world
+        .store
+        .takeover(&key, grant.fence.epoch)
+        .await
+        .unwrap()
+        .unwrap();
     let look = world.store.look(&key).await.unwrap().unwrap();
     assert_eq!(look.open_calls, 1);
-    assert_eq!(take(&world.store, &key, owner.right(), look.last_seq, &["q1"], false).await, Take::Moved);
+    assert_eq!(
+        take(
+            &world.store,
+            &key,
+            owner.right(),
+            look.last_seq,
+            &["q1"],
+            false
+        )
+        .await,
+        Take::Moved
+    );
 }
 
 #[tokio::test]
@@ -224,19 +618,43 @@ async fn a_take_may_give_older_messages_up_for_a_newer_one() {
     enqueue(&world.store, &key, "q1").await;
     enqueue(&world.store, &key, "q2").await;
     let look = world.store.look(&key).await.unwrap().unwrap();
-    let (old, new, into) = (MessageId::new("q1"), MessageId::new("q2"), MessageId::new("m"));
+    let old = MessageId::new("q1");
+    let new = MessageId::new("q2");
+    let into = MessageId::new("m");
     let mut rows = Rows::new(ESTIMATOR, 0);
     rows.encoded_event("queued_message_dropped", "q1".to_owned(), Vec::new(), at(1));
-    let dropped = Taken { message: &old, end: Err(DropReason::Superseded), event: rows.events() };
+    let dropped = Taken {
+        message: &old,
+        end: Err(DropReason::Superseded),
+        event: rows.events(),
+    };
     rows.encoded_event("messages_applied", "m".to_owned(), Vec::new(), at(1));
-    let kept = Taken { message: &new, end: Ok(&into), event: rows.events() };
-    rows.message(message("m", Role::User, vec![part("newer", 3, Category::User)]), at(1));
-    let (seen, taken) = (Some(look.last_seq), [dropped, kept]);
-    let took = world.store.take(&key, grant.right(), seen, &rows, &taken, Advance::Stay).await.unwrap();
+    let kept = Taken {
+        message: &new,
+        end: Ok(&into),
+        event: rows.events(),
+    };
+    rows.message(
+        message("m", Role::User, vec![part("newer", 3, Category::User)]),
+        at(1),
+    );
+    let seen = Some(look.last_seq);
+    let taken = [dropped, kept];
+    let took = world
+        .store
+        .take(&key, grant.right(), seen, &rows, &taken, Advance::Stay)
+        .await
+        .unwrap();
     assert!(matches!(took, Take::Applied(_)));
     let state = |id| world.store.queued_message(&key, id);
-    assert_eq!(state(&old).await.unwrap().unwrap().state, QueueState::Dropped(DropReason::Superseded));
-    assert_eq!(state(&new).await.unwrap().unwrap().state, QueueState::Applied(into.clone()));
+    assert_eq!(
+        state(&old).await.unwrap().unwrap().state,
+        QueueState::Dropped(DropReason::Superseded)
+    );
+    assert_eq!(
+        state(&new).await.unwrap().unwrap().state,
+        QueueState::Applied(into.clone())
+    );
     let sql = "select count(*) from queue q join events e using (tenant_id, session_id, seq)
                 where session_id = $1 and e.kind = case q.status when 1 then 'messages_applied' else 'queued_message_dropped' end";
     assert_eq!(world.number(sql, &key).await, 2);
@@ -247,22 +665,67 @@ async fn withdrawn_messages_get_an_event_each_and_only_expired_ones_expire() {
     let world = World::new().await;
     let key = world.idle("s").await;
     let none = unremembered();
-    for (id, ttl) in [("q1", None), ("q2", Some(Duration::ZERO)), ("q3", Some(Duration::from_secs(600)))] {
+    for (id, ttl) in [
+        ("q1", None),
+        ("q2", Some(Duration::ZERO)),
+        ("q3", Some(Duration::from_secs(600))),
+    ] {
         let id = MessageId::new(id);
-        placed(world.store.enqueue(&key, &NewQueued { ttl, ..asap(&id, &none) }, None).await.unwrap());
+        placed(
+            world
+                .store
+                .enqueue(
+                    &key,
+                    &NewQueued {
+                        ttl,
+                        ..asap(&id, &none)
+                    },
+                    None,
+                )
+                .await
+                .unwrap(),
+        );
     }
-    let expired: Vec<bool> =
-        world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.iter().map(|q| q.expired).collect();
+    let expired: Vec<bool> = world
+        .store
+        .queued(&key, 0, 10, i64::MAX)
+        .await
+        .unwrap()
+        .items
+        .iter()
+        .map(|q| q.expired)
+        .collect();
     assert_eq!(expired, [false, true, false]);
-    let gone = world.store.unqueue(&key, Which::All, Withdrawal::Expired, b"", &none).await.unwrap();
+    let gone = world
+        .store
+        .unqueue(&key, Which::All, Withdrawal::Expired, b"", &none)
+        .await
+        .unwrap();
     assert_eq!(gone.messages, [MessageId::new("q2")]);
     let clear = request("clear");
-    let gone = world.store.unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &clear).await.unwrap();
+    let gone = world
+        .store
+        .unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &clear)
+        .await
+        .unwrap();
     assert_eq!(gone.messages, [MessageId::new("q1"), MessageId::new("q3")]);
     enqueue(&world.store, &key, "q4").await;
-    let again = world.store.unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &clear).await.unwrap();
+    let again = world
+        .store
+        .unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &clear)
+        .await
+        .unwrap();
     assert_eq!((again.messages, again.last_seq), (gone.messages, None));
-    assert_eq!(world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.len(), 1);
+    assert_eq!(
+        world
+            .store
+            .queued(&key, 0, 10, i64::MAX)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
     let sql = "select count(*) from queue q join events e using (tenant_id, session_id, seq)
                 where session_id = $1 and e.refs = array[q.message_id::text] and e.turn_id is null
                   and e.kind = case q.status when 2 then 'queued_message_cancelled' else 'queued_message_expired' end";
@@ -277,7 +740,11 @@ async fn the_end_of_a_turn_lists_what_waits_and_a_failed_one_starts_nothing() {
     let none = unremembered();
     for (id, execute) in [("q1", None), ("q2", Some(b"request".as_slice()))] {
         let id = MessageId::new(id);
-        let new = NewQueued { starts_turn: true, execute, ..asap(&id, &none) };
+        let new = NewQueued {
+            starts_turn: true,
+            execute,
+            ..asap(&id, &none)
+        };
         placed(world.store.enqueue(&key, &new, None).await.unwrap());
     }
     let failure = Ending::Cancelled {
@@ -286,13 +753,25 @@ async fn the_end_of_a_turn_lists_what_waits_and_a_failed_one_starts_nothing() {
         reason: String::new(),
         undone: None,
     };
-    let (rows, result) = (Rows::new(ESTIMATOR, 0), TurnResult::default());
+    let rows = Rows::new(ESTIMATOR, 0);
+    let result = TurnResult::default();
     let cost = StepCost::default();
-    let written = world.store.stop(&key, grant.right(), &rows, &cost, &end(&failure, &result)).await.unwrap();
+    let written = world
+        .store
+        .stop(&key, grant.right(), &rows, &cost, &end(&failure, &result))
+        .await
+        .unwrap();
     assert!(matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle));
     let sql = "select count(*) from events where session_id = $1 and kind = 'turn_cancelled' and refs = '{q1,q2}'";
     assert_eq!(world.number(sql, &key).await, 1);
-    let starts: Vec<bool> =
-        world.store.queued(&key, 0, 10, i64::MAX).await.unwrap().items.iter().map(|q| q.starts_turn).collect();
+    let starts: Vec<bool> = world
+        .store
+        .queued(&key, 0, 10, i64::MAX)
+        .await
+        .unwrap()
+        .items
+        .iter()
+        .map(|q| q.starts_turn)
+        .collect();
     assert_eq!(starts, [false, true]);
 }

@@ -29,37 +29,64 @@ fn only_users_give_input() {
 fn a_message_has_one_to_256_parts() {
     check_input(|m| m.parts = vec![], &[("input.parts", Required)]);
     check_input(|m| m.parts = vec![text("a"); 256], &[]);
-    check_input(|m| m.parts = vec![text("a"); 257], &[("input.parts", TooLarge)]);
+    check_input(
+        |m| m.parts = vec![text("a"); 257],
+        &[("input.parts", TooLarge)],
+    );
 }
 
 #[test]
 fn what_belongs_to_append_messages_is_refused() {
-    check_input(|m| m.response = Some(pb::ModelResponse::default()), &[("input.response", Unsupported)]);
-    check_input(|m| m.create_time = Some(prost_types::Timestamp::default()), &[("input.create_time", Unsupported)]);
+    check_input(
+        |m| m.response = Some(pb::ModelResponse::default()),
+        &[("input.response", Unsupported)],
+    );
+    check_input(
+        |m| m.create_time = Some(prost_types::Timestamp::default()),
+        &[("input.create_time", Unsupported)],
+    );
 }
 
 #[test]
 fn a_part_has_content() {
-    check_input(|m| m.parts.push(pb::Part::default()), &[("input.parts[1]", Invalid)]);
+    check_input(
+        |m| m.parts.push(pb::Part::default()),
+        &[("input.parts[1]", Invalid)],
+    );
 }
 
 #[test]
 fn a_text_is_neither_empty_nor_larger_than_a_mebibyte() {
     let mebibyte = 1024 * 1024;
-    check_input(|m| m.parts = vec![text("")], &[("input.parts[0].text", Required)]);
+    check_input(
+        |m| m.parts = vec![text("")],
+        &[("input.parts[0].text", Required)],
+    );
     check_input(|m| m.parts = vec![text(&"a".repeat(mebibyte))], &[]);
-    check_input(|m| m.parts = vec![text(&"a".repeat(mebibyte + 1))], &[("input.parts[0].text", TooLarge)]);
+    check_input(
+        |m| m.parts = vec![text(&"a".repeat(mebibyte + 1))],
+        &[("input.parts[0].text", TooLarge)],
+    );
 }
 
 #[test]
 fn provider_metadata_is_a_json_object_and_makes_an_empty_text_right() {
-    let with = |json: &str| pb::Part { provider_metadata_json: json.into(), ..text("") };
+    let with = |json: &str| pb::Part {
+        provider_metadata_json: json.into(),
+        ..text("")
+    };
     let metadata = "{\"b\":1.0, \"a\":2}";
     let message = said(|m| m.parts = vec![with(metadata)]).unwrap();
     assert_eq!(message.parts[0].content, Content::Text(String::new()));
-    assert_eq!(message.parts[0].provider_metadata.as_deref(), Some(metadata));
+    assert_eq!(
+        message.parts[0].provider_metadata.as_deref(),
+        Some(metadata)
+    );
     for json in ["[]", "{", "x"] {
-        check_input(|m| m.parts = vec![with(json)], &[("input.parts[0].provider_metadata_json", NotJson)]);
+        check_input(
+            |m| m.parts = vec![with(json)],
+            &[("input.parts[0].provider_metadata_json", NotJson)],
+        );
     }
 }
 
@@ -73,17 +100,29 @@ fn users_say_no_other_kinds_of_parts() {
         ("refusal", Content::Refusal("no".into())),
         ("provider_item", Content::ProviderItem(Default::default())),
         ("step_start", Content::StepStart(Default::default())),
-        ("compaction_marker", Content::CompactionMarker(Default::default())),
+        (
+            "compaction_marker",
+            Content::CompactionMarker(Default::default()),
+        ),
     ];
     for (kind, content) in kinds {
-        check_input(|m| m.parts = vec![part(content)], &[(&format!("input.parts[0].{kind}"), Unsupported)]);
+        check_input(
+            |m| m.parts = vec![part(content)],
+            &[(&format!("input.parts[0].{kind}"), Unsupported)],
+        );
     }
 }
 
 #[test]
 fn users_cite_nothing() {
-    let cited = pb::Part { citations: vec![Default::default()], ..text("a") };
-    check_input(|m| m.parts = vec![cited], &[("input.parts[0].citations", Unsupported)]);
+    let cited = pb::Part {
+        citations: vec![Default::default()],
+        ..text("a")
+    };
+    check_input(
+        |m| m.parts = vec![cited],
+        &[("input.parts[0].citations", Unsupported)],
+    );
 }
 
 #[test]
@@ -102,20 +141,43 @@ fn output_only_fields_of_a_part_are_ignored() {
 fn nul_is_replaced_and_flagged() {
     let message = said(|m| m.parts = vec![text("a\0b"), text("c")]).unwrap();
     assert_eq!(message.parts[0].content, Content::Text("a\u{FFFD}b".into()));
-    assert_eq!(message.parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        message
+            .parts
+            .iter()
+            .map(|part| part.sanitized)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
 fn labels_are_few_and_short() {
-    let labels = |count: usize| (0..count).map(|i| (i.to_string(), "v".to_owned())).collect();
+    let labels = |count: usize| {
+        (0..count)
+            .map(|i| (i.to_string(), "v".to_owned()))
+            .collect()
+    };
     let label = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
     check_input(|m| m.metadata = labels(32), &[]);
     check_input(|m| m.metadata = labels(33), &[("input.metadata", TooLarge)]);
-    check_input(|m| m.metadata = label(&"ü".repeat(64), &"ü".repeat(1_024)), &[]);
+    check_input(
+        |m| m.metadata = label(&"ü".repeat(64), &"ü".repeat(1_024)),
+        &[],
+    );
     let cut = format!("input.metadata[\"{}\"]", "k".repeat(40));
-    check_input(|m| m.metadata = label(&"k".repeat(65), "v"), &[(&cut, TooLarge)]);
-    check_input(|m| m.metadata = label("k", &"v".repeat(1_025)), &[("input.metadata[\"k\"]", TooLarge)]);
-    check_input(|m| m.metadata = label("", "v"), &[("input.metadata[\"\"]", Invalid)]);
+    check_input(
+        |m| m.metadata = label(&"k".repeat(65), "v"),
+        &[(&cut, TooLarge)],
+    );
+    check_input(
+        |m| m.metadata = label("k", &"v".repeat(1_025)),
+        &[("input.metadata[\"k\"]", TooLarge)],
+    );
+    check_input(
+        |m| m.metadata = label("", "v"),
+        &[("input.metadata[\"\"]", Invalid)],
+    );
     let message = said(|m| m.metadata = label("k", "\0")).unwrap();
     assert_eq!(message.metadata["k"], "\u{FFFD}");
 }

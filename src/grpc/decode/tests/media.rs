@@ -12,7 +12,11 @@ use pb::media::Source as Wire;
 const PICTURE: &[u8] = b"GIF89a\x40\x01\xf0\x00";
 
 fn media(source: Option<Wire>) -> pb::Media {
-    pb::Media { media_type: "image/gif".into(), source, ..Default::default() }
+    pb::Media {
+        media_type: "image/gif".into(),
+        source,
+        ..Default::default()
+    }
 }
 
 fn shown(media: pb::Media) -> pb::Part {
@@ -22,29 +26,54 @@ fn shown(media: pb::Media) -> pb::Part {
 fn read(media: pb::Media, stored: Stored) -> Result<(Media, Vec<NewContent>), Refused> {
     let request = turn_with(|r| r.input.get_or_insert_default().parts = vec![shown(media)]);
     super::super::execute_turn(request, stored).map(|(command, _)| {
-        let Start::Input(mut input) = command.start else { panic!("no input") };
-        let Content::Media(media) = input.parts.remove(0).content else { panic!("no medium") };
+        let Start::Input(mut input) = command.start else {
+            panic!("no input")
+        };
+        let Content::Media(media) = input.parts.remove(0).content else {
+            panic!("no medium")
+        };
         (media, command.contents)
     })
 }
 
 #[track_caller]
 fn check_media(media: pb::Media, expected: &[(&str, FieldReason)]) {
-    let expected: Vec<_> =
-        expected.iter().map(|(field, reason)| (format!("input.parts[0].media{field}"), *reason)).collect();
-    let expected: Vec<_> = expected.iter().map(|(field, reason)| (field.as_str(), *reason)).collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(field, reason)| (format!("input.parts[0].media{field}"), *reason))
+        .collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(field, reason)| (field.as_str(), *reason))
+        .collect();
     check(read(media, Stored::new()), &expected);
 }
 
 #[test]
 fn content_is_laid_aside_and_referred_to_by_its_hash() {
-    let named =
-        pb::Media { filename: "a.gif".into(), size_bytes: 9, width: 9, ..media(Some(Wire::Data(PICTURE.to_vec()))) };
+    let named = pb::Media {
+        filename: "a.gif".into(),
+        size_bytes: 9,
+        width: 9,
+        ..media(Some(Wire::Data(PICTURE.to_vec())))
+    };
     let (medium, contents) = read(named, Stored::new()).unwrap();
     let content = NewContent::new("image/gif".to_owned(), PICTURE.to_vec());
-    let kept = Kept { id: content.id().clone(), bytes: PICTURE.len() as u64, pixels: Pixels::new(320, 240) };
-    let (media_type, filename) = ("image/gif".to_owned(), "a.gif".to_owned());
-    assert_eq!(medium, Media { media_type, source: Source::Blob(kept), filename });
+    let kept = Kept {
+        id: content.id().clone(),
+        bytes: PICTURE.len() as u64,
+        pixels: Pixels::new(320, 240),
+    };
+    let media_type = "image/gif".to_owned();
+    let filename = "a.gif".to_owned();
+    assert_eq!(
+        medium,
+        Media {
+            media_type,
+            source: Source::Blob(kept),
+            filename
+        }
+    );
     assert_eq!(contents, [content]);
 }
 
@@ -59,7 +88,11 @@ fn content_that_is_said_twice_is_laid_aside_once() {
 #[test]
 fn a_blob_is_what_is_stored_under_its_id() {
     let id = BlobId::new("ab".repeat(32));
-    let kept = Kept { id: id.clone(), bytes: 7, pixels: None };
+    let kept = Kept {
+        id: id.clone(),
+        bytes: 7,
+        pixels: None,
+    };
     let named = || media(Some(Wire::BlobId(id.to_string())));
     let (medium, contents) = read(named(), [(id.clone(), kept.clone())].into()).unwrap();
     assert_eq!((medium.source, contents.len()), (Source::Blob(kept), 0));
@@ -69,16 +102,43 @@ fn a_blob_is_what_is_stored_under_its_id() {
 #[test]
 fn blobs_are_looked_up_wherever_they_are_named() {
     let named = |id: &str| shown(media(Some(Wire::BlobId(id.into()))));
-    let (b, c) = ("b".repeat(64), "c".repeat(64));
-    let result = pb::ToolResult { parts: vec![text("a"), named(&b), named(&b)], ..Default::default() };
-    assert_eq!(named_in_results(std::slice::from_ref(&result)), [BlobId::new(b.clone())]);
-    let message = |parts| pb::InputMessage { parts, ..Default::default() };
-    let messages = [message(vec![named(&c), text("d")]), message(vec![part(pb::part::Content::ToolResult(result))])];
-    assert_eq!(named_in_messages(&messages), [BlobId::new(b), BlobId::new(c)]);
+    let b = "b".repeat(64);
+    let c = "c".repeat(64);
+    let result = pb::ToolResult {
+        parts: vec![text("a"), named(&b), named(&b)],
+        ..Default::default()
+    };
+    assert_eq!(
+        named_in_results(std::slice::from_ref(&result)),
+        [BlobId::new(b.clone())]
+    );
+    let message = |parts| pb::InputMessage {
+        parts,
+        ..Default::default()
+    };
+    let messages = [
+        message(vec![named(&c), text("d")]),
+        message(vec![part(pb::part::Content::ToolResult(result))]),
+    ];
+    assert_eq!(
+        named_in_messages(&messages),
+        [BlobId::new(b), BlobId::new(c)]
+    );
     let many = message((0..300).map(|n| named(&format!("{n:064}"))).collect());
     assert_eq!(named_in_messages([&many]).len(), 256);
-    let none = ["".to_owned(), "a".repeat(63), "a".repeat(65), "A".repeat(64), "g".repeat(64), "\0".repeat(64)];
-    assert_eq!(named_in_messages([&message(none.iter().map(|id| named(id)).collect())]), [], "ids of nothing");
+    let none = [
+        "".to_owned(),
+        "a".repeat(63),
+        "a".repeat(65),
+        "A".repeat(64),
+        "g".repeat(64),
+        "\0".repeat(64),
+    ];
+    assert_eq!(
+        named_in_messages([&message(none.iter().map(|id| named(id)).collect())]),
+        [],
+        "ids of nothing"
+    );
 }
 
 #[test]
@@ -86,31 +146,88 @@ fn a_medium_has_a_type_a_source_and_a_short_name() {
     let data = || Some(Wire::Data(vec![1]));
     check_media(media(None), &[("", Invalid)]);
     check_media(media(Some(Wire::Data(vec![]))), &[(".data", Required)]);
-    check_media(media(Some(Wire::BlobId(String::new()))), &[(".blob_id", Required)]);
+    check_media(
+        media(Some(Wire::BlobId(String::new()))),
+        &[(".blob_id", Required)],
+    );
     check_media(media(Some(Wire::Url(String::new()))), &[(".url", Required)]);
     check_media(media(Some(Wire::Data(vec![0; 3 * 1024 * 1024]))), &[]);
-    check_media(media(Some(Wire::Data(vec![0; 3 * 1024 * 1024 + 1]))), &[(".data", TooLarge)]);
-    check_media(pb::Media { media_type: String::new(), ..media(data()) }, &[(".media_type", Required)]);
-    check_media(pb::Media { media_type: "picture".into(), ..media(data()) }, &[(".media_type", Invalid)]);
-    check_media(pb::Media { filename: "n".repeat(256), ..media(data()) }, &[(".filename", TooLarge)]);
-    check_media(pb::Media { filename: "a\n".into(), ..media(data()) }, &[(".filename", Invalid)]);
-    let wrong = pb::Media { filename: "a\n".into(), media_type: "x".into(), ..media(Some(Wire::Data(vec![]))) };
-    check_media(wrong, &[(".media_type", Invalid), (".filename", Invalid), (".data", Required)]);
+    check_media(
+        media(Some(Wire::Data(vec![0; 3 * 1024 * 1024 + 1]))),
+        &[(".data", TooLarge)],
+    );
+    check_media(
+        pb::Media {
+            media_type: String::new(),
+            ..media(data())
+        },
+        &[(".media_type", Required)],
+    );
+    check_media(
+        pb::Media {
+            media_type: "picture".into(),
+            ..media(data())
+        },
+        &[(".media_type", Invalid)],
+    );
+    check_media(
+        pb::Media {
+            filename: "n".repeat(256),
+            ..media(data())
+        },
+        &[(".filename", TooLarge)],
+    );
+    check_media(
+        pb::Media {
+            filename: "a\n".into(),
+            ..media(data())
+        },
+        &[(".filename", Invalid)],
+    );
+    let wrong = pb::Media {
+        filename: "a\n".into(),
+        media_type: "x".into(),
+        ..media(Some(Wire::Data(vec![])))
+    };
+    check_media(
+        wrong,
+        &[
+            (".media_type", Invalid),
+            (".filename", Invalid),
+            (".data", Required),
+        ],
+    );
 }
 
 #[test]
 fn an_address_is_one_that_a_provider_can_fetch() {
     let url = |url: &str| media(Some(Wire::Url(url.into())));
-    for good in ["https://example.org/a.png?b=c#d", "HTTP://example.org", "https://[::1]/ä"] {
+    for good in [
+        "https://example.org/a.png?b=c#d",
+        "HTTP://example.org",
+        "https://[::1]/ä",
+    ] {
         let (medium, contents) = read(url(good), Stored::new()).unwrap();
-        assert_eq!((medium.source, contents.len()), (Source::Url(good.into()), 0));
+        assert_eq!(
+            (medium.source, contents.len()),
+            (Source::Url(good.into()), 0)
+        );
     }
-    for bad in
-        ["data:image/png;base64,AAAA", "file:///etc/passwd", "https://", "ftp://a", "https://a b", "https://a\n", "a"]
-    {
+    for bad in [
+        "data:image/png;base64,AAAA",
+        "file:///etc/passwd",
+        "https://",
+        "ftp://a",
+        "https://a b",
+        "https://a\n",
+        "a",
+    ] {
         check_media(url(bad), &[(".url", Invalid)]);
     }
-    check_media(url(&format!("https://{}", "a".repeat(8_185))), &[(".url", TooLarge)]);
+    check_media(
+        url(&format!("https://{}", "a".repeat(8_185))),
+        &[(".url", TooLarge)],
+    );
 }
 
 #[test]
@@ -121,11 +238,23 @@ fn results_hold_texts_and_media_in_order() {
         parts: vec![text("before"), picture, text(""), text("after")],
         ..Default::default()
     };
-    let request = pb::SubmitToolResultsRequest { session_id: "s".into(), results: vec![result], ..Default::default() };
+    let request = pb::SubmitToolResultsRequest {
+        session_id: "s".into(),
+        results: vec![result],
+        ..Default::default()
+    };
     let submit = submit_tool_results(request).unwrap();
-    let [Given::Text(before), Given::Media(medium), Given::Text(after)] = submit.results[0].parts.as_slice() else {
+    let [
+        Given::Text(before),
+        Given::Media(medium),
+        Given::Text(after),
+    ] = submit.results[0].parts.as_slice()
+    else {
         panic!("{:?}", submit.results)
     };
     assert_eq!((before.as_str(), after.as_str()), ("before", "after"));
-    assert_eq!(medium.kept().map(|kept| &kept.id), Some(submit.contents[0].id()));
+    assert_eq!(
+        medium.kept().map(|kept| &kept.id),
+        Some(submit.contents[0].id())
+    );
 }

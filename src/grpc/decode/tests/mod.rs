@@ -23,12 +23,16 @@ pub(super) use crate::pb::FieldReason::{
 };
 
 /// Reads a request that names no blob.
-pub(super) fn execute_turn(request: pb::ExecuteTurnRequest) -> Result<(ExecuteTurn, StreamOptions), Refused> {
+pub(super) fn execute_turn(
+    request: pb::ExecuteTurnRequest,
+) -> Result<(ExecuteTurn, StreamOptions), Refused> {
     super::execute_turn(request, Stored::new())
 }
 
 /// Reads a request that names no blob.
-pub(super) fn submit_tool_results(request: pb::SubmitToolResultsRequest) -> Result<SubmitToolResults, Refused> {
+pub(super) fn submit_tool_results(
+    request: pb::SubmitToolResultsRequest,
+) -> Result<SubmitToolResults, Refused> {
     super::submit_tool_results(request, Stored::new())
 }
 
@@ -38,8 +42,17 @@ pub(super) fn check<T: Debug>(result: Result<T, Refused>, expected: &[(&str, Fie
     let found: Vec<_> = match &result {
         Ok(_) => vec![],
         Err(Refused::Invalid(violations)) => {
-            assert!(violations.listed.iter().all(|violation| !violation.description.is_empty()));
-            violations.listed.iter().map(|violation| (violation.field.as_str(), violation.reason)).collect()
+            assert!(
+                violations
+                    .listed
+                    .iter()
+                    .all(|violation| !violation.description.is_empty())
+            );
+            violations
+                .listed
+                .iter()
+                .map(|violation| (violation.field.as_str(), violation.reason))
+                .collect()
         }
         Err(Refused::NotImplemented { rpc, field }) => panic!("{rpc} does not implement {field}"),
     };
@@ -56,7 +69,10 @@ pub(super) fn check_not_implemented<T: Debug>(result: Result<T, Refused>, expect
 }
 
 pub(super) fn part(content: pb::part::Content) -> pb::Part {
-    pb::Part { content: Some(content), ..Default::default() }
+    pb::Part {
+        content: Some(content),
+        ..Default::default()
+    }
 }
 
 pub(super) fn text(text: &str) -> pb::Part {
@@ -65,11 +81,19 @@ pub(super) fn text(text: &str) -> pb::Part {
 
 /// The smallest turn.
 pub(super) fn hello() -> pb::ExecuteTurnRequest {
-    let input = pb::InputMessage { parts: vec![text("Hello")], ..Default::default() };
-    pb::ExecuteTurnRequest { input: Some(input), ..Default::default() }
+    let input = pb::InputMessage {
+        parts: vec![text("Hello")],
+        ..Default::default()
+    };
+    pb::ExecuteTurnRequest {
+        input: Some(input),
+        ..Default::default()
+    }
 }
 
-pub(super) fn turn_with(change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> pb::ExecuteTurnRequest {
+pub(super) fn turn_with(
+    change: impl FnOnce(&mut pb::ExecuteTurnRequest),
+) -> pb::ExecuteTurnRequest {
     let mut request = hello();
     change(&mut request);
     request
@@ -82,5 +106,10 @@ pub(super) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
 /// Durations that are none.
 pub(super) fn malformed() -> [prost_types::Duration; 4] {
     let duration = |seconds, nanos| prost_types::Duration { seconds, nanos };
-    [duration(1, -1), duration(-1, 1), duration(0, 1_000_000_000), duration(i64::MAX, 0)]
+    [
+        duration(1, -1),
+        duration(-1, 1),
+        duration(0, 1_000_000_000),
+        duration(i64::MAX, 0),
+    ]
 }

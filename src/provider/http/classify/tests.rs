@@ -8,8 +8,14 @@ use super::*;
 
 /// Recorded errors that are not what their status alone says: a part of the message, and the kind.
 const SPECIAL: &[(&str, Kind)] = &[
-    ("You exceeded your current quota, please check your plan and billing", Kind::RateLimited),
-    ("You exceeded your current quota, please check your plan.", Kind::RateLimited),
+    (
+        "You exceeded your current quota, please check your plan and billing",
+        Kind::RateLimited,
+    ),
+    (
+        "You exceeded your current quota, please check your plan.",
+        Kind::RateLimited,
+    ),
     ("API key not valid", Kind::Auth),
     ("Incorrect API key provided. You can obtain", Kind::Auth),
     ("tools param requires --jinja flag", Kind::BadRequest),
@@ -17,7 +23,10 @@ const SPECIAL: &[(&str, Kind)] = &[
     ("Cannot use both json_schema and grammar", Kind::BadRequest),
     ("exceeds the available context size", Kind::TooLong),
     ("Tool call validation failed", Kind::Broken),
-    ("Tool choice is required, but model did not call a tool", Kind::Broken),
+    (
+        "Tool choice is required, but model did not call a tool",
+        Kind::Broken,
+    ),
 ];
 
 fn expected(entry: &Value, message: &str) -> Kind {
@@ -37,14 +46,21 @@ fn expected(entry: &Value, message: &str) -> Kind {
 #[test]
 fn errors_of_all_services_are_taken_for_what_they_are() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/providers/errors.json");
-    let entries: Vec<Value> = serde_json::from_slice(&fs::read(file).expect("the errors")).expect("JSON");
+    let entries: Vec<Value> =
+        serde_json::from_slice(&fs::read(file).expect("the errors")).expect("JSON");
     assert_eq!(entries.len(), 103);
     for entry in &entries {
         let said = Said::of_json(&entry["body"]);
-        let status = entry["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+        let status = entry["status"]
+            .as_u64()
+            .and_then(|status| u16::try_from(status).ok());
         let in_stream = entry["where"] == "in_stream" || status == Some(200);
         // Bodies of unknown status are of requests that were refused.
-        let place = if in_stream { Place::Stream } else { Place::Body(status.or(said.status).unwrap_or(400)) };
+        let place = if in_stream {
+            Place::Stream
+        } else {
+            Place::Body(status.or(said.status).unwrap_or(400))
+        };
         let fault = fault(place, &said);
         assert_eq!(fault.kind, expected(entry, &said.message), "{entry}");
         assert!(!fault.message.is_empty(), "{entry}");
@@ -53,7 +69,11 @@ fn errors_of_all_services_are_taken_for_what_they_are() {
 
 fn check(place: Place, body: &Value, kind: Kind, should_retry: Option<bool>) {
     let fault = fault(place, &Said::of_json(body));
-    assert_eq!((fault.kind, fault.should_retry), (kind, should_retry), "{place:?} {body}");
+    assert_eq!(
+        (fault.kind, fault.should_retry),
+        (kind, should_retry),
+        "{place:?} {body}"
+    );
 }
 
 #[test]
@@ -80,7 +100,12 @@ fn a_status_says_what_it_is_where_words_say_nothing() {
         (204, Kind::Broken, None),
     ];
     for (status, kind, should_retry) in table {
-        check(Place::Body(status), &json!({"error": {"message": "Something."}}), kind, should_retry);
+        check(
+            Place::Body(status),
+            &json!({"error": {"message": "Something."}}),
+            kind,
+            should_retry,
+        );
     }
 }
 
@@ -89,14 +114,35 @@ fn words_about_rates_are_not_about_lengths() {
     let said = |message: &str| json!({"error": {"message": message}});
     let rates = "Rate limit reached for tokens per minute: too many tokens, please wait";
     check(Place::Body(400), &said(rates), Kind::BadRequest, None);
-    check(Place::Body(429), &said("too many tokens"), Kind::RateLimited, None);
+    check(
+        Place::Body(429),
+        &said("too many tokens"),
+        Kind::RateLimited,
+        None,
+    );
     check(Place::Stream, &said(rates), Kind::RateLimited, None);
     check(Place::Stream, &said("too many tokens"), Kind::TooLong, None);
-    check(Place::Body(400), &said("too many tokens"), Kind::TooLong, None);
-    check(Place::Body(500), &said("too many tokens"), Kind::Overloaded, None);
-    let output = "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for x";
+    check(
+        Place::Body(400),
+        &said("too many tokens"),
+        Kind::TooLong,
+        None,
+    );
+    check(
+        Place::Body(500),
+        &said("too many tokens"),
+        Kind::Overloaded,
+        None,
+    );
+    let output =
+        "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for x";
     check(Place::Body(400), &said(output), Kind::BadRequest, None);
-    check(Place::Body(400), &said("max_completion_tokens is too large: 99"), Kind::BadRequest, None);
+    check(
+        Place::Body(400),
+        &said("max_completion_tokens is too large: 99"),
+        Kind::BadRequest,
+        None,
+    );
     let text = json!({"error": {"message": "Invalid 'x': string too long.", "code": "string_above_max_length"}});
     check(Place::Body(400), &text, Kind::BadRequest, None);
 }
@@ -117,13 +163,16 @@ fn a_limit_in_bytes_is_a_prompt_that_is_too_long_however_it_is_said() {
             check(Place::Body(status), &said(words), Kind::TooLong, None);
         }
     }
-    let typed =
-        json!({"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}});
+    let typed = json!({"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}});
     check(Place::Body(413), &typed, Kind::TooLong, None);
     check(Place::Stream, &typed, Kind::TooLong, None);
-    let page = Said::of_body(b"<html><head><title>413 Request Entity Too Large</title></head></html>");
+    let page =
+        Said::of_body(b"<html><head><title>413 Request Entity Too Large</title></head></html>");
     assert_eq!(fault(Place::Body(413), &page).kind, Kind::TooLong);
-    for words in ["The image is too large: at most 5 MB", "the value of `n` is too large"] {
+    for words in [
+        "The image is too large: at most 5 MB",
+        "the value of `n` is too large",
+    ] {
         check(Place::Body(400), &said(words), Kind::BadRequest, None);
     }
 }
@@ -137,17 +186,25 @@ fn a_quota_that_is_used_up_is_not_asked_again() {
 
 #[test]
 fn input_that_was_flagged_is_not_a_wrong_key() {
-    let flagged =
-        json!({"error": {"message": "Flagged", "code": 403, "metadata": {"reasons": ["x"], "flagged_input": "y"}}});
+    let flagged = json!({"error": {"message": "Flagged", "code": 403, "metadata": {"reasons": ["x"], "flagged_input": "y"}}});
     check(Place::Body(403), &flagged, Kind::BadRequest, None);
 }
 
 #[test]
 fn a_refusal_without_a_word_is_a_prompt_that_is_too_long() {
-    for (status, kind) in [(400, Kind::TooLong), (413, Kind::TooLong), (401, Kind::Auth), (500, Kind::Overloaded)] {
+    for (status, kind) in [
+        (400, Kind::TooLong),
+        (413, Kind::TooLong),
+        (401, Kind::Auth),
+        (500, Kind::Overloaded),
+    ] {
         let fault = fault(Place::Body(status), &Said::of_body(b""));
         assert_eq!(fault.kind, kind, "{status}");
-        assert!(fault.message.contains(&status.to_string()), "{}", fault.message);
+        assert!(
+            fault.message.contains(&status.to_string()),
+            "{}",
+            fault.message
+        );
     }
 }
 
@@ -230,7 +287,12 @@ fn limits_of_parameters_images_tools_and_rates_are_no_overflow() {
         check(Place::Stream, &said(words), Kind::RateLimited, None);
     }
     for words in TOO_LONG {
-        for place in [Place::Body(400), Place::Body(413), Place::Body(422), Place::Stream] {
+        for place in [
+            Place::Body(400),
+            Place::Body(413),
+            Place::Body(422),
+            Place::Stream,
+        ] {
             check(place, &said(words), Kind::TooLong, None);
         }
     }
@@ -240,8 +302,7 @@ fn limits_of_parameters_images_tools_and_rates_are_no_overflow() {
 
 #[test]
 fn permanent_errors_are_known_whatever_their_status() {
-    let error =
-        |message: &str, kind: &str, code: Value| json!({"error": {"message": message, "type": kind, "code": code}});
+    let error = |message: &str, kind: &str, code: Value| json!({"error": {"message": message, "type": kind, "code": code}});
     let groq = "Request too large for model `llama` in organization `org` service tier `on_demand` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message size and try again.";
     let openai = "Request too large for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Requested 40000. The input or output tokens must be reduced in order to run successfully.";
     let limited = json!("rate_limit_exceeded");
@@ -256,34 +317,84 @@ fn permanent_errors_are_known_whatever_their_status() {
                 Value::Null,
             ),
         ),
-        (429, error("Your account org-1 is suspended due to insufficient balance", "", Value::Null)),
-        (403, error("Your account has been deactivated", "", Value::Null)),
-        (429, error("Insufficient balance or no resource package. Please recharge.", "", json!("1113"))),
-        (400, error("Your credit balance is too low to access the API.", "invalid_request_error", Value::Null)),
-        (402, error("Insufficient Balance", "unknown_error", json!("invalid_request_error"))),
+        (
+            429,
+            error(
+                "Your account org-1 is suspended due to insufficient balance",
+                "",
+                Value::Null,
+            ),
+        ),
+        (
+            403,
+            error("Your account has been deactivated", "", Value::Null),
+        ),
+        (
+            429,
+            error(
+                "Insufficient balance or no resource package. Please recharge.",
+                "",
+                json!("1113"),
+            ),
+        ),
+        (
+            400,
+            error(
+                "Your credit balance is too low to access the API.",
+                "invalid_request_error",
+                Value::Null,
+            ),
+        ),
+        (
+            402,
+            error(
+                "Insufficient Balance",
+                "unknown_error",
+                json!("invalid_request_error"),
+            ),
+        ),
     ] {
         check(Place::Body(status), &body, Kind::RateLimited, Some(false));
         check(Place::Stream, &body, Kind::RateLimited, Some(false));
     }
     // A limit that was reached, and will not be for long.
     let reached = "Rate limit reached for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.";
-    check(Place::Body(429), &error(reached, "tokens", limited), Kind::RateLimited, None);
+    check(
+        Place::Body(429),
+        &error(reached, "tokens", limited),
+        Kind::RateLimited,
+        None,
+    );
     let gemini = "You exceeded your current quota, please check your plan and billing details.";
-    check(Place::Body(429), &error(gemini, "", Value::Null), Kind::RateLimited, None);
+    check(
+        Place::Body(429),
+        &error(gemini, "", Value::Null),
+        Kind::RateLimited,
+        None,
+    );
     for words in [
         "JSON schema conversion failed: Unrecognized schema: {}",
         "Failed to initialize samplers: failed to parse grammar",
         "After the optional system message, conversation roles must alternate user/assistant",
     ] {
-        check(Place::Body(500), &error(words, "server_error", json!(500)), Kind::BadRequest, None);
+        check(
+            Place::Body(500),
+            &error(words, "server_error", json!(500)),
+            Kind::BadRequest,
+            None,
+        );
     }
 }
 
 #[test]
 fn an_error_of_the_service_behind_a_service_counts_whether_it_is_text_or_json() {
-    let raw =
-        json!({"error": {"message": "prompt is too long: 9 tokens > 8 maximum", "code": "context_length_exceeded"}});
-    for raw in [raw.clone(), json!(raw.to_string()), json!("prompt is too long"), json!([raw])] {
+    let raw = json!({"error": {"message": "prompt is too long: 9 tokens > 8 maximum", "code": "context_length_exceeded"}});
+    for raw in [
+        raw.clone(),
+        json!(raw.to_string()),
+        json!("prompt is too long"),
+        json!([raw]),
+    ] {
         let body = json!({"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}});
         check(Place::Body(400), &body, Kind::TooLong, None);
         check(Place::Stream, &body, Kind::TooLong, None);

@@ -6,7 +6,8 @@ use super::*;
 
 /// All events of a stream that comes in these pieces, the cut-off one included.
 fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event> {
-    let (mut reader, mut events) = (Reader::default(), Vec::new());
+    let mut reader = Reader::default();
+    let mut events = Vec::new();
     for piece in pieces {
         reader.push(piece, &mut events).expect("small events");
     }
@@ -18,11 +19,20 @@ fn check(stream: &[u8], expected: &[(&str, &str)]) {
     let shown = String::from_utf8_lossy(stream).into_owned();
     for cut in 0..=stream.len() {
         let events = read([&stream[..cut], &stream[cut..]]);
-        let events: Vec<_> = events.iter().map(|event| (event.name.as_str(), event.data.as_str())).collect();
+        let events: Vec<_> = events
+            .iter()
+            .map(|event| (event.name.as_str(), event.data.as_str()))
+            .collect();
         assert_eq!(events, expected, "{shown:?} cut at {cut}");
     }
-    let bytes: Vec<_> = read(stream.chunks(1)).into_iter().map(|event| (event.name, event.data)).collect();
-    let bytes: Vec<_> = bytes.iter().map(|(name, data)| (name.as_str(), data.as_str())).collect();
+    let bytes: Vec<_> = read(stream.chunks(1))
+        .into_iter()
+        .map(|event| (event.name, event.data))
+        .collect();
+    let bytes: Vec<_> = bytes
+        .iter()
+        .map(|(name, data)| (name.as_str(), data.as_str()))
+        .collect();
     assert_eq!(bytes, expected, "{shown:?} byte by byte");
 }
 
@@ -37,8 +47,14 @@ fn lines_end_in_any_way_and_an_event_with_a_blank_one() {
 
 #[test]
 fn fields_are_read_as_the_standard_says() {
-    check(b"data:a\ndata: b\ndata\ndata:  c\n\n", &[("", "a\nb\n\n c")]);
-    check(b"event: error\ndata: {}\n\ndata: x\n\n", &[("error", "{}"), ("", "x")]);
+    check(
+        b"data:a\ndata: b\ndata\ndata:  c\n\n",
+        &[("", "a\nb\n\n c")],
+    );
+    check(
+        b"event: error\ndata: {}\n\ndata: x\n\n",
+        &[("error", "{}"), ("", "x")],
+    );
     check(b"event: lost\n\ndata: x\n\n", &[("", "x")]);
     check(b"id: 7\nretry: 10\nnonsense\ndata: x\n\n", &[("", "x")]);
     check(b"data\n\n", &[("", "")]);
@@ -47,9 +63,15 @@ fn fields_are_read_as_the_standard_says() {
 
 #[test]
 fn comments_and_a_byte_order_mark_are_passed_over() {
-    check(b": OPENROUTER PROCESSING\n\n:\n\ndata: a\n: keepalive\ndata: b\n\n", &[("", "a\nb")]);
+    check(
+        b": OPENROUTER PROCESSING\n\n:\n\ndata: a\n: keepalive\ndata: b\n\n",
+        &[("", "a\nb")],
+    );
     check(b"\xef\xbb\xbfdata: a\n\n", &[("", "a")]);
-    check(b"\xef\xbb\xbf: hi\n\xef\xbb\xbfdata: a\n\ndata: b\n\n", &[("", "b")]);
+    check(
+        b"\xef\xbb\xbf: hi\n\xef\xbb\xbfdata: a\n\ndata: b\n\n",
+        &[("", "b")],
+    );
 }
 
 #[test]
@@ -69,8 +91,12 @@ fn an_event_that_the_end_cuts_off_from_its_blank_line_counts() {
 #[test]
 fn an_event_and_a_line_have_a_bound_and_comments_need_none() {
     let fits = |stream: &[u8]| {
-        let (mut reader, mut events) = (Reader::new(16), Vec::new());
-        stream.chunks(3).try_for_each(|piece| reader.push(piece, &mut events)).map(|()| events.len())
+        let mut reader = Reader::new(16);
+        let mut events = Vec::new();
+        stream
+            .chunks(3)
+            .try_for_each(|piece| reader.push(piece, &mut events))
+            .map(|()| events.len())
     };
     assert_eq!(fits(b"data: 0123456789\n\n"), Ok(1));
     assert_eq!(fits(b"data: 0123456789a\n\n"), Err(TooLarge(16)));

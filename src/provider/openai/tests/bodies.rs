@@ -12,7 +12,11 @@ fn recordings() -> Vec<(String, &'static str, Vec<u8>, Value)> {
     let expected: BTreeMap<String, Value> = serde_json::from_slice(&expected).expect("JSON");
     let read = |(file, expected): (String, Value)| {
         let bytes = fs::read(root.join(&file)).expect("a recording");
-        let body = if file.ends_with(".chunks.txt") { framed(&bytes) } else { bytes };
+        let body = if file.ends_with(".chunks.txt") {
+            framed(&bytes)
+        } else {
+            bytes
+        };
         let dialect = dialect_of(&file);
         (file, dialect, body, expected)
     };
@@ -22,8 +26,14 @@ fn recordings() -> Vec<(String, &'static str, Vec<u8>, Value)> {
 /// Payloads line by line as a stream.
 fn framed(lines: &[u8]) -> Vec<u8> {
     let lines = String::from_utf8_lossy(lines).into_owned();
-    let events = lines.lines().filter(|line| !line.trim().is_empty()).map(|line| format!("data: {line}\n\n"));
-    events.chain(["data: [DONE]\n\n".to_owned()]).collect::<String>().into_bytes()
+    let events = lines
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| format!("data: {line}\n\n"));
+    events
+        .chain(["data: [DONE]\n\n".to_owned()])
+        .collect::<String>()
+        .into_bytes()
 }
 
 fn dialect_of(file: &str) -> &'static str {
@@ -35,11 +45,17 @@ fn dialect_of(file: &str) -> &'static str {
 }
 
 fn number(value: &Value) -> u32 {
-    value.as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+    value
+        .as_u64()
+        .and_then(|number| u32::try_from(number).ok())
+        .unwrap_or_default()
 }
 
 fn texts(parts: &[Part], pick: fn(&Content) -> Option<&str>) -> String {
-    parts.iter().filter_map(|part| pick(&part.content)).collect()
+    parts
+        .iter()
+        .filter_map(|part| pick(&part.content))
+        .collect()
 }
 
 #[test]
@@ -51,7 +67,10 @@ fn every_recorded_answer_is_decoded_as_expected() {
             let fault = result.expect_err(&file);
             assert_eq!(
                 (fault.message.as_str(), fault.code.as_str()),
-                (error["message"].as_str().unwrap(), error["code"].as_str().unwrap()),
+                (
+                    error["message"].as_str().unwrap(),
+                    error["code"].as_str().unwrap()
+                ),
                 "{file}"
             );
             seen += 1;
@@ -84,8 +103,16 @@ fn every_recorded_answer_is_decoded_as_expected() {
             | Content::Media(_) => None,
         });
         assert_eq!(said, expected["text"].as_str().unwrap(), "{file}");
-        assert_eq!(thought.chars().count(), expected["reasoning_text_len"].as_u64().unwrap() as usize, "{file}");
-        assert_eq!(refused, expected["extra"]["refusal"].as_str().unwrap_or_default(), "{file}");
+        assert_eq!(
+            thought.chars().count(),
+            expected["reasoning_text_len"].as_u64().unwrap() as usize,
+            "{file}"
+        );
+        assert_eq!(
+            refused,
+            expected["extra"]["refusal"].as_str().unwrap_or_default(),
+            "{file}"
+        );
         calls(&file, &answer, &expected);
         ending(&file, &answer.finish, &refused, &expected);
         seen += 1;
@@ -101,9 +128,16 @@ fn calls(file: &str, answer: &Assembled, expected: &Value) {
         let arguments = serde_json::from_str::<Value>(&call.arguments);
         if expected["ok"].as_bool().unwrap() {
             let written = &expected["args"];
-            let written = written.as_str().map_or_else(|| written.clone(), |text| serde_json::from_str(text).unwrap());
+            let written = written.as_str().map_or_else(
+                || written.clone(),
+                |text| serde_json::from_str(text).unwrap(),
+            );
             // No arguments, in the words of a model that should have written an empty object.
-            let written = if written.is_null() { serde_json::json!({}) } else { written };
+            let written = if written.is_null() {
+                serde_json::json!({})
+            } else {
+                written
+            };
             assert_eq!(arguments.unwrap(), written, "{file}");
         } else {
             assert_eq!(call.arguments, expected["args"].as_str().unwrap(), "{file}");
@@ -113,7 +147,9 @@ fn calls(file: &str, answer: &Assembled, expected: &Value) {
 
 fn ending(file: &str, finish: &Finish, refused: &str, expected: &Value) {
     let word = expected["finish_reason"].as_str().unwrap();
-    let native = expected["extra"]["native_finish_reason"].as_str().unwrap_or_default();
+    let native = expected["extra"]["native_finish_reason"]
+        .as_str()
+        .unwrap_or_default();
     let reason = match word {
         "length" => FinishReason::Length,
         _ if native == "max_output_tokens" => FinishReason::Length,
@@ -122,18 +158,51 @@ fn ending(file: &str, finish: &Finish, refused: &str, expected: &Value) {
         "stop" => FinishReason::Stop,
         other => panic!("{file}: {other}"),
     };
-    assert_eq!((finish.reason, finish.provider_reason.as_str()), (reason, word), "{file}");
-    assert_eq!(finish.response_id, expected["id"].as_str().unwrap_or_default(), "{file}");
-    assert_eq!(finish.provider_model, expected["model"].as_str().unwrap_or_default(), "{file}");
+    assert_eq!(
+        (finish.reason, finish.provider_reason.as_str()),
+        (reason, word),
+        "{file}"
+    );
+    assert_eq!(
+        finish.response_id,
+        expected["id"].as_str().unwrap_or_default(),
+        "{file}"
+    );
+    assert_eq!(
+        finish.provider_model,
+        expected["model"].as_str().unwrap_or_default(),
+        "{file}"
+    );
     let usage = &expected["usage"];
     let reported = finish.usage.as_ref().map(|usage| {
-        [usage.input, usage.output, usage.reasoning.min(usage.output), usage.cache_read, usage.cache_write]
+        [
+            usage.input,
+            usage.output,
+            usage.reasoning.min(usage.output),
+            usage.cache_read,
+            usage.cache_write,
+        ]
     });
-    let fields = ["input_total", "output_total", "reasoning", "cache_read", "cache_write"];
-    assert_eq!(reported, usage.is_object().then(|| fields.map(|field| number(&usage[field]))), "{file}");
+    let fields = [
+        "input_total",
+        "output_total",
+        "reasoning",
+        "cache_read",
+        "cache_write",
+    ];
+    assert_eq!(
+        reported,
+        usage
+            .is_object()
+            .then(|| fields.map(|field| number(&usage[field]))),
+        "{file}"
+    );
     if let Some(usage) = &finish.usage {
         let raw: Value = serde_json::from_str(&usage.provider_json).unwrap();
-        assert_eq!(raw["prompt_tokens"], expected["usage_raw"]["prompt_tokens"], "{file}");
+        assert_eq!(
+            raw["prompt_tokens"], expected["usage_raw"]["prompt_tokens"],
+            "{file}"
+        );
     }
 }
 
@@ -142,12 +211,20 @@ fn a_recorded_answer_is_the_same_however_it_is_split() {
     let mut read = 0;
     for (file, dialect, body, _) in recordings() {
         let whole = decode(dialect, [body.as_slice()]);
-        assert_eq!(decode(dialect, body.chunks(1)), whole, "{file} byte by byte");
+        assert_eq!(
+            decode(dialect, body.chunks(1)),
+            whole,
+            "{file} byte by byte"
+        );
         if body.len() <= SMALL {
             // The decoder sees events only, so the same events give the same answer.
             let events = events([body.as_slice()]);
             for cut in 0..=body.len() {
-                assert_eq!(self::events([&body[..cut], &body[cut..]]), events, "{file} cut at {cut}");
+                assert_eq!(
+                    self::events([&body[..cut], &body[cut..]]),
+                    events,
+                    "{file} cut at {cut}"
+                );
             }
             read += 1;
         }
@@ -156,7 +233,8 @@ fn a_recorded_answer_is_the_same_however_it_is_split() {
 }
 
 fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<sse::Event> {
-    let (mut reader, mut events) = (sse::Reader::default(), Vec::new());
+    let mut reader = sse::Reader::default();
+    let mut events = Vec::new();
     for piece in pieces {
         reader.push(piece, &mut events).expect("small events");
     }
@@ -166,14 +244,24 @@ fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<sse::Event> {
 
 #[test]
 fn no_recorded_answer_is_whole_that_was_cut_off() {
-    for (file, dialect, body, expected) in recordings().into_iter().filter(|(.., body, _)| body.len() <= SMALL) {
+    for (file, dialect, body, expected) in recordings()
+        .into_iter()
+        .filter(|(.., body, _)| body.len() <= SMALL)
+    {
         if dialect == "perplexity" || expected["errors"].is_array() {
             continue;
         }
-        let done = body.windows(6).rposition(|window| window == b"[DONE]").expect("a marker");
+        let done = body
+            .windows(6)
+            .rposition(|window| window == b"[DONE]")
+            .expect("a marker");
         for cut in (0..done + 5).step_by(7) {
             let (_, result) = decode(dialect, [&body[..cut]]);
-            assert_eq!(result.expect_err(&file).kind, Kind::Broken, "{file} cut off at {cut}");
+            assert_eq!(
+                result.expect_err(&file).kind,
+                Kind::Broken,
+                "{file} cut off at {cut}"
+            );
         }
     }
 }

@@ -13,12 +13,23 @@ use crate::{
 };
 
 fn kept(media_type: &str) -> Media {
-    let source = Source::Blob(Kept { id: BlobId::new("b"), bytes: 3, pixels: None });
-    Media { media_type: media_type.to_owned(), source, filename: String::new() }
+    let source = Source::Blob(Kept {
+        id: BlobId::new("b"),
+        bytes: 3,
+        pixels: None,
+    });
+    Media {
+        media_type: media_type.to_owned(),
+        source,
+        filename: String::new(),
+    }
 }
 
 fn at_address(media_type: &str) -> Media {
-    Media { source: Source::Url("https://example.org/a".to_owned()), ..kept(media_type) }
+    Media {
+        source: Source::Url("https://example.org/a".to_owned()),
+        ..kept(media_type)
+    }
 }
 
 fn medium(media: Media) -> Part {
@@ -26,8 +37,13 @@ fn medium(media: Media) -> Part {
 }
 
 fn sent(dialect: &str, messages: Vec<Message>) -> Value {
-    let mut prompt = Prompt { model: "gpt".to_owned(), ..testing::prompt(messages) };
-    prompt.contents.insert(BlobId::new("b"), b"abc".as_slice().into());
+    let mut prompt = Prompt {
+        model: "gpt".to_owned(),
+        ..testing::prompt(messages)
+    };
+    prompt
+        .contents
+        .insert(BlobId::new("b"), b"abc".as_slice().into());
     body(dialect, &prompt)["messages"].take()
 }
 
@@ -55,14 +71,23 @@ fn a_service_is_told_only_of_what_it_takes() {
     ];
     for (dialect, media, role, takes) in table {
         let why = cannot_read(dialect::named(dialect).unwrap().takes, &media, role);
-        assert_eq!(why.is_none(), takes, "{dialect} {media:?} {role:?}: {why:?}");
+        assert_eq!(
+            why.is_none(),
+            takes,
+            "{dialect} {media:?} {role:?}: {why:?}"
+        );
     }
 }
 
 /// Row D5
 #[test]
 fn each_kind_has_its_form() {
-    let parts = [kept("image/png"), at_address("image/png"), kept("audio/mpeg"), kept("application/pdf")];
+    let parts = [
+        kept("image/png"),
+        at_address("image/png"),
+        kept("audio/mpeg"),
+        kept("application/pdf"),
+    ];
     let content = json!([
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}},
         {"type": "image_url", "image_url": {"url": "https://example.org/a"}},
@@ -70,22 +95,37 @@ fn each_kind_has_its_form() {
         {"type": "file", "file": {"filename": "file", "file_data": "data:application/pdf;base64,YWJj"}}
     ]);
     let said = message(Role::User, parts.map(medium).into());
-    assert_eq!(sent("openai", vec![said]), json!([{"role": "user", "content": content}]));
+    assert_eq!(
+        sent("openai", vec![said]),
+        json!([{"role": "user", "content": content}])
+    );
 }
 
 #[test]
 fn what_the_user_says_behind_media_of_results_goes_on_there() {
     let mut given = testing::results(&[("look", "seen"), ("read", "")]);
     for part in &mut given.parts {
-        let Content::ToolResult(result) = &mut part.part.content else { panic!("not a result") };
+        let Content::ToolResult(result) = &mut part.part.content else {
+            panic!("not a result")
+        };
         result.parts.push(Given::Media(kept("image/png")));
     }
-    let messages = vec![user("Look."), testing::calls(&["look", "read"]), given, user("And now?"), user("Well?")];
+    let messages = vec![
+        user("Look."),
+        testing::calls(&["look", "read"]),
+        given,
+        user("And now?"),
+        user("Well?"),
+    ];
     let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}});
     let from = |tool: &str| json!({"type": "text", "text": format!("[From the result of {tool}: image/png]")});
-    let shown = json!([from("look"), image, from("read"), image, {"type": "text", "text": "And now?"}]);
+    let shown =
+        json!([from("look"), image, from("read"), image, {"type": "text", "text": "And now?"}]);
     let sent = sent("openai", messages);
-    assert_eq!(sent[2]["content"], "seen\n[image/png: shown after the results]");
+    assert_eq!(
+        sent[2]["content"],
+        "seen\n[image/png: shown after the results]"
+    );
     assert_eq!(sent[3]["content"], "\n[image/png: shown after the results]");
     assert_eq!(sent[4], json!({"role": "user", "content": shown}));
     assert_eq!(sent[5], json!({"role": "user", "content": "Well?"}));
@@ -95,5 +135,8 @@ fn what_the_user_says_behind_media_of_results_goes_on_there() {
 fn content_that_did_not_come_with_the_prompt_is_words() {
     let prompt = testing::prompt(vec![message(Role::User, vec![medium(kept("image/png"))])]);
     let content = body("openai", &prompt)["messages"][0]["content"].take();
-    assert_eq!(content, json!([{"type": "text", "text": "[unsupported content]"}]));
+    assert_eq!(
+        content,
+        json!([{"type": "text", "text": "[unsupported content]"}])
+    );
 }

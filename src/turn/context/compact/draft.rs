@@ -1,5 +1,5 @@
-//! What a compaction is made from and what is wanted of it, and what it comes to: before it is made as a forecast, and with the words
-//! that are to stand there.
+//! What a compaction is made from and what is wanted of it, and what it comes to: before it is made
+//! as a forecast, and with the words that are to stand there.
 
 use crate::{
     context::{
@@ -83,15 +83,24 @@ impl Order {
         target: Option<u32>,
         was_pruned: bool,
     ) -> Self {
-        let (policy, wishes) = (policy.clone().within(budget.window), (String::new(), InstructionsMode::Append));
+        let policy = policy.clone().within(budget.window);
+        let wishes = (String::new(), InstructionsMode::Append);
         let must = trigger != Trigger::Threshold || target.is_some();
-        Self { trigger, policy, wishes, target, was_pruned, must }
+        Self {
+            trigger,
+            policy,
+            wishes,
+            target,
+            was_pruned,
+            must,
+        }
     }
 }
 
 impl Order {
-    /// The size that the context has to have at the end; a smaller one will do no harm, a larger one is not put in force. What makes room
-    /// for a call of its own accord takes what it gets.
+    /// The size that the context has to have at the end; a smaller one will do no harm, a larger
+    /// one is not put in force. What makes room for a call of its own accord takes what it
+    /// gets.
     pub(super) fn bound(&self) -> Option<u32> {
         self.target.filter(|_| self.trigger == Trigger::Manual)
     }
@@ -130,7 +139,9 @@ impl Survey {
     /// The smallest size that any way leads to without a summary. `None` means nothing may go.
     pub(super) fn smallest(&self, order: &Order) -> Option<u32> {
         let plans = self.plans(order);
-        plans.map(|plan| plan.after(&self.shown(order), self.carried(&plan).unwrap_or_default())).min()
+        plans
+            .map(|plan| plan.after(&self.shown(order), self.carried(&plan).unwrap_or_default()))
+            .min()
     }
 
     fn plans<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = Plan> + 'a {
@@ -139,35 +150,57 @@ impl Survey {
             .filter_map(move |strategy| compact::plan(strategy, &situation))
     }
 
-    /// Tokens that the model may write as the summary of a plan. `None` means the size that is asked for leaves too little for one.
+    /// Tokens that the model may write as the summary of a plan. `None` means the size that is
+    /// asked for leaves too little for one.
     pub(super) fn summary_most(&self, order: &Order, plan: &Plan) -> Option<u32> {
         let most = order.policy.summary_max_tokens;
         if order.bound().is_none() {
             return Some(most);
         }
         let beside = estimate::text(&words::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
-        let left = plan.room(&self.shown(order)).saturating_sub(beside).min(most);
+        let left = plan
+            .room(&self.shown(order))
+            .saturating_sub(beside)
+            .min(most);
         (left >= SMALLEST_SUMMARY.min(most)).then_some(left)
     }
 
     /// The situation with the size that is told: triggers look further up.
     fn shown<'a>(&'a self, order: &'a Order) -> Situation<'a> {
-        Situation { size: self.size.tokens, ..self.situation(order) }
+        Situation {
+            size: self.size.tokens,
+            ..self.situation(order)
+        }
     }
 
     /// What the summary in force goes on to cost, if it does.
     fn carried(&self, plan: &Plan) -> Option<u32> {
-        self.messages.iter().find(|message| plan.carries && message.is_summary).map(prune::size)
+        self.messages
+            .iter()
+            .find(|message| plan.carries && message.is_summary)
+            .map(prune::size)
     }
 
     /// What a compaction would do.
     pub(super) fn forecast(&self, order: &Order, plan: &Plan) -> Compaction {
         if plan.strategy.summarises() {
-            let read = plan.gone(&self.messages).map(|message| i64::from(prune::size(message))).sum();
-            let usage = UsageTotals { calls: 1, input: read, ..UsageTotals::default() };
-            let most = self.summary_most(order, plan).unwrap_or(order.policy.summary_max_tokens);
+            let read = plan
+                .gone(&self.messages)
+                .map(|message| i64::from(prune::size(message)))
+                .sum();
+            let usage = UsageTotals {
+                calls: 1,
+                input: read,
+                ..UsageTotals::default()
+            };
+            let most = self
+                .summary_most(order, plan)
+                .unwrap_or(order.policy.summary_max_tokens);
             let most = most.saturating_add(estimate::MESSAGE_OVERHEAD);
-            return Compaction { usage, ..self.outlook(order, plan, Some(most)) };
+            return Compaction {
+                usage,
+                ..self.outlook(order, plan, Some(most))
+            };
         }
         self.outlook(order, plan, self.carried(plan))
     }
@@ -181,9 +214,15 @@ impl Survey {
         written: Option<(String, String)>,
     ) -> Draft {
         let named = begun.id.as_ref().zip(written);
-        let summary = named.map(|(id, (text, model))| Summary { text, message: derive::summary(id), model });
+        let summary = named.map(|(id, (text, model))| Summary {
+            text,
+            message: derive::summary(id),
+            model,
+        });
         let estimator = estimator(&self.model);
-        let message = summary.as_ref().map(|summary| summary_message(summary, estimator));
+        let message = summary
+            .as_ref()
+            .map(|summary| summary_message(summary, estimator));
         let compaction = Compaction {
             id: begun.id.clone(),
             state: begun.state,
@@ -192,10 +231,17 @@ impl Survey {
             ..self.outlook(order, &plan, message.as_ref().map(message_tokens))
         };
         let shift = shift(&self.messages, &plan, message.as_ref());
-        Draft { compaction, shift, summary: message, estimator, plan }
+        Draft {
+            compaction,
+            shift,
+            summary: message,
+            estimator,
+            plan,
+        }
     }
 
-    /// What a plan comes to with a summary of so many tokens in its place. `None` means messages are only left out.
+    /// What a plan comes to with a summary of so many tokens in its place. `None` means messages
+    /// are only left out.
     fn outlook(&self, order: &Order, plan: &Plan, summary: Option<u32>) -> Compaction {
         let after = plan.after(&self.shown(order), summary.unwrap_or_default());
         let (referenced_tools, unreferenced_tools) = plan.tools(&self.messages);
@@ -207,7 +253,9 @@ impl Survey {
             range: Some((plan.from, plan.to)),
             messages_compacted: plan.stands_for,
             messages_before: number(self.messages.len()),
-            messages_after: number(self.messages.len() - plan.hidden.len() + usize::from(summary.is_some())),
+            messages_after: number(
+                self.messages.len() - plan.hidden.len() + usize::from(summary.is_some()),
+            ),
             tokens_before: self.size.clone(),
             tokens_after: Some(estimate::count(after)),
             limit: order.target.unwrap_or_else(|| self.budget.room()),
@@ -227,16 +275,38 @@ impl Survey {
 
 /// The compaction in force, as the next one has to know it.
 pub(super) fn standing_of(compaction: Compaction) -> Option<Standing> {
-    let Compaction { id, range, messages_compacted, summary, .. } = compaction;
+    let Compaction {
+        id,
+        range,
+        messages_compacted,
+        summary,
+        ..
+    } = compaction;
     let (from, to) = range?;
-    Some(Standing { id: id?, from, to, messages: messages_compacted, summary: summary.map(|summary| summary.text) })
+    Some(Standing {
+        id: id?,
+        from,
+        to,
+        messages: messages_compacted,
+        summary: summary.map(|summary| summary.text),
+    })
 }
 
 /// The message that stands for what was compacted.
 fn summary_message(summary: &Summary, estimator: Estimator) -> NewMessage {
-    let mut part = stored(Part::text(words::message(&summary.text)), Role::User, estimator);
+    let mut part = stored(
+        Part::text(words::message(&summary.text)),
+        Role::User,
+        estimator,
+    );
     part.size.category = Category::Summary;
-    new_message(summary.message.clone(), Role::User, vec![part], None, estimator)
+    new_message(
+        summary.message.clone(),
+        Role::User,
+        vec![part],
+        None,
+        estimator,
+    )
 }
 
 /// What the counters change by.

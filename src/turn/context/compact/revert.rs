@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use crate::{
     codec,
-    model::{Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount, command::RevertCompaction},
+    model::{
+        Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount,
+        command::RevertCompaction,
+    },
     store,
     turn::{
         Error,
@@ -35,8 +38,16 @@ impl Engine {
         .await
     }
 
-    async fn try_revert(&self, key: &SessionKey, command: &RevertCompaction) -> Result<Option<Compaction>, Error> {
-        let RevertCompaction { session: _, compaction: id, idempotency } = command;
+    async fn try_revert(
+        &self,
+        key: &SessionKey,
+        command: &RevertCompaction,
+    ) -> Result<Option<Compaction>, Error> {
+        let RevertCompaction {
+            session: _,
+            compaction: id,
+            idempotency,
+        } = command;
         let session = self.session(key).await?;
         if let Some(known) = self.compacted_before(key, idempotency).await? {
             return self.seen_through(key, &known, false).await.map(Some);
@@ -50,19 +61,33 @@ impl Engine {
                 return Err(Error::CompactionNotFound(id.clone()));
             }
         }
-        let newest = self.store.compaction_in_force(key).await?.and_then(|newest| newest.id);
+        let newest = self
+            .store
+            .compaction_in_force(key)
+            .await?
+            .and_then(|newest| newest.id);
         if let Some(newest) = newest.filter(|newest| newest != id) {
             return Err(Error::CompactionSuperseded { newest });
         }
-        let told = Compaction { state: CompactionState::Reverted, reverted_at: Some(self.now()), ..found };
+        let told = Compaction {
+            state: CompactionState::Reverted,
+            reverted_at: Some(self.now()),
+            ..found
+        };
         let reverted = codec::event::encode(&Payload::CompactionReverted(Box::new(told))).payload;
         let seen = session.context_version;
-        let answer = match self.store.revert_compaction(key, id, seen, &reverted, idempotency).await {
+        let answer = match self
+            .store
+            .revert_compaction(key, id, seen, &reverted, idempotency)
+            .await
+        {
             Ok(answer) => answer,
             Err(store::Error::Duplicate(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let Some(moved) = answer.moved else { return Ok(None) };
+        let Some(moved) = answer.moved else {
+            return Ok(None);
+        };
         self.nudge(key, moved.last_seq);
         Ok(self.store.compaction(key, id).await?)
     }

@@ -15,8 +15,8 @@ use crate::{
         estimate,
     },
     model::{
-        Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, MessageId, Part, Prompt,
-        Role, Transcript, compaction::Trigger, import::Appended,
+        Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation,
+        MessageId, Part, Prompt, Role, Transcript, compaction::Trigger, import::Appended,
     },
     provider::{
         Assembly,
@@ -35,7 +35,8 @@ use crate::{
     },
 };
 
-/// Pieces in which a conversation is summarised one after the other; one that needs more is not summarised.
+/// Pieces in which a conversation is summarised one after the other; one that needs more is not
+/// summarised.
 const MOST_PIECES: usize = 64;
 /// Tokens of a piece below which it is not worth asking.
 const SMALLEST_PIECE: u32 = 200;
@@ -43,8 +44,8 @@ const SMALLEST_PIECE: u32 = 200;
 const USED_TENTHS: u32 = 8;
 
 impl Engine {
-    /// Writes the summary of what a plan hides: the words, and the model that wrote them. What does not fit its window at once is folded
-    /// into the summary piece by piece.
+    /// Writes the summary of what a plan hides: the words, and the model that wrote them. What does
+    /// not fit its window at once is folded into the summary piece by piece.
     pub(super) async fn summarise(
         &self,
         survey: &Survey,
@@ -53,25 +54,50 @@ impl Engine {
         cost: &mut Cost,
     ) -> Result<(String, String), Box<Failure>> {
         let policy = &order.policy;
-        let allowed = survey
-            .summary_most(order, plan)
-            .ok_or_else(|| rejected(FailureReason::ContextOverflow, "the target leaves no room for a summary"))?;
+        let allowed = survey.summary_most(order, plan).ok_or_else(|| {
+            rejected(
+                FailureReason::ContextOverflow,
+                "the target leaves no room for a summary",
+            )
+        })?;
         let model = match &policy.summary_model {
             Some(reference) => {
-                let unknown = || rejected(FailureReason::ProviderBadRequest, &format!("there is no model {reference}"));
+                let unknown = || {
+                    rejected(
+                        FailureReason::ProviderBadRequest,
+                        &format!("there is no model {reference}"),
+                    )
+                };
                 self.models.resolve(reference).ok_or_else(unknown)?
             }
             None => survey.model.clone(),
         };
         cost.model.clone_from(&model.reference);
-        let most = model.info.max_output.map_or(allowed, |limit| limit.tokens.min(allowed));
+        let most = model
+            .info
+            .max_output
+            .map_or(allowed, |limit| limit.tokens.min(allowed));
         let (wishes, mode) = &order.wishes;
-        let system = words::system(&[(&policy.instructions, policy.instructions_mode), (wishes, *mode)], most);
-        let before = survey.standing.as_ref().and_then(|standing| standing.summary.clone());
+        let system = words::system(
+            &[
+                (&policy.instructions, policy.instructions_mode),
+                (wishes, *mode),
+            ],
+            most,
+        );
+        let before = survey
+            .standing
+            .as_ref()
+            .and_then(|standing| standing.summary.clone());
         let window = window(survey, order, &model);
-        let taken =
-            [most, estimate::system(&system), most.max(before.as_deref().map_or(0, estimate::text)), SMALLEST_PIECE];
-        let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10 * USED_TENTHS;
+        let taken = [
+            most,
+            estimate::system(&system),
+            most.max(before.as_deref().map_or(0, estimate::text)),
+            SMALLEST_PIECE,
+        ];
+        let piece = window.saturating_sub(taken.into_iter().fold(0, u32::saturating_add)) / 10
+            * USED_TENTHS;
         if piece < SMALLEST_PIECE {
             return Err(rejected(
                 FailureReason::ContextOverflow,
@@ -87,10 +113,16 @@ impl Engine {
         }
         let mut summary = before;
         for piece in pieces {
-            let prompt = prompt(&model, &system, words::request(summary.as_deref(), &piece), most)?;
+            let prompt = prompt(
+                &model,
+                &system,
+                words::request(summary.as_deref(), &piece),
+                most,
+            )?;
             summary = Some(self.ask_for_summary(&model, Arc::new(prompt), cost).await?);
         }
-        let summary = summary.ok_or_else(|| rejected(FailureReason::Internal, "there is nothing to summarise"))?;
+        let summary = summary
+            .ok_or_else(|| rejected(FailureReason::Internal, "there is nothing to summarise"))?;
         Ok((summary, model.reference))
     }
 
@@ -105,12 +137,22 @@ impl Engine {
         loop {
             calls += 1;
             let answer = self.one_answer(model, Arc::clone(&prompt)).await;
-            cost.calls.push(answer.as_ref().ok().and_then(|answer| answer.finish.usage.clone()));
+            cost.calls.push(
+                answer
+                    .as_ref()
+                    .ok()
+                    .and_then(|answer| answer.finish.usage.clone()),
+            );
             let error = match answer {
                 Ok(answer) => return accepted(answer),
                 Err(error) => error,
             };
-            let failed = Failed { error: &error, calls, time_left: Duration::MAX, jitter: 1.0 };
+            let failed = Failed {
+                error: &error,
+                calls,
+                time_left: Duration::MAX,
+                jitter: 1.0,
+            };
             let Some(wait) = self.rules.retries.wait(failed) else {
                 return Err(Box::new(error.to_failure(FailurePhase::Generate)));
             };
@@ -119,9 +161,17 @@ impl Engine {
         }
     }
 
-    async fn one_answer(&self, model: &Resolved, prompt: Arc<Prompt>) -> Result<Assembled, error::Error> {
+    async fn one_answer(
+        &self,
+        model: &Resolved,
+        prompt: Arc<Prompt>,
+    ) -> Result<Assembled, error::Error> {
         let mut answer = model.provider.call(prompt);
-        let mut assembly = Assembly::new(MessageId::new("summary"), BTreeSet::new(), self.rules.max_answer_bytes);
+        let mut assembly = Assembly::new(
+            MessageId::new("summary"),
+            BTreeSet::new(),
+            self.rules.max_answer_bytes,
+        );
         while let Some(chunk) = answer.next().await {
             let progress = assembly.apply(chunk?, || crate::model::CallId::new("none"));
             match progress.map_err(|malformed| malformed.into_error(&model.provider_name))? {
@@ -129,21 +179,38 @@ impl Engine {
                 Progress::Finished(finish) => return Ok(assembly.finish(finish)),
             }
         }
-        Err(error::Error::new(Kind::Broken, &model.provider_name, "the answer ended without its end marker"))
+        Err(error::Error::new(
+            Kind::Broken,
+            &model.provider_name,
+            "the answer ended without its end marker",
+        ))
     }
 }
 
-/// How much the model that summarises holds. That of the session's own model may be set by the policy; where it is smaller than anybody
-/// said, no more is known than what was requested after its refusal.
+/// How much the model that summarises holds. That of the session's own model may be set by the
+/// policy; where it is smaller than anybody said, no more is known than what was requested after
+/// its refusal.
 fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
     if model.reference != survey.model.reference {
-        return model.info.context_window.map_or(ASSUMED.0, |limit| limit.tokens);
+        return model
+            .info
+            .context_window
+            .map_or(ASSUMED.0, |limit| limit.tokens);
     }
-    let found = order.target.filter(|_| order.trigger == Trigger::ProviderOverflow);
-    found.map_or(survey.budget.window, |target| target.min(survey.budget.window))
+    let found = order
+        .target
+        .filter(|_| order.trigger == Trigger::ProviderOverflow);
+    found.map_or(survey.budget.window, |target| {
+        target.min(survey.budget.window)
+    })
 }
 
-fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> Result<Prompt, Box<Failure>> {
+fn prompt(
+    model: &Resolved,
+    system: &str,
+    request: String,
+    max_tokens: u32,
+) -> Result<Prompt, Box<Failure>> {
     let message = unstored(Appended {
         role: Role::User,
         parts: vec![Part::text(request)],
@@ -153,7 +220,8 @@ fn prompt(model: &Resolved, system: &str, request: String, max_tokens: u32) -> R
         created_at: None,
     });
     let transcript = Transcript::new(vec![message]).close();
-    let transcript = transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
+    let transcript =
+        transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
     let size = estimate::prompt(system, &[], &transcript);
     Ok(Prompt {
         model: model.info.name.clone(),
@@ -173,7 +241,9 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
     match answer.finish.reason {
         FinishReason::Stop | FinishReason::ToolCalls => {}
         FinishReason::Length => return reason("the summary was cut off"),
-        FinishReason::ContentFilter | FinishReason::Refusal => return reason("the model refused to summarise"),
+        FinishReason::ContentFilter | FinishReason::Refusal => {
+            return reason("the model refused to summarise");
+        }
         FinishReason::Error | FinishReason::Cancelled => return reason("the summary broke off"),
     }
     let texts = answer.parts.iter().filter_map(|part| match &part.content {
@@ -185,7 +255,11 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
         | Content::Media(_) => None,
     });
     let summary = texts.collect::<String>().trim().to_owned();
-    if summary.is_empty() { reason("the summary is empty") } else { Ok(summary) }
+    if summary.is_empty() {
+        reason("the summary is empty")
+    } else {
+        Ok(summary)
+    }
 }
 
 fn rejected(reason: FailureReason, words: &str) -> Box<Failure> {

@@ -1,4 +1,5 @@
-//! Messages that were queued, for those who follow their session here: the newest of them, each shown once to each reader.
+//! Messages that were queued, for those who follow their session here: the newest of them, each
+//! shown once to each reader.
 
 use std::collections::VecDeque;
 
@@ -44,7 +45,11 @@ impl Announcements {
     /// Those after the first `heard`, as far as they are remembered.
     pub(super) fn after(&self, heard: usize) -> Vec<Announced> {
         let new = (self.in_all - heard.min(self.in_all)).min(self.recent.len());
-        self.recent.iter().skip(self.recent.len() - new).cloned().collect()
+        self.recent
+            .iter()
+            .skip(self.recent.len() - new)
+            .cloned()
+            .collect()
     }
 }
 
@@ -57,9 +62,19 @@ mod tests {
         let mut all = Announcements::default();
         for position in 1..=100 {
             let message = MessageId::new(position.to_string());
-            all.add(Announced { turn: None, message, position, delivery: Delivery::Asap });
+            all.add(Announced {
+                turn: None,
+                message,
+                position,
+                delivery: Delivery::Asap,
+            });
         }
-        let heard = |from| all.after(from).iter().map(|it| it.position).collect::<Vec<_>>();
+        let heard = |from| {
+            all.after(from)
+                .iter()
+                .map(|it| it.position)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(heard(98), [99, 100]);
         assert_eq!(heard(100), Vec::<u32>::new());
         assert_eq!(heard(0), (37..=100).collect::<Vec<_>>());

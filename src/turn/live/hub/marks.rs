@@ -15,7 +15,8 @@ const MOST: usize = 64;
 pub(super) struct Marks(VecDeque<Mark>);
 
 impl Marks {
-    /// Notes an event that was seen. One that is no newer than another is as good as compared with it.
+    /// Notes an event that was seen. One that is no newer than another is as good as compared with
+    /// it.
     pub(super) fn add(&mut self, mark: Mark) {
         if self.0.back().is_some_and(|newest| newest.seq >= mark.seq) || mark.seq == Seq(0) {
             return;
@@ -29,11 +30,15 @@ impl Marks {
     /// What is to be compared: what was seen, and the newest seq that the session is known to have.
     pub(super) fn all(&self, newest: Seq) -> Vec<Mark> {
         let known = self.0.back().is_some_and(|mark| mark.seq >= newest) || newest == Seq(0);
-        let newest = (!known).then_some(Mark { seq: newest, at: None });
+        let newest = (!known).then_some(Mark {
+            seq: newest,
+            at: None,
+        });
         self.0.iter().copied().chain(newest).collect()
     }
 
-    /// Takes in what the database says of the marks that it was asked about: of those it has, the newest is compared again.
+    /// Takes in what the database says of the marks that it was asked about: of those it has, the
+    /// newest is compared again.
     pub(super) fn compared(&mut self, asked: &[Mark], found: &[(Seq, Verdict)]) {
         let Some(newest) = asked.last() else { return };
         self.add(*newest);
@@ -59,20 +64,29 @@ mod tests {
     use super::*;
 
     fn mark(seq: i64, at: Option<i64>) -> Mark {
-        Mark { seq: Seq(seq), at: at.map(|at| Timestamp::from_second(at).unwrap()) }
+        Mark {
+            seq: Seq(seq),
+            at: at.map(|at| Timestamp::from_second(at).unwrap()),
+        }
     }
 
     #[test]
     fn what_was_seen_is_compared_once_and_the_newest_of_it_again() {
         let mut marks = Marks::default();
         assert_eq!(marks.all(Seq(0)), []);
-        [mark(3, Some(30)), mark(2, Some(20)), mark(5, Some(50))].into_iter().for_each(|mark| marks.add(mark));
+        [mark(3, Some(30)), mark(2, Some(20)), mark(5, Some(50))]
+            .into_iter()
+            .for_each(|mark| marks.add(mark));
         let asked = marks.all(Seq(7));
         assert_eq!(asked, [mark(3, Some(30)), mark(5, Some(50)), mark(7, None)]);
         marks.add(mark(9, Some(90)));
         let written = Verdict::Written(Timestamp::from_second(70).unwrap());
         marks.compared(&asked, &[(Seq(7), written)]);
-        assert_eq!(marks.all(Seq(9)), [mark(9, Some(90))], "what was seen meanwhile stays to be compared");
+        assert_eq!(
+            marks.all(Seq(9)),
+            [mark(9, Some(90))],
+            "what was seen meanwhile stays to be compared"
+        );
         let mut marks = Marks::default();
         marks.compared(&[mark(7, None)], &[(Seq(7), written)]);
         assert_eq!(marks.all(Seq(7)), [mark(7, Some(70))]);
@@ -85,6 +99,9 @@ mod tests {
         let mut marks = Marks::default();
         (1..=100).for_each(|seq| marks.add(mark(seq, Some(seq))));
         let all = marks.all(Seq(100));
-        assert_eq!((all.len(), all[0].seq, all[MOST - 1].seq), (MOST, Seq(100 - MOST as i64 + 1), Seq(100)));
+        assert_eq!(
+            (all.len(), all[0].seq, all[MOST - 1].seq),
+            (MOST, Seq(100 - MOST as i64 + 1), Seq(100))
+        );
     }
 }

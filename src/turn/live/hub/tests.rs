@@ -14,16 +14,30 @@ fn key() -> SessionKey {
 }
 
 fn live(after: i64, what: LiveKind) -> Live {
-    Live { after: Seq(after), turn: TurnId::new("turn"), at: at(after), what }
+    Live {
+        after: Seq(after),
+        turn: TurnId::new("turn"),
+        at: at(after),
+        what,
+    }
 }
 
 /// Where the turn is after an event: each attempt follows another one.
 fn at(after: i64) -> StepPosition {
-    StepPosition { step: 1, attempt: u32::try_from(after).unwrap() }
+    StepPosition {
+        step: 1,
+        attempt: u32::try_from(after).unwrap(),
+    }
 }
 
 fn delta(message: &str, part: u32, text: &str) -> Delta {
-    Delta { message: MessageId::new(message), part, offset: 0, text: text.to_owned(), kind: DeltaKind::Text }
+    Delta {
+        message: MessageId::new(message),
+        part,
+        offset: 0,
+        text: text.to_owned(),
+        kind: DeltaKind::Text,
+    }
 }
 
 fn say(channel: &Channel, after: i64, message: &str, part: u32, text: &str) {
@@ -31,7 +45,8 @@ fn say(channel: &Channel, after: i64, message: &str, part: u32, text: &str) {
 }
 
 fn texts(open: Option<OpenMessage>) -> Vec<String> {
-    open.map(|open| open.parts.into_values().map(|(_, text)| text).collect()).unwrap_or_default()
+    open.map(|open| open.parts.into_values().map(|(_, text)| text).collect())
+        .unwrap_or_default()
 }
 
 fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
@@ -42,7 +57,8 @@ fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
     live.into_iter().map(delta).collect()
 }
 
-/// What another replica writes after an event: chunks from the n-th on, each with one word for the first part.
+/// What another replica writes after an event: chunks from the n-th on, each with one word for the
+/// first part.
 fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> Elsewhere {
     let stretch = |text: &&str| Stretch {
         after: Seq(after),
@@ -50,7 +66,10 @@ fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> Elsewhere 
         at: at(after),
         deltas: vec![delta(message, 0, text)],
     };
-    let chunks = words.iter().zip(from..).map(|(word, n)| Chunk { n, stretch: stretch(word) });
+    let chunks = words.iter().zip(from..).map(|(word, n)| Chunk {
+        n,
+        stretch: stretch(word),
+    });
     Elsewhere {
         key: key(),
         last_seq: Seq(after),
@@ -78,14 +97,25 @@ fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
 fn a_reader_that_was_there_is_shown_everything_however_late_it_looks() {
     let channel = Hub::default().enter(&key());
     let mut reader = channel.subscribe();
-    channel.show(live(3, LiveKind::Thinking { model: "m".to_owned() }));
+    channel.show(live(
+        3,
+        LiveKind::Thinking {
+            model: "m".to_owned(),
+        },
+    ));
     for _ in 0..1000 {
         say(&channel, 3, "m", 0, "é");
     }
     channel.close_message(&MessageId::new("m"));
-    assert_eq!(words(reader.more()), [(u32::MAX, 0, "m".to_owned()), (0, 0, "é".repeat(1000))]);
+    assert_eq!(
+        words(reader.more()),
+        [(u32::MAX, 0, "m".to_owned()), (0, 0, "é".repeat(1000))]
+    );
     assert_eq!(reader.more(), []);
-    assert!(channel.subscribe().so_far(|_| true).is_none(), "a newcomer sees the commit");
+    assert!(
+        channel.subscribe().so_far(|_| true).is_none(),
+        "a newcomer sees the commit"
+    );
     channel.tidy();
     assert_eq!(channel.subscribe().more(), []);
 }
@@ -93,14 +123,27 @@ fn a_reader_that_was_there_is_shown_everything_however_late_it_looks() {
 #[test]
 fn a_reader_that_comes_after_the_commit_is_not_shown_the_message() {
     let channel = Hub::default().enter(&key());
-    channel.show(live(3, LiveKind::Thinking { model: "m".to_owned() }));
+    channel.show(live(
+        3,
+        LiveKind::Thinking {
+            model: "m".to_owned(),
+        },
+    ));
     say(&channel, 3, "m", 0, "text");
     channel.close_message(&MessageId::new("m"));
     let mut reader = channel.subscribe();
     assert_eq!(reader.more(), []);
-    channel.show(live(9, LiveKind::Thinking { model: "m".to_owned() }));
+    channel.show(live(
+        9,
+        LiveKind::Thinking {
+            model: "m".to_owned(),
+        },
+    ));
     say(&channel, 9, "n", 0, "new");
-    assert_eq!(words(reader.more()), [(u32::MAX, 0, "m".to_owned()), (0, 0, "new".to_owned())]);
+    assert_eq!(
+        words(reader.more()),
+        [(u32::MAX, 0, "m".to_owned()), (0, 0, "new".to_owned())]
+    );
 }
 
 #[test]
@@ -120,7 +163,12 @@ fn text_of_a_stale_owner_is_not_shown() {
     let mut reader = channel.subscribe();
     channel.take_in(elsewhere(5, "new", 1, &["right"]));
     say(&channel, 3, "old", 0, "wrong");
-    channel.show(live(3, LiveKind::Thinking { model: "wrong".to_owned() }));
+    channel.show(live(
+        3,
+        LiveKind::Thinking {
+            model: "wrong".to_owned(),
+        },
+    ));
     assert_eq!(words(reader.more()), [(0, 0, "right".to_owned())]);
 }
 
@@ -144,27 +192,61 @@ fn a_message_written_elsewhere_is_closed_by_what_the_hot_row_says() {
     let open = || elsewhere(3, "m", 2, &[]);
     let table = [
         ("nothing new", open(), true),
-        ("committed", Elsewhere { committed: true, ..open() }, false),
-        ("waiting", Elsewhere { state: SessionState::AwaitingTools, ..open() }, false),
-        ("the next attempt", Elsewhere { at: at(4), ..open() }, false),
+        (
+            "committed",
+            Elsewhere {
+                committed: true,
+                ..open()
+            },
+            false,
+        ),
+        (
+            "waiting",
+            Elsewhere {
+                state: SessionState::AwaitingTools,
+                ..open()
+            },
+            false,
+        ),
+        (
+            "the next attempt",
+            Elsewhere {
+                at: at(4),
+                ..open()
+            },
+            false,
+        ),
     ];
     for (what, seen, stays) in table {
         let channel = Hub::default().enter(&key());
         channel.take_in(elsewhere(3, "m", 1, &["words"]));
         channel.take_in(seen);
-        assert_eq!(channel.subscribe().so_far(|_| true).is_some(), stays, "{what}");
+        assert_eq!(
+            channel.subscribe().so_far(|_| true).is_some(),
+            stays,
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn what_is_written_here_is_handed_on_in_stretches_and_what_is_written_elsewhere_is_not() {
-    let (channel, mut shown) = (Hub::default().enter(&key()), Shown::default());
+    let channel = Hub::default().enter(&key());
+    let mut shown = Shown::default();
     say(&channel, 3, "m", 0, "one ");
-    let offsets = |stretch: Option<Stretch>| stretch.map(|it| (it.deltas[0].offset, it.deltas[0].text.clone()));
-    assert_eq!(offsets(channel.stretch(&mut shown)), Some((0, "one ".to_owned())));
+    let offsets = |stretch: Option<Stretch>| {
+        stretch.map(|it| (it.deltas[0].offset, it.deltas[0].text.clone()))
+    };
+    assert_eq!(
+        offsets(channel.stretch(&mut shown)),
+        Some((0, "one ".to_owned()))
+    );
     assert_eq!(offsets(channel.stretch(&mut shown)), None);
     say(&channel, 3, "m", 0, "two");
-    assert_eq!(offsets(channel.stretch(&mut shown)), Some((4, "two".to_owned())));
+    assert_eq!(
+        offsets(channel.stretch(&mut shown)),
+        Some((4, "two".to_owned()))
+    );
     channel.take_in(elsewhere(5, "n", 1, &["three"]));
     assert_eq!(offsets(channel.stretch(&mut shown)), None);
 }
@@ -200,10 +282,14 @@ fn who_enters_after_the_end_gets_another_channel() {
     assert_eq!(*new.subscribe().head.borrow(), Head::default());
     old.end();
     drop(old);
-    assert!(Arc::ptr_eq(&new, &hub.enter(&key())), "the old one took nothing with it");
+    assert!(
+        Arc::ptr_eq(&new, &hub.enter(&key())),
+        "the old one took nothing with it"
+    );
 }
 
-// --- Any parts, any reader -----------------------------------------------------------------------------------------
+// --- Any parts, any reader
+// -----------------------------------------------------------------------------------------
 
 /// A reader, and what it shows of the message.
 struct Screen {
@@ -215,15 +301,28 @@ impl Screen {
     /// One that comes now: with all text so far, then what follows.
     fn new(channel: &Arc<Channel>) -> Self {
         let mut place = channel.subscribe();
-        let open = place.so_far(|_| true).map(|open| open.parts).unwrap_or_default();
-        Self { place, parts: open.into_iter().map(|(part, (_, text))| (part, text)).collect() }
+        let open = place
+            .so_far(|_| true)
+            .map(|open| open.parts)
+            .unwrap_or_default();
+        Self {
+            place,
+            parts: open
+                .into_iter()
+                .map(|(part, (_, text))| (part, text))
+                .collect(),
+        }
     }
 
     /// Shows what is new; each delta must go on where the text ends.
     fn look(&mut self) {
         for (part, offset, text) in words(self.place.more()) {
             let shown = self.parts.entry(part).or_default();
-            assert_eq!(usize::try_from(offset), Ok(shown.len()), "a gap or an overlap in part {part}");
+            assert_eq!(
+                usize::try_from(offset),
+                Ok(shown.len()),
+                "a gap or an overlap in part {part}"
+            );
             shown.push_str(&text);
         }
     }
@@ -231,10 +330,15 @@ impl Screen {
 
 /// Hands what is new on to another replica, as it goes through the database.
 fn share(channel: &Channel, shown: &mut Shown, n: &mut i32, other: &Channel) {
-    let Some(stretch) = channel.stretch(shown) else { return };
+    let Some(stretch) = channel.stretch(shown) else {
+        return;
+    };
     *n += 1;
     let stretch = codec::delta::decode_stretch(&codec::delta::encode_stretch(&stretch)).unwrap();
-    other.take_in(Elsewhere { chunks: vec![Chunk { n: *n, stretch }], ..elsewhere(3, "m", 1, &[]) });
+    other.take_in(Elsewhere {
+        chunks: vec![Chunk { n: *n, stretch }],
+        ..elsewhere(3, "m", 1, &[])
+    });
 }
 
 /// A piece of some part, and what happens after it.
@@ -249,18 +353,28 @@ struct Piece {
 }
 
 fn piece() -> impl Strategy<Value = Piece> {
-    (0..6_u32, "[a-cé☂]{0,3}", any::<[bool; 3]>(), 0..8).prop_map(|(part, text, [looks, shares, looks_there], dice)| {
-        Piece { part, text, looks, shares, looks_there, comes: dice == 0 }
-    })
+    (0..6_u32, "[a-cé☂]{0,3}", any::<[bool; 3]>(), 0..8).prop_map(
+        |(part, text, [looks, shares, looks_there], dice)| Piece {
+            part,
+            text,
+            looks,
+            shares,
+            looks_there,
+            comes: dice == 0,
+        },
+    )
 }
 
 proptest! {
     /// Indices come in any order and may be missing: calls are written side by side, and a part that the provider hides has no text.
     #[test]
     fn deltas_add_up_to_what_was_written_for_every_reader_on_every_replica(pieces in vec(piece(), 1..40)) {
-        let (here, there) = (Hub::default().enter(&key()), Hub::default().enter(&key()));
-        let (mut readers, mut remote) = (vec![Screen::new(&here)], vec![Screen::new(&there)]);
-        let (mut shown, mut n) = (Shown::default(), 0);
+        let here = Hub::default().enter(&key());
+        let there = Hub::default().enter(&key());
+        let mut readers = vec![Screen::new(&here)];
+        let mut remote = vec![Screen::new(&there)];
+        let mut shown = Shown::default();
+        let mut n = 0;
         let mut written = BTreeMap::<u32, String>::new();
         for Piece { part, text, looks, shares, looks_there, comes } in pieces {
             written.entry(part).or_default().push_str(&text);
