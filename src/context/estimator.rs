@@ -224,8 +224,8 @@ mod tests {
             (testing::user(figures), 4 + 19),
             (testing::assistant("Hello, world!"), 4 + 4),
             (testing::calls(&["look"]), 4 + (2 + 2)), // "look" and "{}"
-            (testing::calls(&["look", "look"]), 4 + 19 + 2 * 4), /* a second call has a price of
-                                                                  * its own */
+            // A second call has a price of its own.
+            (testing::calls(&["look", "look"]), 4 + 19 + 2 * 4),
             (testing::results(&[("look", "Hello, world!")]), 4 + (6 + 4)),
         ];
         for (said, expected) in table {

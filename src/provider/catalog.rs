@@ -265,8 +265,8 @@ mod tests {
             ("api.openai.com", "gpt-4o", 128_000, 16_384),
             ("api.openai.com", "gpt-4o-mini", 128_000, 16_384),
             ("api.openai.com", "gpt-4-turbo", 128_000, 4_096),
-            ("api.openai.com", "gpt-4", 8_192, 8_192), /* all of its window, not 4,096:
-                                                        * catalog/README.md */
+            // All of its window, not 4,096: catalog/README.md.
+            ("api.openai.com", "gpt-4", 8_192, 8_192),
             ("api.openai.com", "gpt-3.5-turbo", 16_385, 4_096),
             ("api.anthropic.com", "claude-3.5-sonnet", 200_000, 8_192),
             (

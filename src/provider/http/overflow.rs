@@ -42,8 +42,7 @@ const TOO_LONG: &[&str] = &[
     r"request (?:body|payload|size)[^.]{0,20} exceeds the (?:maximum|limit|allowed)",
     r"body: length limit exceeded",
     r"input is too long",                                     // Bedrock
-    r"exceeds? context limit",                                /* Anthropic: prompt and answer
-                                                               * together */
+    r"exceeds? context limit",                                // Anthropic: both together
     r"exceeds the context window",                            // OpenAI
     r"context window exceeded",                               // LiteLLM
     r"maximum context length is [\d,]+ tokens",               // OpenAI, OpenRouter, vLLM, DeepSeek
@@ -55,7 +54,7 @@ const TOO_LONG: &[&str] = &[
     r"reduce the length of the (?:messages|input|prompt)",    // Groq, OpenAI, vLLM
     r"exceeds (?:the )?maximum allowed input length of [\d,]+ tokens?", // Poolside
     r"longer than the model'?s context length",               // Together
-    r"(?:prompt|input) (?:token )?(?:count|length|size) (?:of )?[\d,]+ exceeds the limit of [\d,]+(?: tokens)?(?:$|[^\w ]| \()", /* Copilot */
+    r"(?:prompt|input) (?:token )?(?:count|length|size) (?:of )?[\d,]+ exceeds the limit of [\d,]+(?: tokens)?(?:$|[^\w ]| \()", // Copilot
     r"exceeds the available context size", // llama.cpp
     r"context size has been exceeded",     // llama.cpp and LM Studio, in mid-stream
     r"greater than the context length|n_keep .*n_ctx", // LM Studio
@@ -80,8 +79,8 @@ const TOO_LONG: &[&str] = &[
 /// Words about a request that is larger than what a rate allows in one go: it is too large at any
 /// time.
 const BEYOND_RATES: &[&str] = &[
-    r"request too large for .*per[\s_-]?min", /* Groq and OpenAI: "... on tokens per minute
-                                               * (TPM): Limit 6000, Requested 9000" */
+    // Groq and OpenAI: "... on tokens per minute (TPM): Limit 6000, Requested 9000".
+    r"request too large for .*per[\s_-]?min",
 ];
 
 /// Whether the words say that a request alone is more than a rate allows.
