@@ -12,7 +12,9 @@ use contextd::{
     model::{
         CompletionReason, Ending, FinishReason, Limits, MessageId, ModelResponse, Payload,
         RequestId, SessionConfig, TokenBasis, ToolSet, TurnResult, Usage, UsagePurpose,
-        UsageTotals, command::TurnRequest, event::Estimate,
+        UsageTotals,
+        command::TurnRequest,
+        event::{Estimate, StepStarted, TurnStarted, UsageRecorded},
     },
     store::pipeline::Param,
 };
@@ -218,20 +220,20 @@ pub(crate) fn admission(session: &str, turn: &str) -> Values {
         tool_timeout: Duration::from_mins(5),
         grace: Duration::ZERO,
     };
-    let started = Payload::TurnStarted {
+    let started = Payload::TurnStarted(TurnStarted {
         request: Some(RequestId::new(request.as_str())),
         model: MODEL.to_owned(),
         limits,
         tool_names: Vec::new(),
         input: Some(MessageId::new(input.as_str())),
-    };
-    let step = Payload::StepStarted {
+    });
+    let step = Payload::StepStarted(StepStarted {
         model: MODEL.to_owned(),
         revision: 1,
         context: estimate::count(60),
         window: 200_000,
         reserve: 20_000,
-    };
+    });
     let committed = Payload::MessageCommitted {
         message: MessageId::new(input.as_str()),
     };
@@ -289,7 +291,7 @@ pub(crate) fn ending(session: &str, turn: &str) -> Values {
         actual: 62,
         basis: TokenBasis::Heuristic,
     };
-    let recorded = Payload::UsageRecorded {
+    let recorded = Payload::UsageRecorded(UsageRecorded {
         purpose: UsagePurpose::Turn,
         model: MODEL.to_owned(),
         usage: Some(usage.clone()),
@@ -297,7 +299,7 @@ pub(crate) fn ending(session: &str, turn: &str) -> Values {
         ratio: 1.0,
         message: Some(message.clone()),
         compaction: None,
-    };
+    });
     let info = codec::message::encode_info(&MessageInfo {
         response: Some(response(&usage)),
         ..MessageInfo::default()

@@ -16,7 +16,10 @@ use crate::model::{
     command::TurnRequest,
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
-    event::CallCancelReason,
+    event::{
+        CallCancelReason, ModelSwitched, StepStarted, TurnRetrying, TurnStarted, UnsupportedPart,
+        UnsupportedSetting, UsageRecorded,
+    },
     generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
     ledger::{Occupant, Share},
     media::{Kept, LeftOut, Pixels, Source},
@@ -779,7 +782,7 @@ fn left_out() -> LeftOut {
 fn accounted(model: String) -> Payload {
     let message = None;
     let compaction = Some(CompactionId::new("k1"));
-    Payload::UsageRecorded {
+    Payload::UsageRecorded(UsageRecorded {
         purpose: UsagePurpose::Compaction,
         model,
         usage: None,
@@ -787,7 +790,7 @@ fn accounted(model: String) -> Payload {
         ratio: 1.25,
         message,
         compaction,
-    }
+    })
 }
 
 /// One payload of each kind. Those that refer to content name message `m1` and call `c1`.
@@ -823,20 +826,20 @@ pub(super) fn payloads() -> Vec<Payload> {
         result: TurnResult::default(),
     };
     vec![
-        Payload::TurnStarted {
+        Payload::TurnStarted(TurnStarted {
             request: None,
             model: model.clone(),
             limits,
             tool_names: vec![name.clone()],
             input: None,
-        },
-        Payload::StepStarted {
+        }),
+        Payload::StepStarted(StepStarted {
             model: model.clone(),
             revision: 1,
             context,
             window: 1000,
             reserve: 100,
-        },
+        }),
         Payload::MessageCommitted { message },
         Payload::ToolCallRequested {
             call: ToolCall {
@@ -866,26 +869,26 @@ pub(super) fn payloads() -> Vec<Payload> {
             approvals: Vec::new(),
         },
         accounted(model),
-        Payload::UnsupportedPart {
+        Payload::UnsupportedPart(UnsupportedPart {
             left_out: left_out(),
             provider: "scripted".to_owned(),
             model: "scripted/demo".to_owned(),
-        },
-        Payload::UnsupportedSetting {
+        }),
+        Payload::UnsupportedSetting(UnsupportedSetting {
             unsupported: Unsupported {
                 setting: Setting::TopK,
                 why: "It has none.".to_owned(),
             },
             provider: "a".to_owned(),
             model: "a/b".to_owned(),
-        },
-        Payload::TurnRetrying {
+        }),
+        Payload::TurnRetrying(TurnRetrying {
             failure: failure.clone(),
             next_attempt: 2,
             delay: second,
             voided: None,
-        },
-        Payload::ModelSwitched {
+        }),
+        Payload::ModelSwitched(ModelSwitched {
             from: "a/b".to_owned(),
             to: "a/c".to_owned(),
             revision: 2,
@@ -893,7 +896,7 @@ pub(super) fn payloads() -> Vec<Payload> {
                 seed: Some(7),
                 ..Generation::default()
             },
-        },
+        }),
         Payload::SessionUpdated {
             revision: 2,
             paths: vec!["model".to_owned()],

@@ -4,12 +4,12 @@
 //! What goes out is safe to show. Internals are logged here, once, under an id that the client gets
 //! instead of them.
 
-use std::{collections::HashMap, fmt::Display, time::Duration};
+use std::{fmt::Display, time::Duration};
 
-use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
+use tonic::Status;
 use uuid::Uuid;
 
+use self::row::Row;
 use super::{
     decode::not_as_announced,
     page::BadToken,
@@ -19,12 +19,15 @@ use super::{
 use crate::{
     codec,
     model::{
-        CallId, RequestId, Seq, TurnId,
+        CallId, RequestId, Seq,
         import::{Flaw, Place},
+        ledger::Occupant,
     },
     pb::{ErrorReason, FieldReason},
     provider, store, turn,
 };
+
+mod row;
 
 /// The `domain` of every ErrorInfo.
 pub const DOMAIN: &str = "contextd.dev";
@@ -57,7 +60,9 @@ pub fn not_ready(closed: &Closed) -> Status {
         Closed::Database => ErrorReason::DatabaseUnavailable,
         Closed::Schema(_) => ErrorReason::SchemaOutdated,
     };
-    retry(reason, &closed.to_string(), RETRY_BUSY)
+    Row::new(reason, closed.to_string())
+        .retry_after(RETRY_BUSY)
+        .status()
 }
 
 /// A request whose bytes are not the message that the RPC takes.
@@ -98,6 +103,10 @@ pub fn upload_broke_off() -> Status {
 
 /// A request_id, in that field, that was used with another request.
 pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
+    request_id_reused(key, field).status()
+}
+
+fn request_id_reused(key: &RequestId, field: &str) -> Row {
     Row::new(
         ErrorReason::IdempotencyMismatch,
         format!("request_id {key} was used with a different request"),
@@ -108,25 +117,24 @@ pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
         FieldReason::Conflict,
         "was used with a different request",
     )
-    .status()
 }
 
 /// A defect: logged in full, and sent as nothing but the id it is logged under.
 pub fn internal(defect: &dyn Display) -> Status {
     let id = Uuid::now_v7().to_string();
     tracing::error!(request.id = %id, error = %defect, "internal error");
-    let mut row = Row::new(
+    Row::new(
         ErrorReason::Internal,
         "internal error; the server's log has it under the request id",
-    );
-    row.details.set_request_info(id, "");
-    row.status()
+    )
+    .request_id(id)
+    .status()
 }
 
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Invalid(violations) => invalid(violations),
+            Refused::Invalid(violations) => violated(violations).status(),
             Refused::NotImplemented { rpc, field } => not_implemented_field(rpc, &field),
         }
     }
@@ -146,170 +154,107 @@ impl From<BadToken> for Status {
 
 impl From<turn::Error> for Status {
     fn from(error: turn::Error) -> Self {
+        use ErrorReason as R;
         use turn::Error;
         let message = error.to_string();
-        match error {
-            Error::SessionNotFound(id) => resource(
-                ErrorReason::SessionNotFound,
-                message,
-                "Session",
-                id.as_str(),
-            ),
-            Error::SessionExists(id) => resource(
-                ErrorReason::SessionAlreadyExists,
-                message,
-                "Session",
-                id.as_str(),
-            ),
-            Error::TurnNotFound(id) => {
-                resource(ErrorReason::TurnNotFound, message, "Turn", id.as_str())
+        let row = |reason| Row::new(reason, message.as_str());
+        let row = match error {
+            Error::SessionNotFound(id) => row(R::SessionNotFound).resource("Session", &id),
+            Error::SessionExists(id) => row(R::SessionAlreadyExists).resource("Session", &id),
+            Error::TurnNotFound(id) => row(R::TurnNotFound).resource("Turn", &id),
+            Error::BlobNotFound(id) => row(R::BlobNotFound).resource("Blob", &id),
+            Error::ModelNotFound(name) => row(R::ModelNotFound).resource("Model", &name),
+            Error::PolicyNotFound(name) => row(R::PolicyNotFound).resource("Policy", &name),
+            Error::QueuedMessageNotFound(id) => {
+                row(R::QueuedMessageNotFound).resource("QueuedMessage", &id)
             }
-            Error::BlobNotFound(id) => {
-                resource(ErrorReason::BlobNotFound, message, "Blob", id.as_str())
-            }
+            Error::CompactionNotFound(id) => row(R::CompactionNotFound).resource("Compaction", &id),
             Error::Provider(error) => provider_failed(&error),
-            Error::ModelNotFound(name) => {
-                resource(ErrorReason::ModelNotFound, message, "Model", &name)
-            }
-            Error::ContextWindowUnknown(model) => window_unknown(message, &model),
-            Error::PolicyNotFound(name) => {
-                resource(ErrorReason::PolicyNotFound, message, "Policy", &name)
-            }
-            Error::TurnInProgress { turn, last } => turn_in_progress(message, &turn, last),
-            Error::QueuedMessageNotFound(id) => resource(
-                ErrorReason::QueuedMessageNotFound,
-                message,
-                "QueuedMessage",
-                id.as_str(),
-            ),
-            Error::QueueFull { session, limit } => queue_full(message, session.as_str(), limit),
-            Error::EtagMismatch { session, current } => {
-                etag_mismatch(message, session.as_str(), &current)
-            }
-            Error::IdempotencyMismatch(key) => idempotency_mismatch(&key, "request_id"),
-            Error::CursorAhead { last } => Row::new(ErrorReason::CursorAhead, message)
+            Error::ContextWindowUnknown(model) => row(R::ContextWindowUnknown)
+                .with("model", &model)
+                .precondition(model, "set policy_overrides.context_window"),
+            Error::TurnInProgress { turn, last } => row(R::TurnInProgress)
+                .with("turn_id", &turn)
                 .with("last_seq", last)
-                .field(
-                    "after_seq",
-                    FieldReason::OutOfRange,
-                    "must not be ahead of the session's last_seq",
-                )
-                .status(),
-            Error::EventsLost { last } => Row::new(ErrorReason::EventsLost, message)
-                .with("last_seq", last)
-                .status(),
+                .precondition(turn, "watch it, or cancel it"),
+            Error::QueueFull { session, limit } => row(R::QueueFull)
+                .with("limit", limit)
+                .quota(session, "the messages that wait in its queue")
+                .retry_after(RETRY_BUSY),
+            Error::EtagMismatch { session, current } => row(R::EtagMismatch)
+                .with("etag", current)
+                .precondition(session, "read the session again, then repeat"),
+            Error::IdempotencyMismatch(key) => request_id_reused(&key, "request_id"),
+            Error::CursorAhead { last } => ahead(row(R::CursorAhead), "after_seq", last),
+            Error::AtSeqAhead { last } => ahead(row(R::CursorAhead), "at_seq", last),
+            Error::EventsLost { last } => row(R::EventsLost).with("last_seq", last),
             Error::UnknownCalls { results, approvals } => {
-                invalid(named_calls(results, approvals, NO_SUCH_CALL))
+                violated(named_calls(results, approvals, NO_SUCH_CALL))
             }
             Error::AppendedCalls { results, approvals } => {
-                invalid(named_calls(results, approvals, APPENDED_CALL))
+                violated(named_calls(results, approvals, APPENDED_CALL))
             }
-            Error::Misfit(flaws) => invalid(flaws.iter().map(flawed).collect()),
-            Error::ContextChanged { version } => context_changed(message, version),
-            Error::TranscriptOpen(calls) => Row::new(ErrorReason::TranscriptOpen, message)
-                .with("call_ids", listed(&calls))
-                .status(),
-            Error::AtSeqAhead { last } => Row::new(ErrorReason::CursorAhead, message)
-                .with("last_seq", last)
-                .field(
-                    "at_seq",
-                    FieldReason::OutOfRange,
-                    "must not be ahead of the session's last_seq",
-                )
-                .status(),
-            Error::CompactionNotFound(id) => resource(
-                ErrorReason::CompactionNotFound,
-                message,
-                "Compaction",
-                id.as_str(),
-            ),
-            Error::CompactionInProgress(id) => {
-                let mut row =
-                    Row::new(ErrorReason::CompactionInProgress, message).with("compaction_id", &id);
-                row.details.set_retry_info(Some(RETRY_BUSY));
-                row.status()
-            }
+            Error::Misfit(flaws) => violated(flaws.iter().map(flawed).collect()),
+            Error::ContextChanged { version } => row(R::ContextChanged)
+                .with("context_version", version)
+                .precondition(version, "prepare the context again"),
+            Error::TranscriptOpen(calls) => row(R::TranscriptOpen).with("call_ids", listed(&calls)),
+            Error::CompactionInProgress(id) => row(R::CompactionInProgress)
+                .with("compaction_id", &id)
+                .retry_after(RETRY_BUSY),
             Error::CompactionSuperseded { newest } => {
-                Row::new(ErrorReason::CompactionSuperseded, message)
-                    .with("compaction_id", &newest)
-                    .status()
+                row(R::CompactionSuperseded).with("compaction_id", &newest)
             }
-            Error::CompactionNoGain { before, after } => {
-                Row::new(ErrorReason::CompactionNoGain, message)
-                    .with("tokens_before", before)
-                    .with("tokens_after", after)
-                    .status()
+            Error::CompactionNoGain { before, after } => row(R::CompactionNoGain)
+                .with("tokens_before", before)
+                .with("tokens_after", after),
+            Error::PruneNotFound(_) => {
+                unknown(row(R::InvalidRequest), "pruned_at_seq", NOT_A_PRUNE)
             }
-            Error::PruneNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
-                .field(
-                    "pruned_at_seq",
-                    FieldReason::Unknown,
-                    "must be the pruned_at_seq of a prune of this session",
-                )
-                .status(),
+            Error::MessageNotFound(_) => {
+                unknown(row(R::InvalidRequest), "message_id", NOT_AN_ANSWER)
+            }
             Error::ContextOverflow {
                 used,
                 window,
                 largest,
-            } => {
-                let largest = codec::category::occupant_to_pb(largest).as_str_name();
-                Row::new(ErrorReason::ContextOverflow, message)
-                    .with("used_tokens", used)
-                    .with("window_tokens", window)
-                    .with(
-                        "largest_category",
-                        largest.trim_start_matches("CONTEXT_CATEGORY_"),
-                    )
-                    .status()
-            }
-            Error::MessageNotFound(_) => Row::new(ErrorReason::InvalidRequest, message)
-                .field(
-                    "message_id",
-                    FieldReason::Unknown,
-                    "must be a message of the assistant in this session",
-                )
-                .status(),
-            Error::NoInput => Row::new(ErrorReason::NoInput, message).status(),
-            Error::Draining => retry(ErrorReason::Draining, &message, RETRY_DRAINING),
-            Error::ContentTooLarge { limit } => Row::new(ErrorReason::RequestTooLarge, message)
-                .with("limit_bytes", limit)
-                .status(),
+            } => row(R::ContextOverflow)
+                .with("used_tokens", used)
+                .with("window_tokens", window)
+                .with("largest_category", category_name(largest)),
+            Error::NoInput => row(R::NoInput),
+            Error::Draining => row(R::Draining).retry_after(RETRY_DRAINING),
+            Error::ContentTooLarge { limit } => row(R::RequestTooLarge).with("limit_bytes", limit),
             Error::ContentMismatch { bytes, sha256 } => {
-                invalid(not_as_announced(bytes, sha256.as_ref()))
+                violated(not_as_announced(bytes, sha256.as_ref()))
             }
-            Error::UploadAbandoned => upload_broke_off(),
-            Error::TooManyUploads => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
-            Error::Overloaded => retry(ErrorReason::Overloaded, &message, RETRY_BUSY),
-            Error::Store(error) => error.into(),
-            Error::Internal(_) => internal(&message),
-        }
+            Error::UploadAbandoned => return upload_broke_off(),
+            Error::TooManyUploads | Error::Overloaded => row(R::Overloaded).retry_after(RETRY_BUSY),
+            Error::Store(error) => return error.into(),
+            Error::Internal(_) => return internal(&message),
+        };
+        row.status()
     }
 }
 
 impl From<store::Error> for Status {
     fn from(error: store::Error) -> Self {
         use store::Error;
-        match &error {
+        let busy = |reason, message: &str| Row::new(reason, message).retry_after(RETRY_BUSY);
+        let row = match &error {
             Error::Unavailable(_) | Error::Refused(_) => {
                 tracing::warn!(%error, "the database cannot be reached");
-                retry(
-                    ErrorReason::DatabaseUnavailable,
-                    "the database cannot be reached",
-                    RETRY_BUSY,
-                )
+                let message = "the database cannot be reached";
+                busy(ErrorReason::DatabaseUnavailable, message)
             }
-            Error::Busy => retry(
-                ErrorReason::Overloaded,
-                "no database connection became free in time",
-                RETRY_BUSY,
-            ),
+            Error::Busy => {
+                let message = "no database connection became free in time";
+                busy(ErrorReason::Overloaded, message)
+            }
             Error::Conflict(_) => {
                 tracing::warn!(%error, "the database keeps aborting a transaction");
-                retry(
-                    ErrorReason::Overloaded,
-                    "too many requests change the same session at once",
-                    RETRY_BUSY,
-                )
+                let message = "too many requests change the same session at once";
+                busy(ErrorReason::Overloaded, message)
             }
             Error::EventsExpired { oldest } => {
                 Row::new(ErrorReason::EventsExpired, error.to_string())
@@ -319,16 +264,36 @@ impl From<store::Error> for Status {
                         FieldReason::OutOfRange,
                         "must be at least oldest_seq - 1",
                     )
-                    .status()
             }
             Error::Schema(_) | Error::Corrupt(_) | Error::Duplicate(_) | Error::Broken(_) => {
-                internal(&error)
+                return internal(&error);
             }
-        }
+        };
+        row.status()
     }
 }
 
-fn invalid(violations: Violations) -> Status {
+/// A position that the session has not reached.
+fn ahead(row: Row, field: &str, last: Seq) -> Row {
+    row.with("last_seq", last).field(
+        field,
+        FieldReason::OutOfRange,
+        "must not be ahead of the session's last_seq",
+    )
+}
+
+/// A field that names what the session does not have.
+fn unknown(row: Row, field: &str, description: &str) -> Row {
+    row.field(field, FieldReason::Unknown, description)
+}
+
+/// The name of a category without its prefix.
+fn category_name(largest: Occupant) -> &'static str {
+    let name = codec::category::occupant_to_pb(largest).as_str_name();
+    name.trim_start_matches("CONTEXT_CATEGORY_")
+}
+
+fn violated(violations: Violations) -> Row {
     let mut row = Row::new(ErrorReason::InvalidRequest, summary(&violations));
     for Violation {
         field,
@@ -338,7 +303,7 @@ fn invalid(violations: Violations) -> Status {
     {
         row = row.field(field, reason, description);
     }
-    row.status()
+    row
 }
 
 /// The first violation in words, and how many there are besides.
@@ -367,42 +332,6 @@ fn not_implemented_field(rpc: &str, field: &str) -> Status {
     .status()
 }
 
-fn resource(reason: ErrorReason, message: String, kind: &str, name: &str) -> Status {
-    let mut row = Row::new(reason, message);
-    row.details
-        .set_resource_info(format!("contextd.v1.{kind}"), name, "", "");
-    row.status()
-}
-
-fn window_unknown(message: String, model: &str) -> Status {
-    let mut row = Row::new(ErrorReason::ContextWindowUnknown, message).with("model", model);
-    let kind = reason_name(ErrorReason::ContextWindowUnknown);
-    row.details.add_precondition_failure_violation(
-        kind,
-        model,
-        "set policy_overrides.context_window",
-    );
-    row.status()
-}
-
-fn turn_in_progress(message: String, turn: &TurnId, last: Seq) -> Status {
-    let mut row = Row::new(ErrorReason::TurnInProgress, message)
-        .with("turn_id", turn)
-        .with("last_seq", last);
-    let kind = reason_name(ErrorReason::TurnInProgress);
-    row.details
-        .add_precondition_failure_violation(kind, turn.as_str(), "watch it, or cancel it");
-    row.status()
-}
-
-fn queue_full(message: String, session: &str, limit: u32) -> Status {
-    let mut row = Row::new(ErrorReason::QueueFull, message).with("limit", limit);
-    row.details
-        .add_quota_failure_violation(session, "the messages that wait in its queue");
-    row.details.set_retry_info(Some(RETRY_BUSY));
-    row.status()
-}
-
 /// Calls, as many as a status can carry.
 fn listed(calls: &[CallId]) -> String {
     let mut bytes = 0;
@@ -411,17 +340,6 @@ fn listed(calls: &[CallId]) -> String {
         bytes <= Violations::MOST_BYTES
     });
     fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
-}
-
-fn context_changed(message: String, version: i64) -> Status {
-    let mut row = Row::new(ErrorReason::ContextChanged, message).with("context_version", version);
-    let kind = reason_name(ErrorReason::ContextChanged);
-    row.details.add_precondition_failure_violation(
-        kind,
-        version.to_string(),
-        "prepare the context again",
-    );
-    row.status()
 }
 
 /// A message that does not fit, by the field that is to blame.
@@ -461,31 +379,22 @@ fn flawed(flaw: &Flaw) -> Violation {
     }
 }
 
+const NOT_A_PRUNE: &str = "must be the pruned_at_seq of a prune of this session";
+const NOT_AN_ANSWER: &str = "must be a message of the assistant in this session";
 const NO_SUCH_CALL: (FieldReason, &str) = (FieldReason::Unknown, "the session has no such call");
 const APPENDED_CALL: (FieldReason, &str) = (
     FieldReason::Unsupported,
     "the call was appended: its result comes with AppendMessages",
 );
 
-fn provider_failed(error: &provider::Error) -> Status {
-    let mut row =
+fn provider_failed(error: &provider::Error) -> Row {
+    let row =
         Row::new(ErrorReason::ProviderFailed, error.to_string()).with("provider", &error.provider);
     if error.is_retryable() {
-        row.details
-            .set_retry_info(Some(error.retry_after.unwrap_or(RETRY_BUSY)));
+        row.retry_after(error.retry_after.unwrap_or(RETRY_BUSY))
+    } else {
+        row
     }
-    row.status()
-}
-
-fn etag_mismatch(message: String, session: &str, current: &str) -> Status {
-    let mut row = Row::new(ErrorReason::EtagMismatch, message).with("etag", current);
-    let kind = reason_name(ErrorReason::EtagMismatch);
-    row.details.add_precondition_failure_violation(
-        kind,
-        session,
-        "read the session again, then repeat",
-    );
-    row.status()
 }
 
 /// The calls themselves are not repeated: the index says which.
@@ -506,124 +415,6 @@ fn named_calls(
         .map(violation("results"))
         .chain(approvals.into_iter().map(violation("approvals")))
         .collect()
-}
-
-fn retry(reason: ErrorReason, message: &str, after: Duration) -> Status {
-    let mut row = Row::new(reason, message);
-    row.details.set_retry_info(Some(after));
-    row.status()
-}
-
-/// One row of the table, filled in.
-#[derive(Debug)]
-struct Row {
-    reason: ErrorReason,
-    message: String,
-    metadata: HashMap<String, String>,
-    fields: Vec<FieldViolation>,
-    details: ErrorDetails,
-}
-
-impl Row {
-    fn new(reason: ErrorReason, message: impl Into<String>) -> Self {
-        let metadata = HashMap::new();
-        let fields = Vec::new();
-        let details = ErrorDetails::new();
-        Self {
-            reason,
-            message: message.into(),
-            metadata,
-            fields,
-            details,
-        }
-    }
-
-    /// Adds metadata to the ErrorInfo.
-    fn with(mut self, key: &str, value: impl Display) -> Self {
-        self.metadata.insert(key.to_owned(), value.to_string());
-        self
-    }
-
-    /// Adds a violation to the BadRequest.
-    fn field(
-        mut self,
-        field: impl Into<String>,
-        reason: FieldReason,
-        description: impl Into<String>,
-    ) -> Self {
-        let reason = field_reason_name(reason).to_owned();
-        self.fields.push(FieldViolation {
-            reason,
-            ..FieldViolation::new(field, description)
-        });
-        self
-    }
-
-    fn status(self) -> Status {
-        let Self {
-            reason,
-            message,
-            metadata,
-            fields,
-            mut details,
-        } = self;
-        details.set_error_info(reason_name(reason), DOMAIN, metadata);
-        if !fields.is_empty() {
-            details.set_bad_request(fields);
-        }
-        Status::with_error_details(code(reason), message, details)
-    }
-}
-
-/// The code that goes with each reason.
-const fn code(reason: ErrorReason) -> Code {
-    use ErrorReason as R;
-    match reason {
-        R::InvalidRequest | R::IdempotencyMismatch | R::PageTokenInvalid | R::CursorAhead => {
-            Code::InvalidArgument
-        }
-        R::EventsExpired => Code::OutOfRange,
-        R::EventsLost => Code::DataLoss,
-        R::SessionNotFound
-        | R::TurnNotFound
-        | R::QueuedMessageNotFound
-        | R::CompactionNotFound
-        | R::BlobNotFound
-        | R::ModelNotFound
-        | R::PolicyNotFound => Code::NotFound,
-        R::SessionAlreadyExists => Code::AlreadyExists,
-        R::EtagMismatch | R::ContextChanged | R::CompactionInProgress => Code::Aborted,
-        R::TurnInProgress
-        | R::NoInput
-        | R::TranscriptOpen
-        | R::ContextOverflow
-        | R::ContextWindowUnknown
-        | R::CompactionNoGain
-        | R::CompactionSuperseded => Code::FailedPrecondition,
-        R::RequestTooLarge | R::QueueFull | R::RateLimited | R::QuotaExceeded => {
-            Code::ResourceExhausted
-        }
-        R::Overloaded
-        | R::Draining
-        | R::DatabaseUnavailable
-        | R::SchemaOutdated
-        | R::ProviderFailed => Code::Unavailable,
-        R::DeadlineExceeded => Code::DeadlineExceeded,
-        R::Unauthenticated => Code::Unauthenticated,
-        R::PermissionDenied => Code::PermissionDenied,
-        R::NotImplemented => Code::Unimplemented,
-        R::Unspecified | R::Internal => Code::Internal,
-    }
-}
-
-fn reason_name(reason: ErrorReason) -> &'static str {
-    let name = reason.as_str_name();
-    name.strip_prefix("ERROR_REASON_").unwrap_or(name)
-}
-
-fn field_reason_name(reason: FieldReason) -> &'static str {
-    let name = reason.as_str_name();
-    name.strip_prefix("FIELD_REASON_").unwrap_or(name)
 }
 
 #[cfg(test)]

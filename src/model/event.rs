@@ -15,32 +15,9 @@ use super::{
 #[derive(Debug, Clone, PartialEq)]
 pub enum Payload {
     /// A turn began.
-    TurnStarted {
-        /// The request that started it.
-        request: Option<RequestId>,
-        /// Model reference.
-        model: String,
-        /// The bounds in force.
-        limits: Limits,
-        /// Names of the tools the model gets.
-        tool_names: Vec<String>,
-        /// The user message it starts with.
-        input: Option<MessageId>,
-    },
+    TurnStarted(TurnStarted),
     /// A step began.
-    StepStarted {
-        /// Model reference.
-        model: String,
-        /// The session's revision in force.
-        revision: i64,
-        /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes
-        /// the event.
-        context: TokenCount,
-        /// The window in tokens; 0: not known.
-        window: u32,
-        /// Tokens of it that are kept free for the answer.
-        reserve: u32,
-    },
+    StepStarted(StepStarted),
     /// A message is final.
     MessageCommitted {
         /// Which one.
@@ -84,64 +61,16 @@ pub enum Payload {
         approvals: Vec<CallId>,
     },
     /// A model call was accounted for.
-    UsageRecorded {
-        /// What the call was for.
-        purpose: UsagePurpose,
-        /// Model reference.
-        model: String,
-        /// Its tokens; none when the provider reported none.
-        usage: Option<Usage>,
-        /// The prediction made before the call.
-        estimate: Option<Estimate>,
-        /// Reported over estimated tokens of the model, learnt from earlier calls; 1 before the
-        /// first.
-        ratio: f64,
-        /// The message that was written.
-        message: Option<MessageId>,
-        /// The compaction that the call was for.
-        compaction: Option<CompactionId>,
-    },
+    UsageRecorded(UsageRecorded),
     /// The model could not take a wish about its answer: it was left out.
-    UnsupportedSetting {
-        /// Which wish, and why.
-        unsupported: Unsupported,
-        /// Configured name of the provider.
-        provider: String,
-        /// Model reference.
-        model: String,
-    },
+    UnsupportedSetting(UnsupportedSetting),
     /// The model could not take a medium: it read something else in its place.
-    UnsupportedPart {
-        /// Which, and why.
-        left_out: LeftOut,
-        /// Configured name of the provider.
-        provider: String,
-        /// Model reference.
-        model: String,
-    },
+    UnsupportedPart(UnsupportedPart),
     /// A step is being repeated.
-    TurnRetrying {
-        /// What went wrong.
-        failure: Failure,
-        /// The attempt that begins now.
-        next_attempt: u32,
-        /// How long until then.
-        delay: Duration,
-        /// The open message that is void.
-        voided: Option<MessageId>,
-    },
+    TurnRetrying(TurnRetrying),
     /// The session's model changed. How many messages stay is filled in by the statement that
     /// writes the event.
-    ModelSwitched {
-        /// The model before.
-        from: String,
-        /// The model from the next step on.
-        to: String,
-        /// The revision that says so.
-        revision: i64,
-        /// How the new model is to answer.
-        generation: Generation,
-    },
+    ModelSwitched(ModelSwitched),
     /// The session's configuration changed.
     SessionUpdated {
         /// The revision that is in force now.
@@ -188,6 +117,106 @@ pub enum Payload {
         /// What came of it.
         result: TurnResult,
     },
+}
+
+/// A turn began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnStarted {
+    /// The request that started it.
+    pub request: Option<RequestId>,
+    /// Model reference.
+    pub model: String,
+    /// The bounds in force.
+    pub limits: Limits,
+    /// Names of the tools the model gets.
+    pub tool_names: Vec<String>,
+    /// The user message it starts with.
+    pub input: Option<MessageId>,
+}
+
+/// A step began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepStarted {
+    /// Model reference.
+    pub model: String,
+    /// The session's revision in force.
+    pub revision: i64,
+    /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes
+    /// the event.
+    pub context: TokenCount,
+    /// The window in tokens; 0: not known.
+    pub window: u32,
+    /// Tokens of it that are kept free for the answer.
+    pub reserve: u32,
+}
+
+/// The model could not take a wish about its answer: it was left out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnsupportedSetting {
+    /// Which wish, and why.
+    pub unsupported: Unsupported,
+    /// Configured name of the provider.
+    pub provider: String,
+    /// Model reference.
+    pub model: String,
+}
+
+/// The model could not take a medium: it read something else in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnsupportedPart {
+    /// Which, and why.
+    pub left_out: LeftOut,
+    /// Configured name of the provider.
+    pub provider: String,
+    /// Model reference.
+    pub model: String,
+}
+
+/// A step is being repeated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnRetrying {
+    /// What went wrong.
+    pub failure: Failure,
+    /// The attempt that begins now.
+    pub next_attempt: u32,
+    /// How long until then.
+    pub delay: Duration,
+    /// The open message that is void.
+    pub voided: Option<MessageId>,
+}
+
+/// The session's model changed. How many messages stay is filled in by the statement that
+/// writes the event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelSwitched {
+    /// The model before.
+    pub from: String,
+    /// The model from the next step on.
+    pub to: String,
+    /// The revision that says so.
+    pub revision: i64,
+    /// How the new model is to answer.
+    pub generation: Generation,
+}
+
+/// A model call was accounted for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UsageRecorded {
+    /// What the call was for.
+    pub purpose: UsagePurpose,
+    /// Model reference.
+    pub model: String,
+    /// Its tokens; none when the provider reported none.
+    pub usage: Option<Usage>,
+    /// The prediction made before the call.
+    pub estimate: Option<Estimate>,
+    /// Reported over estimated tokens of the model, learnt from earlier calls; 1 before the
+    /// first.
+    pub ratio: f64,
+    /// The message that was written.
+    pub message: Option<MessageId>,
+    /// The compaction that the call was for.
+    pub compaction: Option<CompactionId>,
 }
 
 /// Why a call was closed without a result.

@@ -29,7 +29,8 @@ use crate::{
     context::prompt,
     model::{
         CancelOutcome, Closed, CompletionReason, Ending, FinishReason, Message, MessageId, Part,
-        Payload, SessionKey, TakeMode, Transcript, TurnFence, derive, event::StepPosition,
+        Payload, SessionKey, TakeMode, Transcript, TurnFence, derive,
+        event::{StepPosition, TurnRetrying},
         transcript::NotClosed,
     },
     provider::{Finish, assemble::Assembled, error::Kind},
@@ -50,7 +51,7 @@ use crate::{
             media::Carried,
             reasoning,
             size::{Excerpt, PromptCall, unsupported},
-            standing::NO_TOOLS,
+            standing::tools_in_force,
             stats::budget,
         },
         engine::Engine,
@@ -118,7 +119,7 @@ pub(in crate::turn) async fn run(
     run.close_message();
     channel.advance(run.seq);
     if run.is_over && run.is_worth_pruning {
-        engine.prune_behind(key).await;
+        engine.prune_after_turn(key).await;
     }
 }
 
@@ -138,20 +139,11 @@ impl Run<'_> {
         };
         self.seq = owned.last_seq;
         self.channel.advance(self.seq);
-        if seen
-            .context_version
-            .is_some_and(|version| version != owned.context_version)
-        {
-            return Ok(Flow::On); // the context was made another one between the two looks
+        let changed_between = |version| version != owned.context_version;
+        if seen.context_version.is_some_and(changed_between) {
+            return Ok(Flow::On);
         }
-        if let Some(patience) = owned
-            .request
-            .cancel_after
-            .filter(|_| !std::mem::replace(&mut self.attended, true))
-        {
-            self.patiently(|| self.engine.store.attend(self.key, self.turn, patience))
-                .await?;
-        }
+        self.attend(&owned).await?;
         let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
             Err(NotClosed::Open(_)) => None,
@@ -161,11 +153,7 @@ impl Run<'_> {
         let model = self
             .engine
             .model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = match &owned.request.tools {
-            _ if owned.late => NO_TOOLS,
-            Some(tools) => tools,
-            None => &config.tools,
-        };
+        let tools = tools_in_force(&owned.request, config, owned.late);
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
         let call = PromptCall {
             config,
@@ -200,38 +188,59 @@ impl Run<'_> {
             self.making.pruned = Some(owned.step);
             return Ok(Flow::On);
         }
-        match (
-            next_step(&self.facts(&scene, transcript.as_ref())),
-            transcript,
-        ) {
+        let next = next_step(&self.facts(&scene, transcript.as_ref()));
+        self.follow(&scene, transcript, next).await
+    }
+
+    /// Does what was decided.
+    async fn follow(
+        &mut self,
+        scene: &Scene<'_>,
+        transcript: Option<Closed>,
+        next: Step,
+    ) -> Result<Flow, Error> {
+        match (next, transcript) {
             (Step::Call, Some(transcript)) => {
-                match self.make_room(&scene, transcript.messages()).await? {
-                    Room::Fits => self.call(&scene, transcript).await,
+                match self.make_room(scene, transcript.messages()).await? {
+                    Room::Fits => self.call(scene, transcript).await,
                     Room::Changed => Ok(Flow::On),
                     Room::Over(ending) => {
-                        self.stop(&scene, Self::no_rows(&scene), None, ending, None)
+                        self.stop(scene, Self::no_rows(scene), None, ending, None)
                             .await
                     }
                 }
             }
-            (Step::Begin, Some(transcript)) => self.begin(&owned, transcript.messages()).await,
+            (Step::Begin, Some(transcript)) => self.begin(scene.owned, transcript.messages()).await,
             (Step::Take { advance }, Some(transcript)) => {
-                self.take(&scene, transcript.messages(), advance).await
+                self.take(scene, transcript.messages(), advance).await
             }
             (Step::Finish, Some(transcript)) => {
                 let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
-                self.finish(&scene, Self::no_rows(&scene), None, finish)
-                    .await
+                self.finish(scene, Self::no_rows(scene), None, finish).await
             }
             (Step::Stop(ending), _) => {
-                let ending = self.undoing(ending, owned.cancel.as_ref(), None).await?;
-                self.stop(&scene, Self::no_rows(&scene), None, ending, None)
+                let ending = self
+                    .undoing(ending, scene.owned.cancel.as_ref(), None)
+                    .await?;
+                self.stop(scene, Self::no_rows(scene), None, ending, None)
                     .await
             }
             (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => Err(
                 Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()),
             ),
         }
+    }
+
+    /// Says once that this turn has a reader, where it is cancelled without one.
+    async fn attend(&mut self, owned: &Owned) -> Result<(), Error> {
+        let Some(patience) = owned.request.cancel_after else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut self.attended, true) {
+            return Ok(());
+        }
+        self.patiently(|| self.engine.store.attend(self.key, self.turn, patience))
+            .await
     }
 
     /// Reads what is committed.
@@ -482,12 +491,12 @@ impl Run<'_> {
         );
         let next_attempt = scene.at.attempt + 1;
         rows.event(
-            &Payload::TurnRetrying {
+            &Payload::TurnRetrying(TurnRetrying {
                 failure,
                 next_attempt,
                 delay,
                 voided,
-            },
+            }),
             scene.at,
         );
         let written = self
@@ -603,11 +612,7 @@ impl Run<'_> {
         let model = self
             .engine
             .model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = match &owned.request.tools {
-            _ if owned.time_left.is_zero() => NO_TOOLS,
-            Some(tools) => tools,
-            None => &config.tools,
-        };
+        let tools = tools_in_force(&owned.request, config, owned.time_left.is_zero());
         let call = PromptCall {
             config,
             tools,

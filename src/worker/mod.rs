@@ -1,5 +1,5 @@
-//! The hands of contextd: long-running loops, all alike. Each waits, does one round, and stops when
-//! told to; a round that fails is told once and tried again at the next.
+//! Long-running loops, all alike. Each waits, does one round, and stops when it is asked to. The
+//! first of several failed rounds is logged; each is tried again at the next.
 
 use std::{
     future::Future,
@@ -66,134 +66,103 @@ pub fn start(
     stop: &CancellationToken,
     done: &CancellationToken,
 ) -> TaskTracker {
-    let tasks = TaskTracker::new();
-    let poll = Pace::Within(engine.rules().poll_interval);
+    let loops = Loops {
+        tasks: TaskTracker::new(),
+        engine,
+    };
+    let rules = engine.rules();
+    let poll = Pace::Within(rules.poll_interval);
     let beat = Pace::Each(engine.store().lease() / BEATS_PER_LEASE);
     let look = Pace::Each(engine.store().lease() / LOOKS_PER_LEASE);
-    let each = |engine: &Arc<Engine>| Arc::clone(engine);
-    tasks.spawn(every(
-        "heartbeat",
-        beat,
-        done.clone(),
-        each(engine),
-        |engine| async move { engine.beat().await },
-    ));
-    tasks.spawn(every(
-        "leases",
-        look,
-        done.clone(),
-        each(engine),
-        |engine| async move {
-            engine.expire();
-            Ok(())
-        },
-    ));
-    tasks.spawn(every(
-        "cancels",
-        poll,
-        done.clone(),
-        each(engine),
-        |engine| async move { engine.look_for_cancels().await },
-    ));
-    tasks.spawn(every(
-        "news",
-        poll,
-        done.clone(),
-        each(engine),
-        |engine| async move { engine.look_for_news().await },
-    ));
-    tasks.spawn(every(
-        "lost events",
-        poll,
-        done.clone(),
-        each(engine),
-        |engine| async move { engine.look_for_lost_events().await },
-    ));
-    tasks.spawn(every(
-        "readers",
-        poll,
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.look_for_readers().await },
-    ));
-    tasks.spawn(every(
-        "queues",
-        poll,
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.tend_queues().await },
-    ));
-    tasks.spawn(every(
-        "compactions",
-        poll,
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.tend_compactions().await },
-    ));
-    tasks.spawn(every(
-        "takeover",
-        poll,
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.take_over().await },
-    ));
-    tasks.spawn(every(
-        "uploads",
-        Pace::Each(SWEEP),
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.sweep_uploads().await },
-    ));
-    tasks.spawn(every(
+    loops.every("heartbeat", beat, done, |engine| async move {
+        engine.beat().await
+    });
+    loops.every("leases", look, done, |engine| async move {
+        engine.expire();
+        Ok(())
+    });
+    loops.every("cancels", poll, done, |engine| async move {
+        engine.look_for_cancels().await
+    });
+    loops.every("news", poll, done, |engine| async move {
+        engine.look_for_news().await
+    });
+    loops.every("lost events", poll, done, |engine| async move {
+        engine.look_for_lost_events().await
+    });
+    loops.every("readers", poll, stop, |engine| async move {
+        engine.look_for_readers().await
+    });
+    loops.every("queues", poll, stop, |engine| async move {
+        engine.tend_queues().await
+    });
+    loops.every("compactions", poll, stop, |engine| async move {
+        engine.tend_compactions().await
+    });
+    loops.every("takeover", poll, stop, |engine| async move {
+        engine.take_over().await
+    });
+    loops.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
+        engine.sweep_uploads().await
+    });
+    loops.every(
         "blobs",
         Pace::Each(SWEEP_BLOBS),
-        stop.clone(),
-        each(engine),
+        stop,
         |engine| async move { engine.sweep_blobs().await },
-    ));
-    tasks.spawn(every(
-        "lessons",
-        Pace::Each(LESSONS),
-        done.clone(),
-        each(engine),
-        |engine| async move { engine.keep_lessons().await },
-    ));
-    if let Some(share) = engine.rules().share_interval {
-        tasks.spawn(Arc::clone(engine).tell_wakeups(done.clone()));
-        tasks.spawn(Arc::clone(engine).hear_wakeups(done.clone()));
-        tasks.spawn(every(
-            "share",
-            Pace::Each(share),
-            done.clone(),
-            each(engine),
-            |engine| async move { engine.share().await },
-        ));
-        tasks.spawn(every(
-            "chunks",
-            Pace::Each(SWEEP),
-            stop.clone(),
-            each(engine),
-            |engine| async move { engine.sweep_chunks().await },
-        ));
-    }
-    let retention = Pace::Within(engine.rules().retention.interval);
-    tasks.spawn(every(
-        "retention",
-        retention,
-        stop.clone(),
-        each(engine),
-        |engine| async move { engine.retain().await },
-    ));
-    let purge = Pace::Each(engine.stay());
-    tasks.spawn(every(
+    );
+    loops.every("lessons", Pace::Each(LESSONS), done, |engine| async move {
+        engine.keep_lessons().await
+    });
+    let retention = Pace::Within(rules.retention.interval);
+    loops.every("retention", retention, stop, |engine| async move {
+        engine.retain().await
+    });
+    loops.every(
         "purge",
-        purge,
-        stop.clone(),
-        each(engine),
+        Pace::Each(engine.stay()),
+        stop,
         |engine| async move { engine.purge().await },
-    ));
-    tasks.close();
-    tasks
+    );
+    if let Some(share) = rules.share_interval {
+        loops
+            .tasks
+            .spawn(Arc::clone(engine).tell_wakeups(done.clone()));
+        loops
+            .tasks
+            .spawn(Arc::clone(engine).hear_wakeups(done.clone()));
+        loops.every("share", Pace::Each(share), done, |engine| async move {
+            engine.share().await
+        });
+        loops.every("chunks", Pace::Each(SWEEP), stop, |engine| async move {
+            engine.sweep_chunks().await
+        });
+    }
+    loops.tasks.close();
+    loops.tasks
+}
+
+/// The loops that were started.
+struct Loops<'a> {
+    tasks: TaskTracker,
+    engine: &'a Arc<Engine>,
+}
+
+impl Loops<'_> {
+    /// Starts one loop.
+    fn every<F>(
+        &self,
+        name: &'static str,
+        pace: Pace,
+        stop: &CancellationToken,
+        round: impl Fn(Arc<Engine>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let engine = Arc::clone(self.engine);
+        self.tasks
+            .spawn(every(name, pace, stop.clone(), engine, round));
+    }
 }
 
 /// One loop.

@@ -126,12 +126,7 @@ fn payload(
             queued_message_id: first_ref(event)?.clone(),
             ..member(event)?
         }),
-        kind::CONTEXT_PRUNED => {
-            let report = ledger::decode_pruned(&event.payload, event.seq)?;
-            Payload::ContextPruned(pb::ContextPruned {
-                report: Some(ledger::pruned_to_pb(&report)),
-            })
-        }
+        kind::CONTEXT_PRUNED => Payload::ContextPruned(pruned(event)?),
         kind::CONTEXT_RESTORED => Payload::ContextRestored(member(event)?),
         kind::COMPACTION_STARTED => {
             let pb::CompactionStarted { compaction } = member(event)?;
@@ -152,15 +147,7 @@ fn payload(
             })
         }
         kind::COMPACTION_REVERTED => {
-            let pb::CompactionReverted { compaction } = member(event)?;
-            let compaction = about(compaction, event, session)?;
-            // A rollback only names the compaction.
-            let state = pb::CompactionState::Reverted.into();
-            let compaction = compaction.map(|compaction| pb::Compaction {
-                state,
-                ..compaction
-            });
-            Payload::CompactionReverted(pb::CompactionReverted { compaction })
+            Payload::CompactionReverted(reverted(member(event)?, event, session)?)
         }
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
@@ -185,6 +172,27 @@ fn payload(
         }
         _ => return Ok(None),
     }))
+}
+
+fn pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {
+    let report = ledger::decode_pruned(&event.payload, event.seq)?;
+    let report = Some(ledger::pruned_to_pb(&report));
+    Ok(pb::ContextPruned { report })
+}
+
+/// A rollback only names the compaction.
+fn reverted(
+    stored: pb::CompactionReverted,
+    event: &StoredEvent,
+    session: &SessionId,
+) -> Result<pb::CompactionReverted, DecodeError> {
+    let state = pb::CompactionState::Reverted.into();
+    let compaction = about(stored.compaction, event, session)?;
+    let compaction = compaction.map(|compaction| pb::Compaction {
+        state,
+        ..compaction
+    });
+    Ok(pb::CompactionReverted { compaction })
 }
 
 /// The stored member of the oneof.
@@ -366,6 +374,7 @@ mod tests {
         model::{
             self, Category, CompletionReason, Counted, Ending, Generation, Part, Role, Seq,
             TokenBasis, TokenCount, ToolCall, ToolOutcome, TurnId, TurnResult, UsageTotals,
+            event::{ModelSwitched, StepStarted},
             message::StoredPart,
         },
     };
@@ -542,13 +551,13 @@ mod tests {
             margin: 3,
             estimator: "chars".to_owned(),
         };
-        let started = model::Payload::StepStarted {
+        let started = model::Payload::StepStarted(StepStarted {
             model: "a/b".to_owned(),
             revision: 12,
             context,
             window: 1000,
             reserve: 100,
-        };
+        });
         let check = |size, expected| {
             let event = StoredEvent {
                 size,
@@ -571,7 +580,7 @@ mod tests {
 
     #[test]
     fn a_switch_says_how_many_messages_its_statement_found() {
-        let switched = model::Payload::ModelSwitched {
+        let switched = model::Payload::ModelSwitched(ModelSwitched {
             from: "a/b".to_owned(),
             to: "a/c".to_owned(),
             revision: 3,
@@ -579,7 +588,7 @@ mod tests {
                 seed: Some(7),
                 ..Generation::default()
             },
-        };
+        });
         let event = StoredEvent {
             turn: None,
             size: Some(7),

@@ -14,9 +14,12 @@ use crate::{
         usage,
     },
     model::{
-        Applied, CallId, Compaction, DropReason, Ending, Failure, Generation, Limits, MessageId,
-        Payload, RequestId, TokenCount, ToolCall, TurnResult, Undone,
-        event::CallCancelReason,
+        Applied, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall, TurnResult,
+        Undone,
+        event::{
+            CallCancelReason, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
+            UnsupportedPart, UnsupportedSetting, UsageRecorded,
+        },
         generation::Unsupported,
         media::{LeftOut, UNSUPPORTED_WORDS},
     },
@@ -39,28 +42,10 @@ pub struct Encoded {
 /// What happened, as it is stored.
 pub fn encode(payload: &Payload) -> Encoded {
     match payload {
-        Payload::TurnStarted {
-            request,
-            model,
-            limits,
-            tool_names,
-            input,
-        } => encoded(
-            kind::TURN_STARTED,
-            &turn_started(request.as_ref(), model, limits, tool_names, input.as_ref()),
-        ),
-        Payload::StepStarted {
-            model,
-            revision,
-            context,
-            window,
-            reserve,
-        } => Encoded {
-            refs: vec![revision.to_string()],
-            ..encoded(
-                kind::STEP_STARTED,
-                &step_started(model, *revision, context, (*window, *reserve)),
-            )
+        Payload::TurnStarted(it) => encoded(kind::TURN_STARTED, &turn_started(it)),
+        Payload::StepStarted(it) => Encoded {
+            refs: vec![it.revision.to_string()],
+            ..encoded(kind::STEP_STARTED, &step_started(it))
         },
         Payload::MessageCommitted { message } => {
             reference(kind::MESSAGE_COMMITTED, message.as_str())
@@ -78,90 +63,27 @@ pub fn encode(payload: &Payload) -> Encoded {
             ..reference(kind::APPROVAL_REQUESTED, call.id.as_str())
         },
         Payload::ToolCallCompleted { call } => reference(kind::TOOL_CALL_COMPLETED, call.as_str()),
-        Payload::ToolCallCancelled { call, name, reason } => encoded(
-            kind::TOOL_CALL_CANCELLED,
-            &pb::ToolCallCancelled {
-                call_id: call.to_string(),
-                tool_name: name.clone(),
-                reason: cancel_reason_to_pb(*reason).into(),
-            },
-        ),
+        Payload::ToolCallCancelled { call, name, reason } => {
+            let cancelled = call_cancelled(call, name, *reason);
+            encoded(kind::TOOL_CALL_CANCELLED, &cancelled)
+        }
         Payload::ActionRequired { results, approvals } => {
             encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
         }
-        Payload::UsageRecorded {
-            purpose,
-            model,
-            usage,
-            estimate,
-            ratio,
-            message,
-            compaction,
-        } => encoded(
-            kind::USAGE_RECORDED,
-            &pb::UsageRecorded {
-                purpose: usage::purpose_to_pb(*purpose).into(),
-                model: model.clone(),
-                usage: usage.as_ref().map(usage::to_pb),
-                estimate: estimate.as_ref().map(usage::estimate_to_pb),
-                calibration_ratio: *ratio,
-                message_id: message
-                    .as_ref()
-                    .map(ToString::to_string)
-                    .unwrap_or_default(),
-                compaction_id: compaction
-                    .as_ref()
-                    .map(ToString::to_string)
-                    .unwrap_or_default(),
-            },
-        ),
-        Payload::UnsupportedSetting {
-            unsupported,
-            provider,
-            model,
-        } => encoded(
-            kind::UNSUPPORTED_INPUT,
-            &unsupported_setting(unsupported, provider, model),
-        ),
-        Payload::UnsupportedPart {
-            left_out,
-            provider,
-            model,
-        } => encoded(
-            kind::UNSUPPORTED_INPUT,
-            &unsupported_part(left_out, provider, model),
-        ),
-        Payload::TurnRetrying {
-            failure,
-            next_attempt,
-            delay,
-            voided,
-        } => encoded(
-            kind::TURN_RETRYING,
-            &retrying(failure, *next_attempt, *delay, voided.as_ref()),
-        ),
-        Payload::ModelSwitched {
-            from,
-            to,
-            revision,
-            generation,
-        } => encoded(
-            kind::MODEL_SWITCHED,
-            &model_switched(from, to, *revision, generation),
-        ),
-        Payload::SessionUpdated { revision, paths } => encoded(
-            kind::SESSION_UPDATED,
-            &pb::SessionUpdated {
-                etag: revision.to_string(),
-                changed_paths: paths.clone(),
-            },
-        ),
-        Payload::ContextPruned { report } => encoded(
-            kind::CONTEXT_PRUNED,
-            &pb::ContextPruned {
-                report: Some(ledger::pruned_to_pb(report)),
-            },
-        ),
+        Payload::UsageRecorded(it) => encoded(kind::USAGE_RECORDED, &usage_recorded(it)),
+        Payload::UnsupportedSetting(it) => {
+            encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(it))
+        }
+        Payload::UnsupportedPart(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_part(it)),
+        Payload::TurnRetrying(it) => encoded(kind::TURN_RETRYING, &retrying(it)),
+        Payload::ModelSwitched(it) => encoded(kind::MODEL_SWITCHED, &model_switched(it)),
+        Payload::SessionUpdated { revision, paths } => {
+            encoded(kind::SESSION_UPDATED, &session_updated(*revision, paths))
+        }
+        Payload::ContextPruned { report } => {
+            let report = Some(ledger::pruned_to_pb(report));
+            encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report })
+        }
         Payload::ContextRestored { restored } => {
             encoded(kind::CONTEXT_RESTORED, &ledger::restored_to_pb(restored))
         }
@@ -181,15 +103,57 @@ pub fn encode(payload: &Payload) -> Encoded {
     }
 }
 
-fn model_switched(
-    from: &str,
-    to: &str,
-    revision: i64,
-    generation: &Generation,
-) -> pb::ModelSwitched {
+fn call_cancelled(call: &CallId, name: &str, reason: CallCancelReason) -> pb::ToolCallCancelled {
+    pb::ToolCallCancelled {
+        call_id: call.to_string(),
+        tool_name: name.to_owned(),
+        reason: cancel_reason_to_pb(reason).into(),
+    }
+}
+
+fn usage_recorded(recorded: &UsageRecorded) -> pb::UsageRecorded {
+    let UsageRecorded {
+        purpose,
+        model,
+        usage,
+        estimate,
+        ratio,
+        message,
+        compaction,
+    } = recorded;
+    pb::UsageRecorded {
+        purpose: usage::purpose_to_pb(*purpose).into(),
+        model: model.clone(),
+        usage: usage.as_ref().map(usage::to_pb),
+        estimate: estimate.as_ref().map(usage::estimate_to_pb),
+        calibration_ratio: *ratio,
+        message_id: id_or_empty(message.as_ref()),
+        compaction_id: id_or_empty(compaction.as_ref()),
+    }
+}
+
+/// An id as the proto says it: empty where there is none.
+fn id_or_empty<T: ToString>(id: Option<&T>) -> String {
+    id.map(T::to_string).unwrap_or_default()
+}
+
+fn session_updated(revision: i64, paths: &[String]) -> pb::SessionUpdated {
+    pb::SessionUpdated {
+        etag: revision.to_string(),
+        changed_paths: paths.to_vec(),
+    }
+}
+
+fn model_switched(switched: &ModelSwitched) -> pb::ModelSwitched {
+    let ModelSwitched {
+        from,
+        to,
+        revision,
+        generation,
+    } = switched;
     pb::ModelSwitched {
-        from_model: from.to_owned(),
-        to_model: to.to_owned(),
+        from_model: from.clone(),
+        to_model: to.clone(),
         etag: revision.to_string(),
         generation: generation::to_stored(generation),
         messages_retained: 0,
@@ -280,39 +244,45 @@ fn reference(kind: &'static str, id: &str) -> Encoded {
     }
 }
 
-fn turn_started(
-    request: Option<&RequestId>,
-    model: &str,
-    limits: &Limits,
-    tool_names: &[String],
-    input: Option<&MessageId>,
-) -> pb::TurnStarted {
+fn turn_started(started: &TurnStarted) -> pb::TurnStarted {
+    let TurnStarted {
+        request,
+        model,
+        limits,
+        tool_names,
+        input,
+    } = started;
     pb::TurnStarted {
-        request_id: request.map(ToString::to_string).unwrap_or_default(),
-        model: model.to_owned(),
+        request_id: id_or_empty(request.as_ref()),
+        model: model.clone(),
         limits: Some(limits::to_pb(limits)),
-        tool_names: tool_names.to_vec(),
-        input_message_id: input.map(ToString::to_string).unwrap_or_default(),
+        tool_names: tool_names.clone(),
+        input_message_id: id_or_empty(input.as_ref()),
     }
 }
 
-fn unsupported_setting(
-    unsupported: &Unsupported,
-    provider: &str,
-    model: &str,
-) -> pb::UnsupportedInput {
-    let Unsupported { setting, why } = unsupported;
+fn unsupported_setting(left_out: &UnsupportedSetting) -> pb::UnsupportedInput {
+    let UnsupportedSetting {
+        unsupported: Unsupported { setting, why },
+        provider,
+        model,
+    } = left_out;
     pb::UnsupportedInput {
         part_index: -1,
         field: setting.path().to_owned(),
-        provider: provider.to_owned(),
-        model: model.to_owned(),
+        provider: provider.clone(),
+        model: model.clone(),
         errors: vec![why.clone()],
         ..pb::UnsupportedInput::default()
     }
 }
 
-fn unsupported_part(left_out: &LeftOut, provider: &str, model: &str) -> pb::UnsupportedInput {
+fn unsupported_part(left_out: &UnsupportedPart) -> pb::UnsupportedInput {
+    let UnsupportedPart {
+        left_out,
+        provider,
+        model,
+    } = left_out;
     let LeftOut {
         message,
         part,
@@ -324,8 +294,8 @@ fn unsupported_part(left_out: &LeftOut, provider: &str, model: &str) -> pb::Unsu
         message_id: message.to_string(),
         part_index: i32::try_from(*part).unwrap_or(i32::MAX),
         field: String::new(),
-        provider: provider.to_owned(),
-        model: model.to_owned(),
+        provider: provider.clone(),
+        model: model.clone(),
         media_type: media_type.clone(),
         filename: filename.clone(),
         errors: vec![why.clone()],
@@ -333,18 +303,20 @@ fn unsupported_part(left_out: &LeftOut, provider: &str, model: &str) -> pb::Unsu
     }
 }
 
-fn step_started(
-    model: &str,
-    revision: i64,
-    context: &TokenCount,
-    (window, reserve): (u32, u32),
-) -> pb::StepStarted {
+fn step_started(started: &StepStarted) -> pb::StepStarted {
+    let StepStarted {
+        model,
+        revision,
+        context,
+        window,
+        reserve,
+    } = started;
     pb::StepStarted {
-        model: model.to_owned(),
+        model: model.clone(),
         etag: revision.to_string(),
         context_tokens: Some(usage::count_to_pb(context)),
-        context_window: signed(window),
-        output_reserve: signed(reserve),
+        context_window: signed(*window),
+        output_reserve: signed(*reserve),
     }
 }
 
@@ -373,17 +345,18 @@ fn relative(timeout: Duration) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos }
 }
 
-fn retrying(
-    failure: &Failure,
-    next_attempt: u32,
-    delay: Duration,
-    voided: Option<&MessageId>,
-) -> pb::TurnRetrying {
+fn retrying(retrying: &TurnRetrying) -> pb::TurnRetrying {
+    let TurnRetrying {
+        failure,
+        next_attempt,
+        delay,
+        voided,
+    } = retrying;
     pb::TurnRetrying {
         failure: Some(failure::to_pb(failure)),
-        next_attempt: signed(next_attempt),
-        delay: Some(duration_to_pb(delay)),
-        voided_message_id: voided.map(ToString::to_string).unwrap_or_default(),
+        next_attempt: signed(*next_attempt),
+        delay: Some(duration_to_pb(*delay)),
+        voided_message_id: id_or_empty(voided.as_ref()),
     }
 }
 

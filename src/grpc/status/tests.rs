@@ -2,10 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::*;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+use super::{
+    row::{code, reason_name},
+    *,
+};
 use crate::{
     grpc::decode::EXECUTE_TURN,
-    model::{MessageId, RequestId, SessionId, ledger::Occupant},
+    model::{MessageId, RequestId, SessionId, TurnId, ledger::Occupant},
 };
 
 /// What a status carries, as far as clients depend on it.

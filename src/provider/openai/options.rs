@@ -51,10 +51,7 @@ pub(super) fn cannot_take(
     model: &ModelInfo,
     wanted: &Generation,
 ) -> Vec<Unsupported> {
-    let has_levels = model
-        .reasoning_efforts
-        .as_ref()
-        .is_some_and(|levels| !levels.is_empty());
+    let no_effort = has_no_effort(dialect, model);
     let model = model.name.as_str();
     let thinks = dialect.effort == Effort::Fine && thinks(model);
     let effort = wanted.reasoning_effort;
@@ -68,11 +65,6 @@ pub(super) fn cannot_take(
             .response_format
             .as_ref()
             .is_some_and(|it| it.schema.is_some());
-    let no_effort = match dialect.effort {
-        Effort::Unknown => dialect.budget.is_none(),
-        Effort::Fine => !thinks && !has_levels,
-        Effort::Coarse | Effort::Object | Effort::Thinking | Effort::Switch => false,
-    };
     let no_budget = dialect.budget.is_none() && dialect.effort != Effort::Object;
     let thinking_fixed = dialect.effort == Effort::Thinking
         && effort != Some(ReasoningEffort::None)
@@ -136,6 +128,19 @@ pub(super) fn cannot_take(
             why: why.to_owned(),
         })
         .collect()
+}
+
+/// Whether the effort of a model cannot be chosen.
+fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
+    let has_levels = || {
+        let levels = model.reasoning_efforts.as_ref();
+        levels.is_some_and(|levels| !levels.is_empty())
+    };
+    match dialect.effort {
+        Effort::Unknown => dialect.budget.is_none(),
+        Effort::Fine => !thinks(&model.name) && !has_levels(),
+        Effort::Coarse | Effort::Object | Effort::Thinking | Effort::Switch => false,
+    }
 }
 
 /// Writes the wishes, the provider's own options last.

@@ -29,6 +29,7 @@ use crate::{
         TenantId, UsagePurpose, UsageTotals,
         command::{Compact, Idempotency},
         compaction::{CompactionOverrides, InstructionsMode, Trigger},
+        event::UsageRecorded,
     },
     provider::registry::Resolved,
     store::{
@@ -660,16 +661,18 @@ fn accounts(
     ratio: f64,
 ) -> Vec<Payload> {
     let last = cost.calls.len().saturating_sub(1);
-    let call = |(at, usage): (usize, &Option<crate::model::Usage>)| Payload::UsageRecorded {
-        purpose: UsagePurpose::Compaction,
-        model: cost.model.clone(),
-        usage: usage.clone(),
-        estimate: None,
-        ratio,
-        message: summary
-            .filter(|_| at == last)
-            .map(|message| message.id.clone()),
-        compaction: Some(id.clone()),
+    let call = |(at, usage): (usize, &Option<crate::model::Usage>)| {
+        Payload::UsageRecorded(UsageRecorded {
+            purpose: UsagePurpose::Compaction,
+            model: cost.model.clone(),
+            usage: usage.clone(),
+            estimate: None,
+            ratio,
+            message: summary
+                .filter(|_| at == last)
+                .map(|message| message.id.clone()),
+            compaction: Some(id.clone()),
+        })
     };
     cost.calls.iter().enumerate().map(call).collect()
 }

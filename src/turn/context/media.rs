@@ -11,6 +11,7 @@ use crate::{
     model::{
         BlobId, Closed, Contents, Media, Message, NewContent, Payload, PromptNote, PromptNoteKind,
         Role, TenantId, Transcript,
+        event::UnsupportedPart,
         media::{Kept, LeftOut, Source},
     },
     provider::registry::Resolved,
@@ -39,10 +40,12 @@ impl Carried {
         let event = |Replaced {
                          left_out,
                          is_new: _,
-                     }| Payload::UnsupportedPart {
-            left_out,
-            provider: model.provider_name.clone(),
-            model: model.reference.clone(),
+                     }| {
+            Payload::UnsupportedPart(UnsupportedPart {
+                left_out,
+                provider: model.provider_name.clone(),
+                model: model.reference.clone(),
+            })
         };
         std::mem::take(&mut self.replaced)
             .into_iter()

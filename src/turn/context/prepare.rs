@@ -48,6 +48,21 @@ struct Progress {
     report: Option<PrepareReport>,
 }
 
+impl Progress {
+    /// What was pruned and compacted until now; nothing, with a prompt of this size.
+    fn report(&mut self, size: &TokenCount) -> &mut PrepareReport {
+        let applied = || self.applied.clone().unwrap_or_default();
+        self.report.get_or_insert_with(|| PrepareReport {
+            before: size.clone(),
+            pruned: size.clone(),
+            compacted: size.clone(),
+            prune: None,
+            compaction: None,
+            applied: applied(),
+        })
+    }
+}
+
 impl Engine {
     /// Makes the next prompt, or tells again what the same request did, with the prompt of now.
     pub async fn prepare_context(
@@ -91,8 +106,8 @@ impl Engine {
         }
         let model = self.model(standing.model(command.model.as_deref()))?;
         if command.applies_queued && done.is_none() && so_far.applied.is_none() {
-            match self.gather(key, &standing, &model).await? {
-                Gathered::Nothing => so_far.applied = Some(Vec::new()),
+            so_far.applied = match self.gather(key, &standing, &model).await? {
+                Gathered::Nothing => Some(Vec::new()),
                 Gathered::Taken(applied) => {
                     so_far.applied = Some(applied);
                     return Ok(None);
@@ -123,48 +138,18 @@ impl Engine {
         let now = due(size.at_most());
         if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some())
         {
-            let report = PrepareReport {
-                applied: so_far.applied.clone().unwrap_or_default(),
-                ..report
-            };
             if so_far.report.is_none() && due(at_most(&report.pruned)).is_none() {
+                let applied = so_far.applied.clone().unwrap_or_default();
+                let report = PrepareReport { applied, ..report };
                 return self
                     .prune_for(key, command, &standing, &pruning, report)
                     .await;
             }
-            // More is to be done: what all of it comes to is remembered at the end.
-            let planned = report.prune.clone().unwrap_or_default();
-            let version = standing.session.context_version;
-            if let Some(cleared) = self
-                .clear(key, &pruning, planned, version, (&unasked(), ""))
-                .await?
-            {
-                // What was done before, while messages were appended, stays reported.
-                let first = so_far.report.take();
-                let (before, compaction) = match first {
-                    Some(first) => (first.before, first.compaction),
-                    None => (report.before, None),
-                };
-                so_far.report = Some(PrepareReport {
-                    before,
-                    prune: Some(cleared),
-                    compaction,
-                    ..report
-                });
-            }
+            self.prune_first(key, &standing, &pruning, report, so_far)
+                .await?;
             return Ok(None);
         }
-        let size = || size.count.clone();
-        let applied = so_far.applied.clone().unwrap_or_default();
-        let nothing = || PrepareReport {
-            before: size(),
-            pruned: size(),
-            compacted: size(),
-            prune: None,
-            compaction: None,
-            applied,
-        };
-        let report = so_far.report.get_or_insert_with(nothing);
+        let report = so_far.report(&size.count);
         if let Some(trigger) = now.filter(|_| report.compaction.is_none())
             && self
                 .compact_for(
@@ -183,7 +168,7 @@ impl Engine {
             .fitting(key, &standing, &model, command.shape, budget)
             .await?;
         let report = PrepareReport {
-            compacted: size(),
+            compacted: size.count,
             ..report.clone()
         };
         let known = self.remember_prepared(key, command, &report).await?;
@@ -236,6 +221,38 @@ impl Engine {
         self.fitting(key, &standing, &model, command.shape, budget)
             .await
             .map(|shown| Some((shown, report)))
+    }
+
+    /// Clears old results before more is done. What all of it comes to is remembered at the end.
+    async fn prune_first(
+        &self,
+        key: &SessionKey,
+        standing: &Standing,
+        pruning: &Pruning,
+        report: PrepareReport,
+        so_far: &mut Progress,
+    ) -> Result<(), Error> {
+        let planned = report.prune.clone().unwrap_or_default();
+        let version = standing.session.context_version;
+        let cleared = self
+            .clear(key, pruning, planned, version, (&unasked(), ""))
+            .await?;
+        let Some(cleared) = cleared else {
+            return Ok(());
+        };
+        // What was done before, while messages were appended, stays reported.
+        let (before, compaction) = match so_far.report.take() {
+            Some(first) => (first.before, first.compaction),
+            None => (report.before, None),
+        };
+        so_far.report = Some(PrepareReport {
+            before,
+            prune: Some(cleared),
+            compaction,
+            applied: so_far.applied.clone().unwrap_or_default(),
+            ..report
+        });
+        Ok(())
     }
 
     /// Compacts. False: there is nothing to be gained, or it was given up.

@@ -135,13 +135,13 @@ impl Engine {
     /// Clears old results after the end of a turn, however it ended, so that the next prompt is
     /// smaller (feature row S17). What is in doubt is left to the next turn, which looks for
     /// itself.
-    pub(in crate::turn) async fn prune_behind(&self, key: &SessionKey) {
-        if let Err(error) = self.try_prune_behind(key).await {
+    pub(in crate::turn) async fn prune_after_turn(&self, key: &SessionKey) {
+        if let Err(error) = self.try_prune_after_turn(key).await {
             tracing::warn!(session.id = %key.session, %error, "pruning after a turn failed");
         }
     }
 
-    async fn try_prune_behind(&self, key: &SessionKey) -> Result<(), Error> {
+    async fn try_prune_after_turn(&self, key: &SessionKey) -> Result<(), Error> {
         let looked = self.standing(key).await?;
         let policy = self.policy(&looked.session.config)?.context;
         let model = self.model(looked.model(None))?;

@@ -2,14 +2,28 @@
 
 use crate::{
     context::size::ContextSize,
-    model::{Message, ToolSet, command::TurnRequest},
+    model::{Message, SessionConfig, ToolSet, command::TurnRequest},
     provider::registry::Resolved,
     store::{session::Session, version::Version},
     turn::context::size::PromptCall,
 };
 
 /// The last step of a turn whose time is up has none.
-pub(in crate::turn) const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
+const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
+
+/// The tools that a step is sent: none where the turn's time is up, else the turn's own or those
+/// of the configuration.
+pub(in crate::turn) fn tools_in_force<'a>(
+    request: &'a TurnRequest,
+    config: &'a SessionConfig,
+    is_late: bool,
+) -> &'a ToolSet {
+    match &request.tools {
+        _ if is_late => NO_TOOLS,
+        Some(tools) => tools,
+        None => &config.tools,
+    }
+}
 
 /// A session at one time: what its next prompt is made of.
 #[derive(Debug, Clone)]
@@ -36,13 +50,9 @@ impl Standing {
             .unwrap_or(&self.session.config.model)
     }
 
-    /// The tools that it is told of.
+    /// The tools that it is sent.
     pub(in crate::turn) fn tools(&self) -> &ToolSet {
-        match &self.request.tools {
-            _ if self.late => NO_TOOLS,
-            Some(tools) => tools,
-            None => &self.session.config.tools,
-        }
+        tools_in_force(&self.request, &self.session.config, self.late)
     }
 
     /// The size of the prompt.

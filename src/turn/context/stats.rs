@@ -7,7 +7,9 @@ use crate::{
         size::Size,
         stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
     },
-    model::{Compaction, SessionKey, ToolCategory, command::TurnRequest, config::ContextPolicy},
+    model::{
+        Compaction, SessionKey, Tool, ToolCategory, command::TurnRequest, config::ContextPolicy,
+    },
     provider::{ModelInfo, registry::Resolved},
     store::stats::Stats,
     turn::{
@@ -73,7 +75,6 @@ impl Engine {
         let model = self.model(model.unwrap_or(&config.model))?;
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;
-        let supports_tools = model.info.supports_tools;
         let call = PromptCall {
             config,
             tools: &config.tools,
@@ -93,37 +94,16 @@ impl Engine {
         let ledger = &stats.ledger.less(&unsupported(&model, &excerpt));
         let estimator = estimator(&model);
         let non_transcript = context.non_transcript();
-        let queued = stats.queued;
-        let used = size.count.tokens;
         let whole = Whole {
             config,
-            supports_tools,
+            supports_tools: model.info.supports_tools,
             estimator,
             non_transcript,
             ledger,
-            queued,
-            used,
+            queued: stats.queued,
+            used: size.count.tokens,
         };
-        // Blocks by themselves and deferred tools are no part of the size, so that they were not
-        // counted with it.
-        let blocks = config.pinned_blocks.iter().map(|block| block.text.len());
-        let deferred = config
-            .tools
-            .tools
-            .iter()
-            .filter(|tool| tool.deferred)
-            .map(definition_bytes);
-        let bytes = blocks.chain(deferred).sum();
-        let (breakdown, sized) = beside_others(bytes, estimator, || {
-            (
-                breakdown(&whole),
-                largest_tools(&config.tools, supports_tools, estimator),
-            )
-        });
-        let tools = sized
-            .into_iter()
-            .map(|(tool, tokens)| (tool.name.clone(), tool.category, tokens))
-            .collect();
+        let (breakdown, tools) = measured(&whole);
         let starts_at = compact::starts_at(
             &policy.context.compaction,
             budget,
@@ -146,6 +126,26 @@ impl Engine {
             stats,
         })
     }
+}
+
+/// What the prompt is made of, and the tool definitions that are sent, the largest first.
+fn measured(whole: &Whole<'_>) -> (Breakdown, Vec<(String, ToolCategory, u32)>) {
+    let config = whole.config;
+    let estimator = whole.estimator;
+    // Blocks by themselves and deferred tools are no part of the size, so that they were not
+    // counted with it.
+    let blocks = config.pinned_blocks.iter().map(|block| block.text.len());
+    let tools = config.tools.tools.iter();
+    let deferred = tools.filter(|tool| tool.deferred).map(definition_bytes);
+    let bytes = blocks.chain(deferred).sum();
+    let (breakdown, sized) = beside_others(bytes, estimator, || {
+        (
+            breakdown(whole),
+            largest_tools(&config.tools, whole.supports_tools, estimator),
+        )
+    });
+    let named = |(tool, tokens): (&Tool, u32)| (tool.name.clone(), tool.category, tokens);
+    (breakdown, sized.into_iter().map(named).collect())
 }
 
 /// The window of a model under a policy. `None` means it is not known.

@@ -2,7 +2,11 @@
 
 use crate::{
     context::{budget::Budget, size::ContextSize},
-    model::{Limits, Payload, RequestId, TokenCount, command::TurnRequest, event::StepPosition},
+    model::{
+        Limits, Payload, RequestId, TokenCount,
+        command::TurnRequest,
+        event::{StepPosition, StepStarted, TurnStarted},
+    },
     provider::registry::Resolved,
     store::{NewMessage, Rows},
     turn::{
@@ -52,13 +56,13 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
         .filter(|_| model.info.supports_tools)
         .map(|tool| tool.name.clone());
     rows.event(
-        &Payload::TurnStarted {
+        &Payload::TurnStarted(TurnStarted {
             request: request_id.cloned(),
             model: model.reference.clone(),
             limits,
             tool_names: offered.collect(),
             input: input.as_ref().map(|input| input.id.clone()),
-        },
+        }),
         StepPosition::default(),
     );
     if let Some(input) = input {
@@ -89,7 +93,7 @@ pub(in crate::turn) fn step_started(
     expected: TokenCount,
     budget: Option<Budget>,
 ) -> Payload {
-    Payload::StepStarted {
+    Payload::StepStarted(StepStarted {
         model: model.reference.clone(),
         revision,
         context: expected,
@@ -97,5 +101,5 @@ pub(in crate::turn) fn step_started(
             .filter(|budget| !budget.assumed)
             .map_or(0, |budget| budget.window),
         reserve: budget.map_or(0, |budget| budget.reserve),
-    }
+    })
 }

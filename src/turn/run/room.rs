@@ -10,6 +10,7 @@ use crate::{
     },
     model::{
         CompactionState, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger,
+        event::TurnRetrying,
     },
     store::turn::StepCost,
     turn::{
@@ -85,12 +86,12 @@ impl Run<'_> {
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, restarts,
             "an answer filled the window; making the context smaller"
         );
-        let retrying = Payload::TurnRetrying {
+        let retrying = Payload::TurnRetrying(TurnRetrying {
             failure: Failure::local(FailureReason::ContextOverflow, words, true),
             next_attempt: scene.at.attempt + 1,
             delay: Duration::ZERO,
             voided: Some(message.clone()),
-        };
+        });
         rows.event(&retrying, scene.at);
         let written = self
             .engine

@@ -4,13 +4,13 @@ use crate::{
     codec,
     context::{coalesce::coalesce, estimator::Estimator},
     model::{
-        Applied, DropReason, InputMessage, Message, MessageId, Payload, TakeMode, derive,
-        event::StepPosition,
+        Applied, DropReason, InputMessage, Message, MessageId, Payload, Seq, TakeMode, TurnId,
+        derive, event::StepPosition,
     },
     provider::registry::Resolved,
     store::{
         NewMessage, Rows,
-        queue::{Queued, Which, Withdrawal},
+        queue::{Look, Queued, Which, Withdrawal},
         take::{Advance, Take, Taken},
         turn_read::Revision,
         written::Written,
@@ -20,6 +20,7 @@ use crate::{
         context::{
             estimators::estimator,
             size::{Excerpt, PromptCall, PromptMessage, size_with},
+            standing::tools_in_force,
             stats::{budget, known_window},
         },
         run::{
@@ -56,28 +57,24 @@ impl Run<'_> {
         messages: &[Message],
         advance: bool,
     ) -> Result<Flow, Error> {
-        let look = self.patiently(|| self.engine.store.look(self.key)).await?;
-        let Some(look) = look else {
+        let Some(look) = self.waiting().await? else {
             return Ok(Flow::Over);
         };
-        if look.fence.epoch != self.fence.epoch || look.turn.as_ref() != Some(self.turn) {
-            return Ok(Flow::Over);
-        }
-        let Revision { number, config } = if advance {
+        let revision = if advance {
             scene.owned.in_force()
         } else {
             &scene.owned.made_for
         };
+        let Revision { number, config } = revision;
+        let request = &scene.owned.request;
         let model = self
             .engine
-            .model(scene.owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = scene.owned.request.tools.as_ref().unwrap_or(&config.tools);
-        let step = scene.at.step + u32::from(advance);
+            .model(request.model.as_ref().unwrap_or(&config.model))?;
         let call = PromptCall {
             config,
-            tools,
-            request: &scene.owned.request,
-            step,
+            tools: tools_in_force(request, config, false),
+            request,
+            step: scene.at.step + u32::from(advance),
             model: (&model).into(),
         };
         let size = call.size_of_all(scene.owned.into());
@@ -88,67 +85,61 @@ impl Run<'_> {
             fits(message, &model, window, non_transcript_tokens)
         });
         if !choice.expired.is_empty() {
+            let expired = Which::These(&choice.expired);
             self.engine
-                .withdraw(
-                    self.key,
-                    Which::These(&choice.expired),
-                    Withdrawal::Expired,
-                    b"",
-                )
+                .withdraw(self.key, expired, Withdrawal::Expired, b"")
                 .await?;
             return Ok(Flow::On);
         }
-        let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = choice.taken.into_iter().unzip();
-        let advance = advance && !applied.is_empty();
-        let at = if advance {
-            StepPosition {
-                step: scene.at.step + 1,
-                attempt: 1,
-            }
-        } else {
-            scene.at
-        };
-        let estimator = estimator(&model);
-        let message = coalesce(inputs).zip(applied.first()).map(|(input, first)| {
-            user_message(
-                derive::taken(self.turn, &first.message),
-                input,
-                &applied,
-                estimator,
-            )
-        });
-        let following: Vec<PromptMessage<'_>> = message.iter().map(PromptMessage::from).collect();
+        if choice.taken.is_empty() && choice.dropped.is_empty() {
+            return Ok(Flow::On);
+        }
+        let advance = advance && !choice.taken.is_empty();
+        let message = taken_message(self.turn, choice.taken, estimator(&model));
+        let following: Vec<PromptMessage<'_>> = message
+            .iter()
+            .map(|(_, message)| PromptMessage::from(message))
+            .collect();
         let size = size_with(size, call.model, &Excerpt::whole(messages), &following);
         drop(following);
-        let mut rows = Rows::new(&estimator.name(), size.offset());
-        let mut ends = Ends::default();
-        ends.drop(choice.dropped, &mut rows, at);
-        if let Some(message) = message {
-            if advance {
-                let budget = budget(&policy.context, &model).ok();
-                rows.event(
-                    &step_started(&model, *number, size.size().count, budget),
-                    at,
-                );
-            }
-            ends.apply(applied, message, &mut rows, at);
-        }
-        let taken = ends.taken();
+        let started = advance.then(|| {
+            let budget = budget(&policy.context, &model).ok();
+            step_started(&model, *number, size.size().count, budget)
+        });
+        let rows = Rows::new(&estimator(&model).name(), size.offset());
+        let (rows, ends) = take_rows(rows, scene.at, choice.dropped, started, message);
         let step = match advance {
             false => Advance::Stay,
             true if self.moved >= CONFIG_TRIES => Advance::InAnyCase,
             true => Advance::MadeFor(*number),
         };
-        let seen = (self.moved < OPTIMISTIC_TAKES).then_some(look.last_seq);
-        if taken.is_empty() {
-            return Ok(Flow::On);
-        }
-        match self
+        self.write_take(look.last_seq, &rows, &ends, step).await
+    }
+
+    /// What waits for this turn. `None` means the turn has another owner, or is over.
+    async fn waiting(&self) -> Result<Option<Look>, Error> {
+        let look = self.patiently(|| self.engine.store.look(self.key)).await?;
+        let is_owned = |look: &Look| {
+            look.fence.epoch == self.fence.epoch && look.turn.as_ref() == Some(self.turn)
+        };
+        Ok(look.filter(is_owned))
+    }
+
+    /// Commits a take, unless the session moved since it was looked at.
+    async fn write_take(
+        &mut self,
+        last_seq: Seq,
+        rows: &Rows,
+        ends: &Ends,
+        step: Advance,
+    ) -> Result<Flow, Error> {
+        let seen = (self.moved < OPTIMISTIC_TAKES).then_some(last_seq);
+        let taken = self
             .engine
             .store
-            .take(self.key, self.right(), seen, &rows, &taken, step)
-            .await?
-        {
+            .take(self.key, self.right(), seen, rows, &ends.taken(), step)
+            .await?;
+        match taken {
             Take::Applied(ack) => {
                 self.moved = 0;
                 self.after(Written::Applied(ack))
@@ -160,6 +151,44 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// The one message that is made of those that are taken. `None` means none is.
+fn taken_message(
+    turn: &TurnId,
+    taken: Vec<(Applied, InputMessage)>,
+    estimator: Estimator,
+) -> Option<(Vec<Applied>, NewMessage)> {
+    let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = taken.into_iter().unzip();
+    let id = derive::taken(turn, &applied.first()?.message);
+    let message = user_message(id, coalesce(inputs)?, &applied, estimator);
+    Some((applied, message))
+}
+
+/// The rows of a take. `started` is said to be so only where the turn goes on to its next step.
+fn take_rows(
+    mut rows: Rows,
+    at: StepPosition,
+    dropped: Vec<(MessageId, DropReason)>,
+    started: Option<Payload>,
+    message: Option<(Vec<Applied>, NewMessage)>,
+) -> (Rows, Ends) {
+    let at = match started {
+        Some(_) => StepPosition {
+            step: at.step + 1,
+            attempt: 1,
+        },
+        None => at,
+    };
+    let mut ends = Ends::default();
+    ends.drop(dropped, &mut rows, at);
+    if let Some(started) = started {
+        rows.event(&started, at);
+    }
+    if let Some((applied, message)) = message {
+        ends.apply(applied, message, &mut rows, at);
+    }
+    (rows, ends)
 }
 
 /// The messages that a take ends, as its rows say.

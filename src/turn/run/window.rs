@@ -11,7 +11,7 @@ use crate::{
     },
     model::{
         Anchor, Closed, Ending, Failure, FailureReason, MessageId, Payload, Prompt, SessionConfig,
-        Usage, compaction::Trigger, config::PrunePolicy, ledger::Share,
+        Usage, compaction::Trigger, config::PrunePolicy, event::TurnRetrying, ledger::Share,
     },
     store::{NewMessage, Rows, turn::StepCost},
     turn::{
@@ -137,12 +137,12 @@ impl Run<'_> {
             ..failure
         };
         rows.event(
-            &Payload::TurnRetrying {
+            &Payload::TurnRetrying(TurnRetrying {
                 failure,
                 next_attempt,
                 delay,
                 voided,
-            },
+            }),
             scene.at,
         );
         let written = self

@@ -4,7 +4,8 @@
 use crate::{
     context::generation,
     model::{
-        Generation, Payload, SessionConfig, ToolSet, command::TurnRequest, generation::Unsupported,
+        Generation, Payload, SessionConfig, ToolSet, command::TurnRequest,
+        event::UnsupportedSetting, generation::Unsupported,
     },
     provider::registry::Resolved,
 };
@@ -31,9 +32,9 @@ pub(in crate::turn) fn fitting(
 
 /// The event that says what was left out.
 pub(in crate::turn) fn left_out(model: &Resolved, unsupported: Unsupported) -> Payload {
-    Payload::UnsupportedSetting {
+    Payload::UnsupportedSetting(UnsupportedSetting {
         unsupported,
         provider: model.provider_name.clone(),
         model: model.reference.clone(),
-    }
+    })
 }

@@ -10,7 +10,7 @@ use crate::{
     model::{
         CallId, Category, Content, Counted, Message, MessageId, ModelResponse, Part, Payload, Role,
         TokenCount, ToolOutcome, ToolResult, Usage, UsagePurpose,
-        event::{CallCancelReason, Estimate},
+        event::{CallCancelReason, Estimate, UsageRecorded},
         message::StoredPart,
     },
     provider::{Finish, registry::Resolved},
@@ -194,7 +194,7 @@ pub(in crate::turn) fn usage_recorded(
         basis: predicted.basis,
     });
     log_estimate(&model.reference, estimate);
-    Payload::UsageRecorded {
+    Payload::UsageRecorded(UsageRecorded {
         purpose: UsagePurpose::Turn,
         model: model.reference.clone(),
         usage: usage.map(|(usage, _)| usage.clone()),
@@ -202,7 +202,7 @@ pub(in crate::turn) fn usage_recorded(
         ratio,
         message: message.cloned(),
         compaction: None,
-    }
+    })
 }
 
 /// Logs the prediction of a call beside what was reported.
@@ -229,7 +229,7 @@ pub(in crate::turn) fn usage_event(
     log_estimate(model, estimate);
     let usage = Some(usage.clone());
     let message = message.cloned();
-    Payload::UsageRecorded {
+    Payload::UsageRecorded(UsageRecorded {
         purpose,
         model: model.to_owned(),
         usage,
@@ -237,7 +237,7 @@ pub(in crate::turn) fn usage_event(
         ratio,
         message,
         compaction: None,
-    }
+    })
 }
 
 /// The ids of all calls in these messages.

@@ -8,6 +8,7 @@ use crate::{
     model::{
         Payload, SessionConfig, SessionKey, TenantId,
         command::{ConfigChange, Idempotency, SessionDraft, UpdateSession},
+        event::ModelSwitched,
     },
     store::{
         self,
@@ -128,12 +129,12 @@ impl Engine {
         if config.model != before.model {
             let from = before.model.clone();
             let to = config.model.clone();
-            events.push(Payload::ModelSwitched {
+            events.push(Payload::ModelSwitched(ModelSwitched {
                 from,
                 to,
                 revision,
                 generation: config.generation.clone(),
-            });
+            }));
         }
         Ok(Some((config, events)))
     }

@@ -217,48 +217,12 @@ impl Engine {
             known: &known,
             estimator,
         };
-        let mut answers = Vec::with_capacity(results.len());
         let mut sent = Vec::new();
-        let mut room = addressee
-            .as_ref()
-            .map_or(u32::MAX, |addressee| addressee.room);
-        for result in results {
-            let call = result.call.clone();
-            let edited = edited(&result.call, &known);
-            let within = addressee.as_ref().map(|addressee| (addressee, room));
-            let answer = self
-                .prepare(&asked, result, AnswerKind::Result { edited }, within)
-                .await?;
-            room = room.saturating_sub(
-                addressee
-                    .as_ref()
-                    .map_or(0, |addressee| addressee.sent_tokens(&answer)),
-            );
-            sent.push((call, Sent::Result(answer.hash.clone())));
-            answers.push(answer);
-        }
-        let mut approvals = Vec::new();
-        let open = if decisions.is_empty() {
-            Vec::new()
-        } else {
-            self.store.open_calls(key).await?
-        };
-        for Decision { call, verdict } in decisions {
-            match verdict {
-                Verdict::Approve { edited } => {
-                    approvals.extend(approval(&open, &call, edited.clone()));
-                    sent.push((call, Sent::Approval(edited)));
-                }
-                Verdict::Deny { reason } => {
-                    let denial = denial(call.clone(), reason);
-                    let answer = self
-                        .prepare(&asked, denial, AnswerKind::Denial, None)
-                        .await?;
-                    sent.push((call, Sent::Denial(answer.hash.clone())));
-                    answers.push(answer);
-                }
-            }
-        }
+        let mut answers = self
+            .answers(&asked, addressee.as_ref(), results, &mut sent)
+            .await?;
+        let (approvals, denials) = self.decide(&asked, decisions, &mut sent).await?;
+        answers.extend(denials);
         let nothing = NextStep {
             started: None,
             size_offset: 0,
@@ -279,6 +243,62 @@ impl Engine {
             answers: receipts.collect(),
             pending: submitted.pending.clone(),
         })
+    }
+
+    /// The results as they are written, each within the room that those before it left.
+    async fn answers(
+        &self,
+        asked: &Asked<'_>,
+        addressee: Option<&Addressee<'_>>,
+        results: Vec<SubmittedResult>,
+        sent: &mut Vec<(CallId, Sent)>,
+    ) -> Result<Vec<Answer>, Error> {
+        let mut answers = Vec::with_capacity(results.len());
+        let mut room = addressee.map_or(u32::MAX, |addressee| addressee.room);
+        for result in results {
+            let call = result.call.clone();
+            let edited = edited(&result.call, asked.known);
+            let within = addressee.map(|addressee| (addressee, room));
+            let kind = AnswerKind::Result { edited };
+            let answer = self.prepare(asked, result, kind, within).await?;
+            let tokens = addressee.map_or(0, |addressee| addressee.sent_tokens(&answer));
+            room = room.saturating_sub(tokens);
+            sent.push((call, Sent::Result(answer.hash.clone())));
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    /// Decisions as they are written: calls that are approved, and the answers to denied ones.
+    async fn decide(
+        &self,
+        asked: &Asked<'_>,
+        decisions: Vec<Decision>,
+        sent: &mut Vec<(CallId, Sent)>,
+    ) -> Result<(Vec<Approval>, Vec<Answer>), Error> {
+        let mut approvals = Vec::new();
+        let mut denials = Vec::new();
+        if decisions.is_empty() {
+            return Ok((approvals, denials));
+        }
+        let open = self.store.open_calls(asked.key).await?;
+        for Decision { call, verdict } in decisions {
+            match verdict {
+                Verdict::Approve { edited } => {
+                    approvals.extend(approval(&open, &call, edited.clone()));
+                    sent.push((call, Sent::Approval(edited)));
+                }
+                Verdict::Deny { reason } => {
+                    let denial = denial(call.clone(), reason);
+                    let answer = self
+                        .prepare(asked, denial, AnswerKind::Denial, None)
+                        .await?;
+                    sent.push((call, Sent::Denial(answer.hash.clone())));
+                    denials.push(answer);
+                }
+            }
+        }
+        Ok((approvals, denials))
     }
 
     /// Closes the calls whose time is up with an error result, without an answer: theirs, or that

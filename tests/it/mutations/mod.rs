@@ -200,10 +200,14 @@ fn prunes_all(session_id: String) -> pb::UpdateSessionRequest {
 /// names.
 macro_rules! answer {
     ($case:expr, $sessions:expr, $turns:expr, $contexts:expr, $queue:expr) => {{
-        #[allow(unused_mut, reason = "clients are changed by a call, services are not")]
+        // Clients are changed by a call, services are not.
+        #[allow(unused_mut, reason = "a service is not changed")]
         let mut sessions = $sessions;
+        #[allow(unused_mut, reason = "a service is not changed")]
         let mut turns = $turns;
+        #[allow(unused_mut, reason = "a service is not changed")]
         let mut contexts = $contexts;
+        #[allow(unused_mut, reason = "a service is not changed")]
         let mut queue = $queue;
         let session_id = $case.session.clone();
         let request_id = $case.request();
