@@ -6,6 +6,7 @@
     clippy::print_stdout,
     reason = "a program for people at a terminal"
 )]
+#![allow(clippy::too_many_lines, reason = "values of a statement are one list")]
 
 #[path = "transitions/database.rs"]
 mod database;

@@ -15,6 +15,7 @@
     clippy::wildcard_enum_match_arm,
     reason = "it names the variants it looks for"
 )]
+#![allow(clippy::too_many_lines, reason = "a check reads as one list")]
 
 mod accounts;
 mod checker;

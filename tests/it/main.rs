@@ -8,6 +8,10 @@
     clippy::wildcard_enum_match_arm,
     reason = "a test names the variants it looks for"
 )]
+#![allow(
+    clippy::too_many_lines,
+    reason = "a test is a table or a story; cutting it hides what comes next"
+)]
 
 mod harness;
 
