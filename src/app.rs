@@ -77,7 +77,7 @@ pub async fn serve(
         Some(postgres) => postgres.stop().await,
         None => Ok(()),
     };
-    // What ended the serving is what has to be told, not what came of it.
+    // The error that ended the serving is reported, not those that followed from it.
     served.and(stopped.map_err(Into::into))
 }
 

@@ -40,7 +40,7 @@ impl ManualClock {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    /// Moves the clock forwards; it stops at the last time that can be told.
+    /// Moves the clock forwards; it stops at the last time that can be represented.
     pub fn advance(&self, by: SignedDuration) {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *now = now.saturating_add(by).unwrap_or(Timestamp::MAX);

@@ -1,4 +1,5 @@
-//! `contextd context`: what a session's window is spent on.
+//! `contextd context`: what a session's window is spent on. The text comes from the server
+//! (`grpc/stats_text.rs`).
 
 use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;

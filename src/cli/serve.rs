@@ -1,4 +1,4 @@
-//! `contextd serve`: serves until told to stop.
+//! `contextd serve`: serves until it is stopped.
 
 use std::process::ExitCode;
 

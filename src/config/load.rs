@@ -1,4 +1,4 @@
-//! Flags over environment over file over defaults, with everything that is wrong told at once.
+//! Flags over environment over file over defaults, with everything that is wrong reported at once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

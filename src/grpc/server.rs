@@ -43,7 +43,7 @@ pub struct Bounds {
     pub reflection: bool,
 }
 
-/// A health service and what sets it, saying NOT_SERVING until told otherwise.
+/// A health service and what sets it, that reports NOT_SERVING until it is set to something else.
 pub fn health() -> (
     HealthReporter,
     tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,

@@ -176,7 +176,7 @@ impl Setting {
     }
 }
 
-/// A wish that a model cannot be told.
+/// A setting that a model does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
     /// Which one.

@@ -166,7 +166,7 @@ pub enum Occupant {
     Tools,
     /// Definitions of tools that come from MCP servers.
     McpTools,
-    /// Tools that the model is not told of; not part of the total.
+    /// Tools that the model is not sent; not part of the total.
     DeferredTools,
     /// Skills: tools or blocks.
     Skills,

@@ -38,7 +38,7 @@ pub struct Tool {
     pub output_limits: Option<OutputLimits>,
     /// Where its definition is counted.
     pub category: ToolCategory,
-    /// Known to the host but not told to the model.
+    /// Known to the host but not sent to the model.
     pub deferred: bool,
     /// Ask the provider to hold the arguments to the schema.
     pub strict: Option<bool>,

@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 impl Error {
-    /// An error that no answer of the provider told of.
+    /// An error that did not come in an answer of the provider.
     pub fn new(kind: Kind, provider: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             kind,

@@ -20,7 +20,7 @@ pub struct ModelInfo {
     pub max_output: Option<Limit>,
     /// MIME types it takes beside text, such as `image/*`.
     pub input_media: Vec<String>,
-    /// Whether it can call tools; when not, it is never told of any.
+    /// Whether it can call tools; when not, it is never sent any.
     pub supports_tools: bool,
     /// Whether it can make several calls at once; `None` if not known.
     pub supports_parallel_tools: Option<bool>,

@@ -159,7 +159,7 @@ pub struct Replacement<'a> {
     pub completed: &'a [u8],
     /// What it cost.
     pub cost: &'a Cost,
-    /// How its calls are told.
+    /// How its calls are reported.
     pub accounts: Vec<Payload>,
 }
 

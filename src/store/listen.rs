@@ -1,4 +1,4 @@
-//! Wake-ups between replicas: told in a transaction of their own, never in one that writes for a
+//! Wake-ups between replicas: sent in a transaction of their own, never in one that writes for a
 //! session, and heard on one connection of each replica. They only save waiting: whoever misses one
 //! finds the same by looking.
 

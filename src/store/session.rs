@@ -182,7 +182,7 @@ pub(super) const SESSION: &str = concat!("-- store::session::session: $3 the rev
       join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
      where s.tenant_id = $1 and s.session_id = $2");
 
-/// Each revision is told of by one event.
+/// Each revision has one event.
 pub(super) const REVISION_AT: &str = "-- store::session::revision_at: $3 the seq
     select r.revision - (select count(*) from events e
                           where e.tenant_id = $1 and e.session_id = $2 and e.seq > $3 and e.kind = 'session_updated') as revision

@@ -62,7 +62,7 @@ impl CallState {
 /// A call that waits for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCall {
-    /// As the host is told.
+    /// As the host is sent it.
     pub pending: PendingCall,
     /// How long its result is awaited.
     pub timeout: Duration,

@@ -1,4 +1,4 @@
-//! Changes of a session's configuration: each makes a new revision, told by events.
+//! Changes of a session's configuration: each makes a new revision, with events.
 
 use tokio_postgres::Row;
 
@@ -23,7 +23,7 @@ pub struct NewRevision<'a> {
     pub new: &'a NewConfig<'a>,
     /// The revision that it was made from.
     pub from: i64,
-    /// What is told of it.
+    /// The events about it.
     pub events: &'a [Payload],
     /// Idempotency.
     pub idempotency: &'a Idempotency,

@@ -93,8 +93,11 @@ pub fn start(
     loops.every("readers", poll, stop, |engine| async move {
         engine.look_for_readers().await
     });
-    loops.every("queues", poll, stop, |engine| async move {
-        engine.tend_queues().await
+    loops.every("queue expiry", poll, stop, |engine| async move {
+        engine.expire_queued_messages().await
+    });
+    loops.every("queued turns", poll, stop, |engine| async move {
+        engine.start_waiting_turns().await
     });
     loops.every("compactions", poll, stop, |engine| async move {
         engine.tend_compactions().await

@@ -203,7 +203,7 @@ async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
             listed.unwrap().queued_message_ids.as_slice(),
             std::slice::from_ref(message)
         );
-        host.replica.engine.tend_queues().await.unwrap();
+        host.replica.engine.start_waiting_turns().await.unwrap();
         assert_eq!(host.session(session).await.state(), pb::SessionState::Idle);
         let events = host.run(asks(session, "Go on.")).await;
         assert_eq!(words(&events)[1], "stays", "the next turn takes it");

@@ -6,7 +6,7 @@ use super::terminal::{Keyboard, Typed};
 use crate::pb::{self, ApprovalDecision};
 
 /// What the model gets without a terminal.
-const NOBODY: &str = "There is no terminal at which this call could be approved.";
+const NO_TERMINAL: &str = "There is no terminal at which this call could be approved.";
 /// What it gets when the user gives no reason.
 const NO_REASON: &str = "The user does not want this call to run.";
 
@@ -22,7 +22,7 @@ pub(super) enum Decision {
 /// Asks until there is an answer.
 pub(super) async fn decide(keyboard: Option<&Keyboard>, call: &pb::ToolCall) -> Decision {
     let Some(keyboard) = keyboard else {
-        return Decision::Made(deny(call, NOBODY));
+        return Decision::Made(deny(call, NO_TERMINAL));
     };
     loop {
         let choice = match keyboard
@@ -31,7 +31,7 @@ pub(super) async fn decide(keyboard: Option<&Keyboard>, call: &pb::ToolCall) -> 
         {
             Typed::Line(line) => choice(&line),
             Typed::Interrupted => return Decision::Interrupted,
-            Typed::End => return Decision::Made(deny(call, NOBODY)),
+            Typed::End => return Decision::Made(deny(call, NO_TERMINAL)),
         };
         let made = match choice {
             Some(Choice::Yes) => Some(approve(call, String::new())),
@@ -143,6 +143,6 @@ mod tests {
             (approval.call_id.as_str(), approval.decision()),
             ("c", ApprovalDecision::Deny)
         );
-        assert_eq!(approval.reason, NOBODY);
+        assert_eq!(approval.reason, NO_TERMINAL);
     }
 }

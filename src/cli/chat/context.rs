@@ -12,7 +12,7 @@ use crate::pb::{self, event::Payload};
 /// Messages that are looked at in one call.
 const PAGE: i32 = 100;
 
-/// What was told so far of one conversation.
+/// What was shown so far of one conversation.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     /// The model's window; 0 when it is not known.

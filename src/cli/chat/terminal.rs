@@ -133,7 +133,7 @@ struct Question {
 enum Wanted {
     /// An answer.
     Answer(Question),
-    /// To be told when they press a key.
+    /// To be notified when they press a key.
     Key(Watcher),
 }
 

@@ -7,7 +7,7 @@
 //! result, and it always covers that of the compaction in force, whose place it takes.
 
 pub mod digest;
-pub mod words;
+pub mod summary_prompt;
 
 use super::{budget::Budget, estimate, prune};
 use crate::model::{

@@ -42,11 +42,11 @@ pub struct Dialect {
     pub local: bool,
     /// How it counts a prompt. `None` means it does not.
     pub counter: Option<Counter>,
-    /// Which media it can be told of. Which of them a model takes is the model's matter.
+    /// Which media it can be sent. Which of them a model takes is the model's matter.
     pub takes: Takes,
 }
 
-/// Which media a service can be told of.
+/// Which media a service can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Takes {
     /// Pictures, as `image_url`.

@@ -1,4 +1,4 @@
-//! How the model is to answer, as far as the service can be told.
+//! How the model is to answer, as far as the service has settings for it.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) 
     }
 }
 
-/// What of the wishes the model cannot be told.
+/// The settings that the model does not support.
 pub(super) fn cannot_take(
     dialect: &Dialect,
     model: &ModelInfo,

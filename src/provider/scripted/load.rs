@@ -129,7 +129,7 @@ pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
     Script::check(name, file).map_err(|flaw| bad(flaw.field, flaw.message))
 }
 
-/// The words of an error; its position is told apart.
+/// The message of an error, without its position.
 fn without_position(error: &serde_json::Error) -> String {
     let words = error.to_string();
     words

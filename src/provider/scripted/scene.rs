@@ -53,7 +53,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether the model was told of the tool.
+    /// Whether the model was sent the tool.
     pub(super) fn offers(&self, tool: &str) -> bool {
         self.prompt.tools.iter().any(|offered| offered.name == tool)
     }

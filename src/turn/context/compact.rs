@@ -566,7 +566,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes until the database gives an answer: a repetition is told what had landed.
+    /// Writes until the database gives an answer: a repetition is answered with what had been
+    /// written.
     async fn insist<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Compacted, Error>
     where
         F: Future<Output = Result<Compacted, store::Error>> + Send,
@@ -653,7 +654,7 @@ impl Engine {
     }
 }
 
-/// The calls for a compaction, each as it is told. The last one wrote the summary.
+/// The calls for a compaction, each as it is reported. The last one wrote the summary.
 fn accounts(
     cost: &Cost,
     id: &CompactionId,

@@ -190,7 +190,7 @@ impl Engine {
             .transpose()
     }
 
-    /// Clears old results, and remembers it with them. A request without a key is told at once;
+    /// Clears old results, and remembers it with them. A request without a key is answered at once;
     /// another one looks, as its repetition would.
     async fn prune_for(
         &self,

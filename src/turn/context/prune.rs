@@ -248,8 +248,8 @@ impl Engine {
         Ok(Some(restored))
     }
 
-    /// What the same request was told before: the event, or that there was nothing to do. `None`
-    /// means it is new.
+    /// What the same request was answered before: the event, or that there was nothing to do.
+    /// `None` means it is new.
     async fn told(
         &self,
         key: &SessionKey,
@@ -282,7 +282,7 @@ impl Engine {
     }
 
     /// Remembers that there was nothing to do. False: the same request did it a moment ago, which
-    /// is what it has to be told.
+    /// is what it has to be answered.
     async fn nothing(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
         let Some(request) = &idempotency.request else {
             return Ok(true);
@@ -297,7 +297,7 @@ impl Engine {
     }
 }
 
-/// What is told of a prune.
+/// The report of a prune.
 pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
     PruneReport {
         calls: pruning

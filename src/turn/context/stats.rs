@@ -47,7 +47,7 @@ pub struct ContextStats {
     pub compactions: Vec<Compaction>,
 }
 
-/// Compactions that are told with the statistics.
+/// Compactions that are listed with the statistics.
 const RECENT: u32 = 10;
 
 impl Engine {

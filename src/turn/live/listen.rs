@@ -56,7 +56,7 @@ impl Engine {
         self.wakeups.listening.load(Ordering::Relaxed)
     }
 
-    /// Tells what is to be told, until `stop` fires; what is due then is told too.
+    /// Sends wake-ups until `stop` fires; what is due then is sent too.
     pub async fn tell_wakeups(self: Arc<Self>, stop: CancellationToken) {
         let mut last = false;
         while !last {
@@ -181,7 +181,7 @@ impl Engine {
             self.look_for_cancels_of(&cancels).await?;
         }
         if queues {
-            self.tend_queues().await?;
+            self.start_waiting_turns().await?;
         }
         if orphans {
             self.take_over().await?;

@@ -30,7 +30,7 @@ pub enum Wakeup {
     Follow(SessionKey),
 }
 
-/// What is to be told.
+/// Wake-ups that are to be sent.
 #[derive(Debug, Default)]
 pub struct Wakeups {
     pub(super) due: Mutex<BTreeSet<Wakeup>>,

@@ -8,14 +8,14 @@ use uuid::Uuid;
 use crate::{
     codec,
     model::{
-        DropReason, LimitsOverride, MessageId, Payload, RequestId, SessionKey, TurnId,
+        DropReason, LimitsOverride, MessageId, RequestId, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
     store::{
         Rows,
         admission::Admission,
         following::{NextTurn, Starters},
-        queue::{Queued, Which, Withdrawal},
+        queue::Queued,
         session::SessionState,
     },
     turn::{
@@ -185,50 +185,8 @@ impl Engine {
         })
     }
 
-    /// Gives a message up that waits.
-    pub(in crate::turn) async fn give_up(
-        &self,
-        key: &SessionKey,
-        message: &MessageId,
-        why: DropReason,
-    ) -> Result<(), Error> {
-        let payload = codec::event::encode(&Payload::QueuedMessageDropped {
-            message: message.clone(),
-            reason: why,
-        });
-        let which = Which::These(std::slice::from_ref(message));
-        self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload)
-            .await
-    }
-
-    /// Ends messages that wait, without a request.
-    pub(in crate::turn) async fn withdraw(
-        &self,
-        key: &SessionKey,
-        which: Which<'_>,
-        why: Withdrawal,
-        payload: &[u8],
-    ) -> Result<(), Error> {
-        let unkeyed = Idempotency {
-            request: None,
-            hash: String::new(),
-        };
-        let gone = self
-            .store
-            .unqueue(key, which, why, payload, &unkeyed)
-            .await?;
-        if let Some(seq) = gone.last_seq {
-            self.nudge(key, seq);
-        }
-        Ok(())
-    }
-
-    /// Looks after queues: gives up what waited too long, and starts turns that were not started.
-    pub async fn tend_queues(self: &Arc<Self>) -> Result<(), Error> {
-        for key in self.store.expiring(ROUND).await? {
-            self.withdraw(&key, Which::All, Withdrawal::Expired, b"")
-                .await?;
-        }
+    /// Starts the turns of messages that wait in idle sessions.
+    pub async fn start_waiting_turns(self: &Arc<Self>) -> Result<(), Error> {
         if !self.may_start() {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use crate::model::SessionKey;
 const MOST_STUCK: usize = 1_000;
 
 /// Sessions whose waiting message could not start a turn, for example because its model is no
-/// longer configured. They are looked at again and again, and told of once.
+/// longer configured. They are looked at again and again, and logged once.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Stuck(Mutex<BTreeSet<SessionKey>>);
 

@@ -1,4 +1,4 @@
-//! CancelTurn: the owner is told, or the canceller becomes the owner; the answer comes when the
+//! CancelTurn: the owner is notified, or the canceller becomes the owner; the answer comes when the
 //! turn has ended.
 
 use std::{
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Ends a turn that is to be cancelled: here, if that made this replica its owner or it was so
-    /// before; else its owner is told.
+    /// before; else its owner is notified.
     pub(in crate::turn) fn end_cancelled(
         self: &Arc<Self>,
         key: &SessionKey,

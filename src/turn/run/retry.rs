@@ -36,7 +36,7 @@ impl Retries {
     /// The wait is drawn from zero to a bound that doubles (full jitter), so that the callers of a
     /// service that fell over do not come back all at once. What the service asks for is waited
     /// for in full and more; where that is longer than we are willing to, or than the turn has
-    /// time, the failure is told at once rather than later.
+    /// time, the failure is reported at once rather than later.
     pub fn wait(&self, failed: Failed<'_>) -> Option<Duration> {
         let Failed {
             error,

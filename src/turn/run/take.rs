@@ -239,7 +239,7 @@ impl Ends {
         rows.message(message, at);
     }
 
-    /// What the statement is told of them.
+    /// The parameters of the statement about them.
     pub(in crate::turn) fn taken(&self) -> Vec<Taken<'_>> {
         let ends = self.0.iter();
         ends.map(|(message, end, event)| Taken {

@@ -107,7 +107,7 @@ pub(in crate::turn) fn sized(config: &SessionConfig) -> NewConfig<'_> {
     }
 }
 
-/// Tokens of the definitions that the model is told.
+/// Tokens of the definitions that the model is sent.
 fn tools_tokens(tools: &ToolSet) -> u32 {
     tools.visible().map(estimate::tool).sum()
 }

@@ -100,7 +100,7 @@ impl Engine {
             .transpose()
     }
 
-    /// The new configuration, and what is told of it. `None` means it is the one in force.
+    /// The new configuration, and the events about it. `None` means it is the one in force.
     fn changed(
         &self,
         session: &Session,

@@ -65,7 +65,7 @@ const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in tim
 /// What the model reads when a person denied a call; the person's reason follows.
 const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
 
-/// Characters of an approver's arguments that the model is told of.
+/// Characters of an approver's arguments that the model is shown.
 const EDIT_CHARS: u32 = 4_096;
 
 /// Calls by their position in a request.

@@ -1,4 +1,4 @@
-//! What becomes of the answers of a submission: told from where their calls stand afterwards.
+//! The status of each answer of a submission, derived from the states of the calls afterwards.
 
 use crate::{
     model::{

@@ -308,7 +308,12 @@ impl Field {
     async fn sweep(&self) -> Infallible {
         loop {
             if self.other == Other::Expiry {
-                self.hosts[1].replica.engine.tend_queues().await.unwrap();
+                self.hosts[1]
+                    .replica
+                    .engine
+                    .expire_queued_messages()
+                    .await
+                    .unwrap();
             }
             sleep(Duration::from_millis(2)).await;
         }

@@ -1,4 +1,4 @@
-//! Media: which services can be told of them, and how.
+//! Media: which services can be sent them, and how.
 
 use serde_json::json;
 

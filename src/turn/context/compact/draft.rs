@@ -4,7 +4,7 @@
 use crate::{
     context::{
         budget::Budget,
-        compact::{self, Plan, Situation, Standing, words},
+        compact::{self, Plan, Situation, Standing, summary_prompt},
         estimate,
         estimator::Estimator,
         prune,
@@ -157,7 +157,8 @@ impl Survey {
         if order.bound().is_none() {
             return Some(most);
         }
-        let beside = estimate::text(&words::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
+        let beside =
+            estimate::text(&summary_prompt::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
         let left = plan
             .room(&self.shown(order))
             .saturating_sub(beside)
@@ -165,7 +166,7 @@ impl Survey {
         (left >= SMALLEST_SUMMARY.min(most)).then_some(left)
     }
 
-    /// The situation with the size that is told: triggers look further up.
+    /// The situation with the size that is reported: triggers look further up.
     fn shown<'a>(&'a self, order: &'a Order) -> Situation<'a> {
         Situation {
             size: self.size.tokens,
@@ -295,7 +296,7 @@ pub(super) fn standing_of(compaction: Compaction) -> Option<Standing> {
 /// The message that stands for what was compacted.
 fn summary_message(summary: &Summary, estimator: Estimator) -> NewMessage {
     let mut part = stored(
-        Part::text(words::message(&summary.text)),
+        Part::text(summary_prompt::message(&summary.text)),
         Role::User,
         estimator,
     );

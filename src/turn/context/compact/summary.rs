@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use crate::{
     context::{
         budget::ASSUMED,
-        compact::{Plan, digest, words},
+        compact::{Plan, digest, summary_prompt},
         estimate,
     },
     model::{
@@ -78,7 +78,7 @@ impl Engine {
             .max_output
             .map_or(allowed, |limit| limit.tokens.min(allowed));
         let (wishes, mode) = &order.wishes;
-        let system = words::system(
+        let system = summary_prompt::system(
             &[
                 (&policy.instructions, policy.instructions_mode),
                 (wishes, *mode),
@@ -116,7 +116,7 @@ impl Engine {
             let prompt = prompt(
                 &model,
                 &system,
-                words::request(summary.as_deref(), &piece),
+                summary_prompt::request(summary.as_deref(), &piece),
                 most,
             )?;
             summary = Some(self.ask_for_summary(&model, Arc::new(prompt), cost).await?);
