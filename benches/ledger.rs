@@ -15,13 +15,11 @@ use std::{
 };
 
 use contextd::{
-    clock::SystemClock,
+    app::Parts,
+    config::{Config, Environment},
     context::estimate,
     grpc::context::Contexts,
-    model::{
-        Limits, OutputLimits, Part, Role, TakeMode, ToolExecution,
-        config::{ContextPolicy, Policy},
-    },
+    model::{Part, Role},
     pb::{
         self,
         context_service_client::ContextServiceClient,
@@ -32,14 +30,14 @@ use contextd::{
         turn_service_client::TurnServiceClient,
     },
     postgres::{DATABASE, Postgres},
-    provider::{Registry, scripted::Scripted},
-    store::{Connection, Database, Settings, Store},
-    turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
+    provider::scripted::Scripted,
+    turn::Engine,
 };
 use place::{Served, turn};
 use tokio::net::TcpListener;
 use tokio_postgres::Client;
 use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Channel};
 
 /// Rounds that are measured, and those before them that are not.
@@ -174,21 +172,15 @@ impl ModelService for SelectOne {
 
 impl Beside {
     async fn start(postgres: &Postgres) -> Self {
-        let lease = Duration::from_secs(15);
-        let database = Database::new(&settings(postgres.config(DATABASE))).unwrap();
+        let config = Config::default();
+        let connection = postgres.config(DATABASE);
+        let mut parts = Parts::new(&config, connection, &Environment::default()).unwrap();
         let scripted = Scripted::new("scripted", None)
             .unwrap()
             .with_script("bench", SCRIPT)
             .unwrap();
-        let registry = Registry::default().with("scripted", Arc::new(scripted));
-        let store = Store::new(database, "bench", lease);
-        let engine = Engine::new(
-            store,
-            registry,
-            rules(),
-            Hub::default(),
-            Arc::new(SystemClock),
-        );
+        parts.registry = parts.registry.with("scripted", Arc::new(scripted));
+        let engine = parts.assemble(config, CancellationToken::new()).engine;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let server = tonic::transport::Server::builder()
@@ -245,72 +237,6 @@ impl Beside {
             .into_iter()
             .map(|(stats, floor)| (median(stats), median(floor)))
             .collect()
-    }
-}
-
-fn settings(config: Connection) -> Settings {
-    Settings {
-        config,
-        pool_size: 4,
-        acquire_timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(10),
-        statement_timeout: Duration::from_secs(30),
-        idle_in_transaction_timeout: Duration::from_secs(10),
-        ca_file: None,
-        transaction_pooler: false,
-    }
-}
-
-/// As shipped, as far as statistics ask.
-fn rules() -> Rules {
-    let policy = Policy {
-        execution: ToolExecution::Parallel,
-        default_output_limits: OutputLimits::default(),
-        output_limits: [].into(),
-        context: ContextPolicy::default(),
-        max_pending: 100,
-        take: TakeMode::All,
-    };
-    let second = Duration::from_secs(1);
-    Rules {
-        default_model: "scripted/bench".to_owned(),
-        policies: [("default".to_owned(), policy)].into(),
-        limits: Limits {
-            max_steps: 50,
-            max_output_tokens: None,
-            max_total_tokens: None,
-            turn_timeout: second,
-            tool_timeout: second,
-            grace: Duration::ZERO,
-        },
-        max_takeovers: 5,
-        max_running: 1,
-        delta_flush: Duration::from_millis(10),
-        max_answer_bytes: 1 << 20,
-        retries: Retries {
-            attempts: 1,
-            base: second,
-            most: second,
-            most_asked: second,
-        },
-        share_interval: None,
-        poll_interval: second,
-        max_prompt_media_bytes: 20 << 20,
-        retention: Retention {
-            request_ids: second,
-            queue: second,
-            events: None,
-            sessions: None,
-            tool_sets: second,
-            interval: Duration::from_hours(1),
-            batch: 500,
-        },
-        uploads: UploadBounds {
-            max_bytes: 1 << 20,
-            max_at_once: 1,
-            idle: second,
-            total: second,
-        },
     }
 }
 

@@ -16,7 +16,7 @@ mod preparing;
 use self::preparing::{prepared, run_migrations};
 
 use crate::{
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     config::{Config, Environment},
     grpc::{
         gate::Gate,
@@ -26,6 +26,7 @@ use crate::{
     },
     model::Limits,
     postgres::{self, Postgres},
+    provider::Registry,
     store::{self, Connection, Database, Store},
     telemetry::progress::Progress,
     turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
@@ -47,38 +48,161 @@ pub async fn serve(
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let (connection, postgres) = connect(&config, &progress).await?;
-    let database = Database::new(&database_settings(&config, connection))?;
-    let store = Store::new(
-        database.clone(),
-        Uuid::now_v7().to_string(),
-        config.turn.lease_ttl,
-    );
-    let engine = Engine::new(
-        store,
-        models::registry(&config, &Environment::of_process())?,
-        Rules {
-            share_interval: postgres.is_none().then_some(config.turn.share_interval),
-            ..rules(&config)
-        },
-        Hub::default(),
-        Arc::new(SystemClock),
-    );
-    let served = serve_engine(
-        &config,
-        listener,
-        engine,
-        &database,
-        &progress,
-        shutdown,
-        postgres.as_ref(),
-    )
-    .await;
+    let mut parts = Parts::new(&config, connection, &Environment::of_process())?;
+    if postgres.is_some() {
+        // There is no other replica.
+        parts.rules.share_interval = None;
+    }
+    let service = parts.assemble(config, shutdown);
+    let served = service.serve(listener, &progress, postgres.as_ref()).await;
     let stopped = match postgres {
         Some(postgres) => postgres.stop().await,
         None => Ok(()),
     };
     // The error that ended the serving is reported, not those that followed from it.
     served.and(stopped.map_err(Into::into))
+}
+
+/// What an engine is made of. The binary takes it as the configuration says; a test may replace
+/// some of it first.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where everything is stored.
+    pub database: Database,
+    /// The model services.
+    pub registry: Registry,
+    /// What the configuration says about turns.
+    pub rules: Rules,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Parts {
+    /// As the configuration says.
+    pub fn new(
+        config: &Config,
+        connection: Connection,
+        environment: &Environment,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            database: Database::new(&database_settings(config, connection))?,
+            registry: models::registry(config, environment)?,
+            rules: rules(config),
+            clock: Arc::new(SystemClock),
+        })
+    }
+
+    /// The service, which ends when `shutdown` fires.
+    pub fn assemble(self, config: Config, shutdown: CancellationToken) -> Service {
+        let replica = Uuid::now_v7().to_string();
+        let store = Store::new(self.database.clone(), replica, config.turn.lease_ttl);
+        let hub = Hub::default();
+        Service {
+            engine: Engine::new(store, self.registry, self.rules, hub, self.clock),
+            config,
+            database: self.database,
+            stop: Stop {
+                shutdown,
+                ..Stop::default()
+            },
+        }
+    }
+}
+
+/// One replica: an engine, and what serves it.
+#[derive(Debug)]
+pub struct Service {
+    /// The turn engine.
+    pub engine: Arc<Engine>,
+    /// How it is stopped.
+    pub stop: Stop,
+    config: Config,
+    database: Database,
+}
+
+/// The steps of a shutdown. The binary fires the first; the others follow in order.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    /// A shutdown is requested.
+    pub shutdown: CancellationToken,
+    /// Workers take up nothing new.
+    pub stopping: CancellationToken,
+    /// The server accepts no request.
+    pub closing: CancellationToken,
+    /// Workers end.
+    pub done: CancellationToken,
+}
+
+impl Service {
+    /// Serves; returns when the drain is over. Until the database is ready, requests are
+    /// refused with the reason.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        progress: &Progress,
+        postgres: Option<&Postgres>,
+    ) -> anyhow::Result<()> {
+        let Self {
+            engine,
+            stop,
+            config,
+            database,
+        } = self;
+        let (reporter, health_service) = server::health();
+        health::begin(&reporter).await;
+        let address = listener.local_addr()?;
+        let gate = Gate::new(Standing::Closed(Closed::Database));
+        let serving = server::serve(
+            listener,
+            Arc::clone(&engine),
+            health_service,
+            gate.clone(),
+            bounds(&config),
+            stop.closing.clone().cancelled_owned(),
+        );
+        let mut serving = std::pin::pin!(serving);
+        tracing::info!("listening on {address}");
+        let migrate = postgres.is_some() || config.database.migrate_on_start;
+        tokio::select! {
+            served = &mut serving => return served,
+            // Nothing was begun that would have to be finished.
+            () = stop.shutdown.cancelled() => return Ok(()),
+            () = database_lost(postgres) => return Err(lost_database()),
+            prepared = prepared(&database, migrate, &gate, progress) => prepared?,
+        }
+        gate.set(Standing::Ready);
+        let workers = worker::start(&engine, &stop.stopping, &stop.done);
+        let readiness = tokio::spawn(health::follow(
+            reporter,
+            gate,
+            Arc::clone(&engine),
+            stop.stopping.clone(),
+        ));
+        progress.ready(format!("contextd listens on {address}"));
+        let mut lost = Ok(());
+        tokio::select! {
+            served = &mut serving => return served,
+            () = stop.shutdown.cancelled() => {}
+            () = database_lost(postgres) => lost = Err(lost_database()),
+        }
+        stop.stopping.cancel();
+        let drain = async {
+            let _ = readiness.await;
+            tokio::time::sleep(config.server.drain_delay).await;
+            engine.drain(config.server.drain_timeout).await;
+            stop.closing.cancel();
+        };
+        // The server goes on answering while turns come to their step boundaries. A client that never
+        // reads must not hold it.
+        tokio::select! {
+            served = &mut serving => served?,
+            () = async { drain.await; tokio::time::sleep(LAST_MOMENT).await } => {}
+        }
+        stop.done.cancel();
+        // A round that waits for a database must not hold the process.
+        let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
+        lost
+    }
 }
 
 /// Brings the database's schema to the version that this program knows.
@@ -98,76 +222,6 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
         postgres.stop().await?;
     }
     Ok(())
-}
-
-/// Serves an engine; returns when the drain is over. Until the database is ready, requests are
-/// refused with the reason.
-async fn serve_engine(
-    config: &Config,
-    listener: TcpListener,
-    engine: Arc<Engine>,
-    database: &Database,
-    progress: &Progress,
-    shutdown: CancellationToken,
-    postgres: Option<&Postgres>,
-) -> anyhow::Result<()> {
-    let (reporter, health_service) = server::health();
-    health::begin(&reporter).await;
-    let address = listener.local_addr()?;
-    let stopping = CancellationToken::new();
-    let closing = CancellationToken::new();
-    let done = CancellationToken::new();
-    let gate = Gate::new(Standing::Closed(Closed::Database));
-    let serving = server::serve(
-        listener,
-        Arc::clone(&engine),
-        health_service,
-        gate.clone(),
-        bounds(config),
-        closing.clone().cancelled_owned(),
-    );
-    let mut serving = std::pin::pin!(serving);
-    tracing::info!("listening on {address}");
-    let migrate = postgres.is_some() || config.database.migrate_on_start;
-    tokio::select! {
-        served = &mut serving => return served,
-        // Nothing was begun that would have to be finished.
-        () = shutdown.cancelled() => return Ok(()),
-        () = database_lost(postgres) => return Err(lost_database()),
-        prepared = prepared(database, migrate, &gate, progress) => prepared?,
-    }
-    gate.set(Standing::Ready);
-    let workers = worker::start(&engine, &stopping, &done);
-    let readiness = tokio::spawn(health::follow(
-        reporter,
-        gate,
-        Arc::clone(&engine),
-        stopping.clone(),
-    ));
-    progress.ready(format!("contextd listens on {address}"));
-    let mut lost = Ok(());
-    tokio::select! {
-        served = &mut serving => return served,
-        () = shutdown.cancelled() => {}
-        () = database_lost(postgres) => lost = Err(lost_database()),
-    }
-    stopping.cancel();
-    let drain = async {
-        let _ = readiness.await;
-        tokio::time::sleep(config.server.drain_delay).await;
-        engine.drain(config.server.drain_timeout).await;
-        closing.cancel();
-    };
-    // The server goes on answering while turns come to their step boundaries. A client that never
-    // reads must not hold it.
-    tokio::select! {
-        served = &mut serving => served?,
-        () = async { drain.await; tokio::time::sleep(LAST_MOMENT).await } => {}
-    }
-    done.cancel();
-    // A round that waits for a database must not hold the process.
-    let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
-    lost
 }
 
 fn bounds(config: &Config) -> server::Bounds {
@@ -247,7 +301,8 @@ fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
         .map(|cache| cache.join("contextd"))
 }
 
-fn database_settings(config: &Config, connection: Connection) -> store::Settings {
+/// How the database is reached, and how long its answers are waited for.
+pub fn database_settings(config: &Config, connection: Connection) -> store::Settings {
     let lease = config.turn.lease_ttl;
     store::Settings {
         config: connection,

@@ -8,8 +8,9 @@ use std::{
 };
 
 use contextd::{
+    app,
     postgres::{Postgres, Settings},
-    store::{self, Database, migrate},
+    store::{Database, migrate},
 };
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, Config, NoTls};
@@ -68,18 +69,13 @@ pub async fn connect(config: &Config) -> Client {
     client
 }
 
-fn pool(config: Config) -> Database {
-    let settings = store::Settings {
-        config,
-        pool_size: 8,
-        acquire_timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(5),
-        statement_timeout: Duration::from_secs(30),
-        idle_in_transaction_timeout: Duration::from_secs(10),
-        ca_file: None,
-        transaction_pooler: false,
-    };
-    Database::new(&settings).unwrap()
+fn pool(connection: Config) -> Database {
+    let mut config = contextd::config::Config::default();
+    config.database.pool_size = 8;
+    // Other tests keep the machine busy.
+    config.database.acquire_timeout = Duration::from_secs(10);
+    config.database.statement_timeout = Duration::from_secs(30);
+    Database::new(&app::database_settings(&config, connection)).unwrap()
 }
 
 /// One test's database.

@@ -25,22 +25,20 @@ pub mod upstream;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
+    app::{Parts, Stop},
     clock::{Clock, SystemClock},
-    grpc::{gate::Gate, health, server, standing::Standing, stream::Waiting},
-    model::{
-        Limits, OutputLimits, ToolExecution,
-        config::{ContextPolicy, Policy},
-    },
+    config::{Config, Environment},
+    grpc::stream::Waiting,
+    model::{Limits, config::ContextPolicy},
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
-    provider::{Provider, Registry, scripted::Scripted},
-    store::Store,
-    turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
-    worker,
+    provider::{Provider, scripted::Scripted},
+    telemetry::progress::{Notice, Progress},
+    turn::{Engine, Retention, UploadBounds},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
@@ -55,8 +53,7 @@ pub struct Replica {
     pub engine: Arc<Engine>,
     /// Its scripted models.
     pub scripted: Scripted,
-    stop: CancellationToken,
-    workers: CancellationToken,
+    stop: Stop,
 }
 
 /// How a replica differs from the usual one.
@@ -157,6 +154,42 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The shipped configuration with what differs.
+    fn config(&self) -> Config {
+        let mut config = Config {
+            providers: [].into(),
+            ..Config::default()
+        };
+        config.models.default_model = "scripted/demo".to_owned();
+        config.server.max_request_bytes = self.max_request_bytes;
+        config.stream.reader_events = self.reader.events;
+        config.stream.reader_bytes = self.reader.bytes;
+        config.blobs.max_bytes = self.uploads.max_bytes;
+        config.blobs.max_uploads = self.uploads.max_at_once;
+        config.blobs.upload_idle_timeout = self.uploads.idle;
+        config.blobs.upload_timeout = self.uploads.total;
+        config.blobs.max_prompt_bytes = self.max_prompt_media_bytes;
+        config.turn.lease_ttl = self.lease;
+        config.turn.default_max_steps = self.limits.max_steps;
+        config.turn.turn_timeout = self.limits.turn_timeout;
+        config.turn.tool_timeout = self.limits.tool_timeout;
+        config.turn.max_takeovers = self.max_takeovers;
+        config.turn.delta_flush = self.delta_flush;
+        config.turn.share_interval = self.share_interval;
+        config.turn.poll_interval = self.poll;
+        config.turn.max_call_attempts = self.call_attempts;
+        config.turn.retry_base_delay = self.retry_delay;
+        config.turn.retry_max_delay = self.retry_delay;
+        config.retention.request_ids = self.retention.request_ids;
+        config.retention.queue = self.retention.queue;
+        config.retention.events = self.retention.events;
+        config.retention.sessions = self.retention.sessions;
+        config.retention.tool_sets = self.retention.tool_sets;
+        config.retention.interval = self.retention.interval;
+        config.retention.batch_rows = self.retention.batch;
+        config
+    }
+
     /// The usual replica with one more script.
     pub fn script(mut self, name: &str, json: impl Into<String>) -> Self {
         self.scripts.push((name.to_owned(), json.into()));
@@ -183,56 +216,42 @@ impl Replica {
                 .rewriting(move |all| all.iter().map(|sql| replace(sql)).collect()),
             None => database.pool(),
         };
-        let store = Store::new(pool, uuid::Uuid::now_v7().to_string(), options.lease);
-        let registry = Registry::default().with("scripted", Arc::new(scripted.clone()));
-        let registry = options
-            .providers
-            .iter()
-            .fold(registry, |all, (name, it)| all.with(name, Arc::clone(it)));
-        let engine = Engine::new(
-            store,
-            registry,
-            rules(&options),
-            Hub::default(),
-            Arc::clone(&options.clock),
-        );
+        let config = options.config();
+        let mut parts =
+            Parts::new(&config, database.config.clone(), &Environment::default()).unwrap();
+        parts.database = pool;
+        let scripted_model: Arc<dyn Provider> = Arc::new(scripted.clone());
+        let providers = [("scripted".to_owned(), scripted_model)];
+        for (name, provider) in providers.into_iter().chain(options.providers) {
+            parts.registry = parts.registry.with(&name, provider);
+        }
+        parts.clock = options.clock;
+        for policy in parts.rules.policies.values_mut() {
+            policy.context = options.context.clone();
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let workers = CancellationToken::new();
-        if options.workers {
-            worker::start(&engine, &workers, &workers);
+        let service = parts.assemble(config, CancellationToken::new());
+        let engine = Arc::clone(&service.engine);
+        let stop = service.stop.clone();
+        if !options.workers {
+            stop.stopping.cancel();
+            stop.done.cancel();
         }
-        let (reporter, health_service) = server::health();
-        health::begin(&reporter).await;
-        let gate = Gate::new(Standing::Ready);
-        tokio::spawn(health::follow(
-            reporter,
-            gate.clone(),
-            Arc::clone(&engine),
-            workers.clone(),
-        ));
-        let bounds = server::Bounds {
-            max_request_bytes: options.max_request_bytes,
-            max_concurrent_streams: 1000,
-            reader: options.reader,
-            reflection: true,
-        };
-        let serving = server::serve(
-            listener,
-            Arc::clone(&engine),
-            health_service,
-            gate,
-            bounds,
-            stop.clone().cancelled_owned(),
-        );
-        tokio::spawn(async move { serving.await.unwrap() });
+        let ready = Arc::new(Notify::new());
+        let announced = Arc::clone(&ready);
+        let progress = Progress::new(move |notice| {
+            if matches!(notice, Notice::Ready(_)) {
+                announced.notify_one();
+            }
+        });
+        tokio::spawn(async move { service.serve(listener, &progress, None).await.unwrap() });
+        ready.notified().await;
         Self {
             address,
             engine,
             scripted,
             stop,
-            workers,
         }
     }
 
@@ -284,66 +303,24 @@ impl Replica {
     /// as the database sees. The turns that run here are not stopped; let their scripts wait
     /// for a signal.
     pub fn fall_silent(&self) {
-        self.workers.cancel();
+        self.stop.stopping.cancel();
+        self.stop.done.cancel();
     }
 
     /// Shuts down as a signal would.
     pub async fn drain(&self, patience: Duration) {
         self.engine.drain(patience).await;
-        self.stop.cancel();
-        self.workers.cancel();
+        self.close();
+    }
+
+    fn close(&self) {
+        self.fall_silent();
+        self.stop.closing.cancel();
     }
 }
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        self.stop.cancel();
-        self.workers.cancel();
-    }
-}
-
-fn rules(options: &Options) -> Rules {
-    let limits = |chars, lines, line, matches| OutputLimits {
-        max_chars: chars,
-        max_lines: lines,
-        max_line_length: line,
-        max_matches: matches,
-        keep: None,
-    };
-    let policy = Policy {
-        execution: ToolExecution::Parallel,
-        default_output_limits: limits(Some(120_000), None, None, None),
-        output_limits: [
-            ("bash".to_owned(), limits(Some(30_000), None, None, None)),
-            (
-                "read".to_owned(),
-                limits(None, Some(2_000), Some(2_000), None),
-            ),
-            ("grep".to_owned(), limits(None, None, None, Some(1_000))),
-        ]
-        .into(),
-        context: options.context.clone(),
-        max_pending: 100,
-        take: contextd::model::TakeMode::All,
-    };
-    Rules {
-        default_model: "scripted/demo".to_owned(),
-        policies: [("default".to_owned(), policy)].into(),
-        limits: options.limits,
-        max_takeovers: options.max_takeovers,
-        max_running: 100,
-        delta_flush: options.delta_flush,
-        max_answer_bytes: 768 * 1024,
-        max_prompt_media_bytes: options.max_prompt_media_bytes,
-        retries: Retries {
-            attempts: options.call_attempts,
-            base: options.retry_delay,
-            most: options.retry_delay,
-            most_asked: Duration::from_secs(60),
-        },
-        share_interval: Some(options.share_interval),
-        poll_interval: options.poll,
-        uploads: options.uploads,
-        retention: options.retention,
+        self.close();
     }
 }
