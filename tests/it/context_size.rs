@@ -153,6 +153,29 @@ async fn the_first_step_after_a_model_switch_begins_with_the_size_that_statistic
 
 /// Rows A4 and I6
 #[tokio::test(flavor = "multi_thread")]
+async fn statistics_during_a_turn_are_those_of_the_model_that_the_turn_calls() {
+    let host = Host::with(models(&[waits()])).await;
+    let made = pb::Session {
+        session_id: "s".to_owned(),
+        model: SEES.to_owned(),
+        ..pb::Session::default()
+    };
+    host.create(made).await;
+    host.run(asks("s", vec![text("Read this."), document()]))
+        .await;
+    let mut stream = host.execute(turn("s", BLIND, "Go on.")).await;
+    let head = until_written(&mut stream, "Well, ").await;
+    let shown = host.stats("s").await;
+    assert_eq!(shown.model, BLIND);
+    let used = shown.used.unwrap();
+    assert_eq!(started(&head), std::slice::from_ref(&used));
+    host.release("go");
+    assert_eq!(decided(&all(&mut stream).await), [used.tokens]);
+    assert_eq!(host.stats("s").await.model, SEES, "after the turn");
+}
+
+/// Rows A4 and I6
+#[tokio::test(flavor = "multi_thread")]
 async fn the_step_after_tool_results_begins_with_the_size_that_statistics_and_triggers_have() {
     for reported in [None, Some((500, 20))] {
         let calls = json!([call("look"), call("look"), ends("tool_calls", reported)]);

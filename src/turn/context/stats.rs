@@ -72,6 +72,7 @@ impl Engine {
             request
         };
         let config = &stats.config;
+        let model = model.or(request.model.as_deref());
         let model = self.model(model.unwrap_or(&config.model))?;
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;
