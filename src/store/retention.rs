@@ -43,8 +43,8 @@ const QUEUE: &str = "-- store::retention::sweep_queue: $1 their age (s) $2 most 
 
 /// The oldest events of the session whose oldest event is the oldest of all, up to the first that
 /// is young enough or of the live turn. Those that other rows refer to stay without being shown:
-/// when a result was pruned or a compaction reverted, which revision a turn was made for and how it
-/// ended, and each change of the configuration.
+/// when a result was pruned or a compaction reverted, which revision a turn was made for, what it was
+/// doing when it was cancelled, and each change of the configuration.
 const EVENTS: &str = include_str!("sql/sweep_events.sql");
 
 /// Sessions that were not used for their own time to live, or for that of the server ($1), the

@@ -20,8 +20,7 @@ kept as (
 gone as (
   delete from events e using s, seen, kept k
    where e.tenant_id = s.tenant_id and e.session_id = s.session_id and e.seq = seen.seq and seen.seq < k.first
-     and seen.kind not in ('session_updated', 'context_pruned', 'context_restored', 'compaction_reverted', 'turn_completed',
-                           'turn_cancelled', 'turn_failed')
+     and seen.kind not in ('session_updated', 'context_pruned', 'context_restored', 'compaction_reverted', 'turn_cancelled')
      and not (seen.kind = 'step_started'
               and exists (select from turns t where t.tenant_id = s.tenant_id and t.session_id = s.session_id
                              and t.turn_id = seen.turn_id and t.step_count = seen.step))
