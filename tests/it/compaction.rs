@@ -207,7 +207,7 @@ pub(crate) fn first_words(prompt: &Prompt) -> String {
 }
 
 /// The conversations that were given to the summariser, oldest first.
-fn asked(host: &Host) -> Vec<String> {
+pub(crate) fn asked(host: &Host) -> Vec<String> {
     let prompts = host.replica.scripted.prompts();
     prompts
         .iter()
@@ -377,7 +377,7 @@ async fn a_look_at_what_would_be_compacted_changes_nothing() {
     );
 }
 
-/// Row I5
+/// Rows I5 and S3
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_taken_back_leaves_what_was_stored() {
     let host = host().await;
@@ -563,7 +563,7 @@ async fn a_share_of_the_window_sets_off_the_strategies_that_have_one() {
     let host = host().await;
     session(
         &host,
-        10_000,
+        6_000,
         pb::CompactionPolicy {
             enabled: Some(false),
             ..Default::default()
@@ -635,7 +635,7 @@ async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
     }
 }
 
-/// Row D15
+/// Rows D15 and I7
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_compacted_in_vain_is_let_be_until_it_has_to_become_smaller() {
     let answers = [json!([call("look")]), json!([{"text": "Fine."}])];

@@ -20,7 +20,7 @@ use crate::harness::{
     upstream::{Reply, Upstream},
 };
 
-/// A provider with OpenAI's models, which are never called.
+/// A provider with OpenAI's models and whatever else is named, which are never called.
 #[derive(Debug)]
 struct Silent(Catalog);
 
@@ -30,7 +30,8 @@ impl Provider for Silent {
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
-        self.0.model(name)
+        let known = self.0.model(name);
+        Some(known.unwrap_or_else(|| ModelInfo::unknown(name)))
     }
 
     fn models(&self) -> Vec<ModelInfo> {
@@ -93,6 +94,45 @@ async fn a_model_is_counted_with_its_own_vocabulary_and_overhead() {
         (TokenBasis::Heuristic, "o200k+unknown")
     );
     assert!(total.margin * 10 >= total.tokens, "{total:?}");
+    let long = pb::CountTokensRequest {
+        model: "scripted/demo".to_owned(),
+        messages: vec![says(pb::Role::User, &"Hello, world! ".repeat(500))],
+        ..Default::default()
+    };
+    let (total, _) = count(&mut contexts, long).await;
+    assert!(total.tokens > 1_000, "{total:?}");
+    assert!(total.margin * 10 >= total.tokens, "{total:?}");
+}
+
+/// Row L1
+#[tokio::test(flavor = "multi_thread")]
+async fn each_family_is_counted_with_its_vocabulary_or_with_a_margin_without_it() {
+    use TokenBasis::{Heuristic, Tokenizer};
+    let (_database, _replica, mut contexts) = service().await;
+    let families = [
+        ("gpt-3.5-turbo", Tokenizer, "cl100k+gpt-3.5"),
+        ("mixtral-8x7b", Tokenizer, "mistral-v1+mixtral"),
+        ("mistral-large", Tokenizer, "tekken+mistral"),
+        // Their vocabularies are no part of the build.
+        ("llama-3.1-8b", Heuristic, "o200k+llama-3"),
+        ("llama-2-7b", Heuristic, "o200k+llama-2"),
+        ("of-nobody", Heuristic, "o200k+unknown"),
+    ];
+    for (model, basis, estimator) in families {
+        let request = pb::CountTokensRequest {
+            model: format!("openai/{model}"),
+            messages: vec![says(pb::Role::User, &"Hello, world! ".repeat(100))],
+            ..Default::default()
+        };
+        let (total, _) = count(&mut contexts, request).await;
+        assert_eq!(
+            (total.basis(), total.estimator.as_str()),
+            (basis, estimator)
+        );
+        assert!((300..600).contains(&total.tokens), "{model}: {total:?}");
+        let is_wide = total.margin * 10 >= total.tokens;
+        assert!(is_wide || basis == Tokenizer, "{model}: {total:?}");
+    }
 }
 
 /// Rows S5, A11

@@ -580,6 +580,17 @@ async fn usage_is_kept_for_each_message_and_summed_for_turn_and_session() {
     );
     let sums: Vec<i64> = (2..8).map(|column| totals[0].get(column)).collect();
     assert_eq!(sums, [4, 460, 54, 12, 260, 64]);
+    let request = pb::GetContextStatsRequest {
+        session_id: "s".to_owned(),
+        model: MODEL.to_owned(),
+        ..Default::default()
+    };
+    let stats = host.contexts().get_context_stats(request).await.unwrap();
+    let basis = stats.into_inner().stats.unwrap().size_basis.unwrap();
+    assert_eq!(
+        basis.last_input_tokens, 130,
+        "the next prompt is counted from the last call, not from a sum"
+    );
 }
 
 /// Row A2

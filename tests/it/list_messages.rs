@@ -13,7 +13,7 @@ use crate::harness::{
     history::{History, Point},
     host::{MODEL, answering, call, finish},
     requests::{result, turn},
-    transcripts::{calls, ids, results, says},
+    transcripts::{calls, ids, one_turn, results, says},
 };
 
 /// Calls a tool once, then says something.
@@ -48,7 +48,43 @@ fn taken_out(messages: &[pb::Message]) -> Vec<(i64, &str)> {
         .collect()
 }
 
-/// Row S3
+/// Rows S5, S6 and A11
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_costs_what_its_parts_have_in_characters_and_four_tokens() {
+    let host = Host::with(looks()).await;
+    host.with_turns("s", &[]).await;
+    let long = vec![calls(&["c2"]), results(&["c2"])];
+    let said = vec![says(pb::Role::User, "12345678"), calls(&["c1"])];
+    host.append("s", [says(pb::Role::User, "日本語")].to_vec())
+        .await;
+    host.append("s", said).await;
+    host.append("s", vec![results(&["c1"])]).await;
+    host.append("s", long).await;
+    host.append("s", one_turn("c3", 100)).await;
+    let tokens = async || -> Vec<i32> {
+        let listed = host.listed("s", MessageView::Live, 0, false, 100).await;
+        let size = |message: &pb::Message| message.tokens.as_ref().unwrap().tokens - 4;
+        listed.iter().map(size).collect()
+    };
+    // Each call is "look" and "{}"; each short result is "seen c1".
+    assert_eq!(tokens().await, [4, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
+    let used = host.stats("s").await.used.unwrap();
+    // Three tokens open the answer.
+    assert_eq!(used.tokens, 120 + 10 * 4 + 3);
+    assert_eq!(used.margin, 17, "a tenth, rounded up");
+    let prune = pb::PruneToolOutputsRequest {
+        session_id: "s".to_owned(),
+        minimum_tokens: Some(0),
+        protect_tokens: Some(0),
+        protect_turns: Some(0),
+        ..Default::default()
+    };
+    host.contexts().prune_tool_outputs(prune).await.unwrap();
+    // "[Old tool result content cleared]"
+    assert_eq!(tokens().await, [4, 2, 2, 2, 2, 2, 2, 2, 9, 2]);
+}
+
+/// Rows S3 and S11
 #[tokio::test(flavor = "multi_thread")]
 async fn the_live_view_is_the_summary_and_what_follows_it() {
     let host = Host::with(looks()).await;

@@ -241,7 +241,7 @@ async fn a_picture_is_stored_once_and_shown_to_the_model_with_every_prompt() {
     check_books(&host.database.client().await, "s").await;
 }
 
-/// Row D4
+/// Rows D4 and D5
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_model_cannot_take_is_words_to_it_and_told_once() {
     let host = Host::with(echoing()).await;

@@ -98,7 +98,7 @@ const RECORDINGS: [Recording; 5] = [
     ),
 ];
 
-/// Row D27: the turn of the README, over what five services really sent.
+/// Rows D27 and S3: the turn of the README, over what five services really sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service() {
     for (dialect, first, second, names, last, thought, totals) in RECORDINGS {

@@ -187,3 +187,58 @@ async fn a_session_is_kept_by_the_policy_that_it_names_and_by_what_it_overrides(
     assert_eq!(refused.reason, "POLICY_NOT_FOUND");
     served.stop().await;
 }
+
+const COMPACTIONS: &str = "
+    [policies.rhymes.compaction]
+    keep_turns = 1
+    summary_model = 'scripted/sum'
+    [policies.middle.compaction]
+    strategy = 'middle_removal'";
+
+/// Rows D26 and S2
+#[tokio::test(flavor = "multi_thread")]
+async fn a_context_is_compacted_as_the_named_policy_says() {
+    use pb::CompactionStrategy::{MiddleRemoval, ReactiveOverflow};
+    let database = TestDatabase::new().await;
+    let rhymes = serde_json::json!({"steps": [{"say": [{"text": "In rhymes."}]}]});
+    let place = Place::new(COMPACTIONS).script("sum", &rhymes);
+    let served = place.serve_over(&database).await;
+    let mut contexts = ContextServiceClient::new(served.channel().await);
+    let window = pb::Policy {
+        context_window: Some(4_000),
+        output_reserve: Some(1_000),
+        ..pb::Policy::default()
+    };
+    let mut compacted = Vec::new();
+    for policy in ["", "rhymes", "middle"] {
+        let session_id = format!("of-{policy}");
+        create(&served, &session_id, policy, window.clone()).await;
+        for n in 0..5 {
+            served
+                .sessions()
+                .await
+                .append_messages(append(&session_id, one_turn(&format!("c{n}"), 300)))
+                .await
+                .unwrap();
+        }
+        let request = pb::CompactRequest {
+            session_id,
+            wait: true,
+            ..Default::default()
+        };
+        let made = contexts.compact(request).await.unwrap().into_inner();
+        let made = made.compaction.unwrap();
+        compacted.push((
+            made.strategy(),
+            made.messages_before - made.messages_after,
+            made.summary_model,
+        ));
+    }
+    assert_eq!((compacted[0].0, compacted[0].1), (ReactiveOverflow, 11));
+    assert_eq!(
+        compacted[1],
+        (ReactiveOverflow, 15, "scripted/sum".to_owned())
+    );
+    assert_eq!(compacted[2].0, MiddleRemoval);
+    served.stop().await;
+}

@@ -68,7 +68,7 @@ fn tokens(count: &Option<pb::TokenCount>) -> i32 {
     count.as_ref().unwrap().tokens
 }
 
-/// Rows S12 and S7
+/// Rows S12, S7 and A9
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preparation_clears_what_the_policy_says_and_reports_each_size() {
     let host = host().await;
@@ -166,7 +166,7 @@ async fn a_preparation_clears_what_the_policy_says_and_reports_each_size() {
     assert_eq!(third.tokens_final, prompt.tokens);
 }
 
-/// Rows S12 and D14
+/// Rows S12, D14 and S19
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preparation_that_clears_and_compacts_is_told_again_as_it_was() {
     let host = host().await;
@@ -231,24 +231,95 @@ async fn what_fits_is_left_alone_and_is_measured_by_the_last_report() {
     let (prompt, report) = prepare(&host, of("s", "")).await;
     assert_eq!(host.database.row_counts().await, before);
     assert_eq!(report.tokens_before, prompt.tokens);
-    let usage = Some(pb::Usage {
-        input_tokens: 500,
-        output_tokens: 9,
-        ..Default::default()
-    });
-    let session_id = "s".to_owned();
-    let context_version = prompt.context_version;
-    let record = pb::RecordUsageRequest {
-        session_id,
-        usage,
-        context_version,
-        ..Default::default()
-    };
-    host.contexts().record_usage(record).await.unwrap();
+    measure(&host, "s", 500).await;
     let (prompt, report) = prepare(&host, of("s", "")).await;
     let size = prompt.tokens.unwrap();
     assert_eq!((size.tokens, size.basis()), (500, TokenBasis::Actual));
     assert_eq!(report.tokens_final, Some(size));
+}
+
+/// Rows D13, D14 and L7
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compaction_is_due_at_its_share_of_the_window_and_beyond_the_room_to_the_token() {
+    use pb::{
+        CompactionStrategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow},
+        CompactionTrigger::{Overflow, Threshold},
+    };
+    let host = host().await;
+    // A window of 10,000 tokens, of which 1,000 are kept for the answer.
+    let cases = [
+        (ProactiveThreshold, None, 4_999, None),
+        (ProactiveThreshold, None, 5_000, Some(Threshold)),
+        (MiddleRemoval, None, 7_999, None),
+        (MiddleRemoval, None, 8_000, Some(Threshold)),
+        (ProactiveThreshold, Some(0.8), 7_999, None),
+        (ProactiveThreshold, Some(0.8), 8_000, Some(Threshold)),
+        (ReactiveOverflow, None, 9_000, None),
+        (ReactiveOverflow, None, 9_001, Some(Overflow)),
+    ];
+    for (n, (strategy, threshold, size, expected)) in cases.into_iter().enumerate() {
+        let session = format!("s{n}");
+        host.with_turns(&session, &[300; 6]).await;
+        let compaction = pb::CompactionPolicy {
+            strategy: strategy.into(),
+            threshold,
+            ..Default::default()
+        };
+        let limits = pb::Policy {
+            compaction: Some(compaction),
+            context_window: Some(10_000),
+            output_reserve: Some(1_000),
+            ..pb::Policy::default()
+        };
+        policy(&host, &session, limits).await;
+        measure(&host, &session, size).await;
+        let (_, report) = prepare(&host, of(&session, "")).await;
+        let before = report.tokens_before.as_ref().unwrap();
+        assert_eq!((before.tokens, before.basis()), (size, TokenBasis::Actual));
+        let made = report.compaction.as_ref().map(|made| made.trigger());
+        assert_eq!(made, expected, "{strategy:?} at {threshold:?} of {size}");
+    }
+}
+
+/// Row A4
+#[tokio::test(flavor = "multi_thread")]
+async fn an_estimate_is_taken_for_as_large_as_it_may_be_where_it_decides() {
+    let host = host().await;
+    for (spare, expected) in [(0, None), (1, Some(pb::CompactionTrigger::Overflow))] {
+        let session = format!("s{spare}");
+        host.with_turns(&session, &[300; 6]).await;
+        let used = host.stats(&session).await.used.unwrap();
+        assert!(used.margin > 100, "{used:?}");
+        let limits = pb::Policy {
+            context_window: Some(used.tokens + used.margin - spare + 500),
+            output_reserve: Some(500),
+            ..pb::Policy::default()
+        };
+        policy(&host, &session, limits).await;
+        let (_, report) = prepare(&host, of(&session, "")).await;
+        let made = report.compaction.as_ref().map(|made| made.trigger());
+        assert_eq!(made, expected, "{spare} tokens more than there is room for");
+    }
+}
+
+/// Reports a call of the session's prompt, which had so many tokens.
+async fn measure(host: &Host, session: &str, input_tokens: i32) {
+    let request = pb::RenderContextRequest {
+        session_id: session.to_owned(),
+        ..Default::default()
+    };
+    let rendered = host.contexts().render_context(request).await.unwrap();
+    let record = pb::RecordUsageRequest {
+        session_id: session.to_owned(),
+        usage: Some(pb::Usage {
+            input_tokens,
+            output_tokens: 9,
+            ..Default::default()
+        }),
+        context_version: rendered.into_inner().prompt.unwrap().context_version,
+        ..Default::default()
+    };
+    host.contexts().record_usage(record).await.unwrap();
 }
 
 /// Row S12

@@ -162,20 +162,19 @@ async fn what_waits_for_the_end_starts_the_next_turn_in_the_same_transaction() {
     );
     let events = story(&host, "s", 2).await;
     assert_eq!(words(&events)[2], "First: held\n\nAlso: first");
+    assert_followed_at_once(&host, &events).await;
+}
+
+/// Fails unless the first turn of `s` ended in the transaction that started the next one.
+async fn assert_followed_at_once(host: &Host, events: &[pb::Event]) {
     let sql = "select count(distinct xmin::text) from events where session_id = 's' and seq between $1 and $1 + 1";
     let end = events
         .iter()
         .find(|event| matches!(event.payload, Some(Payload::TurnCompleted(_))))
         .unwrap()
         .seq;
-    let transactions: i64 = host
-        .database
-        .client()
-        .await
-        .query_one(sql, &[&end])
-        .await
-        .unwrap()
-        .get(0);
+    let client = host.database.client().await;
+    let transactions: i64 = client.query_one(sql, &[&end]).await.unwrap().get(0);
     assert_eq!(transactions, 1, "the end and the start of the next turn");
 }
 
@@ -213,11 +212,31 @@ async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
 async fn after_its_last_step_a_turn_is_followed_by_what_asked_for_one() {
-    let host = Host::with(options()).await;
     let limits = pb::TurnLimits {
         max_steps: 1,
         ..pb::TurnLimits::default()
     };
+    is_followed(limits, true, pb::CompletionReason::MaxSteps).await;
+}
+
+/// Row D19
+#[tokio::test(flavor = "multi_thread")]
+async fn after_its_deadline_a_turn_is_followed_by_what_asked_for_one() {
+    let brief = prost_types::Duration {
+        seconds: 2,
+        nanos: 0,
+    };
+    let limits = pb::TurnLimits {
+        turn_timeout: Some(brief),
+        ..pb::TurnLimits::default()
+    };
+    is_followed(limits, false, pb::CompletionReason::Deadline).await;
+}
+
+/// Runs a turn with these limits that calls a tool while messages wait, one of which starts a turn,
+/// and ends for this reason once the call is answered or its time is up.
+async fn is_followed(limits: pb::TurnLimits, answers: bool, reason: pb::CompletionReason) {
+    let host = Host::with(options()).await;
     let mut stream = host
         .execute(pb::ExecuteTurnRequest {
             limits: Some(limits),
@@ -227,16 +246,16 @@ async fn after_its_last_step_a_turn_is_followed_by_what_asked_for_one() {
     let (_, [calls, _]) = until_action(&mut stream).await;
     host.enqueue(enqueue("s", "held")).await;
     host.enqueue(starts("s", "starts")).await;
-    host.submit("s", vec![result(&calls[0], "a cat")]).await;
-    assert_eq!(
-        completed(&all(&mut stream).await).reason(),
-        pb::CompletionReason::MaxSteps
-    );
+    if answers {
+        host.submit("s", vec![result(&calls[0], "a cat")]).await;
+    }
+    assert_eq!(completed(&all(&mut stream).await).reason(), reason);
     let events = story(&host, "s", 2).await;
     assert_eq!(
         words(&events).iter().rev().nth(1).unwrap(),
         "First: held\n\nAlso: starts"
     );
+    assert_followed_at_once(&host, &events).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

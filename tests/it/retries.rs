@@ -10,10 +10,11 @@ use crate::harness::{
     Host, Options,
     events::{
         PATIENCE, all, completed, durable, failed, kind, kinds, messages, outline, said, seqs,
-        turn_id, until, written,
+        turn_id, until, until_action, written,
     },
     host::{answering, call, until as eventually},
-    requests::{result, tools, turn},
+    requests::{enqueue, result, tools, turn},
+    transcripts::{calls, message, says},
     upstream::{Reply, Upstream, event, finished, said as answer},
 };
 
@@ -614,4 +615,57 @@ async fn a_wait_that_the_turn_has_no_time_for_fails_it_at_once() {
         );
         assert_eq!(service.calls(), 1, "{}", service.model);
     }
+}
+
+/// Row D27
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_what_waits_and_the_end_are_dealt_with_over_http_as_elsewhere() {
+    let steps: [&[Act]; 2] = [&[Act::TooLong, Act::Call], &[Act::Say("Fine.")]];
+    let service = Service::both(&Options::default(), &steps).await.remove(0);
+    let host = &service.host;
+    let compaction = pb::CompactionPolicy {
+        strategy: pb::CompactionStrategy::Truncation.into(),
+        ..Default::default()
+    };
+    let policy = pb::Policy {
+        compaction: Some(compaction),
+        context_window: Some(5_500),
+        output_reserve: Some(1_000),
+        ..pb::Policy::default()
+    };
+    host.create(pb::Session {
+        session_id: "s".to_owned(),
+        model: service.model.to_owned(),
+        policy_overrides: Some(policy),
+        ..pb::Session::default()
+    })
+    .await;
+    for looks in ["c1", "c2", "c3", "c4", "c5"] {
+        let part = pb::Part {
+            content: Some(pb::part::Content::ToolResult(result(
+                looks,
+                &"word ".repeat(1_000),
+            ))),
+            ..pb::Part::default()
+        };
+        let said = [
+            says(pb::Role::User, "Look."),
+            calls(&[looks]),
+            message(pb::Role::Tool, vec![part]),
+        ];
+        host.append("s", said.to_vec()).await;
+    }
+    let mut stream = host.execute(service.asks()).await;
+    let (_, [open, _]) = until_action(&mut stream).await;
+    host.enqueue(enqueue("s", "And the tests?")).await;
+    host.submit("s", vec![result(&open[0], "a cat")]).await;
+    completed(&all(&mut stream).await);
+    assert_eq!(host.session("s").await.state(), pb::SessionState::Idle);
+    let events = host.events("s", "", 0, 1_000).await;
+    let story = kinds(&events);
+    for kind in ["compaction_completed", "turn_retrying", "messages_applied"] {
+        assert!(story.contains(&kind), "{story:?}");
+    }
+    let said: Vec<_> = messages(&events).into_iter().map(said).collect();
+    assert_eq!(said[said.len() - 2..], ["And the tests?", "Fine."]);
 }

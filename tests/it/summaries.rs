@@ -1,19 +1,23 @@
-//! Summaries by another provider's model: what the prompt after a compaction has, and that a
-//! refusal of that provider ends nothing.
+//! What a summary is made of and asked for with; summaries by another provider's model: what the
+//! prompt after a compaction has, and that a refusal of that provider ends nothing.
 
 use std::sync::{Arc, Mutex};
 
 use contextd::{
     model::{Content, FinishReason, Prompt},
-    pb::{self, CompactionState, CompactionStrategy},
+    pb::{self, CompactionState, CompactionStrategy, event::Payload},
     provider::{self, Answer, Chunk, Finish, ModelInfo, Provider},
 };
+use serde_json::json;
 
 use crate::{
-    compaction::{assert_recount, first_words, in_short, listed, options},
+    compaction::{
+        asked, assert_recount, first_words, in_short, listed, options, request, session,
+        try_compact,
+    },
     harness::{
         Host,
-        events::kinds,
+        events::{all, kinds, until},
         host::MODEL,
         requests::{result, turn},
         transcripts::{message, one_turn, says},
@@ -273,4 +277,87 @@ async fn where_the_other_providers_model_refuses_the_turn_goes_on_with_the_task_
         "{words}"
     );
     assert_recount(&host, "s").await;
+}
+
+/// Rows S9 and S13
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_is_made_of_what_was_said_also_in_part_and_of_calls_whose_results_were_cleared() {
+    let cut = json!([{"reasoning": "Secretly."}, {"text": "I was ab"}, {"wait_for": "go"}, {"text": "out"}]);
+    let thinks = json!([{"reasoning": "Quietly."}, {"wait_for": "go"}, {"text": "Fine."}]);
+    let steps = json!({"steps": [
+        {"when": {"user_contains": "Go on"}, "say": cut},
+        {"when": {"user_contains": "Think"}, "say": thinks},
+    ]});
+    let host = Host::with(options(&in_short()).script("it", steps.to_string())).await;
+    session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000]).await;
+    for (words, shown) in [("Go on.", "I was ab"), ("Think.", "Quietly.")] {
+        let mut stream = host.execute(turn("s", "", words)).await;
+        until(&mut stream, |payload| match payload {
+            Payload::TextDelta(delta) => delta.text == shown,
+            Payload::ReasoningDelta(delta) => delta.text == shown,
+            _ => false,
+        })
+        .await;
+        host.cancel("s", "").await;
+        all(&mut stream).await;
+    }
+    let prune = pb::PruneToolOutputsRequest {
+        session_id: "s".to_owned(),
+        minimum_tokens: Some(0),
+        protect_tokens: Some(0),
+        protect_turns: Some(0),
+        ..Default::default()
+    };
+    host.contexts().prune_tool_outputs(prune).await.unwrap();
+    for call in ["c7", "c8"] {
+        host.append("s", one_turn(call, 1_000)).await;
+    }
+    try_compact(&host, request("1")).await.unwrap();
+    let asked = asked(&host);
+    let (_, conversation) = asked[0].split_once("<conversation>\n").unwrap();
+    let (conversation, _) = conversation.split_once("\n</conversation>").unwrap();
+    assert_eq!(
+        conversation.split("\n\n").collect::<Vec<_>>(),
+        [
+            "User:\nLook.",
+            "Assistant:\n[Called look with: {}]",
+            "[look result: (cleared)]",
+            "Assistant:\nSeen.",
+            "User:\nGo on.",
+            "Assistant:\nI was ab",
+            "User:\nThink.",
+        ]
+    );
+}
+
+/// Row S8
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_is_asked_for_by_what_it_must_hold_or_in_the_words_that_take_its_place() {
+    let host = Host::with(options(&in_short())).await;
+    let brief = pb::CompactionPolicy {
+        summary_max_tokens: Some(300),
+        ..Default::default()
+    };
+    session(&host, 100_000, brief, &[1_000; 4]).await;
+    try_compact(&host, request("1")).await.unwrap();
+    host.append("s", one_turn("c9", 900)).await;
+    let other = pb::CompactRequest {
+        instructions: "In verse.".to_owned(),
+        instructions_mode: pb::InstructionsMode::Replace.into(),
+        ..request("2")
+    };
+    try_compact(&host, other).await.unwrap();
+    let prompts = host.replica.scripted.prompts();
+    let bound = "\n\nUse at most 300 tokens.";
+    for section in ["Goal", "Done", "State", "Decisions", "Details", "Next"] {
+        let heading = format!("\n## {section}\n");
+        assert!(prompts[0].system.contains(&heading), "{section}");
+    }
+    assert!(prompts[0].system.ends_with(bound));
+    assert_eq!(prompts[1].system, format!("In verse.{bound}"));
+    assert!(
+        prompts
+            .iter()
+            .all(|prompt| prompt.max_output_tokens == Some(300))
+    );
 }
