@@ -14,7 +14,7 @@ use crate::{
 use super::{
     DecodeError, failure,
     number::{known, signed, unsigned},
-    policy::{strategy_from_pb, strategy_to_pb},
+    policy::Field,
     time::{timestamp_from_pb, timestamp_to_pb},
     usage::{self, count_from_pb},
 };
@@ -86,7 +86,7 @@ pub(super) fn stored(compaction: &Compaction) -> pb::Compaction {
         session_id: String::new(),
         state: state_to_pb(*state).into(),
         trigger: trigger_to_pb(*trigger).into(),
-        strategy: strategy_to_pb(*strategy).into(),
+        strategy: Some(*strategy).to_field(),
         from_seq: from.0,
         to_seq: to.0,
         messages_compacted: signed(*messages_compacted),
@@ -148,7 +148,7 @@ pub(super) fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeEr
         id: id(compaction_id),
         state: state_from_pb(known("state of a compaction", state)?)?,
         trigger: trigger_from_pb(known("trigger of a compaction", trigger)?)?,
-        strategy: strategy_from_pb(known("compaction strategy", strategy)?)
+        strategy: Option::from_field("strategy", strategy)?
             .ok_or_else(missing("compaction strategy"))?,
         range: (to_seq > 0).then_some((Seq(from_seq), Seq(to_seq))),
         messages_compacted: messages(messages_compacted)?,

@@ -13,6 +13,153 @@ use super::{
     number::{known, signed, unsigned},
 };
 
+/// A change of a setting, and the proto's field for it.
+pub trait Field<P>: Sized {
+    /// The field.
+    fn to_field(&self) -> P;
+
+    /// The change. `name` is the field's, for errors.
+    fn from_field(name: &'static str, field: P) -> Result<Self, DecodeError>;
+}
+
+impl Field<Self> for Option<bool> {
+    fn to_field(&self) -> Self {
+        *self
+    }
+
+    fn from_field(_: &'static str, field: Self) -> Result<Self, DecodeError> {
+        Ok(field)
+    }
+}
+
+/// A number that may be missing, which is not the same as 0.
+impl Field<Option<i32>> for Option<u32> {
+    fn to_field(&self) -> Option<i32> {
+        self.map(signed)
+    }
+
+    fn from_field(name: &'static str, field: Option<i32>) -> Result<Self, DecodeError> {
+        field.map(|number| unsigned(name, number)).transpose()
+    }
+}
+
+impl Field<Option<f64>> for Option<Ratio> {
+    fn to_field(&self) -> Option<f64> {
+        self.map(Ratio::get)
+    }
+
+    fn from_field(name: &'static str, field: Option<f64>) -> Result<Self, DecodeError> {
+        let read = |share| {
+            let outside = || DecodeError::new(name, format_args!("{share} is not from 0 to 1"));
+            Ratio::new(share).ok_or_else(outside)
+        };
+        field.map(read).transpose()
+    }
+}
+
+/// An empty text changes nothing.
+impl Field<String> for Option<String> {
+    fn to_field(&self) -> String {
+        self.clone().unwrap_or_default()
+    }
+
+    fn from_field(_: &'static str, field: String) -> Result<Self, DecodeError> {
+        Ok(Some(field).filter(|text| !text.is_empty()))
+    }
+}
+
+impl Field<Self> for Vec<String> {
+    fn to_field(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_field(_: &'static str, field: Self) -> Result<Self, DecodeError> {
+        Ok(field)
+    }
+}
+
+/// Choices of which the proto has the same, and UNSPECIFIED for no change.
+macro_rules! choices {
+    ($($choice:ident = $proto:ident { $($variant:ident),+ $(,)? })+) => {
+        $(impl Field<i32> for Option<$choice> {
+            fn to_field(&self) -> i32 {
+                let choice = match self {
+                    None => pb::$proto::Unspecified,
+                    $(Some($choice::$variant) => pb::$proto::$variant,)+
+                };
+                choice.into()
+            }
+
+            fn from_field(name: &'static str, field: i32) -> Result<Self, DecodeError> {
+                Ok(match known(name, field)? {
+                    pb::$proto::Unspecified => None,
+                    $(pb::$proto::$variant => Some($choice::$variant),)+
+                })
+            }
+        })+
+    };
+}
+
+/// Changes of which the proto has the same fields. A message without any changes nothing.
+macro_rules! messages {
+    ($($changes:ident = $proto:ident { $($field:ident),+ $(,)? })+) => {
+        $(impl Field<Option<pb::$proto>> for $changes {
+            fn to_field(&self) -> Option<pb::$proto> {
+                let changes = *self != Self::default();
+                changes.then(|| pb::$proto { $($field: self.$field.to_field(),)+ })
+            }
+
+            fn from_field(
+                _: &'static str,
+                field: Option<pb::$proto>,
+            ) -> Result<Self, DecodeError> {
+                let Some(message) = field else {
+                    return Ok(Self::default());
+                };
+                Ok(Self {
+                    $($field: Field::from_field(stringify!($field), message.$field)?,)+
+                })
+            }
+        })+
+    };
+}
+
+choices! {
+    Strategy = CompactionStrategy {
+        ReactiveOverflow, ProactiveThreshold, MiddleRemoval, Truncation,
+    }
+    InstructionsMode = InstructionsMode { Append, Replace }
+    Guard = ContextGuard { None, TwoLevel }
+    PruneMode = PruneMode { Always, WhenItPays, OnOverflow }
+    UnknownWindow = UnknownWindow { Assume, Refuse }
+}
+
+messages! {
+    CompactionOverrides = CompactionPolicy {
+        enabled,
+        strategy,
+        threshold,
+        keep_turns,
+        keep_ratio,
+        summary_model,
+        summary_max_tokens,
+        instructions,
+        instructions_mode,
+        background,
+        guard,
+        guard_request_ratio,
+        guard_stream_ratio,
+        guard_max_restarts,
+    }
+    PruneOverrides = PrunePolicy {
+        mode,
+        minimum_tokens,
+        protect_tokens,
+        protect_turns,
+        protected_tools,
+    }
+}
+
 /// The changes for the wire; those about tools and the queue are left out.
 pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
     let ContextOverrides {
@@ -23,12 +170,11 @@ pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
         unknown_window,
     } = overrides;
     pb::Policy {
-        compaction: (*compaction != CompactionOverrides::default())
-            .then(|| compaction_to_pb(compaction)),
-        prune: (*prune != PruneOverrides::default()).then(|| prune_to_pb(prune)),
-        output_reserve: output_reserve.map(signed),
-        context_window: context_window.map(signed),
-        unknown_window: unknown_window_to_pb(*unknown_window).into(),
+        compaction: compaction.to_field(),
+        prune: prune.to_field(),
+        output_reserve: output_reserve.to_field(),
+        context_window: context_window.to_field(),
+        unknown_window: unknown_window.to_field(),
         ..pb::Policy::default()
     }
 }
@@ -45,233 +191,10 @@ pub(super) fn from_pb(policy: &pb::Policy) -> Result<ContextOverrides, DecodeErr
         unknown_window,
     } = policy;
     Ok(ContextOverrides {
-        compaction: compaction
-            .clone()
-            .map(compaction_from_pb)
-            .transpose()?
-            .unwrap_or_default(),
-        prune: prune
-            .clone()
-            .map(prune_from_pb)
-            .transpose()?
-            .unwrap_or_default(),
-        output_reserve: count("output reserve", *output_reserve)?,
-        context_window: count("context window", *context_window)?,
-        unknown_window: unknown_window_from_pb(known("unknown window", *unknown_window)?),
+        compaction: Field::from_field("compaction", compaction.clone())?,
+        prune: Field::from_field("prune", prune.clone())?,
+        output_reserve: Field::from_field("output_reserve", *output_reserve)?,
+        context_window: Field::from_field("context_window", *context_window)?,
+        unknown_window: Field::from_field("unknown_window", *unknown_window)?,
     })
-}
-
-fn prune_to_pb(prune: &PruneOverrides) -> pb::PrunePolicy {
-    let PruneOverrides {
-        mode,
-        minimum_tokens,
-        protect_tokens,
-        protect_turns,
-        protected_tools,
-    } = prune;
-    pb::PrunePolicy {
-        mode: mode_to_pb(*mode).into(),
-        minimum_tokens: minimum_tokens.map(signed),
-        protect_tokens: protect_tokens.map(signed),
-        protect_turns: protect_turns.map(signed),
-        protected_tools: protected_tools.clone(),
-    }
-}
-
-fn prune_from_pb(prune: pb::PrunePolicy) -> Result<PruneOverrides, DecodeError> {
-    let pb::PrunePolicy {
-        mode,
-        minimum_tokens,
-        protect_tokens,
-        protect_turns,
-        protected_tools,
-    } = prune;
-    Ok(PruneOverrides {
-        mode: mode_from_pb(known("prune mode", mode)?),
-        minimum_tokens: count("prune minimum", minimum_tokens)?,
-        protect_tokens: count("prune protection", protect_tokens)?,
-        protect_turns: count("prune protection", protect_turns)?,
-        protected_tools,
-    })
-}
-
-fn compaction_to_pb(compaction: &CompactionOverrides) -> pb::CompactionPolicy {
-    let CompactionOverrides {
-        enabled,
-        strategy,
-        threshold,
-        keep_turns,
-        keep_ratio,
-        summary_model,
-        summary_max_tokens,
-        instructions,
-        instructions_mode,
-        background,
-        guard,
-        guard_request_ratio,
-        guard_stream_ratio,
-        guard_max_restarts,
-    } = compaction;
-    pb::CompactionPolicy {
-        enabled: *enabled,
-        strategy: strategy
-            .map_or(pb::CompactionStrategy::Unspecified, strategy_to_pb)
-            .into(),
-        threshold: threshold.map(Ratio::get),
-        keep_turns: keep_turns.map(signed),
-        keep_ratio: keep_ratio.map(Ratio::get),
-        summary_model: summary_model.clone().unwrap_or_default(),
-        summary_max_tokens: summary_max_tokens.map(signed),
-        instructions: instructions.clone().unwrap_or_default(),
-        instructions_mode: instructions_mode_to_pb(*instructions_mode).into(),
-        background: *background,
-        guard: guard_to_pb(*guard).into(),
-        guard_request_ratio: guard_request_ratio.map(Ratio::get),
-        guard_stream_ratio: guard_stream_ratio.map(Ratio::get),
-        guard_max_restarts: guard_max_restarts.map(signed),
-    }
-}
-
-fn compaction_from_pb(
-    compaction: pb::CompactionPolicy,
-) -> Result<CompactionOverrides, DecodeError> {
-    let pb::CompactionPolicy {
-        enabled,
-        strategy,
-        threshold,
-        keep_turns,
-        keep_ratio,
-        summary_model,
-        summary_max_tokens,
-        instructions,
-        instructions_mode,
-        background,
-        guard,
-        guard_request_ratio,
-        guard_stream_ratio,
-        guard_max_restarts,
-    } = compaction;
-    let text = |text: String| Some(text).filter(|text| !text.is_empty());
-    Ok(CompactionOverrides {
-        enabled,
-        strategy: strategy_from_pb(known("compaction strategy", strategy)?),
-        threshold: ratio(threshold)?,
-        keep_turns: count("turns to keep", keep_turns)?,
-        keep_ratio: ratio(keep_ratio)?,
-        summary_model: text(summary_model),
-        summary_max_tokens: count("cap of a summary", summary_max_tokens)?,
-        instructions: text(instructions),
-        instructions_mode: instructions_mode_from_pb(known(
-            "instructions mode",
-            instructions_mode,
-        )?),
-        background,
-        guard: guard_from_pb(known("context guard", guard)?),
-        guard_request_ratio: ratio(guard_request_ratio)?,
-        guard_stream_ratio: ratio(guard_stream_ratio)?,
-        guard_max_restarts: count("restarts", guard_max_restarts)?,
-    })
-}
-
-fn ratio(share: Option<f64>) -> Result<Option<Ratio>, DecodeError> {
-    let read = |share| {
-        Ratio::new(share).ok_or_else(|| DecodeError::new("share", format_args!("{share} is none")))
-    };
-    share.map(read).transpose()
-}
-
-/// A way to make a context smaller.
-pub fn strategy_to_pb(strategy: Strategy) -> pb::CompactionStrategy {
-    match strategy {
-        Strategy::ReactiveOverflow => pb::CompactionStrategy::ReactiveOverflow,
-        Strategy::ProactiveThreshold => pb::CompactionStrategy::ProactiveThreshold,
-        Strategy::MiddleRemoval => pb::CompactionStrategy::MiddleRemoval,
-        Strategy::Truncation => pb::CompactionStrategy::Truncation,
-    }
-}
-
-/// A way to make a context smaller. `None` means as the policy says.
-pub fn strategy_from_pb(strategy: pb::CompactionStrategy) -> Option<Strategy> {
-    match strategy {
-        pb::CompactionStrategy::Unspecified => None,
-        pb::CompactionStrategy::ReactiveOverflow => Some(Strategy::ReactiveOverflow),
-        pb::CompactionStrategy::ProactiveThreshold => Some(Strategy::ProactiveThreshold),
-        pb::CompactionStrategy::MiddleRemoval => Some(Strategy::MiddleRemoval),
-        pb::CompactionStrategy::Truncation => Some(Strategy::Truncation),
-    }
-}
-
-fn instructions_mode_to_pb(mode: Option<InstructionsMode>) -> pb::InstructionsMode {
-    match mode {
-        None => pb::InstructionsMode::Unspecified,
-        Some(InstructionsMode::Append) => pb::InstructionsMode::Append,
-        Some(InstructionsMode::Replace) => pb::InstructionsMode::Replace,
-    }
-}
-
-/// How wishes are used. `None` means as the policy says.
-pub fn instructions_mode_from_pb(mode: pb::InstructionsMode) -> Option<InstructionsMode> {
-    match mode {
-        pb::InstructionsMode::Unspecified => None,
-        pb::InstructionsMode::Append => Some(InstructionsMode::Append),
-        pb::InstructionsMode::Replace => Some(InstructionsMode::Replace),
-    }
-}
-
-fn guard_to_pb(guard: Option<Guard>) -> pb::ContextGuard {
-    match guard {
-        None => pb::ContextGuard::Unspecified,
-        Some(Guard::None) => pb::ContextGuard::None,
-        Some(Guard::TwoLevel) => pb::ContextGuard::TwoLevel,
-    }
-}
-
-/// How closely the size is watched. `None` means as the policy says.
-pub fn guard_from_pb(guard: pb::ContextGuard) -> Option<Guard> {
-    match guard {
-        pb::ContextGuard::Unspecified => None,
-        pb::ContextGuard::None => Some(Guard::None),
-        pb::ContextGuard::TwoLevel => Some(Guard::TwoLevel),
-    }
-}
-
-/// A number that may be missing, which is not the same as 0.
-fn count(what: &'static str, number: Option<i32>) -> Result<Option<u32>, DecodeError> {
-    number.map(|number| unsigned(what, number)).transpose()
-}
-
-fn mode_to_pb(mode: Option<PruneMode>) -> pb::PruneMode {
-    match mode {
-        None => pb::PruneMode::Unspecified,
-        Some(PruneMode::Always) => pb::PruneMode::Always,
-        Some(PruneMode::WhenItPays) => pb::PruneMode::WhenItPays,
-        Some(PruneMode::OnOverflow) => pb::PruneMode::OnOverflow,
-    }
-}
-
-/// When to prune. `None` means as the policy says.
-pub fn mode_from_pb(mode: pb::PruneMode) -> Option<PruneMode> {
-    match mode {
-        pb::PruneMode::Unspecified => None,
-        pb::PruneMode::Always => Some(PruneMode::Always),
-        pb::PruneMode::WhenItPays => Some(PruneMode::WhenItPays),
-        pb::PruneMode::OnOverflow => Some(PruneMode::OnOverflow),
-    }
-}
-
-fn unknown_window_to_pb(unknown: Option<UnknownWindow>) -> pb::UnknownWindow {
-    match unknown {
-        None => pb::UnknownWindow::Unspecified,
-        Some(UnknownWindow::Assume) => pb::UnknownWindow::Assume,
-        Some(UnknownWindow::Refuse) => pb::UnknownWindow::Refuse,
-    }
-}
-
-/// What to do about an unknown window. `None` means as the policy says.
-pub fn unknown_window_from_pb(unknown: pb::UnknownWindow) -> Option<UnknownWindow> {
-    match unknown {
-        pb::UnknownWindow::Unspecified => None,
-        pb::UnknownWindow::Assume => Some(UnknownWindow::Assume),
-        pb::UnknownWindow::Refuse => Some(UnknownWindow::Refuse),
-    }
 }

@@ -34,7 +34,6 @@ mod turn;
 
 pub use blobs::BlobsConfig;
 pub use check::Checks;
-pub use compaction::{CompactionPolicyConfig, CompactionStrategy, ContextGuard, InstructionsMode};
 pub use database::DatabaseConfig;
 pub use duration::{format_duration, parse_duration};
 pub use embedded::EmbeddedConfig;
@@ -45,8 +44,7 @@ pub use load::{Loaded, Sources, defaults, load};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
 pub use policy::{
-    KeepPart, OutputLimits, PoliciesConfig, PolicyConfig, PruneMode, PrunePolicyConfig,
-    SHIPPED_POLICY, TakeMode, ToolExecution, ToolPolicyConfig, UnknownWindow,
+    OutputLimits, PoliciesConfig, PolicyConfig, QueuePolicyConfig, SHIPPED_POLICY, ToolPolicyConfig,
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};

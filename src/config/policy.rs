@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{check::Checks, compaction::CompactionPolicyConfig};
+use super::{check::Checks, compaction};
+use crate::model::{
+    Keep, TakeMode, ToolExecution,
+    compaction::CompactionPolicy,
+    config::{PrunePolicy, UnknownWindow},
+};
 
 /// The policy of sessions that name none.
 pub const SHIPPED_POLICY: &str = "default";
@@ -22,9 +27,9 @@ pub struct PolicyConfig {
     /// What to do about a model whose window is not known.
     pub unknown_window: UnknownWindow,
     /// When and how the context is summarised.
-    pub compaction: CompactionPolicyConfig,
+    pub compaction: CompactionPolicy,
     /// When old tool results are cleared.
-    pub prune: PrunePolicyConfig,
+    pub prune: PrunePolicy,
     /// How tools run, and what happens to their outputs.
     pub tools: ToolPolicyConfig,
     /// How messages wait that are sent while a turn runs.
@@ -40,70 +45,6 @@ pub struct QueuePolicyConfig {
     pub take: TakeMode,
 }
 
-/// How many of the messages that wait are taken at a step boundary.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TakeMode {
-    /// All, as one message.
-    #[default]
-    All,
-    /// The oldest.
-    OneAtATime,
-    /// The newest; the older ones are dropped.
-    Latest,
-}
-
-/// What to do about a model whose window is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UnknownWindow {
-    /// Take 16,000 tokens, with 4,096 for the answer.
-    #[default]
-    Assume,
-    /// Refuse to manage its context.
-    Refuse,
-}
-
-/// When old tool results are cleared. They stay readable; the model sees a placeholder.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PrunePolicyConfig {
-    /// When.
-    pub mode: PruneMode,
-    /// Tokens that must be saved.
-    pub minimum_tokens: u32,
-    /// The newest tool output of this many tokens stays.
-    pub protect_tokens: u32,
-    /// The newest turns stay, unless they alone hold more tool output than that.
-    pub protect_turns: u32,
-    /// Tools whose results stay.
-    pub protected_tools: Vec<String>,
-}
-
-impl Default for PrunePolicyConfig {
-    fn default() -> Self {
-        Self {
-            mode: PruneMode::default(),
-            minimum_tokens: 20_000,
-            protect_tokens: 40_000,
-            protect_turns: 2,
-            protected_tools: Vec::new(),
-        }
-    }
-}
-
-/// When tool results are pruned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PruneMode {
-    /// Whenever the minimum can be saved.
-    Always,
-    /// When that saves more than the provider would bill again.
-    #[default]
-    WhenItPays,
-    /// When the context is too large otherwise.
-    OnOverflow,
-}
-
 /// How tools run, and how much of each one's output the model gets to see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolPolicyConfig {
@@ -113,17 +54,6 @@ pub struct ToolPolicyConfig {
     pub default_output_limits: OutputLimits,
     /// By tool name.
     pub output_limits: BTreeMap<String, OutputLimits>,
-}
-
-/// The order in which the calls of one step are handed out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolExecution {
-    /// All at once.
-    #[default]
-    Parallel,
-    /// The next one after the result of the one before.
-    Sequential,
 }
 
 /// Limits of one tool's output; 0 is not limited here. Characters are Unicode scalar values.
@@ -139,18 +69,7 @@ pub struct OutputLimits {
     /// Matches of a search-like tool, counted as non-empty lines.
     pub max_matches: u32,
     /// Which part is kept of what is too long.
-    pub keep: KeepPart,
-}
-
-/// Which part of an output that is too long is kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KeepPart {
-    /// The beginning.
-    #[default]
-    Head,
-    /// The beginning and the end, half each.
-    HeadAndTail,
+    pub keep: Keep,
 }
 
 impl Default for PolicyConfig {
@@ -159,8 +78,8 @@ impl Default for PolicyConfig {
             output_reserve: 0,
             context_window: 0,
             unknown_window: UnknownWindow::default(),
-            compaction: CompactionPolicyConfig::default(),
-            prune: PrunePolicyConfig::default(),
+            compaction: CompactionPolicy::default(),
+            prune: PrunePolicy::default(),
             tools: ToolPolicyConfig {
                 execution: ToolExecution::default(),
                 default_output_limits: OutputLimits {
@@ -183,13 +102,17 @@ impl PolicyConfig {
             output_reserve,
             context_window,
             unknown_window: _,
-            compaction,
+            compaction: _,
             prune,
             tools,
             queue,
         } = self;
-        compaction.check(checks, &format!("policies.{name}.compaction"));
-        let PrunePolicyConfig {
+        compaction::check(
+            &self.compaction,
+            checks,
+            &format!("policies.{name}.compaction"),
+        );
+        let PrunePolicy {
             mode: _,
             minimum_tokens,
             protect_tokens,

@@ -2,8 +2,13 @@
 //! taken back.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
-use super::{CompactionId, Failure, MessageId, Seq, TokenCount, UsageTotals, generation::UpTo};
+use super::{
+    CompactionId, Failure, MessageId, Seq, TokenCount, UsageTotals,
+    generation::UpTo,
+    policy::{policy, set_or_kept},
+};
 
 /// A share of something, 0 to 1.
 pub type Ratio = UpTo<1>;
@@ -95,7 +100,10 @@ pub enum Trigger {
 }
 
 /// A way to make a context smaller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Strategy {
     /// Once it no longer fits: a summary, and the newest turns.
     #[default]
@@ -119,7 +127,10 @@ impl Strategy {
 }
 
 /// How wishes for a summary are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum InstructionsMode {
     /// Beside the built-in instructions.
     #[default]
@@ -129,7 +140,8 @@ pub enum InstructionsMode {
 }
 
 /// How closely the size is watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Guard {
     /// Before each request.
     None,
@@ -137,92 +149,46 @@ pub enum Guard {
     TwoLevel,
 }
 
-/// When and how a context is compacted (feature rows D12 to D14, S8 and L3).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompactionPolicy {
-    /// Whether it happens by itself.
-    pub enabled: bool,
-    /// The first way to try.
-    pub strategy: Strategy,
-    /// The share of the window that sets off the strategies that have one. `None` means the
-    /// strategy's own.
-    pub threshold: Option<Ratio>,
-    /// The newest turns that stay, fewer where they alone fill the window.
-    pub keep_turns: u32,
-    /// The newest share that stays.
-    pub keep_ratio: Ratio,
-    /// Who writes summaries, a model reference. `None` means the session's model.
-    pub summary_model: Option<String>,
-    /// Most tokens of a summary.
-    pub summary_max_tokens: u32,
-    /// Wishes for summaries.
-    pub instructions: String,
-    /// How they are used.
-    pub instructions_mode: InstructionsMode,
-    /// Summaries are written beside the turn, ahead of need; only what does not fit waits for one.
-    pub background: bool,
-    /// How closely the size is watched. `None` means closely at model servers of one's own.
-    pub guard: Option<Guard>,
-    /// The share of the window at which the guard has the context made smaller before a request.
-    pub guard_request_ratio: Ratio,
-    /// The share at which it stops an answer.
-    pub guard_stream_ratio: Ratio,
-    /// How often it does so in one step.
-    pub guard_max_restarts: u32,
-}
+set_or_kept!(Ratio, Strategy, InstructionsMode);
 
-impl Default for CompactionPolicy {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            strategy: Strategy::default(),
-            threshold: None,
-            keep_turns: 2,
-            keep_ratio: Ratio::clamped(0.3),
-            summary_model: None,
-            summary_max_tokens: 2_000,
-            instructions: String::new(),
-            instructions_mode: InstructionsMode::default(),
-            background: false,
-            guard: None,
-            guard_request_ratio: Ratio::clamped(0.8),
-            guard_stream_ratio: Ratio::clamped(0.9),
-            guard_max_restarts: 3,
-        }
+policy! {
+    /// When and how a context is compacted (feature rows D12 to D14, S8 and L3).
+    CompactionPolicy,
+    /// What a session changes in it.
+    CompactionOverrides {
+        /// Whether it happens by itself. When not, a turn that does not fit fails.
+        enabled: bool = true,
+        /// The first way to try.
+        strategy: Strategy = Strategy::ReactiveOverflow,
+        /// The share of the window that sets off the strategies that have one. `None` means the
+        /// strategy's own: 0.5 and 0.8.
+        threshold: Option<Ratio> = None,
+        /// The newest turns that stay, fewer where they alone fill the window.
+        keep_turns: u32 = 2,
+        /// The newest share that stays.
+        keep_ratio: Ratio = Ratio::clamped(0.3),
+        /// Who writes summaries, `PROVIDER/MODEL`. `None` means the session's model.
+        summary_model: Option<String> = None,
+        /// Most tokens of a summary.
+        summary_max_tokens: u32 = 2_000,
+        /// Wishes for summaries.
+        instructions: String = String::new(),
+        /// Whether they are added to the built-in instructions or replace them.
+        instructions_mode: InstructionsMode = InstructionsMode::Append,
+        /// Summaries are written beside the turn, ahead of need; only what does not fit waits for
+        /// one.
+        background: bool = false,
+        /// How closely the size is watched. `None` means closely at model servers of one's own.
+        guard: Option<Guard> = None,
+        /// The share of the window at which the guard has the context made smaller before a
+        /// request.
+        guard_request_ratio: Ratio = Ratio::clamped(0.8),
+        /// The share at which it stops an answer, has the context made smaller and the step made
+        /// again.
+        guard_stream_ratio: Ratio = Ratio::clamped(0.9),
+        /// How often it does so in one step.
+        guard_max_restarts: u32 = 3,
     }
-}
-
-/// What a session changes in it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CompactionOverrides {
-    /// Whether it happens by itself.
-    pub enabled: Option<bool>,
-    /// The first way to try.
-    pub strategy: Option<Strategy>,
-    /// The share of the window that sets off the strategies that have one.
-    pub threshold: Option<Ratio>,
-    /// The newest turns that stay.
-    pub keep_turns: Option<u32>,
-    /// The newest share that stays.
-    pub keep_ratio: Option<Ratio>,
-    /// Who writes summaries.
-    pub summary_model: Option<String>,
-    /// Most tokens of a summary.
-    pub summary_max_tokens: Option<u32>,
-    /// Wishes for summaries.
-    pub instructions: Option<String>,
-    /// How they are used.
-    pub instructions_mode: Option<InstructionsMode>,
-    /// Whether summaries are written beside the turn.
-    pub background: Option<bool>,
-    /// How closely the size is watched.
-    pub guard: Option<Guard>,
-    /// The share of the window at which the guard has the context made smaller before a request.
-    pub guard_request_ratio: Option<Ratio>,
-    /// The share at which it stops an answer.
-    pub guard_stream_ratio: Option<Ratio>,
-    /// How often it does so in one step.
-    pub guard_max_restarts: Option<u32>,
 }
 
 /// A summary is at most this part of the window that it is made for.
@@ -242,45 +208,6 @@ impl CompactionPolicy {
         Self {
             summary_max_tokens,
             ..self
-        }
-    }
-
-    /// The policy with changes.
-    #[must_use]
-    pub fn with(&self, overrides: &CompactionOverrides) -> Self {
-        let CompactionOverrides {
-            enabled,
-            strategy,
-            threshold,
-            keep_turns,
-            keep_ratio,
-            summary_model,
-            summary_max_tokens,
-            instructions,
-            instructions_mode,
-            background,
-            guard,
-            guard_request_ratio,
-            guard_stream_ratio,
-            guard_max_restarts,
-        } = overrides;
-        Self {
-            enabled: enabled.unwrap_or(self.enabled),
-            strategy: strategy.unwrap_or(self.strategy),
-            threshold: threshold.or(self.threshold),
-            keep_turns: keep_turns.unwrap_or(self.keep_turns),
-            keep_ratio: keep_ratio.unwrap_or(self.keep_ratio),
-            summary_model: summary_model.clone().or_else(|| self.summary_model.clone()),
-            summary_max_tokens: summary_max_tokens.unwrap_or(self.summary_max_tokens),
-            instructions: instructions
-                .clone()
-                .unwrap_or_else(|| self.instructions.clone()),
-            instructions_mode: instructions_mode.unwrap_or(self.instructions_mode),
-            background: background.unwrap_or(self.background),
-            guard: guard.or(self.guard),
-            guard_request_ratio: guard_request_ratio.unwrap_or(self.guard_request_ratio),
-            guard_stream_ratio: guard_stream_ratio.unwrap_or(self.guard_stream_ratio),
-            guard_max_restarts: guard_max_restarts.unwrap_or(self.guard_max_restarts),
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Generation, LimitsOverride, OutputLimits, TakeMode, ToolSet,
-    compaction::{CompactionOverrides, CompactionPolicy},
+    compaction::CompactionPolicy,
+    policy::{Changeable as _, policy, set_or_kept},
 };
 
 /// What a session's turns are run with. Each change makes a new revision of it.
@@ -98,59 +101,50 @@ impl Policy {
     }
 }
 
-/// How a context is kept within its window. The default is what is shipped.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ContextPolicy {
-    /// When and how it is compacted.
-    pub compaction: CompactionPolicy,
-    /// When old tool results are cleared.
-    pub prune: PrunePolicy,
-    /// Tokens kept free for the answer. `None` means by the model.
-    pub output_reserve: Option<u32>,
-    /// The window. `None` means the model's.
-    pub context_window: Option<u32>,
-    /// What to do when no window is known.
-    pub unknown_window: UnknownWindow,
+set_or_kept!(UnknownWindow, PruneMode);
+
+policy! {
+    /// How a context is kept within its window. The default is what is shipped.
+    ContextPolicy,
+    /// What a session changes in it.
+    ContextOverrides {
+        /// When and how it is compacted.
+        compaction: CompactionPolicy = CompactionPolicy::default(),
+        /// When old tool results are cleared.
+        prune: PrunePolicy = PrunePolicy::default(),
+        /// Tokens kept free for the answer. `None` means by the model.
+        output_reserve: Option<u32> = None,
+        /// The window in tokens. `None` means the model's.
+        context_window: Option<u32> = None,
+        /// What to do when no window is known.
+        unknown_window: UnknownWindow = UnknownWindow::Assume,
+    }
 }
 
-/// What a session changes in it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ContextOverrides {
-    /// When and how it is compacted.
-    pub compaction: CompactionOverrides,
-    /// When old tool results are cleared.
-    pub prune: PruneOverrides,
-    /// Tokens kept free for the answer.
-    pub output_reserve: Option<u32>,
-    /// The window.
-    pub context_window: Option<u32>,
-    /// What to do when no window is known.
-    pub unknown_window: Option<UnknownWindow>,
-}
-
-impl ContextPolicy {
-    /// The policy with a session's changes.
-    #[must_use]
-    pub fn with(&self, overrides: &ContextOverrides) -> Self {
-        let ContextOverrides {
-            compaction,
-            prune,
-            output_reserve,
-            context_window,
-            unknown_window,
-        } = overrides;
-        Self {
-            compaction: self.compaction.with(compaction),
-            prune: self.prune.with(prune),
-            output_reserve: output_reserve.or(self.output_reserve),
-            context_window: context_window.or(self.context_window),
-            unknown_window: unknown_window.unwrap_or(self.unknown_window),
-        }
+policy! {
+    /// When old tool results are cleared (feature rows D17 and S2). They stay readable; the model
+    /// sees a placeholder.
+    PrunePolicy,
+    /// What a session changes in it.
+    PruneOverrides {
+        /// When.
+        mode: PruneMode = PruneMode::WhenItPays,
+        /// Only if at least this many tokens are saved.
+        minimum_tokens: u32 = 20_000,
+        /// The newest tool output of this many tokens stays.
+        protect_tokens: u32 = 40_000,
+        /// The newest turns stay, unless they alone hold more tool output than that.
+        protect_turns: u32 = 2,
+        /// Tools whose results stay.
+        protected_tools: Vec<String> = Vec::new(),
     }
 }
 
 /// What to do about a model whose window is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum UnknownWindow {
     /// Take a small one.
     #[default]
@@ -159,76 +153,11 @@ pub enum UnknownWindow {
     Refuse,
 }
 
-/// When old tool results are cleared (feature rows D17 and S2).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrunePolicy {
-    /// When.
-    pub mode: PruneMode,
-    /// Only if at least this many tokens are saved.
-    pub minimum_tokens: u32,
-    /// The newest tool output of this many tokens stays.
-    pub protect_tokens: u32,
-    /// The newest turns stay, unless they alone hold more tool output than that.
-    pub protect_turns: u32,
-    /// Tools whose results stay.
-    pub protected_tools: Vec<String>,
-}
-
-impl Default for PrunePolicy {
-    fn default() -> Self {
-        Self {
-            mode: PruneMode::default(),
-            minimum_tokens: 20_000,
-            protect_tokens: 40_000,
-            protect_turns: 2,
-            protected_tools: Vec::new(),
-        }
-    }
-}
-
-/// What a session changes in it. A list that is not empty replaces the policy's as a whole.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PruneOverrides {
-    /// When.
-    pub mode: Option<PruneMode>,
-    /// Only if at least this many tokens are saved.
-    pub minimum_tokens: Option<u32>,
-    /// The newest tool output of this many tokens stays.
-    pub protect_tokens: Option<u32>,
-    /// The newest turns stay.
-    pub protect_turns: Option<u32>,
-    /// Tools whose results stay.
-    pub protected_tools: Vec<String>,
-}
-
-impl PrunePolicy {
-    /// The policy with changes.
-    #[must_use]
-    pub fn with(&self, overrides: &PruneOverrides) -> Self {
-        let PruneOverrides {
-            mode,
-            minimum_tokens,
-            protect_tokens,
-            protect_turns,
-            protected_tools,
-        } = overrides;
-        let tools = if protected_tools.is_empty() {
-            &self.protected_tools
-        } else {
-            protected_tools
-        };
-        Self {
-            mode: mode.unwrap_or(self.mode),
-            minimum_tokens: minimum_tokens.unwrap_or(self.minimum_tokens),
-            protect_tokens: protect_tokens.unwrap_or(self.protect_tokens),
-            protect_turns: protect_turns.unwrap_or(self.protect_turns),
-            protected_tools: tools.clone(),
-        }
-    }
-}
-
 /// When tool results are pruned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum PruneMode {
     /// Whenever the minimum can be saved.
     Always,
@@ -240,7 +169,10 @@ pub enum PruneMode {
 }
 
 /// The order in which the calls of one step are handed out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolExecution {
     /// All at once.
     #[default]

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// How a model is to answer. What is not set leaves the choice to the layer below: the turn over
 /// the session over the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -192,7 +194,8 @@ pub type Temperature = UpTo<2>;
 pub type TopP = UpTo<1>;
 
 /// A number from 0 to `MOST`.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
 pub struct UpTo<const MOST: u8>(f64);
 
 impl<const MOST: u8> UpTo<MOST> {
@@ -211,6 +214,20 @@ impl<const MOST: u8> UpTo<MOST> {
     /// The number.
     pub fn get(self) -> f64 {
         self.0
+    }
+}
+
+impl<const MOST: u8> TryFrom<f64> for UpTo<MOST> {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        Self::new(number).ok_or_else(|| format!("{number} is not between 0 and {MOST}"))
+    }
+}
+
+impl<const MOST: u8> From<UpTo<MOST>> for f64 {
+    fn from(number: UpTo<MOST>) -> Self {
+        number.0
     }
 }
 

@@ -13,6 +13,7 @@ pub mod import;
 pub mod ledger;
 pub mod media;
 pub mod message;
+pub mod policy;
 pub mod prompt;
 pub mod queue;
 pub mod tally;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{InputMessage, MessageId, NewContent, SessionId, command::Idempotency};
 
@@ -31,7 +32,10 @@ pub enum DropReason {
 }
 
 /// How many of the messages that wait are taken at a step boundary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum TakeMode {
     /// All, coalesced.
     #[default]

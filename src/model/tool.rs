@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The tools of a session or turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolSet {
@@ -59,7 +61,10 @@ pub enum ToolCategory {
 }
 
 /// Which part of an output that is too long is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// The beginning.
     #[default]

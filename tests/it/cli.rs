@@ -8,9 +8,10 @@ use std::time::Duration;
 use clap::CommandFactory;
 use contextd::cli::Cli;
 use contextd::config::{
-    self, COMMAND_FLAGS, Config, ConfigError, Environment, KeepPart, Loaded, OutputLimits,
-    SETTINGS, Sources, defaults, format_duration, parse_duration, redact_url, variable_of,
+    self, COMMAND_FLAGS, Config, ConfigError, Environment, Loaded, OutputLimits, SETTINGS, Sources,
+    defaults, format_duration, parse_duration, redact_url, variable_of,
 };
+use contextd::model::Keep;
 
 /// A file of settings, variables and flags.
 #[derive(Default)]
@@ -501,7 +502,7 @@ fn a_policy_keeps_what_it_does_not_set_from_the_shipped_one() {
     assert_eq!(
         terse.default_output_limits,
         OutputLimits {
-            keep: KeepPart::HeadAndTail,
+            keep: Keep::HeadAndTail,
             ..chars(1000)
         }
     );

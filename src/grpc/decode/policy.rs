@@ -7,7 +7,7 @@ use super::{
     tools,
 };
 use crate::{
-    codec,
+    codec::{self, policy::Field as _},
     model::{
         compaction::{InstructionsMode, Strategy},
         config::PolicyOverrides,
@@ -171,7 +171,8 @@ fn check_compaction(at: Path<'_>, policy: &pb::CompactionPolicy, found: &mut Fin
 
 /// A way to make a context smaller. `None` means by the policy.
 pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Option<Strategy> {
-    number::known(at, strategy, found).and_then(codec::policy::strategy_from_pb)
+    number::known::<pb::CompactionStrategy>(at, strategy, found);
+    found.converted(at, Option::from_field("strategy", strategy))
 }
 
 /// Wishes for a summary. `None` means by the policy.
@@ -190,7 +191,8 @@ pub(super) fn instructions_mode(
     mode: i32,
     found: &mut Findings,
 ) -> Option<InstructionsMode> {
-    number::known(at, mode, found).and_then(codec::policy::instructions_mode_from_pb)
+    number::known::<pb::InstructionsMode>(at, mode, found);
+    found.converted(at, Option::from_field("instructions_mode", mode))
 }
 
 fn check_prune(at: Path<'_>, policy: &pb::PrunePolicy, found: &mut Findings) {

@@ -30,6 +30,7 @@ use crate::{
         command::{Compact, Idempotency},
         compaction::{CompactionOverrides, InstructionsMode, Trigger},
         event::UsageRecorded,
+        policy::Changeable as _,
     },
     provider::registry::Resolved,
     store::{

@@ -12,6 +12,7 @@ use crate::{
         PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
         command::{Idempotency, PruneToolOutputs, RestoreToolOutputs},
         event::{Payload, StoredEvent},
+        policy::Changeable as _,
     },
     store::{
         self,

@@ -1,0 +1,105 @@
+//! How a policy's settings are declared: one list of fields with their defaults makes the policy
+//! and what a session changes in it.
+
+/// A value of a policy that a session can change.
+pub trait Changeable {
+    /// What a session says about it. The default changes nothing.
+    type Change;
+
+    /// The value with a change.
+    #[must_use]
+    fn with(&self, change: &Self::Change) -> Self;
+}
+
+/// A list that is not empty replaces the policy's as a whole.
+impl Changeable for Vec<String> {
+    type Change = Self;
+
+    fn with(&self, change: &Self) -> Self {
+        if change.is_empty() { self } else { change }.clone()
+    }
+}
+
+/// What the policy leaves open stays open until a session sets it.
+impl<T: Clone> Changeable for Option<T> {
+    type Change = Self;
+
+    fn with(&self, change: &Self) -> Self {
+        change.as_ref().or(self.as_ref()).cloned()
+    }
+}
+
+/// Values that a session sets, or leaves as they are.
+macro_rules! set_or_kept {
+    ($($type:ty),+ $(,)?) => {
+        $(impl $crate::model::policy::Changeable for $type {
+            type Change = Option<Self>;
+
+            fn with(&self, change: &Option<Self>) -> Self {
+                change.as_ref().unwrap_or(self).clone()
+            }
+        })+
+    };
+}
+
+/// Declares a policy, its default, and the type of a session's changes to it. A new setting is one
+/// line here, one in the codec's list of the proto's fields, and its bounds where requests and the
+/// configuration are checked.
+macro_rules! policy {
+    (
+        $(#[$policy_doc:meta])*
+        $policy:ident,
+        $(#[$changes_doc:meta])*
+        $changes:ident {
+            $($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*
+        }
+    ) => {
+        $(#[$policy_doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        pub struct $policy {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        $(#[$changes_doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct $changes {
+            $($(#[$doc])* pub $name: <$type as $crate::model::policy::Changeable>::Change,)*
+        }
+
+        impl Default for $policy {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl $crate::model::policy::Changeable for $policy {
+            type Change = $changes;
+
+            fn with(&self, changes: &$changes) -> Self {
+                Self { $($name: self.$name.with(&changes.$name),)* }
+            }
+        }
+    };
+}
+
+pub(super) use {policy, set_or_kept};
+
+set_or_kept!(bool, u32, String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_replaces_a_value_and_no_change_keeps_it() {
+        assert_eq!((1_u32.with(&Some(2)), 1_u32.with(&None)), (2, 1));
+        assert_eq!(
+            (Some(1).with(&Some(2)), Some(1).with(&None)),
+            (Some(2), Some(1))
+        );
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let own: Vec<String> = list(&["a", "b"]);
+        assert_eq!(own.with(&list(&["c"])), list(&["c"]));
+        assert_eq!(own.with(&list(&[])), own);
+    }
+}
